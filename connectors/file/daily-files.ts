@@ -13,11 +13,11 @@ const WRITE_BUFFER_BYTES = 2 * 1024 ** 2;
 export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorContext) {
   const folder = resolve(config.folder);
   const maxFileBytes = mebibytesToBytes(config.max_file_mb);
-  const mode = Number.parseInt(config.mode, 8);
-  let lines = Buffer.allocUnsafeSlow(0);
-  let current: { readonly file: DailyFile; readonly appender: FileAppender } | null = null;
+  const fileMode = Number.parseInt(config.mode, 8);
+  let lineBuffer = Buffer.allocUnsafeSlow(0);
+  let currentFile: { readonly file: DailyFile; readonly appender: FileAppender } | null = null;
 
-  const today = () => isoUtc(clock.now()).slice(0, 10);
+  const getUtcDay = () => isoUtc(clock.now()).slice(0, 10);
 
   async function listDailyFiles(): Promise<readonly DailyFile[]> {
     const names = await readdir(folder);
@@ -26,25 +26,26 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
       .sort(compareFilesByAge);
   }
 
-  async function useFile(file: DailyFile): Promise<FileAppender> {
-    await close();
-    const appender = await openAppender(join(folder, file.fileName), mode, MAX_BATCH_LINES);
-    current = { file, appender };
+  async function switchToFile(file: DailyFile): Promise<FileAppender> {
+    await closeCurrentFile();
+    const appender = await openAppender(join(folder, file.fileName), fileMode, MAX_BATCH_LINES);
+    currentFile = { file, appender };
     await syncFolder(folder);
     return appender;
   }
 
   /** Opens the newest file. Only the newest file can have an unfinished line after a crash. */
-  async function open(signal: AbortSignal): Promise<void> {
-    if (current !== null && (await current.appender.isThere())) return;
+  async function openNewestFile(signal: AbortSignal): Promise<void> {
+    if (currentFile !== null && (await currentFile.appender.stillExists())) return;
     await mkdir(folder, { recursive: true, mode: 0o750 });
-    await compressClosed(signal);
-    const newest = (await listDailyFiles()).at(-1);
-    await useFile(newest === undefined || newest.isCompressed ? nameNextFile(config.name, today(), newest) : newest);
-    await prune();
+    await compressClosedFiles(signal);
+    const newestFile = (await listDailyFiles()).at(-1);
+    const isReusable = newestFile !== undefined && !newestFile.isCompressed;
+    await switchToFile(isReusable ? newestFile : nameNextFile(config.name, getUtcDay(), newestFile));
+    await removeOldFiles();
   }
 
-  async function compressClosed(signal: AbortSignal): Promise<void> {
+  async function compressClosedFiles(signal: AbortSignal): Promise<void> {
     if (!config.gzip) return;
     const files = await listDailyFiles();
     for (const { fileName, isCompressed } of files.slice(0, -1)) {
@@ -52,61 +53,55 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
       const path = join(folder, fileName);
       // The compressed file exists; only the removal of this one is missing.
       if (files.some((other) => other.fileName === `${fileName}.gz`)) await unlink(path);
-      else await finalizeFile(path, `${path}.gz`, mode, signal);
+      else await finalizeFile(path, `${path}.gz`, fileMode, signal);
     }
   }
 
-  async function appenderFor(bytes: number, signal: AbortSignal): Promise<FileAppender> {
-    if (current === null) throw new Error("the file is not open");
-    const { appender, file } = current;
+  async function prepareAppender(bytes: number, signal: AbortSignal): Promise<FileAppender> {
+    if (currentFile === null) throw new Error("the file is not open");
+    const { appender, file } = currentFile;
     const isFull = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
-    if (file.day >= today() && !isFull) return appender;
-    const next = await useFile(nameNextFile(config.name, today(), file));
-    await compressClosed(signal);
-    await prune();
-    return next;
+    if (file.day >= getUtcDay() && !isFull) return appender;
+    const newAppender = await switchToFile(nameNextFile(config.name, getUtcDay(), file));
+    await compressClosedFiles(signal);
+    await removeOldFiles();
+    return newAppender;
   }
 
-  async function prune(): Promise<void> {
-    const closed = (await listDailyFiles()).filter(({ fileName }) => fileName !== current?.file.fileName);
-    const sized = closed.map(async (file) => ({ ...file, bytes: (await stat(join(folder, file.fileName))).size }));
-    const retention = {
-      keepFiles: config.keep_files,
-      maxTotalBytes: mebibytesToBytes(config.max_total_mb),
-      reserveBytes: maxFileBytes,
-    };
-    for (const { fileName } of chooseFilesToRemove(await Promise.all(sized), retention)) {
+  async function removeOldFiles(): Promise<void> {
+    const closed = (await listDailyFiles()).filter(({ fileName }) => fileName !== currentFile?.file.fileName);
+    const sizedFiles = closed.map(async (file) => ({ ...file, bytes: (await stat(join(folder, file.fileName))).size }));
+    const maxTotalBytes = mebibytesToBytes(config.max_total_mb);
+    const limits = { keepFiles: config.keep_files, maxTotalBytes, reserveBytes: maxFileBytes };
+    for (const { fileName } of chooseFilesToRemove(await Promise.all(sizedFiles), limits)) {
       await unlink(join(folder, fileName));
       log.info({ file: fileName }, "removed an old file");
     }
   }
 
-  async function close(): Promise<void> {
-    const closing = current;
-    current = null;
-    await closing?.appender.close();
+  async function closeCurrentFile(): Promise<void> {
+    const closingFile = currentFile;
+    currentFile = null;
+    await closingFile?.appender.close();
   }
 
   /** Encodes a batch into a reused buffer, whose earlier lines are on disk. */
   function encodeBatch(batch: readonly Event[], sequences: BatchInfo["sequences"]): Buffer {
-    const texts = batch.flatMap((event, index) => [
-      ...cloudEventTexts(event, sequenceAttributes(sequences?.[index])),
-      "\n",
-    ]);
-    const length = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
-    if (length > WRITE_BUFFER_BYTES) return Buffer.from(texts.join(""));
-    if (length > lines.length) lines = Buffer.allocUnsafeSlow(Math.min(WRITE_BUFFER_BYTES, 2 * length));
-    let at = 0;
-    for (const text of texts) at += lines.write(text, at);
-    return lines.subarray(0, at);
+    const texts = batch.flatMap((event, n) => [...cloudEventTexts(event, sequenceAttributes(sequences?.[n])), "\n"]);
+    const byteCount = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+    if (byteCount > WRITE_BUFFER_BYTES) return Buffer.from(texts.join(""));
+    if (byteCount > lineBuffer.length) lineBuffer = Buffer.allocUnsafeSlow(Math.min(WRITE_BUFFER_BYTES, 2 * byteCount));
+    let writePosition = 0;
+    for (const text of texts) writePosition += lineBuffer.write(text, writePosition);
+    return lineBuffer.subarray(0, writePosition);
   }
 
   return {
-    open,
-    close,
+    open: openNewestFile,
+    close: closeCurrentFile,
     async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
-      const text = encodeBatch(batch, sequences);
-      await (await appenderFor(text.length, signal)).append(text);
+      const encodedBatch = encodeBatch(batch, sequences);
+      await (await prepareAppender(encodedBatch.length, signal)).append(encodedBatch);
     },
   };
 }
@@ -120,10 +115,10 @@ interface DailyFile {
 }
 
 export function parseDailyFileName(name: string, fileName: string, withCompressed = false): DailyFile | null {
-  const match = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName);
-  if (match === null || match[1] !== name || match[2] === undefined) return null;
-  const isCompressed = match[4] !== undefined;
-  return isCompressed && !withCompressed ? null : { fileName, day: match[2], number: Number(match[3]), isCompressed };
+  const parts = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName);
+  if (parts === null || parts[1] !== name || parts[2] === undefined) return null;
+  const isCompressed = parts[4] !== undefined;
+  return isCompressed && !withCompressed ? null : { fileName, day: parts[2], number: Number(parts[3]), isCompressed };
 }
 
 const compareFilesByAge = (a: DailyFile, b: DailyFile): number =>
@@ -136,23 +131,17 @@ export function nameNextFile(name: string, today: string, latest: DailyFile | un
   return { fileName: `${name}-${day}-${String(number).padStart(3, "0")}.jsonl`, day, number, isCompressed: false };
 }
 
-interface RetentionLimits {
-  readonly keepFiles: number;
-  readonly maxTotalBytes: number;
-  readonly reserveBytes: number;
-}
-
 export function chooseFilesToRemove<T extends DailyFile & { readonly bytes: number }>(
   closed: readonly T[],
-  { keepFiles, maxTotalBytes, reserveBytes }: RetentionLimits,
+  limits: { readonly keepFiles: number; readonly maxTotalBytes: number; readonly reserveBytes: number },
 ): readonly T[] {
   const files = closed.toSorted(compareFilesByAge);
-  let total = files.reduce((sum, { bytes }) => sum + bytes, reserveBytes);
-  let count = files.length + 1;
+  let totalBytes = files.reduce((sum, { bytes }) => sum + bytes, limits.reserveBytes);
+  let fileCount = files.length + 1;
   return files.filter((file) => {
-    if (count <= keepFiles && total <= maxTotalBytes) return false;
-    count -= 1;
-    total -= file.bytes;
+    if (fileCount <= limits.keepFiles && totalBytes <= limits.maxTotalBytes) return false;
+    fileCount -= 1;
+    totalBytes -= file.bytes;
     return true;
   });
 }

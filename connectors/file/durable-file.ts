@@ -11,7 +11,7 @@ export interface FileAppender {
   readonly bytes: number;
   /** Appends text. Resolves when the text is on disk; on an error, truncates the file to its earlier length. */
   append(text: Buffer): Promise<void>;
-  isThere(): Promise<boolean>;
+  stillExists(): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -22,10 +22,10 @@ const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | c
 
 /** Opens or creates a file and removes an incomplete last write. Follows no symbolic links. */
 export async function openAppender(path: string, mode: number, maxLines: number): Promise<FileAppender> {
-  const handle = await open(path, OPEN_FLAGS, mode);
+  const fileHandle = await open(path, OPEN_FLAGS, mode);
   try {
-    const { ino, dev } = await handle.stat();
-    let bytes = await truncateTornWrite(handle, maxLines);
+    const { ino, dev } = await fileHandle.stat();
+    let bytes = await truncateTornWrite(fileHandle, maxLines);
     return {
       path,
       get bytes() {
@@ -33,23 +33,23 @@ export async function openAppender(path: string, mode: number, maxLines: number)
       },
       async append(text) {
         try {
-          for (let done = 0; done < text.length; ) done += (await handle.write(text, done)).bytesWritten;
-          await handle.datasync();
+          for (let offset = 0; offset < text.length; ) offset += (await fileHandle.write(text, offset)).bytesWritten;
+          await fileHandle.datasync();
           bytes += text.length;
         } catch (error) {
           // If this fails too, the next open removes the incomplete line.
-          await handle.truncate(bytes).catch((second: unknown) => second);
+          await fileHandle.truncate(bytes).catch((second: unknown) => second);
           throw error;
         }
       },
-      async isThere() {
-        const now = await stat(path).catch(() => null);
-        return now !== null && now.ino === ino && now.dev === dev;
+      async stillExists() {
+        const currentStat = await stat(path).catch(() => null);
+        return currentStat !== null && currentStat.ino === ino && currentStat.dev === dev;
       },
-      close: () => handle.close(),
+      close: () => fileHandle.close(),
     };
   } catch (error) {
-    await handle.close();
+    await fileHandle.close();
     throw error;
   }
 }
@@ -60,8 +60,8 @@ const READ_CHUNK_BYTES = 64 * 1024;
 /** Removes an incomplete last write: text after the last newline or after zeros (missing sectors). */
 async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
-  const zeroAt = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);
-  const end = await findStartOfLastLines(0, handle, zeroAt ?? size);
+  const firstZeroAt = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);
+  const end = await findStartOfLastLines(0, handle, firstZeroAt ?? size);
   if (end < size) {
     await handle.truncate(end);
     await handle.datasync();
@@ -71,21 +71,21 @@ async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<
 
 async function findFirstZeroByte(handle: FileHandle, from: number, size: number): Promise<number | null> {
   for (let start = from; start < size; start += READ_CHUNK_BYTES) {
-    const zero = (await readBytes(handle, start, Math.min(size, start + READ_CHUNK_BYTES))).indexOf(0);
-    if (zero >= 0) return start + zero;
+    const zeroIndex = (await readBytes(handle, start, Math.min(size, start + READ_CHUNK_BYTES))).indexOf(0);
+    if (zeroIndex >= 0) return start + zeroIndex;
   }
   return null;
 }
 
-async function findStartOfLastLines(lines: number, handle: FileHandle, before: number): Promise<number> {
-  let left = lines;
+async function findStartOfLastLines(lineCount: number, handle: FileHandle, before: number): Promise<number> {
+  let remainingLines = lineCount;
   for (let end = before; end > 0; ) {
     const start = Math.max(0, end - READ_CHUNK_BYTES);
     const bytes = await readBytes(handle, start, end);
     for (let at = bytes.length - 1; at >= 0; at -= 1) {
       if (bytes[at] !== NEWLINE_BYTE) continue;
-      if (left === 0) return start + at + 1;
-      left -= 1;
+      if (remainingLines === 0) return start + at + 1;
+      remainingLines -= 1;
     }
     end = start;
   }
@@ -103,36 +103,36 @@ export const TEMPORARY_SUFFIX = ".tmp";
 /** Gives a complete file its final name, compressed for `.gz`. After a crash, the old or the final file is complete. */
 export async function finalizeFile(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   const isCompressed = to.endsWith(".gz");
-  const complete = isCompressed ? `${to}${TEMPORARY_SUFFIX}` : from;
+  const completePath = isCompressed ? `${to}${TEMPORARY_SUFFIX}` : from;
   if (isCompressed) {
     const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
-    const handle = await open(complete, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
+    const compressedFile = await open(completePath, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
     // The stream syncs and closes the file, also after an error.
-    await pipeline(createReadStream(from), createGzip(), handle.createWriteStream({ flush: true }), { signal });
+    await pipeline(createReadStream(from), createGzip(), compressedFile.createWriteStream({ flush: true }), { signal });
   }
-  await rename(complete, to);
+  await rename(completePath, to);
   await syncFolder(dirname(to));
   if (isCompressed) await unlink(from);
 }
 
 export async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY);
+  const folderHandle = await open(folder, constants.O_RDONLY);
   try {
-    await handle.sync();
+    await folderHandle.sync();
   } finally {
-    await handle.close();
+    await folderHandle.close();
   }
 }
 
 export async function checkFolderWritable(folder: string): Promise<void> {
   const link = danglingLink(folder);
   if (link !== null) throw linkProblem(link);
-  const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
+  const folderStat = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
     throw error;
   });
-  if (found === null) return checkFolderWritable(dirname(folder));
-  if (!found.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
+  if (folderStat === null) return checkFolderWritable(dirname(folder));
+  if (!folderStat.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
   await access(folder, constants.W_OK | constants.X_OK);
 }
 

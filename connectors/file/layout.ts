@@ -3,12 +3,6 @@ import { cloudEventTexts, dayTexts, historyText } from "../../src/core/codec/his
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
-interface PathParts {
-  readonly kind: string;
-  readonly site: string | null;
-  readonly date: string;
-}
-
 /** Folder name for events without a site, as in the topics of `mqtt`. */
 const NO_SITE_FOLDER = "_";
 
@@ -16,18 +10,20 @@ const PATH_PLACEHOLDERS = ["kind", "site", "date"] as const;
 
 export function findTemplateError(template: string): string | null {
   const levels = template.split("/");
-  if (levels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level))) {
+  if (levels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level)))
     return "Write folders with `/` between them, of letters, digits, `_`, `=`, `.`, `-` and {kind}, {site}, {date}.";
-  }
-  const names = [...template.matchAll(/\{([a-z]+)\}/g)].map(([, name]) => name);
-  const unknown = names.find((name) => !PATH_PLACEHOLDERS.some((known) => known === name));
-  if (unknown !== undefined) return `There is no {${unknown}}; use {kind}, {site} and {date}.`;
-  return names.includes("date") ? null : "Put {date} into it, so that a day can be read by itself.";
+  const placeholderNames = [...template.matchAll(/\{([a-z]+)\}/g)].map(([, name]) => name);
+  const unknownName = placeholderNames.find((name) => !PATH_PLACEHOLDERS.some((known) => known === name));
+  if (unknownName !== undefined) return `There is no {${unknownName}}; use {kind}, {site} and {date}.`;
+  return placeholderNames.includes("date") ? null : "Put {date} into it, so that a day can be read by itself.";
 }
 
-export function buildFolderPath(template: string, { kind, site, date }: PathParts): string {
-  const parts = { kind, site: site === null ? NO_SITE_FOLDER : encodeSiteId(site), date };
-  return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
+export function buildFolderPath(
+  template: string,
+  { kind, site, date }: { readonly kind: string; readonly site: string | null; readonly date: string },
+): string {
+  const values = { kind, site: site === null ? NO_SITE_FOLDER : encodeSiteId(site), date };
+  return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof values) => values[name]);
 }
 
 /** Returns e.g. `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, also for compressed files. */
@@ -35,16 +31,17 @@ export function buildSearchCommand(
   { folder, name, path }: { readonly folder: string; readonly name: string; readonly path?: string | undefined },
   { subject, type, siteid }: Event,
 ): string {
-  const below = path === undefined ? "" : `${buildFolderPath(path, { kind: type, site: siteid ?? null, date: "*" })}/`;
-  const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
-  return `zgrep -hF ${quoted(`"subject":${JSON.stringify(subject)}`)} ${quoted(resolve(folder))}/${below}${name}-*`;
+  const parts = { kind: type, site: siteid ?? null, date: "*" };
+  const subfolder = path === undefined ? "" : `${buildFolderPath(path, parts)}/`;
+  const shellQuote = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
+  return `zgrep -hF ${shellQuote(`"subject":${JSON.stringify(subject)}`)} ${shellQuote(resolve(folder))}/${subfolder}${name}-*`;
 }
 
 function encodeSiteId(id: string): string {
-  const text = id.toWellFormed().slice(0, 100);
-  const coded = encodeURIComponent(text).replaceAll(/[!'()*~]/g, (letter) => percentEncode(letter));
-  if (coded === "") return "~";
-  return /^(\.+|_)$/.test(coded) ? [...coded].map(percentEncode).join("") : coded;
+  const wellFormedId = id.toWellFormed().slice(0, 100);
+  const encodedId = encodeURIComponent(wellFormedId).replaceAll(/[!'()*~]/g, (letter) => percentEncode(letter));
+  if (encodedId === "") return "~";
+  return /^(\.+|_)$/.test(encodedId) ? [...encodedId].map(percentEncode).join("") : encodedId;
 }
 
 const percentEncode = (letter: string): string =>
@@ -54,26 +51,22 @@ const parseDay = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] 
 
 /** Splits an event into lines by UTC day. History of several days becomes one line a day with `part` and `parts`. */
 export function splitIntoDayLines(event: Event, sequence: Sequence | null | undefined) {
-  const numbered = sequenceAttributes(sequence);
+  const sequenceFields = sequenceAttributes(sequence);
   const history = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
   const days = history === null ? new Map<string, string[]>() : groupPointsByDay(history.points);
-  const [only] = days.keys();
+  const [firstDay] = days.keys();
   if (history === null || days.size <= 1) {
     const { type, data, time } = event as AnyEvent;
     // The time of a total is the end of its period, often midnight of the next day.
-    const date = only ?? parseDay(type === "tag-total" ? data.from : time);
-    return [{ date, texts: cloudEventTexts(event, numbered) }];
+    const date = firstDay ?? parseDay(type === "tag-total" ? data.from : time);
+    return [{ date, texts: cloudEventTexts(event, sequenceFields) }];
   }
-  const { origin, revised, ...before } = history.fact;
-  const attributes = toCloudEvent(copyWithoutData(event), numbered);
+  const { origin, revised, ...seriesFields } = history.fact;
+  const eventAttributes = toCloudEvent(copyWithoutData(event), sequenceFields);
   return [...days].map(([date, points], index) => {
-    const head = JSON.stringify({ ...attributes, part: index + 1, parts: days.size });
-    const texts = [
-      `${head.slice(0, -1)},"data":${JSON.stringify(before).slice(0, -1)},"points":[`,
-      points.join(","),
-      `],${JSON.stringify({ origin, revised }).slice(1)}}`,
-    ];
-    return { date, texts };
+    const attributesJson = JSON.stringify({ ...eventAttributes, part: index + 1, parts: days.size });
+    const lineStart = `${attributesJson.slice(0, -1)},"data":${JSON.stringify(seriesFields).slice(0, -1)},"points":[`;
+    return { date, texts: [lineStart, points.join(","), `],${JSON.stringify({ origin, revised }).slice(1)}}`] };
   });
 }
 

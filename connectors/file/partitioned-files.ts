@@ -37,75 +37,77 @@ interface FilePart {
  */
 export function createPartitionedFiles(config: FileConfig, template: string, { clock }: ConnectorContext) {
   const { gzip, name } = config;
-  const root = resolve(config.folder);
-  const mode = Number.parseInt(config.mode, 8);
+  const rootFolder = resolve(config.folder);
+  const fileMode = Number.parseInt(config.mode, 8);
   const maxBytes = mebibytesToBytes(config.max_file_mb);
-  const parts = new Map<string, FilePart>();
-  const appenders = new Map<string, FileAppender>();
+  const partByFolder = new Map<string, FilePart>();
+  const appenderByPath = new Map<string, FileAppender>();
   let isOpen = false;
 
   async function closeFile(path: string): Promise<void> {
-    const appender = appenders.get(path);
-    appenders.delete(path);
+    const appender = appenderByPath.get(path);
+    appenderByPath.delete(path);
     await appender?.close();
   }
 
   async function openCachedAppender(path: string): Promise<FileAppender> {
-    const cached = appenders.get(path);
-    if (cached !== undefined && (await cached.isThere())) {
-      appenders.delete(path);
-      appenders.set(path, cached);
-      return cached;
+    const cachedAppender = appenderByPath.get(path);
+    if (cachedAppender !== undefined && (await cachedAppender.stillExists())) {
+      appenderByPath.delete(path);
+      appenderByPath.set(path, cachedAppender);
+      return cachedAppender;
     }
     await closeFile(path);
-    const [oldest] = appenders.keys();
-    if (oldest !== undefined && appenders.size >= MAX_OPEN_FILES) await closeFile(oldest);
-    const appender = await openAppender(path, mode, 0);
-    appenders.set(path, appender);
+    const [oldestPath] = appenderByPath.keys();
+    if (oldestPath !== undefined && appenderByPath.size >= MAX_OPEN_FILES) await closeFile(oldestPath);
+    const appender = await openAppender(path, fileMode, 0);
+    appenderByPath.set(path, appender);
     return appender;
   }
 
   async function beginPart(folder: string): Promise<FilePart> {
-    const inside = join(root, folder);
-    await mkdir(inside, { recursive: true, mode: 0o750 });
-    const stemAt = (ms: number) => join(inside, `${name}-${isoUtc(ms).replaceAll(/[-:.]/g, "")}.jsonl`);
+    const partFolder = join(rootFolder, folder);
+    await mkdir(partFolder, { recursive: true, mode: 0o750 });
+    const buildStem = (ms: number) => join(partFolder, `${name}-${isoUtc(ms).replaceAll(/[-:.]/g, "")}.jsonl`);
     let ms = clock.now();
     // Two files may start in one millisecond, or a clock was set back: never overwrite an existing file.
-    while (await isNameTaken(stemAt(ms))) ms += 1;
-    const part = { stem: stemAt(ms), path: `${stemAt(ms)}${PART_SUFFIX}`, beganMs: clock.monotonic(), bytes: 0 };
-    await openCachedAppender(part.path);
-    for (let at = inside; ; at = dirname(at)) {
+    while (await isNameTaken(buildStem(ms))) ms += 1;
+    const stem = buildStem(ms);
+    const newFile = { stem, path: `${stem}${PART_SUFFIX}`, beganMs: clock.monotonic(), bytes: 0 };
+    await openCachedAppender(newFile.path);
+    for (let at = partFolder; ; at = dirname(at)) {
       await syncFolder(at);
-      if (at === root) break;
+      if (at === rootFolder) break;
     }
-    parts.set(folder, part);
-    return part;
+    partByFolder.set(folder, newFile);
+    return newFile;
   }
 
   async function finishPart(folder: string, part: FilePart, signal: AbortSignal): Promise<void> {
     await closeFile(part.path);
-    await finalizeFile(part.path, gzip ? `${part.stem}.gz` : part.stem, mode, signal);
-    parts.delete(folder);
+    await finalizeFile(part.path, gzip ? `${part.stem}.gz` : part.stem, fileMode, signal);
+    partByFolder.delete(folder);
   }
 
-  async function partFor(folder: string, bytes: number, signal: AbortSignal): Promise<FilePart> {
-    const part = parts.get(folder);
-    if (part === undefined || (!appenders.has(part.path) && !(await fileExists(part.path)))) return beginPart(folder);
-    if (part.bytes === 0 || part.bytes + bytes <= maxBytes) return part;
-    await finishPart(folder, part, signal);
+  async function choosePart(folder: string, bytes: number, signal: AbortSignal): Promise<FilePart> {
+    const openPart = partByFolder.get(folder);
+    if (openPart === undefined || (!appenderByPath.has(openPart.path) && !(await fileExists(openPart.path))))
+      return beginPart(folder);
+    if (openPart.bytes === 0 || openPart.bytes + bytes <= maxBytes) return openPart;
+    await finishPart(folder, openPart, signal);
     return beginPart(folder);
   }
 
   async function append(folder: string, text: Buffer, signal: AbortSignal): Promise<FilePart> {
-    let part = await partFor(folder, text.length, signal);
-    let appender = await openCachedAppender(part.path);
-    if (appender.bytes !== part.bytes) {
-      part = await beginPart(folder);
-      appender = await openCachedAppender(part.path);
+    let targetPart = await choosePart(folder, text.length, signal);
+    let appender = await openCachedAppender(targetPart.path);
+    if (appender.bytes !== targetPart.bytes) {
+      targetPart = await beginPart(folder);
+      appender = await openCachedAppender(targetPart.path);
     }
     await appender.append(text);
-    part.bytes = appender.bytes;
-    return part;
+    targetPart.bytes = appender.bytes;
+    return targetPart;
   }
 
   function groupTextsByFolder(batch: readonly Event[], sequences: BatchInfo["sequences"]): ReadonlyMap<string, Buffer> {
@@ -113,9 +115,9 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     for (const [index, event] of batch.entries()) {
       for (const { date, texts: line } of splitIntoDayLines(event, sequences?.[index])) {
         const folder = buildFolderPath(template, { kind: event.type, site: event.siteid ?? null, date });
-        const lines = texts.get(folder) ?? [];
-        lines.push(...line, "\n");
-        texts.set(folder, lines);
+        const folderTexts = texts.get(folder) ?? [];
+        folderTexts.push(...line, "\n");
+        texts.set(folder, folderTexts);
       }
     }
     return new Map([...texts].map(([folder, lines]) => [folder, Buffer.from(lines.join(""))]));
@@ -123,21 +125,21 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
 
   async function close(): Promise<void> {
     isOpen = false;
-    parts.clear();
-    for (const path of [...appenders.keys()]) await closeFile(path);
+    partByFolder.clear();
+    for (const path of [...appenderByPath.keys()]) await closeFile(path);
   }
 
   return {
     /** Finishes files left by a stop or crash, after removing unacknowledged lines. */
     async open(signal: AbortSignal): Promise<void> {
       if (isOpen) return;
-      await mkdir(root, { recursive: true, mode: 0o750 });
+      await mkdir(rootFolder, { recursive: true, mode: 0o750 });
       await close();
-      const found = await readdir(root, { recursive: true, withFileTypes: true });
+      const folderEntries = await readdir(rootFolder, { recursive: true, withFileTypes: true });
       const ownFilePattern = new RegExp(
         `^(${name}-\\d{8}T\\d{9}Z\\.jsonl)(\\.gz)?(${TEMPORARY_SUFFIX}|${PART_SUFFIX})$`,
       );
-      for (const entry of found) {
+      for (const entry of folderEntries) {
         const [, stem, , kind] = ownFilePattern.exec(entry.name) ?? [];
         if (stem === undefined || !entry.isFile()) continue;
         signal.throwIfAborted();
@@ -149,15 +151,15 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     },
 
     async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
-      const written: { readonly part: FilePart; readonly bytes: number }[] = [];
+      const writtenParts: { readonly part: FilePart; readonly bytes: number }[] = [];
       try {
         for (const [folder, text] of groupTextsByFolder(batch, sequences)) {
           signal.throwIfAborted();
-          const part = await append(folder, text, signal);
-          written.push({ part, bytes: part.bytes - text.length });
+          const writtenPart = await append(folder, text, signal);
+          writtenParts.push({ part: writtenPart, bytes: writtenPart.bytes - text.length });
         }
       } catch (error) {
-        for (const { part, bytes } of written) {
+        for (const { part, bytes } of writtenParts) {
           await closeFile(part.path).catch((second: unknown) => second);
           await truncate(part.path, bytes).catch((second: unknown) => second);
         }
@@ -165,16 +167,16 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
       }
     },
 
-    async finishOld(signal: AbortSignal): Promise<number> {
-      let left = MAX_FINISHED_PER_TICK;
-      for (const [folder, part] of [...parts].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
+    async finishOldFiles(signal: AbortSignal): Promise<number> {
+      let remainingFiles = MAX_FINISHED_PER_TICK;
+      for (const [folder, part] of [...partByFolder].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
         const inMs = part.beganMs + config.finish_after - clock.monotonic();
         if (inMs > 0) return inMs;
-        if (left === 0) return 0;
+        if (remainingFiles === 0) return 0;
         signal.throwIfAborted();
         if (part.bytes > 0 && (await fileExists(part.path))) await finishPart(folder, part, signal);
-        else parts.delete(folder);
-        left -= 1;
+        else partByFolder.delete(folder);
+        remainingFiles -= 1;
       }
       return config.finish_after;
     },
@@ -184,11 +186,11 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
 
   async function recoverPart(path: string, stem: string, signal: AbortSignal): Promise<void> {
     // Each event of the last write added at most one line to a file.
-    const appender = await openAppender(path, mode, MAX_BATCH_LINES);
+    const appender = await openAppender(path, fileMode, MAX_BATCH_LINES);
     await appender.close();
     // The compressed file exists; only the removal of this one is missing.
     if (appender.bytes === 0 || (await fileExists(`${stem}.gz`))) await unlink(path);
-    else await finalizeFile(path, gzip ? `${stem}.gz` : stem, mode, signal);
+    else await finalizeFile(path, gzip ? `${stem}.gz` : stem, fileMode, signal);
   }
 }
 
@@ -200,6 +202,5 @@ function fileExists(path: string): Promise<boolean> {
 }
 
 async function isNameTaken(stem: string): Promise<boolean> {
-  const found = await Promise.all(["", ".gz", PART_SUFFIX].map((end) => fileExists(`${stem}${end}`)));
-  return found.includes(true);
+  return (await Promise.all(["", ".gz", PART_SUFFIX].map((end) => fileExists(`${stem}${end}`)))).includes(true);
 }

@@ -11,7 +11,7 @@ export interface FileWriter {
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void>;
   /** Finishes files that are old enough. Returns the milliseconds until the next file is old enough. */
-  finishOld?(signal: AbortSignal): Promise<number>;
+  finishOldFiles?(signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -45,9 +45,9 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
         return ACCEPTED;
       }),
 
-    ...(files.finishOld === undefined
+    ...(files.finishOldFiles === undefined
       ? {}
-      : { tick: (signal) => attempt(signal, async () => ({ tickInMs: (await files.finishOld?.(signal)) ?? 0 })) }),
+      : { tick: (signal) => attempt(signal, async () => ({ tickInMs: (await files.finishOldFiles?.(signal)) ?? 0 })) }),
 
     close: () => files.close(),
 

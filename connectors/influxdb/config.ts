@@ -75,28 +75,25 @@ export const InfluxConfig = z
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const isV2 = config.api === "v2";
-    const [wanted, other] = isV2 ? (["bucket", "database"] as const) : (["database", "bucket"] as const);
-    if (config[wanted] === undefined) reportIssue(wanted, `With \`api: ${config.api}\` a ${wanted} is needed.`);
-    if (config[other] !== undefined) reportIssue(other, `With \`api: ${config.api}\` it is called ${wanted}.`);
+    const [store, misnamed] = isV2 ? (["bucket", "database"] as const) : (["database", "bucket"] as const);
+    if (config[store] === undefined) reportIssue(store, `With \`api: ${config.api}\` a ${store} is needed.`);
+    if (config[misnamed] !== undefined) reportIssue(misnamed, `With \`api: ${config.api}\` it is called ${store}.`);
     for (const option of ["retention_policy", "create_database"] as const) {
       if (isV2 && config[option]) reportIssue(option, "This is for `api: v1` only.");
     }
-    if ((config.username === undefined) !== (config.password === undefined)) {
+    if ((config.username === undefined) !== (config.password === undefined))
       reportIssue("username", "Give username and password together.");
-    }
-    for (const name of config.tags_from) {
-      if (name in config.tags) reportIssue("tags", `With \`tags_from\` points have a tag ${name} already.`);
+    for (const tagName of config.tags_from) {
+      if (tagName in config.tags) reportIssue("tags", `With \`tags_from\` points have a tag ${tagName} already.`);
     }
     const url = URL.parse(config.url);
     // Through a proxy, even requests to a loopback address leave this machine.
     const leavesMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
     const isPlain = url?.protocol === "http:" && leavesMachine;
-    if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http) {
+    if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http)
       reportIssue("url", "A token or password needs https://; set allow_plain_http: true to send it readable anyway.");
-    }
-    if (config.token !== undefined && config.username !== undefined) {
+    if (config.token !== undefined && config.username !== undefined)
       reportIssue("token", "Give a token, or username and password, not both.");
-    }
   })
   .meta({ description: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics." });
 export type InfluxConfig = z.infer<typeof InfluxConfig>;
@@ -110,10 +107,10 @@ export function buildExampleQuery(
   if (type !== "tag-value") return null;
   const source = sourceName(event) ?? "";
   if (api === "v2") {
-    const text = JSON.stringify;
-    const where = `r._measurement == ${text(`${prefix}tag_value`)} and r.source == ${text(source)} and r.tag_id == ${text(data.tag.id)}`;
-    return `from(bucket: ${text(bucket)}) |> range(start: -24h) |> filter(fn: (r) => ${where})`;
+    const quoteFlux = JSON.stringify;
+    const fluxFilter = `r._measurement == ${quoteFlux(`${prefix}tag_value`)} and r.source == ${quoteFlux(source)} and r.tag_id == ${quoteFlux(data.tag.id)}`;
+    return `from(bucket: ${quoteFlux(bucket)}) |> range(start: -24h) |> filter(fn: (r) => ${fluxFilter})`;
   }
-  const quoted = (word: string) => `'${word.replaceAll(/[\\']/g, "\\$&")}'`;
-  return `SELECT * FROM "${prefix}tag_value" WHERE "source" = ${quoted(source)} AND "tag_id" = ${quoted(data.tag.id)} AND time > now() - 24h`;
+  const quoteSql = (word: string) => `'${word.replaceAll(/[\\']/g, "\\$&")}'`;
+  return `SELECT * FROM "${prefix}tag_value" WHERE "source" = ${quoteSql(source)} AND "tag_id" = ${quoteSql(data.tag.id)} AND time > now() - 24h`;
 }

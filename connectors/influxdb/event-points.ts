@@ -23,29 +23,29 @@ const UNIQUE_MEASUREMENTS = new Set(["command_accepted", "command_result", "comm
 
 /** Encodes an event. The same event always gives the same lines, so a repeated write overwrites its points. */
 export function* encodeEventLines(event: Event, settings: PointSettings): Generator<EncodedLines> {
-  const common = {
+  const commonTags = {
     ...settings.tags,
     ...settings.namesOf?.(event),
     source: event.source.slice(event.source.lastIndexOf("/") + 1),
     site_id: event.siteid,
   };
-  const encode = ({ measurement, tags, fields }: EventPoint, timeMs: number) =>
+  const encodePoint = ({ measurement, tags, fields }: EventPoint, timeMs: number) =>
     formatLine({
       measurement: settings.prefix + measurement,
-      tags: { ...common, ...tags },
+      tags: { ...commonTags, ...tags },
       fields,
       timeMs,
       ...(UNIQUE_MEASUREMENTS.has(measurement) ? { distinguishingId: event.id } : {}),
     });
-  const typed = event as AnyEvent;
-  if (typed.type === "tag-history") {
-    yield* encodeHistoryLines(typed, (parts) => encode(parts, 0));
+  const anyEvent = event as AnyEvent;
+  if (anyEvent.type === "tag-history") {
+    yield* encodeHistoryLines(anyEvent, (parts) => encodePoint(parts, 0));
     return;
   }
-  for (const parts of typed.type === "silent-sensors" ? buildSensorPoints(typed) : [buildEventPoint(typed)]) {
-    const isReading = typed.type === "tag-value" || typed.type === "tag-total";
-    const fields = isReading ? parts.fields : { ...parts.fields, event_id: event.id };
-    yield { text: encode({ ...parts, fields }, parseTimeMs(parts.time ?? event.time)), count: 1 };
+  for (const point of anyEvent.type === "silent-sensors" ? buildSensorPoints(anyEvent) : [buildEventPoint(anyEvent)]) {
+    const isReading = anyEvent.type === "tag-value" || anyEvent.type === "tag-total";
+    const fields = isReading ? point.fields : { ...point.fields, event_id: event.id };
+    yield { text: encodePoint({ ...point, fields }, parseTimeMs(point.time ?? event.time)), count: 1 };
   }
 }
 
@@ -53,8 +53,8 @@ type SimpleKind = Exclude<AnyEvent["type"], "tag-history" | "silent-sensors" | (
 
 function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): EventPoint {
   if (event.type.startsWith("alarm-")) return buildAlarmPoint(event as AlarmEvent);
-  const table: Readonly<Record<string, ((event: never) => EventPoint) | undefined>> = POINT_BUILDER_BY_KIND;
-  return table[event.type]?.(event as never) ?? buildInventoryPoint(event as InventoryEvent);
+  const pointBuilders: Readonly<Record<string, ((event: never) => EventPoint) | undefined>> = POINT_BUILDER_BY_KIND;
+  return pointBuilders[event.type]?.(event as never) ?? buildInventoryPoint(event as InventoryEvent);
 }
 
 const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind>) => EventPoint } = {
@@ -169,8 +169,8 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
   "worker-alive": ({ type, data: { intervalSeconds, version, alarmsPolledAt } }) =>
     buildWorkerPoint(type, { interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt }),
   "configuration-changed": ({ type, data: { by, changes, pending } }) => {
-    const changed = changes.map(({ path }) => path).join(",");
-    return buildWorkerPoint(type, { by, changed, count: changes.length, pending: pending.length });
+    const changedPaths = changes.map(({ path }) => path).join(",");
+    return buildWorkerPoint(type, { by, changed: changedPaths, count: changes.length, pending: pending.length });
   },
   "delivery-gap": ({ type, data: { sink, reason, count, firstTime, lastTime } }) =>
     buildWorkerPoint(type, { reason, count, first_time: firstTime, last_time: lastTime }, { sink }),
@@ -186,14 +186,14 @@ type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
 function buildAlarmPoint({ type, data }: AlarmEvent): EventPoint {
   const { alarm } = data;
   const { lastActiveEvent, trigger } = alarm;
-  const state = findAlarmState(type, alarm.status);
+  const alarmState = findAlarmState(type, alarm.status);
   return {
     measurement: "alarm_event",
     tags: { type, alarm_id: alarm.id, trigger_id: trigger.id, priority: trigger.priority },
     fields: {
-      active: state === "active",
-      state,
-      status: state === "vanished" || state === "out-of-scope" ? "unknown" : alarm.status,
+      active: alarmState === "active",
+      state: alarmState,
+      status: alarmState === "vanished" || alarmState === "out-of-scope" ? "unknown" : alarm.status,
       site: alarm.site.displayName,
       trigger: trigger.displayName,
       trigger_description: trigger.description,
@@ -310,8 +310,8 @@ function buildInventoryPoint({ type, data }: InventoryEvent): EventPoint {
 
 function buildChangeFields(data: object): EventPoint["fields"] {
   if (!("before" in data)) return {};
-  const before = data.before as Readonly<Record<string, unknown>>;
-  return { changed: Object.keys(before).join(","), before: JSON.stringify(before) };
+  const previousValues = data.before as Readonly<Record<string, unknown>>;
+  return { changed: Object.keys(previousValues).join(","), before: JSON.stringify(previousValues) };
 }
 
 /** Returns the object of an inventory event and details to write as fields. */

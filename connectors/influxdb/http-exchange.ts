@@ -56,50 +56,45 @@ export function createHttpExchange(options: ExchangeOptions) {
   };
 
   /** Compresses the pieces of a body. Reuses a buffer to reduce garbage collection. */
-  async function compressPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
-    const [only] = pieces;
-    if (only !== undefined && pieces.length === 1) return compressGzip(only, GZIP_OPTIONS);
-    const joined = spareBuffer !== null && spareBuffer.length >= length ? spareBuffer : Buffer.allocUnsafeSlow(length);
+  async function compressPieces(chunks: readonly Buffer[], length: number): Promise<Buffer> {
+    const [singlePiece] = chunks;
+    if (singlePiece !== undefined && chunks.length === 1) return compressGzip(singlePiece, GZIP_OPTIONS);
+    const isLargeEnough = spareBuffer !== null && spareBuffer.length >= length;
+    const joinBytes = isLargeEnough && spareBuffer !== null ? spareBuffer : Buffer.allocUnsafeSlow(length);
     spareBuffer = null;
     let at = 0;
-    for (const piece of pieces) at += piece.copy(joined, at);
-    const packed = await compressGzip(joined.subarray(0, length), GZIP_OPTIONS);
-    if (joined.length <= MAX_SPARE_BUFFER_BYTES) spareBuffer = joined;
-    return packed;
+    for (const chunkBytes of chunks) at += chunkBytes.copy(joinBytes, at);
+    const compressedBody = await compressGzip(joinBytes.subarray(0, length), GZIP_OPTIONS);
+    if (joinBytes.length <= MAX_SPARE_BUFFER_BYTES) spareBuffer = joinBytes;
+    return compressedBody;
   }
 
-  async function send(
-    method: "GET" | "POST",
-    path: string,
-    content: RequestBody,
-    signal: AbortSignal,
-    maxBytes: number,
-  ) {
+  async function send(method: "GET" | "POST", path: string, data: RequestBody, signal: AbortSignal, maxBytes: number) {
     const limit = timeLimit(signal, options.timeoutMs);
-    const limited = limit.signal;
+    const limitSignal = limit.signal;
     try {
-      const pieces = typeof content === "string" ? [Buffer.from(content)] : content;
-      const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
-      const isPacked = options.gzip && length > GZIP_ABOVE_BYTES;
-      const packed = isPacked ? await compressPieces(pieces, length) : Buffer.concat(pieces, length);
+      const chunks = typeof data === "string" ? [Buffer.from(data)] : data;
+      const byteCount = chunks.reduce((sum, piece) => sum + piece.length, 0);
+      const isGzipped = options.gzip && byteCount > GZIP_ABOVE_BYTES;
+      const bodyBuffer = isGzipped ? await compressPieces(chunks, byteCount) : Buffer.concat(chunks, byteCount);
       // The library declares a string but passes it to Buffer.from, which also accepts a Buffer.
-      const body = packed as unknown as string;
-      const sent = isPacked ? { ...headers, "content-encoding": "gzip" } : headers;
-      limited.throwIfAborted();
+      const body = bodyBuffer as unknown as string;
+      const requestHeaders = isGzipped ? { ...headers, "content-encoding": "gzip" } : headers;
+      limitSignal.throwIfAborted();
       return await new Promise<DatabaseResponse>((resolve, reject) => {
         let status = 0;
-        let text = "";
+        let responseText = "";
         const callbacks = {
           responseStarted(_headers: unknown, code = 0) {
             status = code;
           },
           next(chunk: Uint8Array) {
-            if (text.length < maxBytes) text += Buffer.from(chunk).toString();
+            if (responseText.length < maxBytes) responseText += Buffer.from(chunk).toString();
           },
-          complete: () => resolve({ status, body: text }),
-          error: (error: Error) => reject(limited.aborted ? limited.reason : error),
+          complete: () => resolve({ status, body: responseText }),
+          error: (error: Error) => reject(limitSignal.aborted ? limitSignal.reason : error),
         };
-        transport.send(path, body, { method, headers: sent, signal: limited }, callbacks);
+        transport.send(path, body, { method, headers: requestHeaders, signal: limitSignal }, callbacks);
       });
     } finally {
       limit.end();
@@ -121,12 +116,12 @@ export function createHttpExchange(options: ExchangeOptions) {
 function tunnelThroughProxy(proxy: HttpProxy, agent: HttpAgent, options: ExchangeOptions, closing: AbortSignal) {
   const url = new URL(options.url);
   const isSecure = url.protocol === "https:";
-  const open = agent.createConnection.bind(agent);
-  const connect = (request: object, done: (error: Error | null, socket?: Duplex) => void): undefined => {
+  const openConnection = agent.createConnection.bind(agent);
+  const connectThroughProxy = (request: object, done: (error: Error | null, socket?: Duplex) => void): undefined => {
     proxy.tunnel(toEndpoint(url), AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
-      (socket) => done(null, isSecure ? (open({ ...request, socket } as object) ?? undefined) : socket),
+      (socket) => done(null, isSecure ? (openConnection({ ...request, socket } as object) ?? undefined) : socket),
       (error: Error) => done(error),
     );
   };
-  agent.createConnection = connect as HttpAgent["createConnection"];
+  agent.createConnection = connectThroughProxy as HttpAgent["createConnection"];
 }

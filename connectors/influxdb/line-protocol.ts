@@ -17,12 +17,11 @@ export interface PointParts {
 
 /** Formats a line with a timestamp in nanoseconds. Numbers are always floats, so field types never conflict. */
 export function formatLine({ measurement, tags, fields, timeMs, distinguishingId }: PointParts): string {
-  const point = new Point(measurement).timestamp(
-    `${timeMs}${distinguishingId === undefined ? ZERO_NANOSECONDS : hashToNanoseconds(distinguishingId)}`,
-  );
+  const nanoseconds = distinguishingId === undefined ? ZERO_NANOSECONDS : hashToNanoseconds(distinguishingId);
+  const point = new Point(measurement).timestamp(`${timeMs}${nanoseconds}`);
   for (const [name, value] of Object.entries(tags)) {
-    const text = value === null || value === undefined ? null : cleanTagValue(String(value));
-    if (text !== null) point.tag(name, text);
+    const tagText = value === null || value === undefined ? null : cleanTagValue(String(value));
+    if (tagText !== null) point.tag(name, tagText);
   }
   for (const [name, value] of Object.entries(fields)) {
     if (typeof value === "boolean") point.booleanField(name, value);
@@ -40,10 +39,8 @@ export function formatLine({ measurement, tags, fields, timeMs, distinguishingId
 const ZERO_NANOSECONDS = "000000";
 
 function hashToNanoseconds(id: string): string {
-  return String(Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000).padStart(
-    ZERO_NANOSECONDS.length,
-    "0",
-  );
+  const nanoseconds = Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000;
+  return String(nanoseconds).padStart(ZERO_NANOSECONDS.length, "0");
 }
 
 /** Control characters and Unicode line breaks, which end a line or confuse a terminal. */
@@ -54,8 +51,8 @@ const MAX_FIELD_LENGTH = 16_000;
 
 /** Returns null for an empty tag, which is invalid. Replaces backslashes, which servers interpret differently. */
 function cleanTagValue(text: string): string | null {
-  const clean = toOneLine(text, MAX_TAG_LENGTH).replaceAll("\\", "/").trim();
-  return clean === "" ? null : clean;
+  const cleanedText = toOneLine(text, MAX_TAG_LENGTH).replaceAll("\\", "/").trim();
+  return cleanedText === "" ? null : cleanedText;
 }
 
 /** Removes line breaks: VictoriaMetrics ends a point at a line break, even inside quotes. */
@@ -94,41 +91,41 @@ export function* encodeHistoryLines(
 ): Generator<EncodedLines> {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
-  const lineStart = (value: TagValue) => {
+  const linePrefix = (value: TagValue) => {
     const line = lineAtZero({
       measurement: "tag_history",
       tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
       fields: { ...buildValueFields("value", value), good: value !== null, origin, revised },
     });
     // Fields are sorted by name, and no field name comes after `value`.
-    const rest = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
-    return Buffer.from(line.slice(0, line.length - rest.length));
+    const valueAndTime = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
+    return Buffer.from(line.slice(0, line.length - valueAndTime.length));
   };
-  const starts = { number: lineStart(0), true: lineStart(true), false: lineStart(false), null: lineStart(null) };
-  const longest = Math.max(...Object.values(starts).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
+  const prefixes = { number: linePrefix(0), true: linePrefix(true), false: linePrefix(false), null: linePrefix(null) };
+  const maxLineBytes = Math.max(...Object.values(prefixes).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
   const reader = new PointReader(points);
-  let fault: unknown = null;
-  for (let isMore = true; isMore && fault === null; ) {
-    const bytes = takeSpareBuffer(longest);
+  let timeError: unknown = null;
+  for (let isMore = true; isMore && timeError === null; ) {
+    const bytes = takeSpareBuffer(maxLineBytes);
     let at = 0;
     let count = 0;
-    while (at + longest <= bytes.length) {
+    while (at + maxLineBytes <= bytes.length) {
       isMore = reader.next();
       if (!isMore) break;
       let { timeMs } = reader;
       try {
         if (Number.isNaN(timeMs)) timeMs = parseTimeMs(reader.time);
       } catch (error) {
-        fault = error;
+        timeError = error;
         break;
       }
       if (count > 0) bytes[at++] = LINE_BREAK_BYTE;
       const value = reader.isOther ? reader.value : null;
-      const isWord = value === "true" || value === "false" || value === "null";
-      const start = isWord ? starts[value] : starts.number;
-      bytes.set(start, at);
-      at += start.length;
-      if (!isWord) {
+      const isLiteral = value === "true" || value === "false" || value === "null";
+      const prefix = isLiteral ? prefixes[value] : prefixes.number;
+      bytes.set(prefix, at);
+      at += prefix.length;
+      if (!isLiteral) {
         at = value === null ? reader.writeNumber(bytes, at) : writeAscii(value, bytes, at);
         bytes[at++] = SPACE_BYTE;
       }
@@ -138,7 +135,7 @@ export function* encodeHistoryLines(
     if (count > 0) yield { text: bytes.subarray(0, at), count, free: () => releaseBuffer(bytes) };
     else releaseBuffer(bytes);
   }
-  if (fault !== null) throw fault;
+  if (timeError !== null) throw timeError;
 }
 
 function takeSpareBuffer(bytes: number): Buffer {
@@ -163,11 +160,11 @@ function writeTimestamp(timeMs: number, into: Buffer, at: number): number {
 }
 
 function writeDigits(number: number, digits: number, into: Buffer, at: number): void {
-  let left = number | 0;
+  let remainingNumber = number | 0;
   for (let n = digits - 1; n >= 0; n--) {
-    const rest = (left / 10) | 0;
-    into[at + n] = 48 + left - rest * 10;
-    left = rest;
+    const quotient = (remainingNumber / 10) | 0;
+    into[at + n] = 48 + remainingNumber - quotient * 10;
+    remainingNumber = quotient;
   }
 }
 

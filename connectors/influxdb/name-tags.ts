@@ -23,7 +23,7 @@ interface CachedName {
   readonly mayCome?: boolean;
 }
 
-interface PointOrigin {
+interface EventOrigin {
   readonly source: string;
   readonly site: string | null;
   readonly tag: { readonly id: string; readonly name: string | null } | null;
@@ -34,91 +34,91 @@ interface PointOrigin {
  * sites and systems, because a later name would begin another series. Later names apply to points a minute afterwards.
  */
 export function createNameLookup(
-  wanted: readonly NameTag[],
+  nameTags: readonly NameTag[],
   { clock, sinkState, building }: Pick<ConnectorContext, "clock" | "sinkState" | "building">,
 ) {
-  const cache = new Map<string, CachedName>();
-  let sinceMs = clock.monotonic();
+  const nameCache = new Map<string, CachedName>();
+  let cacheStartMs = clock.monotonic();
   /** Start of each wait by kind of name and source, on the monotonic clock. */
-  const waiting = new Map<string, number>();
-  const givenUp = new Map<string, boolean>();
-  let unnamed: WeakSet<Event> = new WeakSet();
+  const waitStartByKey = new Map<string, number>();
+  const givenUpByKey = new Map<string, boolean>();
+  let eventsWithoutSiteName: WeakSet<Event> = new WeakSet();
 
   function expireCache(): void {
     const nowMs = clock.monotonic();
-    if (nowMs - sinceMs < NAME_CACHE_MS && cache.size < MAX_CACHED_NAMES) return;
-    cache.clear();
-    sinceMs = nowMs;
+    if (nowMs - cacheStartMs < NAME_CACHE_MS && nameCache.size < MAX_CACHED_NAMES) return;
+    nameCache.clear();
+    cacheStartMs = nowMs;
   }
 
   async function hasGivenUp(kind: NameTag, source: string): Promise<boolean> {
-    const key = buildUnnamedKey(kind, source);
-    const hasEnded = givenUp.get(key) ?? (await sinkState.get(key)) !== undefined;
-    givenUp.set(key, hasEnded);
+    const key = buildGivenUpKey(kind, source);
+    const hasEnded = givenUpByKey.get(key) ?? (await sinkState.get(key)) !== undefined;
+    givenUpByKey.set(key, hasEnded);
     return hasEnded;
   }
 
   /** Looks up a name by `find` and caches it. Returns null while the points of the source must wait. */
-  async function lookUp(
+  async function lookUpName(
     kind: NameTag,
     source: string,
     id: string,
     find: () => Promise<CachedName>,
   ): Promise<CachedName | null> {
     const key = buildCacheKey(kind, source, id);
-    const name = cache.get(key) ?? (await find());
-    cache.set(key, name);
-    if (name.mayCome !== true || (await hasGivenUp(kind, source))) return name;
-    const stateKey = buildUnnamedKey(kind, source);
-    const began = waiting.get(stateKey) ?? clock.monotonic();
-    waiting.set(stateKey, began);
-    if (clock.monotonic() - began < FIRST_LIST_WAIT_MS) {
-      cache.delete(key);
+    const cachedName = nameCache.get(key) ?? (await find());
+    nameCache.set(key, cachedName);
+    if (cachedName.mayCome !== true || (await hasGivenUp(kind, source))) return cachedName;
+    const stateKey = buildGivenUpKey(kind, source);
+    const waitStartMs = waitStartByKey.get(stateKey) ?? clock.monotonic();
+    waitStartByKey.set(stateKey, waitStartMs);
+    if (clock.monotonic() - waitStartMs < FIRST_LIST_WAIT_MS) {
+      nameCache.delete(key);
       return null;
     }
     await sinkState.put(new Map([[stateKey, isoUtc(clock.now())]]));
-    givenUp.set(stateKey, true);
-    return name;
+    givenUpByKey.set(stateKey, true);
+    return cachedName;
   }
 
   async function findSiteName(source: string, id: string): Promise<CachedName> {
-    const text = (await building.findObject("site", source, id))?.displayName ?? null;
-    if (text === null) return { text, mayCome: true };
-    if (!(await hasGivenUp("site_name", source))) return { text };
+    const siteName = (await building.findObject("site", source, id))?.displayName ?? null;
+    if (siteName === null) return { text: siteName, mayCome: true };
+    if (!(await hasGivenUp("site_name", source))) return { text: siteName };
     const listedMs = Date.parse((await building.firstListed("site", source, id)) ?? "");
-    return { text, fromMs: listedMs + NAME_CACHE_MS };
+    return { text: siteName, fromMs: listedMs + NAME_CACHE_MS };
   }
 
   async function findSystemCodes(source: string, site: string | null, tag: string): Promise<CachedName> {
-    const text = joinSystemCodes(await building.systemsOf(source, tag));
-    const mayCome = text === null && site !== null && !(await building.hasListedSystems(source, site));
-    return { text, mayCome };
+    const systemCodes = joinSystemCodes(await building.systemsOf(source, tag));
+    const mayCome = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
+    return { text: systemCodes, mayCome };
   }
 
-  async function lookUpAll({ source, site, tag }: PointOrigin, event: Event, committedMs: number): Promise<boolean> {
-    if (site !== null && wanted.includes("site_name")) {
-      const name = await lookUp("site_name", source, site, () => findSiteName(source, site));
-      if (name === null) return false;
-      if (name.fromMs !== undefined && committedMs < name.fromMs) unnamed.add(event);
+  async function lookUpAll({ source, site, tag }: EventOrigin, event: Event, committedMs: number): Promise<boolean> {
+    if (site !== null && nameTags.includes("site_name")) {
+      const siteName = await lookUpName("site_name", source, site, () => findSiteName(source, site));
+      if (siteName === null) return false;
+      if (siteName.fromMs !== undefined && committedMs < siteName.fromMs) eventsWithoutSiteName.add(event);
     }
     if (tag === null) return true;
-    if (tag.name === null && wanted.includes("name")) {
-      await lookUp("name", source, tag.id, async () => ({
+    if (tag.name === null && nameTags.includes("name")) {
+      await lookUpName("name", source, tag.id, async () => ({
         text: (await building.findObject("tag", source, tag.id))?.displayName ?? null,
       }));
     }
-    if (!wanted.includes("system")) return true;
-    return (await lookUp("system", source, tag.id, () => findSystemCodes(source, site, tag.id))) !== null;
+    if (!nameTags.includes("system")) return true;
+    return (await lookUpName("system", source, tag.id, () => findSystemCodes(source, site, tag.id))) !== null;
   }
 
   return {
     /** Looks up the names for `namesOf`. Returns the first event that must wait, with the error; null for none. */
     async prepare(batch: readonly Event[], committedAt?: readonly string[]) {
-      if (wanted.length === 0) return null;
+      if (nameTags.length === 0) return null;
       expireCache();
-      unnamed = new WeakSet();
+      eventsWithoutSiteName = new WeakSet();
       for (const [index, event] of batch.entries()) {
-        const origin = findPointOrigin(event);
+        const origin = findEventOrigin(event);
         if (origin === null || (await lookUpAll(origin, event, Date.parse(committedAt?.[index] ?? "")))) continue;
         const message = `Points of ${origin.source} wait until its sites and systems have been listed, a minute at most.`;
         return { from: index, error: new Throttled(message, NAME_RECHECK_MS) };
@@ -127,31 +127,31 @@ export function createNameLookup(
     },
 
     namesOf(event: Event): Readonly<Partial<Record<NameTag, string>>> {
-      const origin = wanted.length === 0 ? null : findPointOrigin(event);
+      const origin = nameTags.length === 0 ? null : findEventOrigin(event);
       if (origin === null) return {};
       const { source, site, tag } = origin;
-      const hasSite = site !== null && !unnamed.has(event);
-      const cached = (kind: NameTag, id: string) => cache.get(buildCacheKey(kind, source, id))?.text;
+      const hasSite = site !== null && !eventsWithoutSiteName.has(event);
+      const readCachedText = (kind: NameTag, id: string) => nameCache.get(buildCacheKey(kind, source, id))?.text;
       const texts: Record<NameTag, string | null | undefined> = {
-        name: tag === null ? null : (tag.name ?? cached("name", tag.id)),
-        site_name: hasSite ? cached("site_name", site) : null,
-        system: tag === null ? null : cached("system", tag.id),
+        name: tag === null ? null : (tag.name ?? readCachedText("name", tag.id)),
+        site_name: hasSite ? readCachedText("site_name", site) : null,
+        system: tag === null ? null : readCachedText("system", tag.id),
       };
-      return Object.fromEntries(wanted.flatMap((name) => (texts[name] == null ? [] : [[name, texts[name]]])));
+      return Object.fromEntries(nameTags.flatMap((name) => (texts[name] == null ? [] : [[name, texts[name]]])));
     },
   };
 }
 
 const buildCacheKey = (kind: NameTag, source: string, id: string) => `${kind} ${source} ${id}`;
 
-const buildUnnamedKey = (kind: NameTag, source: string) => `unnamed ${kind} ${source}`;
+const buildGivenUpKey = (kind: NameTag, source: string) => `unnamed ${kind} ${source}`;
 
-function findPointOrigin(event: Event): PointOrigin | null {
+function findEventOrigin(event: Event): EventOrigin | null {
   const source = sourceName(event);
   return source === null ? null : { source, site: event.siteid ?? null, tag: findEventTag(event as AnyEvent) };
 }
 
-function findEventTag(event: AnyEvent): PointOrigin["tag"] {
+function findEventTag(event: AnyEvent): EventOrigin["tag"] {
   switch (event.type) {
     case "tag-value":
     case "tag-total":
@@ -172,6 +172,6 @@ function findEventTag(event: AnyEvent): PointOrigin["tag"] {
 /** Returns e.g. `320.001+360.001`. */
 function joinSystemCodes(systems: Awaited<ReturnType<BuildingView["systemsOf"]>>): string | null {
   if (systems.length === 0) return null;
-  const codes = systems.map(({ code, displayName }) => (code === "" ? displayName : code));
-  return codes.toSorted().join("+");
+  const systemCodes = systems.map(({ code, displayName }) => (code === "" ? displayName : code));
+  return systemCodes.toSorted().join("+");
 }

@@ -20,13 +20,13 @@ export function judgeResponse(response: DatabaseResponse, config: InfluxConfig, 
 
 /** Detects HTML pages and errors (InfluxDB 1.x) in responses with status 200; null for a real success. */
 export function findFailureInSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
-  const responded = `${new URL(config.url).origin} answered ${status}`;
+  const summary = `${new URL(config.url).origin} answered ${status}`;
   if (isHtmlPage(body)) {
     const hint = "If that stays so, check whether url leads to the database itself, and not to a page for signing in.";
-    return new Retryable(`${responded} with a page, and does not say that it stored anything.`, { hint });
+    return new Retryable(`${summary} with a page, and does not say that it stored anything.`, { hint });
   }
-  const text = status !== 201 && body.trimStart().startsWith("{") ? parseErrorText(body) : null;
-  return text === null ? null : new Retryable(`${responded}, and refused it all the same: ${text}`);
+  const errorText = status !== 201 && body.trimStart().startsWith("{") ? parseErrorText(body) : null;
+  return errorText === null ? null : new Retryable(`${summary}, and refused it all the same: ${errorText}`);
 }
 
 const STORED_VERDICT: WriteVerdict = { kind: "stored", tooOld: null };
@@ -50,31 +50,30 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
   if (!(error instanceof HttpError)) return failureOfConnection(error, describeReceiver(origin));
   const { body = "", headers = {}, statusCode: status } = error;
   if (status === 400 && demandsTls(body)) return tlsRequired(describeReceiver(origin));
-  const responded = `${origin} answered ${status}`;
+  const summary = `${origin} answered ${status}`;
   if (isWrongPathError(error)) {
     const hint = "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.";
-    return new ConfigError(`${responded}: it takes no points at this path.`, { field: "url", hint });
+    return new ConfigError(`${summary}: it takes no points at this path.`, { field: "url", hint });
   }
-  const text = parseErrorText(body);
+  const errorText = parseErrorText(body);
   if (status === 401 || status === 403) {
-    const message = `${responded}: it does not let us write${text === null ? "." : ` (${text}).`}`;
+    const message = `${summary}: it does not let us write${errorText === null ? "." : ` (${errorText}).`}`;
     const hint = "Check token, or username and password, and their right to write.";
     return new ConfigError(message, { reason: status === 401 ? "unauthenticated" : "forbidden", hint });
   }
   if (status === 404) {
-    const [field, hint, message = text] = describeMissingObject(text ?? "", config);
-    return new ConfigError(`${responded}: ${message}`, { field, hint });
+    const [field, hint, message = errorText] = describeMissingObject(errorText ?? "", config);
+    return new ConfigError(`${summary}: ${message}`, { field, hint });
   }
   if (status === 429 || status === 503) {
     const waitMs = retryAfterMs(headers["retry-after"], nowMs, headers.date);
-    const scope = status === 429 ? "allowance" : "everything";
-    return new Throttled(`${responded}: it asks us to wait.`, waitMs, { scope });
+    const throttleScope = status === 429 ? "allowance" : "everything";
+    return new Throttled(`${summary}: it asks us to wait.`, waitMs, { scope: throttleScope });
   }
-  if (status === 408 || status === 425 || status >= 500) {
-    return new Retryable(text === null ? `${responded}.` : `${responded}: ${text}`);
-  }
+  if (status === 408 || status === 425 || status >= 500)
+    return new Retryable(errorText === null ? `${summary}.` : `${summary}: ${errorText}`);
   const hint = "Check url and api, and what stands between.";
-  return new ConfigError(`${responded} to a write${text === null ? "." : `: ${text}`}`, { field: "url", hint });
+  return new ConfigError(`${summary} to a write${errorText === null ? "." : `: ${errorText}`}`, { field: "url", hint });
 }
 
 /** Returns the option and hint for status 404, and a message if the server's text does not name what is missing. */
@@ -83,17 +82,16 @@ function describeMissingObject(
   { api, bucket, database }: InfluxConfig,
 ): readonly [field: string, hint: string, message?: string] {
   if (/organi[sz]ation/i.test(text)) return ["org", "Set org to an organisation that influx org list shows."];
-  if (/retention policy/i.test(text)) {
+  if (/retention policy/i.test(text))
     return ["retention_policy", "Create it, or leave retention_policy out for the default one."];
-  }
   if (api === "v1") {
     const hint = `Create it with CREATE DATABASE "${database}", or set create_database: true.`;
     return text === "" ? ["database", hint, `there is no database "${database}".`] : ["database", hint];
   }
-  const create = `Create it with influx bucket create --name ${bucket}`;
-  if (/bucket/i.test(text)) return ["bucket", `${create}.`];
+  const createHint = `Create it with influx bucket create --name ${bucket}`;
+  if (/bucket/i.test(text)) return ["bucket", `${createHint}.`];
   const message = `there is no bucket "${bucket}", or no InfluxDB 2 API.`;
-  return ["bucket", `${create}; an InfluxDB 1.x needs api: v1.`, message];
+  return ["bucket", `${createHint}; an InfluxDB 1.x needs api: v1.`, message];
 }
 
 /** Error text for points beyond the retention. InfluxDB 1.x and 2 store all other points of the request. */
@@ -101,21 +99,20 @@ const TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
 
 /** Judges a refused request. `dropped=3`: InfluxDB 1.x and 2 did not store three lines. */
 function judgeRefusal(reason: string, lines: number): WriteVerdict {
-  const dropped = /\bdropped=(\d+)/.exec(reason)?.[1];
-  if (TOO_OLD_PATTERN.test(reason)) {
-    return { kind: "stored", tooOld: { points: dropped === undefined ? 1 : Number(dropped), reason } };
-  }
-  return { kind: "poison", reason, all: dropped !== undefined && Number(dropped) >= lines };
+  const droppedCount = /\bdropped=(\d+)/.exec(reason)?.[1];
+  if (TOO_OLD_PATTERN.test(reason))
+    return { kind: "stored", tooOld: { points: droppedCount === undefined ? 1 : Number(droppedCount), reason } };
+  return { kind: "poison", reason, all: droppedCount !== undefined && Number(droppedCount) >= lines };
 }
 
 export function parseErrorText(body: string): string | null {
-  const text = body.trim();
-  if (text === "") return null;
+  const trimmedBody = body.trim();
+  if (trimmedBody === "") return null;
   try {
-    const { message, error } = JSON.parse(text) as { message?: unknown; error?: unknown };
+    const { message, error } = JSON.parse(trimmedBody) as { message?: unknown; error?: unknown };
     const reason = [message, error].find((part) => typeof part === "string" && part !== "");
     return typeof reason === "string" ? reason.slice(0, MAX_REASON_LENGTH) : null;
   } catch {
-    return text.slice(0, MAX_REASON_LENGTH);
+    return trimmedBody.slice(0, MAX_REASON_LENGTH);
   }
 }

@@ -8,7 +8,7 @@ import { findFailureInSuccess, isWrongPathError, parseErrorText } from "./respon
 export function createBucketClient(config: InfluxConfig, writePath: string, exchange: HttpExchange) {
   const database = config.database ?? "";
 
-  async function query(statement: string, signal: AbortSignal): Promise<string> {
+  async function runQuery(statement: string, signal: AbortSignal): Promise<string> {
     const { body } = await exchange.post(`/query?q=${encodeURIComponent(statement)}`, "", signal);
     // InfluxDB 1.x responds 200 to a failed statement.
     if (!/"error"/.test(body)) return body;
@@ -17,18 +17,18 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
 
   return {
     async create(signal: AbortSignal): Promise<void> {
-      await query(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
+      await runQuery(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
     },
 
     async checkMayCreate(signal: AbortSignal): Promise<void> {
       try {
         // This statement needs the same right (all privileges) as CREATE DATABASE.
-        await query("SHOW USERS", signal);
+        await runQuery("SHOW USERS", signal);
       } catch (error) {
-        const refused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
-        if (!refused && !(error instanceof ConfigError)) throw error;
-        const words = error instanceof HttpError ? (parseErrorText(error.body ?? "") ?? error.message) : error.message;
-        const message = `There is no database "${database}", and we may not create it: ${words}`;
+        const isAccessRefused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
+        if (!isAccessRefused && !(error instanceof ConfigError)) throw error;
+        const serverText = error instanceof HttpError ? parseErrorText(error.body ?? "") : null;
+        const message = `There is no database "${database}", and we may not create it: ${serverText ?? error.message}`;
         const hint = `Let a person with all privileges do CREATE DATABASE "${database}".`;
         throw new ConfigError(message, { reason: "forbidden", field: "create_database", hint });
       }
@@ -54,15 +54,15 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
   };
 
   async function readPolicyRetentionMs(signal: AbortSignal): Promise<number | null> {
-    const rows = parseFirstRows(await query(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal));
-    const name = config.retention_policy;
-    const row = rows.find((policy) => (name === undefined ? policy.default === true : policy.name === name));
-    return typeof row?.duration === "string" ? parseGoDurationMs(row.duration) : null;
+    const rows = parseFirstRows(await runQuery(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal));
+    const wanted = config.retention_policy;
+    const policy = rows.find((row) => (wanted === undefined ? row.default === true : row.name === wanted));
+    return typeof policy?.duration === "string" ? parseGoDurationMs(policy.duration) : null;
   }
 
   async function readBucketRetentionMs(signal: AbortSignal): Promise<number | null> {
-    const named = new URLSearchParams({ name: config.bucket ?? "", ...(config.org ? { org: config.org } : {}) });
-    const { body } = await exchange.get(`/api/v2/buckets?${named.toString()}`, signal);
+    const bucketQuery = new URLSearchParams({ name: config.bucket ?? "", ...(config.org ? { org: config.org } : {}) });
+    const { body } = await exchange.get(`/api/v2/buckets?${bucketQuery.toString()}`, signal);
     const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;
@@ -82,9 +82,9 @@ function parseFirstRows(body: string): readonly Record<string, unknown>[] {
 
 /** Parses a Go duration such as `720h0m0s`; 0 means forever. */
 function parseGoDurationMs(text: string): number | null {
-  const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
-  if (parts === null || text === "") return null;
-  const [, hours = "0", minutes = "0", seconds = "0"] = parts;
+  const durationMatch = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
+  if (durationMatch === null || text === "") return null;
+  const [, hours = "0", minutes = "0", seconds = "0"] = durationMatch;
   const ms = Number(hours) * 3_600_000 + Number(minutes) * 60_000 + Number(seconds) * 1_000;
   return ms === 0 ? Number.POSITIVE_INFINITY : ms;
 }
@@ -94,7 +94,7 @@ const MAX_METRICS_BYTES = 4 * 1024 ** 2;
 /** Identifies a server by its start time; null where another product, a gateway or a missing right hides it. */
 export async function detectServerInstance(
   exchange: Pick<HttpExchange, "get">,
-  before: string | null,
+  storedInstance: string | null,
   signal: AbortSignal,
 ): Promise<ServerInstance | null> {
   let body: string;
@@ -104,12 +104,12 @@ export async function detectServerInstance(
     if (error instanceof HttpError) return null;
     throw error;
   }
-  const startedAt = parseStartTime(body);
-  if (startedAt === null) return null;
-  const latest = before === null ? Number.NaN : Number(before);
+  const startSeconds = parseStartTime(body);
+  if (startSeconds === null) return null;
+  const latestStart = storedInstance === null ? Number.NaN : Number(storedInstance);
   // Keep the latest start: two servers behind one address would otherwise look new at each check.
-  if (startedAt <= latest) return { instanceId: String(latest), isNew: false };
-  return { instanceId: String(startedAt), isNew: before !== null };
+  if (startSeconds <= latestStart) return { instanceId: String(latestStart), isNew: false };
+  return { instanceId: String(startSeconds), isNew: storedInstance !== null };
 }
 
 export function parseStartTime(metrics: string): number | null {

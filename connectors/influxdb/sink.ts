@@ -1,5 +1,5 @@
 import { HttpError } from "@influxdata/influxdb-client";
-import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
+import { buildReceipt, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import { detectTlsPort } from "../../src/core/http/connection-problem.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { openProxy, probeThroughProxy, toEndpoint } from "../../src/core/http/proxy.ts";
@@ -18,12 +18,9 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const { clock, log } = context;
   const url = new URL(config.url);
   const writePath = buildWritePath(config);
-  const names = createNameLookup(config.tags_from, context);
-  const settings: PointSettings = {
-    prefix: config.measurement_prefix ?? "",
-    tags: config.tags,
-    namesOf: names.namesOf,
-  };
+  const nameLookup = createNameLookup(config.tags_from, context);
+  const { measurement_prefix: prefix = "", tags } = config;
+  const settings: PointSettings = { prefix, tags, namesOf: nameLookup.namesOf };
   const reportTooOld = createTooOldReport(context);
   const authorization = createAuthorization(config, context);
   const proxy = openProxy(config.proxy, clock);
@@ -43,20 +40,14 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return exchange;
   }
 
-  const createBucket = (connected: HttpExchange) => createBucketClient(config, writePath, connected);
+  const createBucketClientFor = (connected: HttpExchange) => createBucketClient(config, writePath, connected);
 
-  async function send(
-    lines: readonly EventLines[],
-    connected: HttpExchange,
-    signal: AbortSignal,
-  ): Promise<WriteVerdict> {
+  async function send(lines: readonly EventLines[], client: HttpExchange, signal: AbortSignal): Promise<WriteVerdict> {
     const count = countLines(lines);
-    let verdict: WriteVerdict;
-    try {
-      verdict = judgeResponse(await connected.post(writePath, buildRequestBody(lines), signal), config, count);
-    } catch (error) {
-      verdict = await judgeSendError(error, count, signal);
-    }
+    const verdict = await client.post(writePath, buildRequestBody(lines), signal).then(
+      (response) => judgeResponse(response, config, count),
+      (error: unknown) => judgeSendError(error, count, signal),
+    );
     if (verdict.kind === "stored" && verdict.tooOld !== null) reportTooOld(verdict.tooOld);
     return verdict;
   }
@@ -71,14 +62,14 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   }
 
   async function mapFailure(error: unknown, signal: AbortSignal): Promise<unknown> {
-    const verdict = await judgeSendError(error, 0, signal);
-    return verdict.kind === "failed" ? verdict.error : mapWriteError(error, config, clock.now());
+    const sendVerdict = await judgeSendError(error, 0, signal);
+    return sendVerdict.kind === "failed" ? sendVerdict.error : mapWriteError(error, config, clock.now());
   }
 
   function* encodeBatchLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<EventLines> {
     for (const [owner, event] of batch.entries()) {
       try {
-        for (const lines of encodeEventLines(event, settings)) yield { owner, ...lines };
+        for (const eventLines of encodeEventLines(event, settings)) yield { owner, ...eventLines };
       } catch (error) {
         unreadable.set(owner, error instanceof Error ? error.message : String(error));
       }
@@ -91,7 +82,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async open(signal) {
       signal.throwIfAborted();
-      const bucket = createBucket(connect());
+      const bucket = createBucketClientFor(connect());
       if (!config.create_database) return;
       try {
         // Check first: a user that may write to a database may lack the right to create one.
@@ -103,18 +94,16 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async write(offered, signal, _accepted, offer) {
       signal.throwIfAborted();
-      const connected = exchange ?? connect();
-      const unnamed = await names.prepare(offered, offer?.committedAt);
-      if (unnamed?.from === 0) throw unnamed.error;
-      const batch = offered.slice(0, unnamed?.from);
+      const client = exchange ?? connect();
+      const nameWait = await nameLookup.prepare(offered, offer?.committedAt);
+      if (nameWait?.from === 0) throw nameWait.error;
+      const batch = offered.slice(0, nameWait?.from);
       const unreadable = new Map<number, string>();
-      const stored = await storeLines(encodeBatchLines(batch, unreadable), (lines) => send(lines, connected, signal));
-      const retry = stored.retry ?? unnamed ?? undefined;
+      const receipt = await storeLines(encodeBatchLines(batch, unreadable), (lines) => send(lines, client, signal));
+      const retry = receipt.retry ?? nameWait ?? undefined;
       if (retry?.from === 0) throw retry.error;
-      for (const { index } of stored.rejected) unreadable.delete(index);
-      const more = [...unreadable].filter(([index]) => index < (retry?.from ?? batch.length));
-      const rejected = [...stored.rejected, ...more.map(([index, reason]) => ({ index, reason }))];
-      return { rejected, ...(retry === undefined ? {} : { retry }) };
+      for (const { index, reason } of receipt.rejected) unreadable.set(index, reason);
+      return buildReceipt(unreadable, retry);
     },
 
     async close() {
@@ -124,12 +113,11 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     /** Tests the sink with an empty write, which reveals missing permissions, a missing bucket or a wrong path. */
     async probe(signal) {
-      const connected = exchange ?? connect();
-      const bucket = createBucket(connected);
+      const bucket = createBucketClientFor(exchange ?? connect());
       try {
         if (!(await bucket.isMissing(signal))) return;
         if (config.create_database) await bucket.checkMayCreate(signal);
-        else await connected.post(writePath, "", signal);
+        else await exchange?.post(writePath, "", signal);
       } catch (error) {
         throw await mapFailure(error, signal);
       }
@@ -139,7 +127,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async retentionMs(signal) {
       try {
-        return await createBucket(exchange ?? connect()).retentionMs(signal);
+        return await createBucketClientFor(exchange ?? connect()).retentionMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         // A token that may only write gets no response; VictoriaMetrics and InfluxDB 3 lack the endpoint.
@@ -171,10 +159,11 @@ function buildWritePath({ api, org, bucket = "", database = "", retention_policy
 function createAuthorization({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
   const secret = token ?? password;
   if (secret === undefined) return () => null;
-  const read = cachedSecret(secret, clock);
+  const readSecret = cachedSecret(secret, clock);
   return () => {
-    const text = read().reveal();
-    return token === undefined ? `Basic ${Buffer.from(`${username}:${text}`).toString("base64")}` : `Token ${text}`;
+    const revealed = readSecret().reveal();
+    if (token !== undefined) return `Token ${revealed}`;
+    return `Basic ${Buffer.from(`${username}:${revealed}`).toString("base64")}`;
   };
 }
 
@@ -183,15 +172,15 @@ const TOO_OLD_REPORT_INTERVAL_MS = 3_600_000;
 /** Logs dropped points at once, then their count once an hour, so that a backfill does not fill the log. */
 function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOldPoints) => void {
   let unreported = 0;
-  let total = 0;
+  let totalPoints = 0;
   let reportedAtMs = Number.NEGATIVE_INFINITY;
   return ({ points, reason }) => {
     unreported += points;
-    total += points;
+    totalPoints += points;
     const nowMs = clock.monotonic();
     if (nowMs - reportedAtMs < TOO_OLD_REPORT_INTERVAL_MS) return;
     log.warn(
-      { points: unreported, total, answer: reason },
+      { points: unreported, total: totalPoints, answer: reason },
       "the server keeps nothing as old as these points, and leaves them out; shorten backfill or keep longer there",
     );
     unreported = 0;

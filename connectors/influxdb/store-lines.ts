@@ -1,4 +1,4 @@
-import type { Receipt } from "../../src/core/connector.ts";
+import { buildReceipt, type Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { EncodedLines } from "./line-protocol.ts";
 
@@ -32,37 +32,32 @@ export async function storeLines(
   lines: Iterable<EventLines>,
   send: (lines: readonly EventLines[]) => Promise<WriteVerdict>,
 ): Promise<Receipt> {
-  const rejected = new Map<number, string>();
+  const reasons = new Map<number, string>();
   let requests = 0;
 
   for (const request of groupIntoRequests(lines)) {
-    const todo = [request];
-    for (let part = todo.pop(); part !== undefined; part = todo.pop()) {
-      const from = part[0]?.owner ?? 0;
-      if (requests >= MAX_REQUESTS_PER_WRITE && from > 0) {
+    const pendingParts = [request];
+    for (let chunk = pendingParts.pop(); chunk !== undefined; chunk = pendingParts.pop()) {
+      const firstOwner = chunk[0]?.owner ?? 0;
+      if (requests >= MAX_REQUESTS_PER_WRITE && firstOwner > 0) {
         const error = new Retryable("More faulty points than one write can sort out; the rest follows.");
-        return buildReceipt(rejected, { from, error });
+        return buildReceipt(reasons, { from: firstOwner, error });
       }
       requests += 1;
-      const verdict = await send(part);
-      if (verdict.kind === "failed") return buildReceipt(rejected, { from, error: verdict.error });
+      const verdict = await send(chunk);
+      if (verdict.kind === "failed") return buildReceipt(reasons, { from: firstOwner, error: verdict.error });
       if (verdict.kind === "stored") continue;
-      const [left, right] = verdict.kind === "too-large" ? halveLines(part) : halveByEvent(part);
+      const [left, right] = verdict.kind === "too-large" ? halveLines(chunk) : halveByEvent(chunk);
       if (right.length > 0 && !(verdict.kind === "poison" && verdict.all)) {
-        todo.push(right, left);
+        pendingParts.push(right, left);
         continue;
       }
       const reason = verdict.kind === "poison" ? verdict.reason : "A single point is larger than the server takes.";
-      for (const { owner } of part) if (!rejected.has(owner)) rejected.set(owner, reason);
+      for (const { owner } of chunk) if (!reasons.has(owner)) reasons.set(owner, reason);
     }
     for (const { free } of request) free?.();
   }
-  return buildReceipt(rejected);
-}
-
-function buildReceipt(rejected: ReadonlyMap<number, string>, retry?: NonNullable<Receipt["retry"]>): Receipt {
-  const settled = [...rejected].filter(([index]) => index < (retry?.from ?? Number.POSITIVE_INFINITY));
-  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
+  return buildReceipt(reasons);
 }
 
 function* groupIntoRequests(lines: Iterable<EventLines>): Generator<readonly EventLines[]> {
@@ -83,34 +78,32 @@ function* groupIntoRequests(lines: Iterable<EventLines>): Generator<readonly Eve
   if (request.length > 0) yield request;
 }
 
-function halveLines(part: readonly EventLines[]): readonly [readonly EventLines[], readonly EventLines[]] {
-  const [only] = part;
-  if (only !== undefined && part.length === 1 && (only.count ?? 1) > 1) return halveEventLines(only);
-  const middle = Math.ceil(part.length / 2);
-  return [part.slice(0, middle), part.slice(middle)];
+type LineHalves = readonly [left: readonly EventLines[], right: readonly EventLines[]];
+
+function halveLines(part: readonly EventLines[]): LineHalves {
+  const [singleLine] = part;
+  if (singleLine !== undefined && part.length === 1 && (singleLine.count ?? 1) > 1) return halveEventLines(singleLine);
+  const middleIndex = Math.ceil(part.length / 2);
+  return [part.slice(0, middleIndex), part.slice(middleIndex)];
 }
 
 /** Splits the lines of one event at the middle line break. */
-function halveEventLines({
-  owner,
-  text,
-  count = 1,
-}: EventLines): readonly [readonly EventLines[], readonly EventLines[]] {
-  const left = Math.ceil(count / 2);
+function halveEventLines({ owner, text, count = 1 }: EventLines): LineHalves {
+  const half = Math.ceil(count / 2);
   let end = -1;
-  for (let n = 0; n < left; n++) end = text.indexOf("\n", end + 1);
-  const cut = (from: number, to?: number) =>
+  for (let n = 0; n < half; n++) end = text.indexOf("\n", end + 1);
+  const slice = (from: number, to?: number) =>
     typeof text === "string" ? text.slice(from, to) : text.subarray(from, to);
-  return [[{ owner, text: cut(0, end), count: left }], [{ owner, text: cut(end + 1), count: count - left }]];
+  return [[{ owner, text: slice(0, end), count: half }], [{ owner, text: slice(end + 1), count: count - half }]];
 }
 
 /** Splits between two events, close to the middle; the right half is empty for a single event. */
-function halveByEvent(part: readonly EventLines[]): readonly [readonly EventLines[], readonly EventLines[]] {
-  const middle = Math.floor(part.length / 2);
-  const boundary = (at: number) => at > 0 && at < part.length && part[at]?.owner !== part[at - 1]?.owner;
-  for (let distance = 0; distance <= part.length; distance += 1) {
-    for (const at of [middle - distance, middle + distance]) {
-      if (boundary(at)) return [part.slice(0, at), part.slice(at)];
+function halveByEvent(part: readonly EventLines[]): LineHalves {
+  const middleIndex = Math.floor(part.length / 2);
+  const isEventBoundary = (at: number) => at > 0 && at < part.length && part[at]?.owner !== part[at - 1]?.owner;
+  for (let indexOffset = 0; indexOffset <= part.length; indexOffset += 1) {
+    for (const at of [middleIndex - indexOffset, middleIndex + indexOffset]) {
+      if (isEventBoundary(at)) return [part.slice(0, at), part.slice(at)];
     }
   }
   return [part, []];

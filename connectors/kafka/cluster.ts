@@ -39,8 +39,8 @@ export const LEADER_NOT_AVAILABLE_CODE = 5;
 export type KafkaCluster = ReturnType<typeof createCluster>;
 
 export function createCluster(config: KafkaConfig, connections: BrokerConnections, clock: Clock) {
-  const cache = new Map<string, { readonly topic: TopicMetadata; readonly atMs: number }>();
-  const requestedAt = new Map<string, number>();
+  const topicCache = new Map<string, { readonly topic: TopicMetadata; readonly atMs: number }>();
+  const requestedAtByTopic = new Map<string, number>();
   let knownBrokers: readonly HostAndPort[] = [];
 
   async function request<T>(send: (broker: BrokerConnection) => Promise<T>): Promise<T> {
@@ -75,10 +75,10 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
 
   /** Returns true for a missing topic that was requested recently: the brokers may be creating it. */
   function isBeingCreated({ name, code }: TopicMetadata): boolean {
-    if (code === 0) requestedAt.delete(name);
+    if (code === 0) requestedAtByTopic.delete(name);
     if (!config.create_topics || getErrorName(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;
-    const sinceMs = requestedAt.get(name) ?? clock.monotonic();
-    requestedAt.set(name, sinceMs);
+    const sinceMs = requestedAtByTopic.get(name) ?? clock.monotonic();
+    requestedAtByTopic.set(name, sinceMs);
     return clock.monotonic() - sinceMs < TOPIC_CREATION_TIMEOUT_MS;
   }
 
@@ -86,16 +86,16 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
     async topics(names: readonly string[]): Promise<ReadonlyMap<string, TopicMetadata>> {
       const now = clock.monotonic();
       const uncached = names.filter(
-        (name) => now - (cache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= METADATA_MAX_AGE_MS,
+        (name) => now - (topicCache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= METADATA_MAX_AGE_MS,
       );
       if (uncached.length > 0) {
         for (const topic of await requestMetadata(uncached, config.create_topics, false)) {
           const code = isBeingCreated(topic) ? LEADER_NOT_AVAILABLE_CODE : topic.code;
-          cache.set(topic.name, { topic: { ...topic, code }, atMs: code === 0 ? now : Number.NEGATIVE_INFINITY });
+          topicCache.set(topic.name, { topic: { ...topic, code }, atMs: code === 0 ? now : Number.NEGATIVE_INFINITY });
         }
       }
-      const missing = { code: UNKNOWN_TOPIC_CODE, leaders: [], mayWrite: null };
-      return new Map(names.map((name) => [name, cache.get(name)?.topic ?? { name, ...missing }]));
+      const missingTopic = { code: UNKNOWN_TOPIC_CODE, leaders: [], mayWrite: null };
+      return new Map(names.map((name) => [name, topicCache.get(name)?.topic ?? { name, ...missingTopic }]));
     },
 
     /** Requests the metadata and our permissions of the given topics, or of all visible topics for null. */
@@ -114,6 +114,6 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
       }
     },
 
-    clearCache: () => cache.clear(),
+    clearCache: () => topicCache.clear(),
   };
 }

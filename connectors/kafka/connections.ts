@@ -18,8 +18,8 @@ interface VersionedRequest<Arguments extends unknown[], Response> {
 /** Returns the library's versions of a request, newest first, e.g. `metadata` from 12 down to 1. */
 export function listRequestVersions<T>(name: string, newest: number, oldest: number): readonly T[] {
   const library = kafka as unknown as Readonly<Record<string, { readonly api: T }>>;
-  const versions = Array.from({ length: newest - oldest + 1 }, (_, n) => library[`${name}V${newest - n}`]);
-  return versions.flatMap((version) => (version === undefined ? [] : [version.api]));
+  const apiVersions = Array.from({ length: newest - oldest + 1 }, (_, n) => library[`${name}V${newest - n}`]);
+  return apiVersions.flatMap((version) => (version === undefined ? [] : [version.api]));
 }
 
 export interface BrokerConnection {
@@ -40,16 +40,14 @@ const PROBE_TIMEOUT_MS = 3_000;
 
 export type BrokerConnections = ReturnType<typeof createConnections>;
 
-interface OpenConnection {
-  readonly connection: kafka.Connection;
-  readonly broker: Promise<BrokerConnection>;
-}
-
 /** Manages connections to brokers. The library's producer is not used: its retries could reorder batches. */
 export function createConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
-  const openConnections = new Map<string, OpenConnection>();
+  const openConnections = new Map<
+    string,
+    { readonly connection: kafka.Connection; readonly broker: Promise<BrokerConnection> }
+  >();
   let currentSignal = AbortSignal.abort();
 
   /** Reads certificates and secrets for each connection, so replaced files need no restart. */
@@ -82,8 +80,8 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
 
   function connect(address: HostAndPort): Promise<BrokerConnection> {
     const key = `${address.host} ${address.port}`;
-    const existing = openConnections.get(key);
-    if (existing !== undefined && isConnectionAlive(existing.connection)) return awaitReauthentication(existing);
+    const openOne = openConnections.get(key);
+    if (openOne !== undefined && isConnectionAlive(openOne.connection)) return awaitReauthentication(openOne);
     currentSignal.throwIfAborted();
     refusePlainPassword(address);
     const connection = new kafka.Connection(client_id, buildConnectionOptions(address.host));
@@ -93,7 +91,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     return broker;
   }
 
-  function end(): void {
+  function endConnections(): void {
     for (const { connection, broker } of openConnections.values()) {
       broker.catch(() => undefined);
       connection.close().catch(() => undefined);
@@ -105,32 +103,32 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
 
   return {
     connect,
-    end,
+    end: endConnections,
 
     async connectToAny(addresses: readonly HostAndPort[]): Promise<BrokerConnection> {
-      let cause: unknown = new Retryable("There is no Kafka broker to ask.");
+      let connectError: unknown = new Retryable("There is no Kafka broker to ask.");
       for (const address of addresses) {
         try {
           return await connect(address);
         } catch (error) {
           // Prefer an error that a person must fix over an unreachable broker.
-          if (!(cause instanceof ConfigError)) cause = error;
+          if (!(connectError instanceof ConfigError)) connectError = error;
         }
       }
-      throw cause;
+      throw connectError;
     },
 
     /** Runs `work`. Ends every connection, and so the work, when the signal aborts. */
     async runWithSignal<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       signal.throwIfAborted();
       currentSignal = signal;
-      signal.addEventListener("abort", end, { once: true });
+      signal.addEventListener("abort", endConnections, { once: true });
       try {
         return await work();
       } catch (error) {
         throw signal.aborted ? signal.reason : error;
       } finally {
-        signal.removeEventListener("abort", end);
+        signal.removeEventListener("abort", endConnections);
       }
     },
 
@@ -141,9 +139,9 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
       const probeTls = (limit: AbortSignal) => tryTls(address, AbortSignal.any([limit, signal]));
       if (!tls.enabled && (await speaksTls(probeTls))) return createTlsRequiredError(server);
       if (sasl !== undefined || signal.aborted) return null;
-      const mechanisms = await requestSaslMechanisms(address, tlsOptions(address.host), signal);
-      if (mechanisms.length === 0) return null;
-      const message = `${server.name} wants a password (${mechanisms.join(", ")}).`;
+      const saslMechanisms = await requestSaslMechanisms(address, tlsOptions(address.host), signal);
+      if (saslMechanisms.length === 0) return null;
+      const message = `${server.name} wants a password (${saslMechanisms.join(", ")}).`;
       const hint = "Set sasl, or another port in brokers.";
       return new ConfigError(message, { hint, reason: "unauthenticated", field: "sasl" });
     },
@@ -152,9 +150,9 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
 
 async function connectAndNegotiate(connection: kafka.Connection, address: HostAndPort): Promise<BrokerConnection> {
   // Keep the cause: pending requests learn only that the connection closed. Without a listener the process would end.
-  let cause: Error | null = null;
+  let connectionError: Error | null = null;
   connection.on("error", (error) => {
-    cause ??= error;
+    connectionError ??= error;
   });
   try {
     await connection.connect(address.host, address.port);
@@ -162,28 +160,32 @@ async function connectAndNegotiate(connection: kafka.Connection, address: HostAn
     return {
       address,
       async request(versions, ...values) {
-        const range = apiKeys.find(({ apiKey }) => apiKey === versions[0]?.key);
+        const support = apiKeys.find(({ apiKey }) => apiKey === versions[0]?.key);
         const request = versions.find(
-          ({ version }) => range !== undefined && version >= range.minVersion && version <= range.maxVersion,
+          ({ version }) => support !== undefined && version >= support.minVersion && version <= support.maxVersion,
         );
         if (request === undefined) {
-          const hint = "It has to be Kafka 0.11 or newer.";
-          throw new UnsupportedRequest(`${describeBroker(address).name} does not know a request that is needed.`, {
-            hint,
-          });
+          const message = `${describeBroker(address).name} does not know a request that is needed.`;
+          throw new UnsupportedRequest(message, { hint: "It has to be Kafka 0.11 or newer." });
         }
         return request.async(connection, ...values).catch((error: unknown) => {
           if (error instanceof kafka.ResponseError) return error.response as Awaited<ReturnType<typeof request.async>>;
-          throw error instanceof kafka.NetworkError ? (cause ?? error) : error;
+          throw error instanceof kafka.NetworkError ? (connectionError ?? error) : error;
         });
       },
     };
   } catch (error) {
-    throw mapConnectionError(cause ?? error, address);
+    throw mapConnectionError(connectionError ?? error, address);
   }
 }
 
-async function awaitReauthentication({ connection, broker }: OpenConnection): Promise<BrokerConnection> {
+async function awaitReauthentication({
+  connection,
+  broker,
+}: {
+  connection: kafka.Connection;
+  broker: Promise<BrokerConnection>;
+}): Promise<BrokerConnection> {
   if (connection.status === kafka.ConnectionStatuses.REAUTHENTICATING) await connection.ready();
   return broker;
 }
@@ -225,7 +227,7 @@ const authenticateByScram: kafka.SASLCustomAuthenticator = (
   _token,
   done,
 ) => {
-  const guarded = (...[to, bytes, responded]: Parameters<typeof authenticate>) =>
+  const guardedAuthenticate = (...[to, bytes, responded]: Parameters<typeof authenticate>) =>
     authenticate(to, bytes, (error, response) => {
       try {
         responded?.(error, response);
@@ -235,7 +237,7 @@ const authenticateByScram: kafka.SASLCustomAuthenticator = (
     });
   const { async, key, version } = authenticate;
   const algorithm = mechanism === "SCRAM-SHA-256" ? "SHA-256" : "SHA-512";
-  const api = Object.assign(guarded, { async, key, version });
+  const api = Object.assign(guardedAuthenticate, { async, key, version });
   const { authenticate: scram, defaultCrypto } = kafka.saslScramSha;
   scram(api, connection, algorithm, username ?? "", password ?? "", defaultCrypto, done);
 };
@@ -251,8 +253,8 @@ async function requestSaslMechanisms(
     ...tls,
   });
   connection.on("error", () => undefined);
-  const destroy = () => void connection.socket?.destroy(new Error("This wait was ended early."));
-  signal.addEventListener("abort", destroy, { once: true });
+  const destroyConnection = () => void connection.socket?.destroy(new Error("This wait was ended early."));
+  signal.addEventListener("abort", destroyConnection, { once: true });
   try {
     await connection.connect(host, port);
     const { mechanisms } = await kafka.saslHandshakeV1.api.async(connection, "NONE");
@@ -261,7 +263,7 @@ async function requestSaslMechanisms(
     if (!isResponseError(error, "UNSUPPORTED_SASL_MECHANISM")) return [];
     return (error.response as { readonly mechanisms: readonly string[] }).mechanisms;
   } finally {
-    signal.removeEventListener("abort", destroy);
+    signal.removeEventListener("abort", destroyConnection);
     connection.socket?.destroy();
   }
 }

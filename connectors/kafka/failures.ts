@@ -20,11 +20,11 @@ const RECORD_REFUSALS: Readonly<Record<string, string>> = {
 
 /** Returns why the topic can never take a record; null for other errors. */
 export function describeRefusal(code: number, topic: string, message: string | null): string | null {
-  const name = getErrorName(code);
-  const reason = RECORD_REFUSALS[name];
+  const errorName = getErrorName(code);
+  const reason = RECORD_REFUSALS[errorName];
   return reason === undefined
     ? null
-    : `Topic ${topic}: ${reason}. The broker says ${name}${message ? `: ${message}` : ""}.`;
+    : `Topic ${topic}: ${reason}. The broker says ${errorName}${message ? `: ${message}` : ""}.`;
 }
 
 type TopicError = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
@@ -59,14 +59,14 @@ const TOPIC_ERRORS: Readonly<Record<string, TopicError>> = {
 const TOO_FEW_REPLICAS_HINT = "Too few replicas are in sync (min.insync.replicas); a broker is probably away.";
 
 export function mapTopicError(code: number, topic: string): Failure {
-  const name = getErrorName(code);
-  const topicError = TOPIC_ERRORS[name];
+  const errorName = getErrorName(code);
+  const topicError = TOPIC_ERRORS[errorName];
   if (topicError !== undefined) {
     const [message, hint, reason] = topicError;
-    return new ConfigError(`Topic ${topic} ${message} (${name}).`, { hint, reason });
+    return new ConfigError(`Topic ${topic} ${message} (${errorName}).`, { hint, reason });
   }
-  const options = name.startsWith("NOT_ENOUGH_REPLICAS") ? { hint: TOO_FEW_REPLICAS_HINT } : {};
-  return new Retryable(`Topic ${topic} took nothing at the moment (${name}).`, options);
+  const options = errorName.startsWith("NOT_ENOUGH_REPLICAS") ? { hint: TOO_FEW_REPLICAS_HINT } : {};
+  return new Retryable(`Topic ${topic} took nothing at the moment (${errorName}).`, options);
 }
 
 /** Maps an error of a batch. An unknown topic is retryable until the next metadata request. */
@@ -77,15 +77,15 @@ export function mapBatchError(code: number, topic: string): Failure {
 }
 
 export function mapProducerIdError(code: number): Failure {
-  const name = getErrorName(code);
-  if (name === "CLUSTER_AUTHORIZATION_FAILED") {
-    return new ConfigError(`The Kafka cluster does not let us use an idempotent producer (${name}).`, {
+  const errorName = getErrorName(code);
+  if (errorName === "CLUSTER_AUTHORIZATION_FAILED") {
+    return new ConfigError(`The Kafka cluster does not let us use an idempotent producer (${errorName}).`, {
       hint: "Allow Write on the topics for our user, before Kafka 2.8 also IdempotentWrite on the cluster; or set idempotent: false.",
       reason: "forbidden",
       field: "idempotent",
     });
   }
-  return new Retryable(`The Kafka cluster gave us no producer id (${name}).`);
+  return new Retryable(`The Kafka cluster gave us no producer id (${errorName}).`);
 }
 
 type ConfigErrorOptions = ConstructorParameters<typeof ConfigError>[1];
@@ -109,12 +109,12 @@ export function mapConnectionError(error: unknown, address: HostAndPort): Failur
   const ownFailure = asFailure(error);
   if (ownFailure === error) return ownFailure;
   const server = describeBroker(address);
-  const codes = collectApiIds(error);
-  const refusal = SASL_REFUSALS[codes.find((code) => code in SASL_REFUSALS) ?? ""];
+  const apiIds = collectApiIds(error);
+  const refusal = SASL_REFUSALS[apiIds.find((code) => code in SASL_REFUSALS) ?? ""];
   if (refusal !== undefined) return new ConfigError(`${server.name} ${refusal[0]}.`, refusal[1]);
-  const cause = findRootCause(error);
-  if (cause instanceof GenericError || cause instanceof MultipleErrors) return mapLibraryError(cause, server, codes);
-  return failureOfConnection(cause, server);
+  const rootCause = findRootCause(error);
+  const isLibraryError = rootCause instanceof GenericError || rootCause instanceof MultipleErrors;
+  return isLibraryError ? mapLibraryError(rootCause, server, apiIds) : failureOfConnection(rootCause, server);
 }
 
 function mapLibraryError(error: GenericError | MultipleErrors, server: ServerInfo, codes: readonly string[]): Failure {
@@ -151,9 +151,9 @@ export function describeBroker({ host, port }: HostAndPort): ServerInfo {
 
 function collectApiIds(error: unknown): readonly string[] {
   if (!(error instanceof Error)) return [];
-  const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
-  const parts: readonly unknown[] = error instanceof AggregateError ? error.errors : [];
-  return [...own, ...parts.flatMap(collectApiIds), ...collectApiIds(error.cause)];
+  const ownIds = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
+  const nestedErrors: readonly unknown[] = error instanceof AggregateError ? error.errors : [];
+  return [...ownIds, ...nestedErrors.flatMap(collectApiIds), ...collectApiIds(error.cause)];
 }
 
 function findRootCause(error: unknown): unknown {

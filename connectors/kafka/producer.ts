@@ -21,14 +21,6 @@ interface PartitionQueue {
   readonly batches: RecordBatch[];
 }
 
-interface BatchResponse {
-  readonly queue: PartitionQueue;
-  readonly batch: RecordBatch;
-  readonly code: number | null;
-  readonly message: string | null;
-  readonly error: Failure;
-}
-
 const PRODUCE_VERSIONS = listRequestVersions<typeof produceV11.api>("produce", 11, 3);
 
 const ACKNOWLEDGED_OUTCOME: RecordOutcome = { is: "acknowledged" };
@@ -71,57 +63,52 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
     const topics = await cluster.topics([...new Set(records.map(({ topic }) => topic))]);
     const queues = partitionRecords(records, topics, config.max_message_bytes, outcomes);
     let needsNewId = false;
-    let failed = false;
-    while (!failed) {
-      const waiting = queues.filter(({ batches }) => batches.length > 0);
-      if (waiting.length === 0) break;
-      const byLeader = Map.groupBy(waiting, ({ leader }) => `${leader.host} ${leader.port}`);
+    let hasFailed = false;
+    while (!hasFailed) {
+      const pendingQueues = queues.filter(({ batches }) => batches.length > 0);
+      if (pendingQueues.length === 0) break;
+      const byLeader = Map.groupBy(pendingQueues, ({ leader }) => `${leader.host} ${leader.port}`);
       const responses = await Promise.all([...byLeader.values()].map(produce));
       for (const { queue, batch, code, message, error } of responses.flat()) {
         const reason = code === null ? null : describeRefusal(code, queue.topic, message);
-        const [first] = batch;
+        const [firstEntry] = batch;
         if (code === 0) {
           for (const { index } of batch) outcomes[index] = ACKNOWLEDGED_OUTCOME;
           const key = formatPartitionKey(queue);
           sequences.set(key, (sequences.getWithDefault(key, 0) + batch.length) & MAX_SEQUENCE_NUMBER);
-        } else if (reason === null || first === undefined) {
-          failed = true;
+        } else if (reason === null || firstEntry === undefined) {
+          hasFailed = true;
           needsNewId ||= code !== null && NEEDS_NEW_PRODUCER_ID.has(getErrorName(code));
           for (const { index } of batch) outcomes[index] = { is: "open", error };
         } else if (batch.length === 1) {
-          outcomes[first.index] = { is: "refused", reason };
+          outcomes[firstEntry.index] = { is: "refused", reason };
         } else {
           // Search for the refused record: halves are sent one after the other, so that the others are stored.
-          const half = Math.ceil(batch.length / 2);
-          queue.batches.unshift(batch.slice(0, half), batch.slice(half));
+          const halfLength = Math.ceil(batch.length / 2);
+          queue.batches.unshift(batch.slice(0, halfLength), batch.slice(halfLength));
         }
       }
     }
-    if (failed) closeEpoch(needsNewId);
+    if (hasFailed) closeEpoch(needsNewId);
     // Metadata of a topic without a leader may be outdated.
     else if (outcomes.some(({ is }) => is === "open")) cluster.clearCache();
     return outcomes;
   }
 
-  async function produce(queues: readonly PartitionQueue[]): Promise<readonly BatchResponse[]> {
-    const sent = queues.map((queue) => ({ queue, batch: queue.batches.shift() ?? [] }));
+  async function produce(queues: readonly PartitionQueue[]) {
+    const sentBatches = queues.map((queue) => ({ queue, batch: queue.batches.shift() ?? [] }));
     const [{ leader } = { leader: { host: "", port: 0 } }] = queues;
     try {
       const broker = await connections.connect(leader);
-      const records = sent.flatMap(({ queue, batch }) =>
+      const records = sentBatches.flatMap(({ queue, batch }) =>
         batch.map(({ record }) => toWireRecord(record, queue.partition)),
       );
       const identity = producer === null ? {} : { producerId: producer.id, producerEpoch: producer.epoch, sequences };
       const options = { compression: config.compression, ...identity };
-      const response = await broker.request(
-        PRODUCE_VERSIONS,
-        ProduceAcks.ALL,
-        config.publish_deadline,
-        records,
-        options,
-      );
+      const limitMs = config.publish_deadline;
+      const response = await broker.request(PRODUCE_VERSIONS, ProduceAcks.ALL, limitMs, records, options);
       const topics = (response as produceV11.ProduceResponse).responses;
-      return sent.map(({ queue, batch }) => {
+      return sentBatches.map(({ queue, batch }) => {
         const partition = topics
           .find(({ name }) => name === queue.topic)
           ?.partitionResponses.find(({ index }) => index === queue.partition);
@@ -131,7 +118,7 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
       });
     } catch (cause) {
       const error = mapConnectionError(cause, leader);
-      return sent.map(({ queue, batch }) => ({ queue, batch, code: null, message: null, error }));
+      return sentBatches.map(({ queue, batch }) => ({ queue, batch, code: null, message: null, error }));
     }
   }
 
@@ -151,10 +138,8 @@ function partitionRecords(
     const partition = leaders.length === 0 ? 0 : compatibilityPartitioner(record, record.key) % leaders.length;
     const leader = leaders[partition];
     if (code !== 0 || leader === undefined || leader === null) {
-      outcomes[index] = {
-        is: "open",
-        error: mapTopicError(code === 0 ? LEADER_NOT_AVAILABLE_CODE : code, record.topic),
-      };
+      const error = mapTopicError(code === 0 ? LEADER_NOT_AVAILABLE_CODE : code, record.topic);
+      outcomes[index] = { is: "open", error };
       break;
     }
     const key = formatPartitionKey({ topic: record.topic, partition });

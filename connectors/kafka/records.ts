@@ -38,8 +38,8 @@ function buildHeaders(event: Event, number?: Sequence | null): Map<Buffer, Buffe
   };
   const headers = new Map<Buffer, Buffer>();
   for (const [attribute, name] of HEADER_NAME_BY_ATTRIBUTE) {
-    const text = texts[attribute];
-    if (text !== undefined) headers.set(name, Buffer.from(text));
+    const attributeText = texts[attribute];
+    if (attributeText !== undefined) headers.set(name, Buffer.from(attributeText));
   }
   return headers.set(CONTENT_TYPE_HEADER, JSON_CONTENT_TYPE);
 }

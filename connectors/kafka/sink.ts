@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { ACCEPTED, type BatchInfo, type ConnectorContext, type Receipt, type Sink } from "../../src/core/connector.ts";
+import { type BatchInfo, buildReceipt, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { createCluster, type TopicMetadata } from "./cluster.ts";
@@ -17,7 +17,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
   /** Acknowledged records that will be offered again because an earlier record failed. Lost at a restart. */
   let acknowledgedAhead = new Set<string>();
 
-  async function deliverBatch(batch: readonly Event[], offered: BatchInfo | undefined): Promise<Receipt> {
+  async function deliverBatch(batch: readonly Event[], offered: BatchInfo | undefined) {
     const recordKeys = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
     const isAcknowledged = (n: number) => offered?.isRedelivery !== true && acknowledgedAhead.has(recordKeys[n] ?? "");
     const records = batch.map((event, n) => buildRecord(event, topics.buildTopic(event), offered?.sequences?.[n]));
@@ -26,15 +26,15 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     );
     const unsent = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
     if (unsent.length > 0) {
-      const sent = await producer.send(unsent.map((n) => records[n] as KafkaRecord));
-      for (const [nth, n] of unsent.entries()) outcomes[n] = sent[nth] ?? { is: "open" };
+      const sendOutcomes = await producer.send(unsent.map((n) => records[n] as KafkaRecord));
+      for (const [nth, n] of unsent.entries()) outcomes[n] = sendOutcomes[nth] ?? { is: "open" };
     }
-    const receipt = buildReceipt(outcomes);
-    const from = receipt.retry?.from ?? batch.length;
-    const passed = receipt.retry === undefined && !recordKeys.some((name) => acknowledgedAhead.has(name));
-    acknowledgedAhead = passed ? new Set() : acknowledgedAhead;
+    const receipt = summarizeOutcomes(outcomes);
+    const retryFrom = receipt.retry?.from ?? batch.length;
+    const hasCaughtUp = receipt.retry === undefined && !recordKeys.some((name) => acknowledgedAhead.has(name));
+    acknowledgedAhead = hasCaughtUp ? new Set() : acknowledgedAhead;
     for (const [n, name] of recordKeys.entries()) {
-      if (n >= from && outcomes[n]?.is === "acknowledged") acknowledgedAhead.add(name);
+      if (n >= retryFrom && outcomes[n]?.is === "acknowledged") acknowledgedAhead.add(name);
       else acknowledgedAhead.delete(name);
     }
     if (receipt.retry?.from === 0) throw receipt.retry.error;
@@ -79,15 +79,15 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
 
   /** Throws if Plenum may write to none of the topics and cannot create any. */
   function checkTopics(described: readonly TopicMetadata[]): void {
-    const ours = described.filter(({ name }) => topics.matches(name));
-    const existing = ours.filter(({ code }) => code === 0);
-    if (existing.some(({ mayWrite }) => mayWrite !== false)) {
-      const missing = ours.flatMap(({ name, code }) => (code === 0 ? [] : [name]));
-      if (missing.length > 0) context.log.info({ missing }, "topics that are not there");
+    const matchingTopics = described.filter(({ name }) => topics.matches(name));
+    const existingTopics = matchingTopics.filter(({ code }) => code === 0);
+    if (existingTopics.some(({ mayWrite }) => mayWrite !== false)) {
+      const missingTopics = matchingTopics.flatMap(({ name, code }) => (code === 0 ? [] : [name]));
+      if (missingTopics.length > 0) context.log.info({ missing: missingTopics }, "topics that are not there");
       return;
     }
-    const forbidden = existing[0] ?? ours.find(({ code }) => code === TOPIC_AUTHORIZATION_FAILED);
-    if (forbidden !== undefined) throw mapTopicError(TOPIC_AUTHORIZATION_FAILED, forbidden.name);
+    const forbiddenTopic = existingTopics[0] ?? matchingTopics.find(({ code }) => code === TOPIC_AUTHORIZATION_FAILED);
+    if (forbiddenTopic !== undefined) throw mapTopicError(TOPIC_AUTHORIZATION_FAILED, forbiddenTopic.name);
     if (config.create_topics) return;
     const hint = "Create them, or set create_topics: true where the brokers create topics by themselves.";
     throw new ConfigError(`No topic is there for ${config.topic}, or we may not see it.`, { hint, field: "topic" });
@@ -102,13 +102,10 @@ function createKafkaClient(config: KafkaConfig, { clock }: ConnectorContext) {
 
 const TOPIC_AUTHORIZATION_FAILED = 29;
 
-function buildReceipt(outcomes: readonly RecordOutcome[]): Receipt {
-  const first = outcomes.findIndex(({ is }) => is === "open");
-  const from = first < 0 ? outcomes.length : first;
-  const rejected = outcomes
-    .slice(0, from)
-    .flatMap((outcome, index) => (outcome.is === "refused" ? [{ index, reason: outcome.reason }] : []));
-  if (first < 0) return rejected.length === 0 ? ACCEPTED : { rejected };
+function summarizeOutcomes(outcomes: readonly RecordOutcome[]) {
+  const from = outcomes.findIndex(({ is }) => is === "open");
+  const reasons = outcomes.flatMap((outcome, n) => (outcome.is === "refused" ? [[n, outcome.reason] as const] : []));
   const [error] = outcomes.flatMap((outcome) => (outcome.is === "open" ? (outcome.error ?? []) : []));
-  return { rejected, retry: { from, error: error ?? new Retryable("The Kafka cluster did not acknowledge it.") } };
+  const retryError = error ?? new Retryable("The Kafka cluster did not acknowledge it.");
+  return buildReceipt(new Map(reasons), from < 0 ? undefined : { from, error: retryError });
 }

@@ -22,26 +22,23 @@ const MAX_LENGTH_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, number>> = {
 };
 
 export function findTemplateError(template: string): string | null {
-  const used = [...template.matchAll(PLACEHOLDER_PATTERN)].map(([, name = ""]) => name);
-  const unknown = used.find((name) => !isPlaceholder(name));
-  if (unknown !== undefined) {
-    return `There is no {${unknown}}; use ${TOPIC_PLACEHOLDERS.map((name) => `{${name}}`).join(", ")}.`;
-  }
-  if (new Set(used).size < used.length) return "Use each placeholder once.";
+  const usedNames = [...template.matchAll(PLACEHOLDER_PATTERN)].map(([, name = ""]) => name);
+  const unknownName = usedNames.find((name) => !isPlaceholder(name));
+  if (unknownName !== undefined)
+    return `There is no {${unknownName}}; use ${TOPIC_PLACEHOLDERS.map((name) => `{${name}}`).join(", ")}.`;
+  if (new Set(usedNames).size < usedNames.length) return "Use each placeholder once.";
   const literals = template.split(PLACEHOLDER_PATTERN).filter((_, n) => n % 2 === 0);
-  const strange = literals.join("").match(/[^A-Za-z0-9._-]/)?.[0];
-  if (strange !== undefined) {
-    return `A topic consists of letters, digits, ".", "_" and "-"; "${strange}" is none of them.`;
-  }
-  if (literals.slice(1, -1).some((literal) => !literal.includes("."))) {
+  const invalidCharacter = literals.join("").match(/[^A-Za-z0-9._-]/)?.[0];
+  if (invalidCharacter !== undefined)
+    return `A topic consists of letters, digits, ".", "_" and "-"; "${invalidCharacter}" is none of them.`;
+  if (literals.slice(1, -1).some((literal) => !literal.includes(".")))
     return "Put a point between two placeholders, so that no two things get one topic.";
-  }
   if (template === "" || /^\.{1,2}$/.test(template)) return 'A topic needs a name; "." and ".." are none.';
   if (template.startsWith("__")) return 'Topics that begin with "__" are those of Kafka itself.';
-  const length =
-    literals.join("").length + used.filter(isPlaceholder).reduce((sum, n) => sum + MAX_LENGTH_BY_PLACEHOLDER[n], 0);
-  if (length > MAX_TOPIC_LENGTH)
-    return `Topics could become ${length} characters long; Kafka takes ${MAX_TOPIC_LENGTH}.`;
+  const valueLengths = usedNames.filter(isPlaceholder).map((name) => MAX_LENGTH_BY_PLACEHOLDER[name]);
+  const maxLength = valueLengths.reduce((sum, length) => sum + length, literals.join("").length);
+  if (maxLength > MAX_TOPIC_LENGTH)
+    return `Topics could become ${maxLength} characters long; Kafka takes ${MAX_TOPIC_LENGTH}.`;
   return null;
 }
 
@@ -50,19 +47,19 @@ export function findTemplateError(template: string): string | null {
  * `_` and their code (`north_2` becomes `north_5f2`), so two objects never share a topic.
  */
 export function createTopics(template: string) {
-  const parts = template.split(PLACEHOLDER_PATTERN);
-  const fillTemplate = (value: (name: TopicPlaceholder) => string) =>
-    parts.map((part, n) => (n % 2 === 0 ? part : value(part as TopicPlaceholder))).join("");
-  const uses = (name: TopicPlaceholder) => template.includes(`{${name}}`);
-  const nouns: readonly string[] = uses("noun") ? TOPIC_NOUNS : [""];
-  const kinds: readonly string[] = uses("kind") ? EVENT_KINDS : [""];
-  const dependsOnObject = uses("source") || uses("site");
-  const pattern = new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`);
+  const templateParts = template.split(PLACEHOLDER_PATTERN);
+  const fillTemplate = (value: (name: TopicPlaceholder) => string, encodeLiteral = (text: string) => text) =>
+    templateParts.map((part, n) => (n % 2 === 0 ? encodeLiteral(part) : value(part as TopicPlaceholder))).join("");
+  const usesPlaceholder = (name: TopicPlaceholder) => template.includes(`{${name}}`);
+  const nounValues: readonly string[] = usesPlaceholder("noun") ? TOPIC_NOUNS : [""];
+  const kindValues: readonly string[] = usesPlaceholder("kind") ? EVENT_KINDS : [""];
+  const dependsOnObject = usesPlaceholder("source") || usesPlaceholder("site");
+  const pattern = new RegExp(`^${fillTemplate(() => "[\\w-]+", RegExp.escape)}$`);
   return {
     buildTopic: (event: Event) => fillTemplate((name) => VALUE_BY_PLACEHOLDER[name](event)),
     possibleTopics: dependsOnObject
       ? null
-      : nouns.flatMap((noun) => kinds.map((kind) => fillTemplate((name) => (name === "noun" ? noun : kind)))),
+      : nounValues.flatMap((noun) => kindValues.map((kind) => fillTemplate((name) => (name === "noun" ? noun : kind)))),
     matches: (topic: string) => pattern.test(topic),
   };
 }
@@ -71,8 +68,8 @@ const VALUE_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, (event: Event) => 
   noun: ({ subject }) => findSubjectNoun(subject),
   kind: ({ type }) => type,
   source: (event) => {
-    const name = sourceName(event);
-    return name === null ? "_worker" : encodeTopicValue(name);
+    const eventSource = sourceName(event);
+    return eventSource === null ? "_worker" : encodeTopicValue(eventSource);
   },
   site: ({ siteid }) => (siteid === undefined ? "_none" : encodeTopicValue(siteid)),
 };
@@ -80,17 +77,17 @@ const VALUE_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, (event: Event) => 
 /** Returns alarm for `site/1/alarm/500001`, site for `site/1`, worker for `audit`. */
 export function findSubjectNoun(subject: string): TopicNoun {
   const [first = "", , third] = subject.split("/");
-  const noun = first === "site" && third !== undefined ? third : first;
-  return TOPIC_NOUNS.find((known) => known === noun) ?? "worker";
+  const subjectNoun = first === "site" && third !== undefined ? third : first;
+  return TOPIC_NOUNS.find((known) => known === subjectNoun) ?? "worker";
 }
 
 export function encodeTopicValue(text: string): string {
   const bytes = Buffer.from(text);
-  const encoded = bytes
+  const encodedText = bytes
     .toString("latin1")
     .replaceAll(/[^A-Za-z0-9-]/g, (byte) => `_${byte.charCodeAt(0).toString(16).padStart(2, "0")}`);
-  if (encoded.length <= MAX_VALUE_LENGTH) return encoded;
-  return `${encoded.slice(0, KEPT_PREFIX_LENGTH)}_h${hash("sha256", bytes).slice(0, MAX_VALUE_LENGTH - KEPT_PREFIX_LENGTH - 2)}`;
+  if (encodedText.length <= MAX_VALUE_LENGTH) return encodedText;
+  return `${encodedText.slice(0, KEPT_PREFIX_LENGTH)}_h${hash("sha256", bytes).slice(0, MAX_VALUE_LENGTH - KEPT_PREFIX_LENGTH - 2)}`;
 }
 
 const isPlaceholder = (name: string): name is TopicPlaceholder =>

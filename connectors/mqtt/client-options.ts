@@ -4,7 +4,6 @@ import type { IClientOptions } from "mqtt";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { MqttConfig } from "./config.ts";
 import type { MqttMessage } from "./messages.ts";
@@ -15,14 +14,10 @@ const MAX_UNACKNOWLEDGED_COMMANDS = 20;
 
 const SESSION_EXPIRY_SECONDS = 86_400;
 
-/** A configured broker. `readPassword` returns the current password; null without one. */
-export interface ConfiguredBroker {
-  readonly config: MqttConfig;
-  readonly clock: Clock;
-  readPassword(): Secret | null;
-}
+export type ConfiguredBroker = ReturnType<typeof configureBroker>;
 
-export function configureBroker(config: MqttConfig, clock: Clock): ConfiguredBroker {
+/** Prepares the settings of a broker. `readPassword` returns the current password; null without one. */
+export function configureBroker(config: MqttConfig, clock: Clock) {
   const readPassword = config.password === undefined ? () => null : cachedSecret(config.password, clock);
   return { config, clock, readPassword };
 }
@@ -66,9 +61,9 @@ export function buildClientOptions(
 }
 
 function buildTlsOptions({ ca_file, cert_file, key_file, servername }: MqttConfig["tls"]): IClientOptions {
-  const pem = (option: string, path: string | undefined) =>
+  const readPem = (option: string, path: string | undefined) =>
     path === undefined ? {} : { [option]: readCertificates(path, "tls") };
-  const files = { ...pem("ca", ca_file), ...pem("cert", cert_file), ...pem("key", key_file) };
+  const files = { ...readPem("ca", ca_file), ...readPem("cert", cert_file), ...readPem("key", key_file) };
   return { ...VERIFIED_TLS, ...files, ...(servername === undefined ? {} : { servername }) };
 }
 
@@ -83,8 +78,8 @@ export function buildClientId(
   if (configuredId !== undefined)
     return assignment === undefined ? configuredId : `${configuredId}-${assignment.source}`;
   const owner = assignment === undefined ? [host] : [assignment.fleet, assignment.source];
-  const parts = [...owner, name, prefix, ...(identity === undefined ? [] : [identity])];
-  const digest = createHash("sha256").update(parts.join("\n")).digest("hex").slice(0, 8);
-  const readable = assignment === undefined ? name : `${name}-${assignment.source}`;
-  return `plenum-${readable.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 96)}-${digest}`;
+  const idParts = [...owner, name, prefix, ...(identity === undefined ? [] : [identity])];
+  const digest = createHash("sha256").update(idParts.join("\n")).digest("hex").slice(0, 8);
+  const readableName = assignment === undefined ? name : `${name}-${assignment.source}`;
+  return `plenum-${readableName.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 96)}-${digest}`;
 }

@@ -8,17 +8,17 @@ import { createTopics, type Topics } from "./topics.ts";
 /** Receives commands without an MQTT session, so commands sent while Plenum is offline are lost on purpose. */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
   const topics = createTopics(config.prefix, config.topic, context.assignment?.source);
-  let accept: AcceptCommand | null = null;
+  let acceptCommand: AcceptCommand | null = null;
 
   const connection = createConnection(config, context, {
     clientId: `${buildClientId(config, context)}-cmd`,
     statusTopic: topics.commandStatus,
     prepare: (link) => link.subscribe(topics.commandFilters),
     async onMessage(packet) {
-      const arrival = parseCommandMessage(packet, topics, context);
-      if (arrival === null || accept === null) return;
+      const commandMessage = parseCommandMessage(packet, topics, context);
+      if (commandMessage === null || acceptCommand === null) return;
       try {
-        await accept(arrival);
+        await acceptCommand(commandMessage);
       } catch (error) {
         context.log.error({ err: error }, "a command could not be taken and is not acknowledged");
         throw error;
@@ -29,7 +29,7 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
   return {
     async open(into, signal) {
       if (!config.commands.enabled) return;
-      accept = into;
+      acceptCommand = into;
       try {
         await connection.open(signal);
       } catch (error) {

@@ -27,56 +27,56 @@ export function createConnection(
 ) {
   const broker = configureBroker(config, clock);
   const closing = new AbortController();
-  let current: { readonly link: BrokerLink; readonly since: string } | null = null;
-  let attempt: Promise<void> | null = null;
-  let reconnecting: Promise<void> | null = null;
+  let session: { readonly link: BrokerLink; readonly since: string } | null = null;
+  let connectAttempt: Promise<void> | null = null;
+  let reconnectLoop: Promise<void> | null = null;
 
-  const now = () => isoUtc(clock.now());
-  const getUsableLink = () => (current === null || current.link.lost.aborted ? null : current.link);
-  const status = (body: Readonly<Record<string, string>>) => buildStatusMessage(statusTopic, body);
+  const getUtcTime = () => isoUtc(clock.now());
+  const getUsableLink = () => (session === null || session.link.lost.aborted ? null : session.link);
+  const buildStatus = (body: Readonly<Record<string, string>>) => buildStatusMessage(statusTopic, body);
 
   async function connect(): Promise<void> {
-    const since = now();
-    const will = status({ status: "offline", reason: "connection lost", since });
+    const connectedAt = getUtcTime();
+    const willMessage = buildStatus({ status: "offline", reason: "connection lost", since: connectedAt });
     const link = await openBrokerLink(
       broker,
-      { clientId, will, keepsSession: onSession !== undefined, onMessage },
+      { clientId, will: willMessage, keepsSession: onSession !== undefined, onMessage },
       closing.signal,
     );
     onSession?.(link.sessionPresent);
     try {
       await prepare?.(link);
-      await publishOnlineStatus(link, since);
+      await publishOnlineStatus(link, connectedAt);
     } catch (error) {
       await link.end();
       throw error;
     }
-    current = { link, since };
+    session = { link, since: connectedAt };
     reconnectInBackground();
   }
 
   function openOnce(): Promise<void> {
     if (getUsableLink() !== null) return Promise.resolve();
-    attempt ??= connect().finally(() => {
-      attempt = null;
+    connectAttempt ??= connect().finally(() => {
+      connectAttempt = null;
     });
-    return attempt;
+    return connectAttempt;
   }
 
   function reconnectInBackground(): void {
-    const warn = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
-    reconnecting ??= runLoop({
+    const logConnectionLoss = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
+    reconnectLoop ??= runLoop({
       clock,
       signal: closing.signal,
       backoff: RECONNECT_BACKOFF,
-      fault: warn,
+      fault: logConnectionLoss,
       async turn() {
         try {
           await openOrHeartbeat();
           return 0;
         } catch (error) {
           if (!(error instanceof ConfigError) || closing.signal.aborted) throw error;
-          warn(error);
+          logConnectionLoss(error);
           return RECONNECT_AFTER_CONFIG_ERROR_MS;
         }
       },
@@ -85,8 +85,8 @@ export function createConnection(
 
   /** Opens a link to the broker, or waits until the next status message is due or the link is lost. */
   async function openOrHeartbeat(): Promise<void> {
-    if (current === null || current.link.lost.aborted) return openOnce();
-    const { link, since } = current;
+    if (session === null || session.link.lost.aborted) return openOnce();
+    const { link, since } = session;
     const isDue = await sleepFor(clock, STATUS_INTERVAL_MS, closing.signal, link.lost);
     if (closing.signal.aborted) return;
     if (!isDue) throw link.lost.reason;
@@ -94,7 +94,7 @@ export function createConnection(
   }
 
   async function publishOnlineStatus(link: BrokerLink, since: string): Promise<void> {
-    await publishStatus(link, status({ status: "online", since, time: now() }));
+    await publishStatus(link, buildStatus({ status: "online", since, time: getUtcTime() }));
   }
 
   return {
@@ -108,8 +108,8 @@ export function createConnection(
     link: getUsableLink,
     async close(): Promise<void> {
       closing.abort(new Retryable("The connection is closed."));
-      await Promise.allSettled([attempt, reconnecting]);
-      await getUsableLink()?.end(status({ status: "offline", reason: "stopped", time: now() }));
+      await Promise.allSettled([connectAttempt, reconnectLoop]);
+      await getUsableLink()?.end(buildStatus({ status: "offline", reason: "stopped", time: getUtcTime() }));
     },
   };
 }

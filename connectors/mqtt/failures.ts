@@ -25,17 +25,14 @@ export function mapConnectError(error: unknown, address: string, inMqtt5: boolea
   const isNoMqtt = code === undefined && error instanceof Error && NOT_MQTT_ERROR.test(error.message);
   if (isNoMqtt || endedUnanswered(error)) {
     const how = isNoMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
-    return new BrokerHungUp(`The broker at ${address} could not be reached. ${how}.`, {
-      hint: "If that stays so, check the port in url.",
-      cause: error,
-    });
+    const hint = "If that stays so, check the port in url.";
+    return new BrokerHungUp(`The broker at ${address} could not be reached. ${how}.`, { hint, cause: error });
   }
   if (typeof code !== "number") return failureOfConnection(error, describeBroker(address));
   if (code === 1 && inMqtt5) return createMqtt311OnlyError(address);
   const refusal = CONNECT_REFUSALS[code];
-  if (refusal === undefined) {
+  if (refusal === undefined)
     return new Retryable(`The broker at ${address} refused the connection (reason ${code}).`, { cause: error });
-  }
   const [message, hint, reason = "settings"] = refusal;
   return new ConfigError(`The broker at ${address} ${message}.`, { hint, reason, cause: error });
 }
@@ -173,19 +170,17 @@ export async function diagnoseHangUp(
   const probeOptions: IClientOptions = { ...options, clientId: `${client.clientId ?? "plenum"}-asks` };
   if (client.protocol === "mqtts") {
     const inHandshake = endedUnanswered(cause);
-    if (inHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal))) {
+    if (inHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal)))
       return tlsUnsupported(describeBroker(address), "it answers without");
-    }
   } else {
-    const target = { host: String(client.host), port: Number(client.port) };
-    const probeTls = (limit: AbortSignal) => tryTls(target, AbortSignal.any([limit, signal]));
+    const brokerAddress = { host: String(client.host), port: Number(client.port) };
+    const probeTls = (limit: AbortSignal) => tryTls(brokerAddress, AbortSignal.any([limit, signal]));
     if (await speaksTls(probeTls)) return tlsRequired(describeBroker(address));
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;
-  return (await doesBrokerRespond({ ...probeOptions, protocolVersion: 4 }, signal))
-    ? createMqtt311OnlyError(address)
-    : null;
+  const knowsMqtt311 = await doesBrokerRespond({ ...probeOptions, protocolVersion: 4 }, signal);
+  return knowsMqtt311 ? createMqtt311OnlyError(address) : null;
 }
 
 /** Returns true if the broker responds to CONNECT, even with a refusal, except a refusal of the MQTT version. */
@@ -194,18 +189,18 @@ function doesBrokerRespond(probeOptions: IClientOptions, signal: AbortSignal): P
   return new Promise((resolve) => {
     const settings = { ...probeOptions, connectTimeout: PROBE_TIMEOUT_MS, reconnectPeriod: 0, resubscribe: false };
     const probe = new MqttClient(() => openBrokerSocket(settings, NO_PACKET_LISTENER), settings);
-    const end = (answered: boolean) => {
-      signal.removeEventListener("abort", aborted);
+    const finishProbe = (answered: boolean) => {
+      signal.removeEventListener("abort", onAbort);
       probe.end(!answered);
       resolve(answered);
     };
-    const aborted = () => end(false);
-    signal.addEventListener("abort", aborted, { once: true });
-    probe.once("connect", () => end(true));
+    const onAbort = () => finishProbe(false);
+    signal.addEventListener("abort", onAbort, { once: true });
+    probe.once("connect", () => finishProbe(true));
     probe.on("error", (error) => {
       const code = readErrorCode(error);
-      end(typeof code === "number" && code !== 1 && code !== 132);
+      finishProbe(typeof code === "number" && code !== 1 && code !== 132);
     });
-    probe.once("close", () => end(false));
+    probe.once("close", () => finishProbe(false));
   });
 }

@@ -6,64 +6,64 @@ const MAX_EMPTY_SLOTS = 64;
 /**
  * Unacknowledged messages in order of sending (MQTT 5.0, section 4.6). Uses less memory than a `Map`.
  *
- *     slots:  -  -  7  8  -  10           begin = 2, end = 6, size = 3: 9 was acknowledged early
+ *     slots:  -  -  7  8  -  10           firstSlot = 2, endSlot = 6, messageCount = 3: 9 was acknowledged early
  */
 export function createInFlightQueue<Sent extends { readonly id: number }>() {
   const isUsed = new Uint8Array(PACKET_ID_COUNT);
   /** Slots of the queue. Never shortened, because growing the array again allocates memory. */
   const slots: (Sent | null)[] = [];
-  let begin = 0;
-  let end = 0;
-  let size = 0;
+  let firstSlot = 0;
+  let endSlot = 0;
+  let messageCount = 0;
 
   function compact(): void {
-    let to = 0;
-    for (let from = begin; from < end; from += 1) {
-      const sent = slots[from] ?? null;
-      if (sent === null) continue;
-      slots[from] = null;
-      slots[to] = sent;
-      to += 1;
+    let toSlot = 0;
+    for (let fromSlot = firstSlot; fromSlot < endSlot; fromSlot += 1) {
+      const sentMessage = slots[fromSlot] ?? null;
+      if (sentMessage === null) continue;
+      slots[fromSlot] = null;
+      slots[toSlot] = sentMessage;
+      toSlot += 1;
     }
-    begin = 0;
-    end = to;
+    firstSlot = 0;
+    endSlot = toSlot;
   }
 
   return {
     add(sent: Sent): void {
-      if (end - size > MAX_EMPTY_SLOTS) compact();
+      if (endSlot - messageCount > MAX_EMPTY_SLOTS) compact();
       isUsed[sent.id] = 1;
-      slots[end] = sent;
-      end += 1;
-      size += 1;
+      slots[endSlot] = sent;
+      endSlot += 1;
+      messageCount += 1;
     },
 
     has: (id: number) => isUsed[id] === 1,
 
     take(id: number): Sent | undefined {
       if (isUsed[id] !== 1) return undefined;
-      let index = begin;
+      let index = firstSlot;
       while (slots[index]?.id !== id) index += 1;
-      const sent = slots[index] ?? undefined;
+      const sentMessage = slots[index] ?? undefined;
       isUsed[id] = 0;
       slots[index] = null;
-      size -= 1;
-      while (begin < end && slots[begin] === null) begin += 1;
-      if (size === 0) begin = end = 0;
-      return sent;
+      messageCount -= 1;
+      while (firstSlot < endSlot && slots[firstSlot] === null) firstSlot += 1;
+      if (messageCount === 0) firstSlot = endSlot = 0;
+      return sentMessage;
     },
 
     takeAll(): readonly Sent[] {
-      const all = slots.slice(begin, end).filter((sent) => sent !== null);
-      for (const { id } of all) isUsed[id] = 0;
+      const sentMessages = slots.slice(firstSlot, endSlot).filter((sent) => sent !== null);
+      for (const { id } of sentMessages) isUsed[id] = 0;
       slots.fill(null);
-      begin = end = size = 0;
-      return all;
+      firstSlot = endSlot = messageCount = 0;
+      return sentMessages;
     },
 
-    oldest: () => slots[begin] ?? undefined,
+    oldest: () => slots[firstSlot] ?? undefined,
 
-    size: () => size,
+    size: () => messageCount,
 
     slots: () => slots.length,
   };

@@ -20,11 +20,6 @@ export type BrokerLink = ReturnType<typeof createBrokerLink>["link"];
 
 type PublishCallback = (error: unknown) => void;
 
-interface BrokerLimits {
-  readonly maxPacketBytes: number | null;
-  readonly receiveMaximum: number;
-}
-
 export interface LinkOptions extends SessionOptions {
   /** Longest time without any acknowledgement while messages wait. */
   readonly publishDeadlineMs?: number;
@@ -65,14 +60,10 @@ export async function openBrokerLink(
   );
   try {
     const connack = await waitForConnack(client, address, options.onMessage, signal);
-    const opened = createBrokerLink(
-      client,
-      connack,
-      broker,
-      options.publishDeadlineMs ?? broker.config.publish_deadline,
-    );
-    listener = opened.listener;
-    return opened.link;
+    const deadlineMs = options.publishDeadlineMs ?? broker.config.publish_deadline;
+    const brokerLink = createBrokerLink(client, connack, broker, deadlineMs);
+    listener = brokerLink.listener;
+    return brokerLink.link;
   } catch (error) {
     client.end(true);
     if (!(error instanceof BrokerHungUp) || signal.aborted) throw error;
@@ -86,7 +77,7 @@ function waitForConnack(
   onMessage: LinkOptions["onMessage"],
   signal: AbortSignal,
 ): Promise<IConnackPacket> {
-  const opened = new Promise<IConnackPacket>((resolve, reject) => {
+  const connackPromise = new Promise<IConnackPacket>((resolve, reject) => {
     client.once("connect", resolve);
     client.once("error", (error) => {
       reject(mapConnectError(error, address, client.options.protocolVersion === 5));
@@ -96,7 +87,7 @@ function waitForConnack(
     });
     if (onMessage !== undefined) acknowledgeAfterHandling(client, onMessage);
   });
-  return rejectOnAbort(opened, signal);
+  return rejectOnAbort(connackPromise, signal);
 }
 
 /** Acknowledges a message once `onMessage` resolves; a tick between two messages keeps timers and requests running. */
@@ -112,10 +103,10 @@ function acknowledgeAfterHandling(client: MqttClient, onMessage: (packet: IPubli
   };
 }
 
-function readBrokerLimits({ properties = {} }: IConnackPacket, address: string): BrokerLimits {
-  const missing = properties.retainAvailable === false ? 154 : properties.maximumQoS === 0 ? 155 : null;
-  if (missing !== null)
-    throw mapConnectError(Object.assign(new Error(`reason ${missing}`), { code: missing }), address, true);
+function readBrokerLimits({ properties = {} }: IConnackPacket, address: string) {
+  const reasonCode = properties.retainAvailable === false ? 154 : properties.maximumQoS === 0 ? 155 : null;
+  if (reasonCode !== null)
+    throw mapConnectError(Object.assign(new Error(`reason ${reasonCode}`), { code: reasonCode }), address, true);
   const { maximumPacketSize, receiveMaximum = 65_535 } = properties;
   return { maxPacketBytes: maximumPacketSize ?? null, receiveMaximum };
 }
@@ -137,33 +128,33 @@ function createBrokerLink(
   const address = getBrokerAddress(config);
   const limits = readBrokerLimits(connack, address);
   const version = config.protocol === "5" ? 5 : 4;
-  const lost = new AbortController();
+  const connectionLost = new AbortController();
   const publisher = createPublisher(client.stream, version);
-  const pending = createInFlightQueue<PendingMessage>();
+  const pendingMessages = createInFlightQueue<PendingMessage>();
   const acknowledgementFlush = createAcknowledgementFlush(
-    () => pending.size() > 0 && !lost.signal.aborted,
+    () => pendingMessages.size() > 0 && !connectionLost.signal.aborted,
     publisher.ping,
   );
   let isWatched = false;
   let lastAcknowledgedMs = Number.NEGATIVE_INFINITY;
   let lossReason: unknown = null;
 
-  function abandon(reason: unknown): void {
-    for (const { done } of pending.takeAll()) done(reason);
+  function abandonPending(reason: unknown): void {
+    for (const { done } of pendingMessages.takeAll()) done(reason);
   }
 
   function loseConnection(): void {
-    const abandoned = pending.takeAll();
-    const longest = abandoned.reduce((most, { payloadCharacters }) => Math.max(most, payloadCharacters), 0);
+    const abandonedMessages = pendingMessages.takeAll();
+    const longestPayload = Math.max(0, ...abandonedMessages.map(({ payloadCharacters }) => payloadCharacters));
     const failure = lossReason ?? new Retryable(`The connection to the broker at ${address} was lost.`);
-    const reason = addSizeHint(failure, longest);
-    lost.abort(reason);
-    for (const { done } of abandoned) done(reason);
+    const reason = addSizeHint(failure, longestPayload);
+    connectionLost.abort(reason);
+    for (const { done } of abandonedMessages) done(reason);
     client.end(true);
   }
 
-  function acknowledged(id: number, reason: number): void {
-    const message = pending.take(id);
+  function handleAcknowledgement(id: number, reason: number): void {
+    const message = pendingMessages.take(id);
     if (message === undefined) return;
     lastAcknowledgedMs = clock.monotonic();
     acknowledgementFlush.acknowledged();
@@ -174,9 +165,8 @@ function createBrokerLink(
     lossReason ??= mapDisconnectReason(packet.reasonCode, address);
   });
   client.on("error", (error) => {
-    lossReason ??= new Retryable(`The connection to the broker at ${address} broke: ${error.message}.`, {
-      cause: error,
-    });
+    const message = `The connection to the broker at ${address} broke: ${error.message}.`;
+    lossReason ??= new Retryable(message, { cause: error });
   });
   client.once("close", loseConnection);
   if (!client.connected) loseConnection();
@@ -190,14 +180,14 @@ function createBrokerLink(
     }
     const id = allocatePacketId();
     const payloadCharacters = message.payload.length;
-    pending.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), payloadCharacters });
+    pendingMessages.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), payloadCharacters });
     publisher.put(message, id);
     acknowledgementFlush.sent();
     if (!isWatched) void watchDeadline();
   }
 
   function findRefusal(message: MqttMessage): unknown {
-    if (lost.signal.aborted) return lost.signal.reason;
+    if (connectionLost.signal.aborted) return connectionLost.signal.reason;
     const { maxPacketBytes } = limits;
     const bytes = maxPacketBytes === null ? null : packetBytesIfOver(maxPacketBytes, message, version);
     if (bytes === null) return null;
@@ -209,7 +199,7 @@ function createBrokerLink(
     for (;;) {
       const id = client.messageIdProvider.allocate();
       if (id === null) throw new Retryable("All numbers for messages are in use.");
-      if (!pending.has(id)) return id;
+      if (!pendingMessages.has(id)) return id;
     }
   }
 
@@ -224,25 +214,25 @@ function createBrokerLink(
     isWatched = true;
     for (;;) {
       // Keep only the time of the oldest message. The message would keep its batch in memory.
-      const sentMs = pending.oldest()?.sentMs;
-      if (sentMs === undefined || lost.signal.aborted) break;
+      const sentMs = pendingMessages.oldest()?.sentMs;
+      if (sentMs === undefined || connectionLost.signal.aborted) break;
       const leftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();
       if (leftMs <= 0) {
         loseOverdueConnection();
         break;
       }
-      await sleepFor(clock, leftMs, lost.signal);
+      await sleepFor(clock, leftMs, connectionLost.signal);
     }
     isWatched = false;
   }
 
   async function awaitBeforeDeadline(response: Promise<void>): Promise<void> {
-    const settled = new AbortController();
-    void sleepFor(clock, publishDeadlineMs, settled.signal).then((isOver) => isOver && loseOverdueConnection());
+    const responseSettled = new AbortController();
+    void sleepFor(clock, publishDeadlineMs, responseSettled.signal).then((isOver) => isOver && loseOverdueConnection());
     try {
       await response;
     } finally {
-      settled.abort(ENDED_EARLY);
+      responseSettled.abort(ENDED_EARLY);
     }
   }
 
@@ -256,10 +246,10 @@ function createBrokerLink(
     /** True if the broker still had the session of the last link; null if it keeps no sessions (MQTT 5). */
     sessionPresent: connack.properties?.sessionExpiryInterval === 0 ? null : connack.sessionPresent,
     /** Aborts, with the reason, when the connection is lost or ended. */
-    lost: lost.signal,
+    lost: connectionLost.signal,
     /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
     answeredMs: () => lastAcknowledgedMs,
-    abandon,
+    abandon: abandonPending,
     publish,
     send,
 
@@ -270,20 +260,20 @@ function createBrokerLink(
 
     /** Publishes a last message, if any, and disconnects without a will, within 2 s. */
     async end(last?: MqttMessage): Promise<void> {
-      abandon(new Retryable("The connection is being closed."));
+      abandonPending(new Retryable("The connection is being closed."));
       if (last !== undefined) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, publish(last));
       const closed = new Promise<void>((resolve) => {
-        lost.signal.addEventListener("abort", () => resolve(), { once: true });
+        connectionLost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       // An unacknowledged last message would block the library forever.
-      abandon(new Retryable("The connection is being closed."));
+      abandonPending(new Retryable("The connection is being closed."));
       client.end(false);
-      if (!lost.signal.aborted) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, closed);
+      if (!connectionLost.signal.aborted) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, closed);
       // After `end(false)` the library ignores `end(true)` and would go on accepting messages.
       client.stream.destroy();
     },
   };
-  return { link, listener: { acknowledged, arrived: acknowledgementFlush.arrived } };
+  return { link, listener: { acknowledged: handleAcknowledgement, arrived: acknowledgementFlush.arrived } };
 }
 
 /** `rh: 2`: the broker sends no retained messages. `rap`: retained messages keep their flag. */

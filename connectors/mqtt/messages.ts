@@ -36,16 +36,16 @@ export function buildMessages(
   retained: RetainOptions,
   sequence?: Sequence | null,
 ): readonly MqttMessage[] {
-  const numbered = sequenceAttributes(sequence);
-  const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...numbered };
+  const sequenceFields = sequenceAttributes(sequence);
+  const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...sequenceFields };
   const states = buildStateMessages(event as AnyEvent, topics, retained, properties);
   if (isTelemetry(event.type)) return states;
-  const parts = { source: sourceName(event), site: event.siteid ?? null, kind: "event", id: event.type };
+  const topicParts = { source: sourceName(event), site: event.siteid ?? null, kind: "event", id: event.type };
   return [
     ...states,
     {
-      topic: topics.buildTopic(parts),
-      payload: JSON.stringify(toCloudEvent(event, numbered)),
+      topic: topics.buildTopic(topicParts),
+      payload: JSON.stringify(toCloudEvent(event, sequenceFields)),
       retain: false,
       contentType: "application/cloudevents+json",
       properties,
@@ -78,16 +78,15 @@ function buildStateMessages(
   const site = event.siteid ?? null;
   const formatTopic = (kind: string, id: string | number, aspect: string) =>
     topics.buildTopic({ source, site, kind, id: String(id), aspect });
-  const json = (topic: string, body: MessageBody, retain: boolean): MqttMessage => ({
+  const toJson = (topic: string, body: MessageBody, retain: boolean): MqttMessage => ({
     topic,
     payload: JSON.stringify(body),
     retain,
     contentType: "application/json",
     properties,
   });
-  if (event.type === "tag-value") {
-    return [json(formatTopic("tag", event.data.tag.id, "value"), buildValueBody(event, source), retained.values)];
-  }
+  if (event.type === "tag-value")
+    return [toJson(formatTopic("tag", event.data.tag.id, "value"), buildValueBody(event, source), retained.values)];
   const withTimeAndId = (fields: object): MessageBody => ({ ts: event.time, ...fields, id: event.id });
   const deleteRetained = (
     kind: string,
@@ -96,38 +95,38 @@ function buildStateMessages(
   ): MqttMessage[] =>
     Object.entries(aspects)
       .filter(([, option]) => retained[option])
-      .map(([aspect]) => ({ ...json(formatTopic(kind, id, aspect), {}, true), payload: "" }));
+      .map(([aspect]) => ({ ...toJson(formatTopic(kind, id, aspect), {}, true), payload: "" }));
 
-  function responses(plain: MqttMessage, correlation: string | null, replyTo: string | null): readonly MqttMessage[] {
+  function buildReplies(plain: MqttMessage, correlation: string | null, replyTo: string | null): MqttMessage[] {
     const message = { ...plain, ...(correlation === null ? {} : { correlation }) };
     if (replyTo === null || !topics.mayReply(replyTo)) return [message];
     return [message, { ...message, topic: replyTo, bestEffort: true }];
   }
 
-  function inventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
+  function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
     const [kind, object] = getInventoryObject(data);
     if (type.endsWith("-removed")) return deleteRetained(kind, object.id, RETAIN_OPTION_BY_ASPECT[kind]);
-    const inventory = json(formatTopic(kind, object.id, "inventory"), withTimeAndId({ object }), retained.inventory);
+    const inventory = toJson(formatTopic(kind, object.id, "inventory"), withTimeAndId({ object }), retained.inventory);
     if (!("gateway" in data && "online" in data.gateway)) return [inventory];
     const { online, displayName: name } = data.gateway;
-    const reach = "hosts" in data ? { hosts: data.hosts, wholeSite: data.wholeSite } : {};
-    const state = { ts: event.time, online, name, id: event.id, ...reach };
-    return [json(formatTopic(kind, object.id, "state"), state, retained.inventory), inventory];
+    const affectedHosts = "hosts" in data ? { hosts: data.hosts, wholeSite: data.wholeSite } : {};
+    const gatewayState = { ts: event.time, online, name, id: event.id, ...affectedHosts };
+    return [toJson(formatTopic(kind, object.id, "state"), gatewayState, retained.inventory), inventory];
   }
 
   switch (event.type) {
     case "tag-history": {
-      const text = historyText(event);
-      const topic = formatTopic("tag", text.fact.tag.id, `history/${text.fact.resolution}`);
-      return [{ ...json(topic, {}, false), payload: formatHistoryPayload(event, text, source) }];
+      const history = historyText(event);
+      const topic = formatTopic("tag", history.fact.tag.id, `history/${history.fact.resolution}`);
+      return [{ ...toJson(topic, {}, false), payload: formatHistoryPayload(event, history, source) }];
     }
     case "tag-total": {
       const { tag, resolution } = event.data;
-      return [json(formatTopic("tag", tag.id, `total/${resolution}`), buildTotalBody(event, source), false)];
+      return [toJson(formatTopic("tag", tag.id, `total/${resolution}`), buildTotalBody(event, source), false)];
     }
     case "tag-systems-changed": {
       const { tag, systems } = event.data;
-      return [json(formatTopic("tag", tag.id, "systems"), withTimeAndId({ systems }), retained.inventory)];
+      return [toJson(formatTopic("tag", tag.id, "systems"), withTimeAndId({ systems }), retained.inventory)];
     }
 
     case "alarm-vanished":
@@ -143,24 +142,24 @@ function buildStateMessages(
       // The state topic shows only the current episode of an alarm.
       if (event.data.superseded === true) return [];
       const { id, status } = event.data.alarm;
-      const message = json(formatTopic("alarm", id, "state"), buildAlarmBody(event), retained.alarms);
+      const message = toJson(formatTopic("alarm", id, "state"), buildAlarmBody(event), retained.alarms);
       return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_ALARM_RETENTION_SECONDS }] : [message];
     }
 
     case "command-accepted": {
       const { replyTo, ...fields } = event.data;
-      const message = json(formatTopic("tag", fields.tagId, "accepted"), withTimeAndId(fields), false);
+      const message = toJson(formatTopic("tag", fields.tagId, "accepted"), withTimeAndId(fields), false);
       // A subtopic, because a requester expects a single response on the reply topic: the result.
-      return responses(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
+      return buildReplies(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
     }
     case "command-result": {
       const { replyTo, ...fields } = event.data;
       const { commandId, correlation, tagId } = fields;
       const topic = tagId === null ? formatTopic("command", commandId, "result") : formatTopic("tag", tagId, "result");
-      return responses(json(topic, withTimeAndId(fields), false), correlation, replyTo);
+      return buildReplies(toJson(topic, withTimeAndId(fields), false), correlation, replyTo);
     }
     case "command-not-restored":
-      return [json(formatTopic("tag", event.data.tagId, "not-restored"), withTimeAndId(event.data), false)];
+      return [toJson(formatTopic("tag", event.data.tagId, "not-restored"), withTimeAndId(event.data), false)];
 
     case "series-break":
     case "silent-sensors":
@@ -178,7 +177,7 @@ function buildStateMessages(
       return [];
 
     default:
-      return inventoryMessages(event);
+      return buildInventoryMessages(event);
   }
 }
 
@@ -229,8 +228,8 @@ function formatHistoryPayload(
   source: string | null,
 ): string {
   const { origin, revised } = fact;
-  const before = JSON.stringify({ ...buildSeriesFields(event, fact, source), origin, revised });
-  return `${before.slice(0, -1)},"points":${listText(points)},"id":${JSON.stringify(event.id)}}`;
+  const fieldsJson = JSON.stringify({ ...buildSeriesFields(event, fact, source), origin, revised });
+  return `${fieldsJson.slice(0, -1)},"points":${listText(points)},"id":${JSON.stringify(event.id)}}`;
 }
 
 function buildTotalBody(event: Event<"tag-total">, source: string | null): MessageBody {

@@ -11,8 +11,6 @@ import type { MqttMessage } from "./messages.ts";
 /** Largest packet that the broker may send to Plenum. Commands are refused far below this size. */
 export const MAX_RECEIVED_PACKET_BYTES = 1_048_576;
 
-type ProtocolVersion = 4 | 5;
-
 const PUBLISH_QOS_1_BYTE = 0x32;
 const RETAIN_FLAG = 0x01;
 
@@ -28,31 +26,31 @@ const MAX_UTF8_BYTES_PER_UNIT = 3;
 const LENGTH_BYTE_BASE = 128;
 
 export function computeMaxPacketBytes({ contentType, correlation, payload, properties, topic }: MqttMessage): number {
-  let letters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
-  let texts = 3;
-  for (const name in properties) {
-    letters += name.length + (properties[name] ?? "").length;
-    texts += 2;
+  let characters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
+  let textCount = 3;
+  for (const propertyName in properties) {
+    characters += propertyName.length + (properties[propertyName] ?? "").length;
+    textCount += 2;
   }
-  return MAX_PACKET_OVERHEAD_BYTES + TEXT_OVERHEAD_BYTES * texts + MAX_UTF8_BYTES_PER_UNIT * letters;
+  return MAX_PACKET_OVERHEAD_BYTES + TEXT_OVERHEAD_BYTES * textCount + MAX_UTF8_BYTES_PER_UNIT * characters;
 }
 
-export function packetBytesIfOver(maxBytes: number, message: MqttMessage, version: ProtocolVersion = 5): number | null {
+export function packetBytesIfOver(maxBytes: number, message: MqttMessage, version: 4 | 5 = 5): number | null {
   if (computeMaxPacketBytes(message) <= maxBytes) return null;
   const bytes = computePacketBytes(message, version);
   return bytes > maxBytes ? bytes : null;
 }
 
-export function computePacketBytes(message: MqttMessage, version: ProtocolVersion): number {
+export function computePacketBytes(message: MqttMessage, version: 4 | 5): number {
   const properties = version === 5 ? computePropertiesBytes(message) : 0;
-  const rest = 2 + Buffer.byteLength(message.topic) + 2 + properties + Buffer.byteLength(message.payload);
-  return 1 + countLengthBytes(rest) + rest;
+  const remainingLength = 2 + Buffer.byteLength(message.topic) + 2 + properties + Buffer.byteLength(message.payload);
+  return 1 + countLengthBytes(remainingLength) + remainingLength;
 }
 
 function computePropertiesBytes({ contentType, correlation, expirySeconds, properties }: MqttMessage): number {
-  const ofText = (text: string) => 2 + Buffer.byteLength(text);
-  let bytes = 2 + 1 + ofText(contentType);
-  for (const name in properties) bytes += 1 + ofText(name) + ofText(properties[name] ?? "");
+  const textBytes = (text: string) => 2 + Buffer.byteLength(text);
+  let bytes = 2 + 1 + textBytes(contentType);
+  for (const name in properties) bytes += 1 + textBytes(name) + textBytes(properties[name] ?? "");
   if (expirySeconds !== undefined) bytes += 5;
   if (correlation !== undefined) bytes += 3 + Buffer.byteLength(correlation, "base64");
   return countLengthBytes(bytes) + bytes;
@@ -60,7 +58,7 @@ function computePropertiesBytes({ contentType, correlation, expirySeconds, prope
 
 function countLengthBytes(length: number): number {
   let bytes = 1;
-  for (let left = length; left >= LENGTH_BYTE_BASE; left >>>= 7) bytes += 1;
+  for (let quotient = length; quotient >= LENGTH_BYTE_BASE; quotient >>>= 7) bytes += 1;
   return bytes;
 }
 
@@ -70,34 +68,28 @@ function countLengthBytes(length: number): number {
  *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
  *     type and length      topic              id       MQTT 5 only
  */
-export function writePublish(
-  into: Buffer,
-  at: number,
-  message: MqttMessage,
-  id: number,
-  version: ProtocolVersion,
-): number {
+export function writePublish(into: Buffer, at: number, message: MqttMessage, id: number, version: 4 | 5): number {
   into[at] = PUBLISH_QOS_1_BYTE | (message.retain ? RETAIN_FLAG : 0);
   // Reserve two bytes for the length, as for 128 to 16,383 bytes. For any other length the packet is moved.
-  const begin = at + 1 + 2;
-  let end = writeText(into, begin, message.topic);
+  const contentStart = at + 1 + 2;
+  let end = writeText(into, contentStart, message.topic);
   end = into.writeUInt16BE(id, end);
   if (version === 5) end = writeProperties(into, end, message);
   end += into.write(message.payload, end);
-  return writeLength(into, at + 1, begin, end);
+  return writeLength(into, at + 1, contentStart, end);
 }
 
 function writeProperties(into: Buffer, at: number, message: MqttMessage): number {
   const { contentType, correlation, expirySeconds, properties } = message;
-  const begin = at + 1;
-  into[begin] = PROPERTY_IDS.payloadFormat;
-  into[begin + 1] = 1;
-  into[begin + 2] = PROPERTY_IDS.contentType;
-  let end = writeText(into, begin + 3, contentType);
-  for (const name in properties) {
+  const propertiesStart = at + 1;
+  into[propertiesStart] = PROPERTY_IDS.payloadFormat;
+  into[propertiesStart + 1] = 1;
+  into[propertiesStart + 2] = PROPERTY_IDS.contentType;
+  let end = writeText(into, propertiesStart + 3, contentType);
+  for (const propertyName in properties) {
     into[end] = PROPERTY_IDS.user;
-    end = writeText(into, end + 1, name);
-    end = writeText(into, end, properties[name] ?? "");
+    end = writeText(into, end + 1, propertyName);
+    end = writeText(into, end, properties[propertyName] ?? "");
   }
   if (expirySeconds !== undefined) {
     into[end] = PROPERTY_IDS.expiry;
@@ -109,7 +101,7 @@ function writeProperties(into: Buffer, at: number, message: MqttMessage): number
     into.writeUInt16BE(bytes, end + 1);
     end += 3 + bytes;
   }
-  return writeLength(into, at, begin, end);
+  return writeLength(into, at, propertiesStart, end);
 }
 
 /** Writes a text after its length (section 1.5.4); returns the end. */
@@ -120,15 +112,15 @@ function writeText(into: Buffer, at: number, text: string): number {
 }
 
 /** Writes the length of a range before it and moves the range where needed; returns the new end. */
-function writeLength(into: Buffer, at: number, begin: number, end: number): number {
-  const length = end - begin;
-  const moved = at + countLengthBytes(length);
-  if (moved !== begin) into.copyWithin(moved, begin, end);
+function writeLength(into: Buffer, at: number, contentStart: number, end: number): number {
+  const contentBytes = end - contentStart;
+  const movedStart = at + countLengthBytes(contentBytes);
+  if (movedStart !== contentStart) into.copyWithin(movedStart, contentStart, end);
   let position = at;
-  let left = length;
-  for (; left >= LENGTH_BYTE_BASE; left >>>= 7) into[position++] = (left & 0x7f) | 0x80;
-  into[position] = left;
-  return moved + length;
+  let quotient = contentBytes;
+  for (; quotient >= LENGTH_BYTE_BASE; quotient >>>= 7) into[position++] = (quotient & 0x7f) | 0x80;
+  into[position] = quotient;
+  return movedStart + contentBytes;
 }
 
 const WRITE_BUFFER_BYTES = 65_536;
@@ -140,34 +132,34 @@ const spareBuffers: Buffer[] = [];
 const MAX_SPARE_BUFFERS = 2;
 
 /** Writes messages to the stream of a connection. All messages of one tick of the event loop leave in one write. */
-export function createPublisher(stream: Pick<Writable, "write">, version: ProtocolVersion) {
+export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5) {
   let buffer: Buffer | null = null;
-  let filled = 0;
+  let filledBytes = 0;
 
   function flush(): void {
     if (buffer === null) return;
-    const used = buffer;
-    stream.write(used.subarray(0, filled), () => {
-      if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(used);
+    const usedBuffer = buffer;
+    stream.write(usedBuffer.subarray(0, filledBytes), () => {
+      if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(usedBuffer);
     });
     buffer = null;
-    filled = 0;
+    filledBytes = 0;
   }
 
   return {
     put(message: MqttMessage, id: number): void {
       const maxBytes = computeMaxPacketBytes(message);
-      if (filled + maxBytes > WRITE_BUFFER_BYTES) flush();
+      if (filledBytes + maxBytes > WRITE_BUFFER_BYTES) flush();
       if (maxBytes > WRITE_BUFFER_BYTES) {
-        const own = Buffer.allocUnsafeSlow(maxBytes);
-        stream.write(own.subarray(0, writePublish(own, 0, message, id, version)));
+        const largeBuffer = Buffer.allocUnsafeSlow(maxBytes);
+        stream.write(largeBuffer.subarray(0, writePublish(largeBuffer, 0, message, id, version)));
         return;
       }
       if (buffer === null) {
         buffer = spareBuffers.pop() ?? Buffer.allocUnsafeSlow(WRITE_BUFFER_BYTES);
         process.nextTick(flush);
       }
-      filled = writePublish(buffer, filled, message, id, version);
+      filledBytes = writePublish(buffer, filledBytes, message, id, version);
     },
 
     ping: () => void stream.write(PINGREQ_PACKET),
@@ -196,7 +188,7 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
   return (chunk) => {
     const bytes = incomplete === null ? chunk : Buffer.concat([incomplete, chunk]);
     incomplete = null;
-    const passed: Buffer[] = [];
+    const libraryChunks: Buffer[] = [];
     for (let at = 0; at < bytes.length; ) {
       if (bytesToPass === 0) {
         const header = parsePacketHeader(bytes, at);
@@ -206,22 +198,20 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
           break;
         }
         if (isOurs) {
-          const idAt = at + header.size - header.length;
-          acknowledged(
-            bytes.readUInt16BE(idAt),
-            header.length > PACKET_ID_BYTES ? (bytes[idAt + PACKET_ID_BYTES] ?? 0) : 0,
-          );
+          const idPosition = at + header.size - header.length;
+          const reason = header.length > PACKET_ID_BYTES ? (bytes[idPosition + PACKET_ID_BYTES] ?? 0) : 0;
+          acknowledged(bytes.readUInt16BE(idPosition), reason);
           at += header.size;
           continue;
         }
         bytesToPass = header.size;
       }
       const end = Math.min(at + bytesToPass, bytes.length);
-      passed.push(bytes.subarray(at, end));
+      libraryChunks.push(bytes.subarray(at, end));
       bytesToPass -= end - at;
       at = end;
     }
-    return passed.length > 1 ? Buffer.concat(passed) : (passed[0] ?? null);
+    return libraryChunks.length > 1 ? Buffer.concat(libraryChunks) : (libraryChunks[0] ?? null);
   };
 }
 
@@ -236,12 +226,12 @@ interface PacketHeader {
 
 /** Parses a packet header. Returns null for an incomplete header and infinite sizes for an invalid header. */
 function parsePacketHeader(bytes: Buffer, at: number): PacketHeader | null {
-  let length = 0;
+  let contentLength = 0;
   for (let n = 0; n < MAX_LENGTH_BYTES; n += 1) {
     const byte = bytes[at + 1 + n];
     if (byte === undefined) return null;
-    length += (byte & 0x7f) * 128 ** n;
-    if (byte < 0x80) return { length, size: 2 + n + length };
+    contentLength += (byte & 0x7f) * 128 ** n;
+    if (byte < 0x80) return { length: contentLength, size: 2 + n + contentLength };
   }
   return { length: Number.POSITIVE_INFINITY, size: Number.POSITIVE_INFINITY };
 }
@@ -262,9 +252,9 @@ export function openBrokerSocket(options: IClientOptions, listener: PacketListen
   socket.setNoDelay(true);
   const pipe = <T extends Writable>(library: T): T => {
     socket.on("data", (chunk: Buffer) => {
-      const rest = readAcknowledgements(chunk);
+      const otherBytes = readAcknowledgements(chunk);
       listener.arrived();
-      if (rest !== null && !library.write(rest)) socket.pause();
+      if (otherBytes !== null && !library.write(otherBytes)) socket.pause();
     });
     library.on("drain", () => socket.resume());
     socket.once("end", () => library.end());
@@ -275,13 +265,7 @@ export function openBrokerSocket(options: IClientOptions, listener: PacketListen
 
 function connectByTls(options: IClientOptions, address: { readonly host: string; readonly port: number }): Socket {
   const { ca, cert, key, servername } = options;
-  const name = servername ?? (isIP(address.host) === 0 ? address.host : undefined);
-  return connectSecure({
-    ...VERIFIED_TLS,
-    ...address,
-    ca,
-    cert,
-    key,
-    ...(name === undefined ? {} : { servername: name }),
-  });
+  const tlsServerName = servername ?? (isIP(address.host) === 0 ? address.host : undefined);
+  const serverName = tlsServerName === undefined ? {} : { servername: tlsServerName };
+  return connectSecure({ ...VERIFIED_TLS, ...address, ca, cert, key, ...serverName });
 }

@@ -12,38 +12,37 @@ interface StoredBrokerState {
   readonly measured?: TimeSinceBoot;
 }
 
-interface BrokerReport extends StoredBrokerState {
-  readonly sessionLost: boolean;
-}
+type BrokerReport = StoredBrokerState & { readonly sessionLost: boolean };
 
 /** Tolerance in uptime comparisons: brokers publish the uptime every 10 s, and the response takes time. */
 const UPTIME_TOLERANCE_MS = 15_000;
 
-export function detectServerInstance(before: string | null, { sessionLost, ...now }: BrokerReport): ServerInstance {
-  let stored: StoredBrokerState | null;
+export function detectServerInstance(stored: string | null, { sessionLost, ...current }: BrokerReport): ServerInstance {
+  const previous = stored === null ? null : parseBrokerState(stored);
+  const isNew = previous !== null && (sessionLost || isUptimeTooShort(current, previous));
+  return { instanceId: JSON.stringify(current), isNew };
+}
+
+function parseBrokerState(stored: string): StoredBrokerState | null {
   try {
-    stored = before === null ? null : (JSON.parse(before) as StoredBrokerState);
+    return JSON.parse(stored) as StoredBrokerState;
   } catch {
-    stored = null;
+    return null;
   }
-  return { instanceId: JSON.stringify(now), isNew: stored !== null && (sessionLost || isUptimeTooShort(now, stored)) };
 }
 
 /** Returns true if the uptime grew less than time passed. After a suspension only the wall clock counts. */
-function isUptimeTooShort(now: StoredBrokerState, before: StoredBrokerState): boolean {
-  if (now.uptime === null || before.uptime === null) return false;
-  const grownMs = (now.uptime - before.uptime) * 1_000;
-  const measuredMs = measureElapsedMs(before, now);
+function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {
+  if (current.uptime === null || previous.uptime === null) return false;
+  const grownMs = (current.uptime - previous.uptime) * 1_000;
+  const measuredMs = measureElapsedMs(previous.measured, current.measured);
   const isMeasured = measuredMs !== null && grownMs <= measuredMs + UPTIME_TOLERANCE_MS;
-  return grownMs < Math.max(0, (isMeasured ? measuredMs : now.atMs - before.atMs) - UPTIME_TOLERANCE_MS);
+  return grownMs < Math.max(0, (isMeasured ? measuredMs : current.atMs - previous.atMs) - UPTIME_TOLERANCE_MS);
 }
 
-function measureElapsedMs(
-  { measured: before }: StoredBrokerState,
-  { measured: now }: StoredBrokerState,
-): number | null {
-  if (before === undefined || now === undefined || before.boot !== now.boot) return null;
-  return now.ms < before.ms ? null : now.ms - before.ms;
+function measureElapsedMs(from: TimeSinceBoot | undefined, to: TimeSinceBoot | undefined): number | null {
+  if (from === undefined || to === undefined || from.boot !== to.boot) return null;
+  return to.ms < from.ms ? null : to.ms - from.ms;
 }
 
 const UPTIME_TOPIC = "$SYS/broker/uptime";
@@ -56,7 +55,7 @@ export async function readBrokerUptime(
   clientId: string,
   signal: AbortSignal,
 ): Promise<number | null> {
-  const reported = Promise.withResolvers<number | null>();
+  const uptimeReport = Promise.withResolvers<number | null>();
   try {
     const link = await openBrokerLink(
       configureBroker(config, context.clock),
@@ -64,20 +63,21 @@ export async function readBrokerUptime(
         clientId,
         publishDeadlineMs: UPTIME_TIMEOUT_MS,
         async onMessage({ topic, payload }) {
-          if (topic === UPTIME_TOPIC) reported.resolve(parseUptime(payload.toString()));
+          if (topic === UPTIME_TOPIC) uptimeReport.resolve(parseUptime(payload.toString()));
         },
       },
       signal,
     );
-    const over = new AbortController();
-    const late = sleepFor(context.clock, UPTIME_TIMEOUT_MS, over.signal).then(() => reported.resolve(null));
-    link.lost.addEventListener("abort", () => reported.resolve(null), { once: true });
+    const timeoutEnd = new AbortController();
+    const giveUp = () => uptimeReport.resolve(null);
+    const timeout = sleepFor(context.clock, UPTIME_TIMEOUT_MS, timeoutEnd.signal).then(giveUp);
+    link.lost.addEventListener("abort", giveUp, { once: true });
     try {
       await link.subscribe([UPTIME_TOPIC], "with what is retained");
-      return await rejectOnAbort(reported.promise, signal);
+      return await rejectOnAbort(uptimeReport.promise, signal);
     } finally {
-      over.abort(ENDED_EARLY);
-      await late;
+      timeoutEnd.abort(ENDED_EARLY);
+      await timeout;
       await link.end();
     }
   } catch (error) {

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { ConnectorContext, Receipt, Sink } from "../../src/core/connector.ts";
+import { buildReceipt, type ConnectorContext, type Receipt, type Sink } from "../../src/core/connector.ts";
 import { asFailure, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { buildClientId } from "./client-options.ts";
@@ -23,8 +23,8 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     },
   });
   let sessionLost = false;
-  const run = randomUUID();
-  let checked: { readonly link: BrokerLink; readonly instanceId: string } | null = null;
+  const runId = randomUUID();
+  let lastCheck: { readonly link: BrokerLink; readonly instanceId: string } | null = null;
 
   return {
     maxBatch: 100,
@@ -38,15 +38,15 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     async detectRestart(before, signal) {
       const link = connection.link();
       if (link === null) return null;
-      if (link === checked?.link) return { instanceId: checked.instanceId, isNew: false };
+      if (link === lastCheck?.link) return { instanceId: lastCheck.instanceId, isNew: false };
       const uptime = await readBrokerUptime(config, context, `${clientId}-life`, signal);
       const atMs = Math.floor((context.assignment ?? context.clock).now());
       const { clock } = context;
-      const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
-      const instance = detectServerInstance(before, { uptime, atMs, measured, sessionLost });
+      const timeSinceBoot = clock.sinceBoot?.() ?? { boot: runId, ms: clock.monotonic() };
+      const serverInstance = detectServerInstance(before, { uptime, atMs, measured: timeSinceBoot, sessionLost });
       if (connection.link() === link) sessionLost = false;
-      checked = { link, instanceId: instance.instanceId };
-      return instance;
+      lastCheck = { link, instanceId: serverInstance.instanceId };
+      return serverInstance;
     },
 
     async write(batch, signal, _accepted, offer) {
@@ -82,56 +82,54 @@ export async function deliverBatch(
   options: DeliveryOptions,
 ): Promise<Receipt> {
   const { maxBytes, maxInFlight, signal } = options;
-  const rejected = new Map<number, string>();
+  const reasonByIndex = new Map<number, string>();
   let retry: { readonly from: number; readonly error: unknown } | undefined;
   let inFlight = 0;
-  let awaited: { readonly most: number; readonly resolve: () => void } | null = null;
+  let inFlightWaiter: { readonly most: number; readonly resolve: () => void } | null = null;
 
   const waitForInFlight = (most: number) =>
     new Promise<void>((resolve) => {
       if (inFlight <= most) resolve();
-      else awaited = { most, resolve };
+      else inFlightWaiter = { most, resolve };
     });
 
-  function settleOne(): void {
+  function settleMessage(): void {
     inFlight -= 1;
-    if (awaited === null || inFlight > awaited.most) return;
-    awaited.resolve();
-    awaited = null;
+    if (inFlightWaiter === null || inFlight > inFlightWaiter.most) return;
+    inFlightWaiter.resolve();
+    inFlightWaiter = null;
   }
 
-  function keepFrom(index: number, error: unknown): void {
+  function retryFrom(index: number, error: unknown): void {
     if (retry === undefined || index < retry.from) retry = { from: index, error };
   }
 
-  function failed(index: number, message: MqttMessage, error: unknown): void {
-    const meaning = asFailure(error);
-    if (!(meaning instanceof Rejected)) keepFrom(index, error);
+  function handleFailure(index: number, message: MqttMessage, error: unknown): void {
+    const failure = asFailure(error);
+    if (!(failure instanceof Rejected)) retryFrom(index, error);
     else if (message.bestEffort === true) options.onBestEffortRejected(error);
-    else rejected.set(index, meaning.message);
+    else reasonByIndex.set(index, failure.message);
   }
 
   sending: for (const [index, event] of batch.entries()) {
     for (const message of buildMessages(event, index)) {
       if (inFlight >= maxInFlight) await waitForInFlight(maxInFlight - 1);
-      if (signal.aborted) keepFrom(index, signal.reason);
+      if (signal.aborted) retryFrom(index, signal.reason);
       if (retry !== undefined) break sending;
       const bytes = packetBytesIfOver(maxBytes, message);
       if (bytes !== null) {
         const reason = `The message has ${bytes} bytes; max_message_bytes is ${maxBytes}.`;
-        failed(index, message, new Rejected(reason));
+        handleFailure(index, message, new Rejected(reason));
         continue;
       }
       inFlight += 1;
       link.send(message, (error) => {
-        if (error !== null) failed(index, message, error);
-        settleOne();
+        if (error !== null) handleFailure(index, message, error);
+        settleMessage();
       });
     }
   }
   await waitForInFlight(0);
   if (retry?.from === 0) signal.throwIfAborted();
-
-  const settled = [...rejected].filter(([index]) => index < (retry?.from ?? batch.length));
-  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
+  return buildReceipt(reasonByIndex, retry);
 }

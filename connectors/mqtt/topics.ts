@@ -40,9 +40,9 @@ export function createTopics(prefix: string, template: string, source?: string) 
 
     buildTopic(parts: TopicParts): string {
       let topic = "";
-      for (const part of layout) {
-        const level = part.startsWith("{") ? resolvePlaceholder(part, prefix, parts) : part;
-        if (level !== undefined) topic += topic === "" ? level : `/${level}`;
+      for (const word of layout) {
+        const topicLevel = word.startsWith("{") ? resolvePlaceholder(word, prefix, parts) : word;
+        if (topicLevel !== undefined) topic += topic === "" ? topicLevel : `/${topicLevel}`;
       }
       return topic;
     },
@@ -51,11 +51,11 @@ export function createTopics(prefix: string, template: string, source?: string) 
     parseCommand(topic: string): Pick<CommandMessage, "source" | "tagId" | "purpose"> | null {
       if (!topic.startsWith(commandTree)) return null;
       const [level = "", ...rest] = topic.slice(commandTree.length).split("/");
-      const named = { source: decodeSegment(level), tagId: null };
-      if (rest.length === 1 && rest[0] === "second") return { ...named, purpose: "second" };
+      const commandTarget = { source: decodeSegment(level), tagId: null };
+      if (rest.length === 1 && rest[0] === "second") return { ...commandTarget, purpose: "second" };
       const [tag = "", word = tag] = rest;
       if (word !== "set" || rest.length > 2) return null;
-      return rest.length === 1 ? named : { ...named, tagId: decodeSegment(tag) };
+      return rest.length === 1 ? commandTarget : { ...commandTarget, tagId: decodeSegment(tag) };
     },
 
     /** Returns true if a response may be published to a topic: none of Plenum's own, except `<prefix>/reply/…`. */
@@ -93,8 +93,8 @@ export function encodeSegment(value: string): string {
   if (!value.isWellFormed() || value.length > MAX_SEGMENT_LENGTH) return hashSegment(value);
   if (value === "") return "~";
   if (RESERVED_LEVELS.has(value) || value === "_") return percentEncode(value.charAt(0)) + value.slice(1);
-  const encoded = value.replace(/[^\w.-]/gu, percentEncode);
-  return encoded.length > MAX_SEGMENT_LENGTH ? hashSegment(value) : encoded;
+  const encodedValue = value.replace(/[^\w.-]/gu, percentEncode);
+  return encodedValue.length > MAX_SEGMENT_LENGTH ? hashSegment(value) : encodedValue;
 }
 
 function decodeSegment(level: string): string {
@@ -115,21 +115,19 @@ function hashSegment(value: string): string {
 }
 
 function createOwnTopicMatcher(prefix: string, layout: readonly string[]): (topic: string) => boolean {
-  const literally = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const parts = layout.map((part) => {
-    if (part === "{prefix}") return `${literally(prefix)}/`;
+  const levelPatterns = layout.map((part) => {
+    if (part === "{prefix}") return `${RegExp.escape(prefix)}/`;
     if (part === "{aspect}") return "(.+/)?";
-    return part.startsWith("{") ? "[^/]+/" : `${literally(part)}/`;
+    return part.startsWith("{") ? "[^/]+/" : `${RegExp.escape(part)}/`;
   });
-  const pattern = new RegExp(`^${parts.join("")}$`, "s");
+  const pattern = new RegExp(`^${levelPatterns.join("")}$`, "s");
   return (topic) => pattern.test(`${topic}/`);
 }
 
 export function findPrefixError(prefix: string): string | null {
   const levels = prefix.split("/");
-  if (levels.length > 8 || levels.some((level) => !LITERAL_LEVEL.test(level))) {
+  if (levels.length > 8 || levels.some((level) => !LITERAL_LEVEL.test(level)))
     return "Write the prefix as one to eight levels of letters, digits, `_.:@-`, such as plenum or acme/plenum.";
-  }
   return null;
 }
 
@@ -137,14 +135,12 @@ export function findTemplateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {
     const isPlaceholder = (TOPIC_PLACEHOLDERS as readonly string[]).includes(level);
-    if (!isPlaceholder && !LITERAL_LEVEL.test(level)) {
+    if (!isPlaceholder && !LITERAL_LEVEL.test(level))
       return `Each level is a word or one of ${TOPIC_PLACEHOLDERS.join(" ")}; \`${level}\` is neither.`;
-    }
     if (!isPlaceholder && RESERVED_LEVELS.has(level)) return `\`${level}\` is taken; choose another word.`;
     if (isPlaceholder && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;
   }
-  for (const needed of ["{kind}", "{id}", "{aspect}"]) {
-    if (!levels.includes(needed)) return `The layout needs ${needed}, or different things would share a topic.`;
-  }
-  return null;
+  const missingLevel = ["{kind}", "{id}", "{aspect}"].find((level) => !levels.includes(level));
+  if (missingLevel === undefined) return null;
+  return `The layout needs ${missingLevel}, or different things would share a topic.`;
 }

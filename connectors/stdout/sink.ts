@@ -9,7 +9,7 @@ export const StdoutConfig = z.strictObject({}).meta({ description: "Events as JS
 
 /** Creates the stdout sink. Accepts events when the operating system has taken the lines. */
 export function createStdoutSink(stream: Writable): Sink {
-  let listening = false;
+  let hasErrorListener = false;
 
   return {
     maxBatch: 500,
@@ -17,16 +17,16 @@ export function createStdoutSink(stream: Writable): Sink {
 
     async open() {
       // Never remove this listener: a pipe may report its end after `close`, and an unhandled error ends the process.
-      if (!listening) stream.on("error", () => undefined);
-      listening = true;
+      if (!hasErrorListener) stream.on("error", () => undefined);
+      hasErrorListener = true;
     },
 
     async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
-      const lines = batch.map(
+      const jsonLines = batch.map(
         (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
       );
-      await writeText(stream, lines.join(""), signal);
+      await writeText(stream, jsonLines.join(""), signal);
       return ACCEPTED;
     },
 
@@ -40,10 +40,10 @@ export function createStdoutSink(stream: Writable): Sink {
 
 function writeText(stream: Writable, text: string, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason);
-    signal.addEventListener("abort", abort, { once: true });
+    const onAbort = () => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
     stream.write(text, (error) => {
-      signal.removeEventListener("abort", abort);
+      signal.removeEventListener("abort", onAbort);
       if (error === undefined || error === null) resolve();
       else reject(mapWriteError(error));
     });

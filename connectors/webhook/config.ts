@@ -61,19 +61,19 @@ const RECEIVER_DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER_O
 
 function checkAlarmOptions(config: WebhookOptions, format: FormatName | "template", reportIssue: ReportIssue): void {
   const { key, secrets, template, unsigned, url } = config;
-  const required = getFormatRequirements(format);
-  if (url === undefined && required.url === undefined)
+  const requirements = getFormatRequirements(format);
+  if (url === undefined && requirements.url === undefined)
     reportIssue("url", `This is needed and missing: where ${format} takes what is posted.`);
-  if (typeof url === "string" && required.address === "secret")
+  if (typeof url === "string" && requirements.address === "secret")
     reportIssue(
       "url",
       `Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
     );
   if (secrets.length > 0) reportIssue("secrets", `Nothing is signed with the format ${format}; take it away.`);
   if (unsigned) reportIssue("unsigned", `Nothing is signed with the format ${format}; take it away.`);
-  if (key === undefined && required.key === "needed")
+  if (key === undefined && requirements.key === "needed")
     reportIssue("key", `The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`);
-  if (key !== undefined && required.key === undefined)
+  if (key !== undefined && requirements.key === undefined)
     reportIssue("key", `The format ${format} has no use for this; take it away.`);
   if (template === undefined && format === "template")
     reportIssue("template", "This is needed and missing: what is sent.");

@@ -34,7 +34,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   let client: HttpClient | null = null;
 
   /** Returns the HTTP client. Replaces the client when the secret address names another server. */
-  async function clientFor(url: URL): Promise<HttpClient> {
+  async function getClient(url: URL): Promise<HttpClient> {
     if (client !== null && client.origin !== url.origin) await dispose();
     client ??= createHttpClient({ url, config, clock });
     return client;
@@ -46,7 +46,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     await closing?.close();
   }
 
-  function contextFor(reference: IncidentReference | null): RequestContext {
+  function buildContext(reference: IncidentReference | null): RequestContext {
     // A line break at the end of a key file is not part of the key.
     const key = secretKey?.().reveal().trim() ?? "";
     return { url: readAddress(), key, name, reference, nowMs: clock.now() };
@@ -54,11 +54,11 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
 
   async function exchange(message: FormatRequest, { url }: RequestContext, headers: HttpHeaders, signal: AbortSignal) {
     const request = { ...message, headers: { ...extraHeaders(), ...headers, ...message.headers } };
-    return sendRequest(await clientFor(url), request, clock, signal);
+    return sendRequest(await getClient(url), request, clock, signal);
   }
 
   function throwFailureIn(response: ReceiverResponse, { url }: RequestContext): void {
-    const failure = format.failureIn(response, url.origin);
+    const failure = format.findFailure(response, url.origin);
     if (failure !== null) throw failure;
   }
 
@@ -69,8 +69,8 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     signal: AbortSignal,
   ): Promise<ReceiverResponse | "gone" | null> {
     signal.throwIfAborted();
-    const context = contextFor(reference);
-    const message = format.requestFor(incident, operation, context);
+    const context = buildContext(reference);
+    const message = format.buildRequest(incident, operation, context);
     if (message === null) return null;
     const response = await exchange(message, context, operationHeaders[operation](), signal);
     if (reference !== null && format.isGone?.(response) === true) return "gone";
@@ -78,7 +78,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     return response;
   }
 
-  const change =
+  const createSender =
     (operation: "update" | "close"): Receiver["update"] =>
     async (incident, reference, signal) =>
       (await send(incident, operation, reference, signal)) === "gone" ? "gone" : reference;
@@ -100,16 +100,16 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
 
     async open(incident, signal) {
       const response = await send(incident, "open", null, signal);
-      return (response === null || response === "gone" ? null : format.referenceIn?.(response)) ?? NO_REFERENCE;
+      return (response === null || response === "gone" ? null : format.parseReference?.(response)) ?? NO_REFERENCE;
     },
 
-    update: change("update"),
-    close: change("close"),
+    update: createSender("update"),
+    close: createSender("close"),
 
     async probe(signal) {
-      const context = contextFor(null);
+      const context = buildContext(null);
       const message = format.probe?.(context);
-      if (message === undefined) await (await clientFor(context.url)).probeConnection(signal);
+      if (message === undefined) await (await getClient(context.url)).probeConnection(signal);
       else throwFailureIn(await exchange(message, context, {}, signal), context);
     },
 
@@ -124,31 +124,30 @@ function chooseFormat({ format, template }: WebhookConfig): ReceiverFormat {
 }
 
 function createSecretHeaders({ template }: WebhookConfig, clock: Clock): Record<IncidentOperation, () => HttpHeaders> {
-  const secretsOf = (operation: IncidentOperation) => {
+  const createReader = (operation: IncidentOperation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
     return createHeaderReader(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
   };
-  return { open: secretsOf("open"), update: secretsOf("update"), close: secretsOf("close") };
+  return { open: createReader("open"), update: createReader("update"), close: createReader("close") };
 }
 
 function createAddressReader({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
-  const given = url ?? (isEventFormat(format) ? undefined : getFormatRequirements(format).url);
-  if (given === undefined) throw new Error("a receiver without an address passed the schema");
-  if (typeof given === "string") {
-    const address = new URL(given);
+  const configuredAddress = url ?? (isEventFormat(format) ? undefined : getFormatRequirements(format).url);
+  if (configuredAddress === undefined) throw new Error("a receiver without an address passed the schema");
+  if (typeof configuredAddress === "string") {
+    const address = new URL(configuredAddress);
     return () => address;
   }
-  const secret = cachedSecret(given, clock);
+  const secret = cachedSecret(configuredAddress, clock);
   const hint = "Put the address into it, such as https://example.com/hook.";
   return () => {
-    const text = secret().reveal().trim();
-    if (!ReceiverUrl.safeParse(text).success) {
+    const addressText = secret().reveal().trim();
+    if (!ReceiverUrl.safeParse(addressText).success) {
       const message = "The secret is not a whole address without user name and password.";
       throw new ConfigError(message, { field: "url", hint });
     }
-    if (proxy !== undefined && new URL(text).protocol === "http:") {
+    if (proxy !== undefined && new URL(addressText).protocol === "http:")
       throw new ConfigError("The secret address is not https, and a proxy is on the way.", { field: "url", hint });
-    }
-    return new URL(text);
+    return new URL(addressText);
   };
 }

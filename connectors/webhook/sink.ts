@@ -33,8 +33,8 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
     const { keys, headers: extra } = secrets;
     const payload = buildPayload(event, config.format, sequence);
     const seconds = Math.floor(clock.now() / 1_000);
-    const own = buildRequestHeaders(event, payload, { seconds, keys, sequence });
-    const headers = { "user-agent": USER_AGENT, ...extra, ...own };
+    const requestHeaders = buildRequestHeaders(event, payload, { seconds, keys, sequence });
+    const headers = { "user-agent": USER_AGENT, ...extra, ...requestHeaders };
     const request = { method: "POST", path: url.pathname + url.search, headers, body: payload.body } as const;
     const maxBytes = (status: number) => (status === 400 ? MAX_REASON_BYTES : MAX_RESPONSE_BYTES);
     const response = await client.exchange(request, signal, maxBytes);
@@ -129,37 +129,37 @@ export function parseSigningKey(secret: Secret): Buffer {
 
 /** Returns one signature per key, so receivers with the old or the new key can verify the request. */
 function signPayload(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
-  const sign = (key: Buffer) => createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
-  return keys.map((key) => `v1,${sign(key)}`).join(" ");
+  const hmac = (key: Buffer) => createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
+  return keys.map((key) => `v1,${hmac(key)}`).join(" ");
 }
 
 /** Maps a response to a failure; null for success. A rejected event is retried on the webhook schedule. */
 function mapResponseFailure(response: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { body, headers, status } = response;
-  const responded = `${origin} answered ${status}`;
+  const summary = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
   if (status >= 300 && status < 400) {
     const hint = "Set url to the address that finally answers.";
-    return new ConfigError(`${responded}: a redirect, which is never followed.`, { field: "url", hint });
+    return new ConfigError(`${summary}: a redirect, which is never followed.`, { field: "url", hint });
   }
   if (status === 410) {
     const hint = "Set another url, or remove the sink. `plenum outbox revive` with its name tries the same one again.";
-    return new ConfigError(`${responded}: the endpoint wants no more events.`, { reason: "gone", field: "url", hint });
+    return new ConfigError(`${summary}: the endpoint wants no more events.`, { reason: "gone", field: "url", hint });
   }
   if (status === 401 || status === 403) {
-    const message = `${responded}: it does not accept who we are.`;
+    const message = `${summary}: it does not accept who we are.`;
     const hint = "Check secrets and headers.";
     return new ConfigError(message, { reason: status === 401 ? "unauthenticated" : "forbidden", hint });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     const waitMs = retryAfterMs(headers["retry-after"], nowMs, headers.date);
-    const scope = status === 429 ? "allowance" : "everything";
-    return new Throttled(`${responded}: it asks us to wait.`, waitMs, { scope });
+    const throttleScope = status === 429 ? "allowance" : "everything";
+    return new Throttled(`${summary}: it asks us to wait.`, waitMs, { scope: throttleScope });
   }
   if (status === 413) {
     const hint = "Raise the receiver's limit, or filter that kind of event.";
-    return new Rejected(`${responded}: the event is larger than it takes.`, { hint });
+    return new Rejected(`${summary}: the event is larger than it takes.`, { hint });
   }
   if (status === 400 && demandsTls(body)) return tlsRequired(describeReceiver(origin));
-  return new Rejected(`${responded}.`);
+  return new Rejected(`${summary}.`);
 }

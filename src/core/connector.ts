@@ -211,6 +211,12 @@ export interface Rejection {
 
 export const ACCEPTED: Receipt = { rejected: [] };
 
+/** Builds a receipt. Drops the rejections of events that will be offered again. */
+export function buildReceipt(reasonByIndex: ReadonlyMap<number, string>, retry?: Receipt["retry"]): Receipt {
+  const settled = [...reasonByIndex].filter(([index]) => retry === undefined || index < retry.from);
+  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
+}
+
 /** Receives commands from a broker. `accept` resolves when the command is durable; only then acknowledge it. */
 export interface CommandSource {
   open(accept: AcceptCommand, signal: AbortSignal): Promise<void>;

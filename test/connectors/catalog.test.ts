@@ -27,16 +27,14 @@ describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
   });
 
   test("explains every configuration option in its README", () => {
-    for (const key of Object.keys(schema.properties ?? {})) {
+    for (const key of Object.keys(schema.properties ?? {}))
       expect(readme(), `connectors/${name}/README.md does not explain ${key}`).toMatch(new RegExp(`\`${key}[\`.]`));
-    }
   });
 
   test("has a description of every configuration option for editors", () => {
     expect(schema.description).toBeTruthy();
-    for (const [key, property] of Object.entries(schema.properties ?? {})) {
+    for (const [key, property] of Object.entries(schema.properties ?? {}))
       expect(property.description, key).toBeTruthy();
-    }
   });
 
   test("accepts every YAML example of its README as a configuration", () => {

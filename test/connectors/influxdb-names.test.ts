@@ -62,9 +62,8 @@ async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TA
 describe("the name tags of InfluxDB points (`tags_from`)", () => {
   test("values, history and totals get the tag name of the event and the current site name and systems", async () => {
     const events = [valueEvent(1), sampleEvent("tag-history"), sampleEvent("tag-total")];
-    for (const tags of await tagsOf(events)) {
+    for (const tags of await tagsOf(events))
       expect(tags).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" });
-    }
   });
 
   test("commands get the stored tag name, alarms only the site, and worker events no names", async () => {

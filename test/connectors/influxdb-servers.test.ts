@@ -32,9 +32,8 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     expect(await rows("kinds", "SELECT outcome, read_back FROM command_result")).toMatchObject([
       { outcome: "confirmed", read_back: 21.5 },
     ]);
-    for (const measurement of ["tag_total", "gateway_status", "inventory_event", "worker_event"]) {
+    for (const measurement of ["tag_total", "gateway_status", "inventory_event", "worker_event"])
       expect((await rows("kinds", `SELECT * FROM ${measurement}`)).length, measurement).toBeGreaterThan(0);
-    }
   });
 
   test("does not store a null value as zero", async () => {
@@ -238,9 +237,8 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
     expect(await sink.retentionMs?.(never()), "it does not know the question").toBeNull();
     const texts = AWKWARD_TEXTS.map((text, n) => awkward(text, n));
     const values = Array.from({ length: 100 }, (_, n) => valueEvent(n, "20001", n === 50 ? null : n / 2));
-    for (const batch of [sampleOfEveryKind(), texts, values]) {
+    for (const batch of [sampleOfEveryKind(), texts, values])
       expect(await sink.write(batch, never())).toEqual({ rejected: [] });
-    }
     await expect.poll(() => exported("tag_value_value", "20001"), { timeout: 10_000 }).toHaveLength(99);
     expect(await exported("tag_value_value", "20001")).toEqual(
       values

@@ -12,9 +12,8 @@ test("reads the process start time from metrics in the formats of the Prometheus
   expect(parseStartTime(metrics(1_795_335_234))).toBe(1_795_335_234);
   expect(parseStartTime("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
   expect(parseStartTime('process_start_time_seconds{job="a"} 17\n')).toBe(17);
-  for (const none of ["", "<html>", "my_process_start_time_seconds 3\n", "process_start_time_seconds NaN\n"]) {
+  for (const none of ["", "<html>", "my_process_start_time_seconds 3\n", "process_start_time_seconds NaN\n"])
     expect(parseStartTime(none)).toBeNull();
-  }
 });
 
 test("treats only a later start time as a server restart", async () => {

@@ -339,9 +339,8 @@ describe("the InfluxDB sink with HTTPS", () => {
     for (const [options, field] of [
       [{ url }, "ca_file"],
       [{ url: secure.url, ca_file: path }, "url"],
-    ] as const) {
+    ] as const)
       await expectFailure(sinkFor(secure, options).write([valueEvent(1)], never()), { kind: "config", field });
-    }
     expect(secure.seen).toHaveLength(1);
   });
 });

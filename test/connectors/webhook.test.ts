@@ -87,9 +87,8 @@ describe("the signature of a webhook request", () => {
       const text = AWKWARD_TEXTS[n % AWKWARD_TEXTS.length] ?? "";
       return sampleEvent("source-unavailable", { data: { reason: `${text.slice(0, 200)} ${n}`, since: "" } }, n);
     });
-    for (let from = 0; from < events.length; from += 20) {
+    for (let from = 0; from < events.length; from += 20)
       expect(await sink.write(events.slice(from, from + 20), never())).toEqual({ rejected: [] });
-    }
     const verifier = new Webhook(keys[0]?.text ?? "");
     expect(stub.seen).toHaveLength(1_000);
     stub.seen.forEach(({ body, headers }, n) => {

@@ -70,9 +70,8 @@ function mutate(node: Node, text: string, change: Change): void {
       return;
     case "Literal":
       if (typeof node.value === "boolean") change(node.start, node.end, String(!node.value));
-      if (typeof node.value === "number") {
+      if (typeof node.value === "number")
         change(node.start, node.end, node.value === 0 ? "1" : `(${text.slice(node.start, node.end)} * 2)`);
-      }
       return;
     case "MemberExpression": {
       const name = text.slice(node.start, node.end);

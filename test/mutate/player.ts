@@ -60,9 +60,8 @@ async function play(next: Task): Promise<Played> {
   const { testModules, unhandledErrors } = await vitest.runTestSpecifications(specifications, true);
   const tookMs = performance.now() - startedMs;
   for (const module of testModules) {
-    for (const each of module.children.allTests("failed")) {
+    for (const each of module.children.allTests("failed"))
       return { failed: `${each.module.relativeModuleId}: ${each.fullName}`, tookMs };
-    }
   }
   const broken = testModules.find((module) => module.state() === "failed");
   const failed = broken?.relativeModuleId ?? (unhandledErrors.length > 0 ? String(unhandledErrors[0]) : null);

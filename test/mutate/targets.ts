@@ -17,11 +17,7 @@ export interface Target {
 const testsIn = (folder: string, names: string) => names.split(" ").map((name) => `${folder}/${name}.test.ts`);
 
 export const TARGETS: readonly Target[] = [
-  {
-    name: "gate",
-    files: ["src/engine/commands/gate.ts"],
-    tests: testsIn("test/commands", "gate boundaries"),
-  },
+  { name: "gate", files: ["src/engine/commands/gate.ts"], tests: testsIn("test/commands", "gate boundaries") },
   {
     name: "diff",
     files: ["src/engine/sync/alarms/diff*.ts", "src/engine/sync/inventory/diff.ts"],

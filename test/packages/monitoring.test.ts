@@ -25,9 +25,7 @@ const dashboard = (name: string) => JSON.parse(read(`grafana/${name}.json`)) as 
 const expressionsOf = ({ panels }: Dashboard) => panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
 
 const { groups } = parse(read("prometheus/plenum.rules.yaml")) as {
-  readonly groups: readonly {
-    readonly rules: readonly { readonly alert: string; readonly expr: string }[];
-  }[];
+  readonly groups: readonly { readonly rules: readonly { readonly alert: string; readonly expr: string }[] }[];
 };
 const rules = groups.flatMap((group) => group.rules);
 

@@ -28,7 +28,7 @@ const withDescription = (length: number): IncidentMessage => {
 const formatted = (name: FormatName) => (incident: IncidentMessage) => {
   const url = new URL(name === "ntfy" ? "https://ntfy.example.com/heating" : "https://example.com/in");
   const at = { url, key: "key", name: "pager", reference: null, nowMs: 0 };
-  return JSON.stringify(ALARM_FORMATS[name].format.requestFor(incident, "open", at)?.json);
+  return JSON.stringify(ALARM_FORMATS[name].format.buildRequest(incident, "open", at)?.json);
 };
 const asText = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body));
 

@@ -37,7 +37,7 @@ type Any = any;
 const bytes = (json: unknown) => Buffer.byteLength(JSON.stringify(json));
 
 function saidBy(name: FormatName, told: IncidentMessage, deed: IncidentOperation = "open"): Any {
-  return JSON.parse(JSON.stringify(ALARM_FORMATS[name].format.requestFor(told, deed, at(name))));
+  return JSON.parse(JSON.stringify(ALARM_FORMATS[name].format.buildRequest(told, deed, at(name))));
 }
 
 const HOSTILE = [
@@ -292,7 +292,7 @@ test("ntfy sends to the topic of the address with the key as sequence id", () =>
   expect(saidBy("ntfy", resolvedOf(), "close").json).toMatchObject({ priority: 3, topic: "heating" });
   expect(saidBy("ntfy", toldOf({ change: "vanished" }), "update").json.priority).toBe(2);
   const root = { ...at("ntfy"), url: new URL("https://ntfy.example.com/") };
-  expect(() => ALARM_FORMATS.ntfy.format.requestFor(toldOf(), "open", root)).toThrow("has to end with the topic");
+  expect(() => ALARM_FORMATS.ntfy.format.buildRequest(toldOf(), "open", root)).toThrow("has to end with the topic");
 });
 
 test("alertmanager sends version 4 with one alert, whose labels are the same at its end", () => {
@@ -432,5 +432,5 @@ test("discord sends one embed without mentions and edits only the message with a
   expect(edited.json.embeds[0].title).toMatch(/^Acknowledged: /);
   const { ref: _, ...elsewhere } = at("discord").reference ?? { ref: null, ticket: null, link: null };
   const evil = { ...at("discord"), reference: { ...elsewhere, ref: { id: "../../x" } } };
-  expect(ALARM_FORMATS.discord.format.requestFor(toldOf(), "update", evil)).toBeNull();
+  expect(ALARM_FORMATS.discord.format.buildRequest(toldOf(), "update", evil)).toBeNull();
 });

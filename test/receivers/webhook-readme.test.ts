@@ -51,7 +51,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (
       name === "template" && template !== undefined
         ? createTemplateFormat(template)
         : ALARM_FORMATS[name as keyof typeof ALARM_FORMATS].format;
-    const message = format.requestFor(toldOf({ link: "https://plenum.example.com/" }), "open", {
+    const message = format.buildRequest(toldOf({ link: "https://plenum.example.com/" }), "open", {
       url: new URL("https://receiver.example.com/heating"),
       key: "k",
       name: "pager",

@@ -24,14 +24,14 @@ const MAX_TEXT_LENGTH = 2_000;
 
 /** Creates a format for a chat without message ids. Messages cannot be edited, so only important changes are posted. */
 function createPostOnlyFormat(
-  format: Pick<ReceiverFormat, "failureIn" | "rates">,
+  format: Pick<ReceiverFormat, "findFailure" | "rates">,
   buildMessage: (incident: IncidentMessage) => unknown,
   { query = {}, ...more }: { readonly query?: Readonly<Record<string, string>> } & Pick<FormatRequest, "allow"> = {},
 ): ReceiverFormat {
   return {
     ...format,
     opensAgain: "another",
-    requestFor: (incident, operation, { url }) =>
+    buildRequest: (incident, operation, { url }) =>
       needsMessage(incident, operation)
         ? { method: "POST", path: buildRequestPath(url, "", query), json: buildMessage(incident), ...more }
         : null,
@@ -61,7 +61,7 @@ export const slack = createPostOnlyFormat(
   {
     // "1 per second" and channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
     rates: [{ count: 1, inMs: 1_000 }],
-    failureIn(response, who) {
+    findFailure(response, who) {
       const code = response.body.trim();
       return response.status < 300 && code === "ok"
         ? null
@@ -94,18 +94,18 @@ interface SlackSection {
 
 /** Builds a Slack message. Texts are `plain_text` without markup; the top-level `text` is markup and is escaped. */
 export function buildSlackMessage({ link, text }: IncidentMessage) {
-  const cells = text.fields.map(({ label, text }) => toSlackPlainText(`${label}\n${text}`, SLACK_MAX_FIELD));
+  const fieldTexts = text.fields.map(({ label, text }) => toSlackPlainText(`${label}\n${text}`, SLACK_MAX_FIELD));
   const sections: SlackSection[] = [];
-  for (let from = 0; from < cells.length; from += SLACK_MAX_FIELDS)
-    sections.push({ type: "section", fields: cells.slice(from, from + SLACK_MAX_FIELDS) });
-  for (const lines of [text.list, text.curves])
-    if (lines.length > 0)
-      sections.push({ type: "section", text: toSlackPlainText(lines.join("\n"), SLACK_MAX_SECTION) });
+  for (let firstField = 0; firstField < fieldTexts.length; firstField += SLACK_MAX_FIELDS)
+    sections.push({ type: "section", fields: fieldTexts.slice(firstField, firstField + SLACK_MAX_FIELDS) });
+  for (const textLines of [text.list, text.curves])
+    if (textLines.length > 0)
+      sections.push({ type: "section", text: toSlackPlainText(textLines.join("\n"), SLACK_MAX_SECTION) });
   // No button: an app without interactivity shows a warning when it is pressed.
   const linkText = html(cutText(text.linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "));
-  const marked = `<${html(link ?? "")}|${linkText}>`;
-  if (link !== null && marked.length <= SLACK_MAX_SECTION)
-    sections.push({ type: "section", text: { type: "mrkdwn", text: marked } });
+  const linkMarkup = `<${html(link ?? "")}|${linkText}>`;
+  if (link !== null && linkMarkup.length <= SLACK_MAX_SECTION)
+    sections.push({ type: "section", text: { type: "mrkdwn", text: linkMarkup } });
   return {
     text: html(cutText(formatHeading(text), SLACK_MAX_FALLBACK)),
     mrkdwn: false,
@@ -122,7 +122,7 @@ function toSlackPlainText(text: string, most: number): SlackPlainText {
 const MATTERMOST_MAX_TEXT = 16_383;
 
 export const mattermost = createPostOnlyFormat(
-  { failureIn: failUnlessConfirmed(({ body }) => body.trim() === "ok") },
+  { findFailure: failUnlessConfirmed(({ body }) => body.trim() === "ok") },
   (incident) => ({
     text: shortenUntilFits(
       incident.text,
@@ -150,20 +150,20 @@ export const discord: ReceiverFormat = {
   // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
   rates: [{ count: 5, inMs: 2_000 }],
 
-  requestFor(incident, operation, { url, reference }) {
-    const embed = shortenUntilFits(
+  buildRequest(incident, operation, { url, reference }) {
+    const discordEmbed = shortenUntilFits(
       incident.text,
       MAX_TEXT_LENGTH,
       (text) => buildDiscordEmbed(incident, text),
       fitsDiscordLimits,
     );
-    const json = { embeds: [embed], allowed_mentions: { parse: [] } };
+    const json = { embeds: [discordEmbed], allowed_mentions: { parse: [] } };
     if (operation === "open") return { method: "POST", path: buildRequestPath(url, "", { wait: "true" }), json };
     const id = readDiscordMessageId(reference);
     return id === null ? null : { method: "PATCH", path: buildRequestPath(url, `/messages/${id}`), json, allow: [404] };
   },
 
-  failureIn(response, who) {
+  findFailure(response, who) {
     if (response.status === 404) {
       const hint = "Make a new webhook for the channel and put its address into the secret.";
       return new ConfigError(`${who} answered 404: there is no such webhook.`, { field: "url", hint });
@@ -171,7 +171,7 @@ export const discord: ReceiverFormat = {
     return isDiscordId(readMember(response.json, "id")) ? null : createUnconfirmedFailure(response, who);
   },
 
-  referenceIn: ({ json }) => ({ ...NO_REFERENCE, ref: { id: readMember(json, "id") } }),
+  parseReference: ({ json }) => ({ ...NO_REFERENCE, ref: { id: readMember(json, "id") } }),
 
   isGone: ({ json, status }) => status === 404 && readMember(json, "code") === DISCORD_UNKNOWN_MESSAGE_CODE,
 
@@ -223,7 +223,7 @@ export const googlechat = createPostOnlyFormat(
   {
     // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
     rates: [{ count: 1, inMs: 1_000 }],
-    failureIn: failUnlessConfirmed(({ json }) => typeof readMember(json, "name") === "string"),
+    findFailure: failUnlessConfirmed(({ json }) => typeof readMember(json, "name") === "string"),
   },
   (incident) => fitTextToBytes(incident, GOOGLE_CHAT_MAX_BYTES, (text) => buildGoogleChatCard(incident, text)),
   { query: { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" } },
@@ -232,21 +232,21 @@ export const googlechat = createPostOnlyFormat(
 /** Builds a Google Chat card, which cannot mention people. The texts of a card are HTML. */
 function buildGoogleChatCard({ key, link }: IncidentMessage, text: IncidentText): unknown {
   const paragraph = (words: string) => ({ textParagraph: { text: words } });
-  const button = (url: string) => ({
+  const buildButton = (url: string) => ({
     buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url } } }] },
   });
-  const widgets = [
+  const cardWidgets = [
     paragraph(`<b>${html(formatHeading(text))}</b>`),
     ...text.fields.map((field) => ({
       decoratedText: { topLabel: field.label, text: html(field.text), wrapText: true },
     })),
-    ...[text.list, text.curves].flatMap((lines) => (lines.length === 0 ? [] : [paragraph(html(lines.join("\n")))])),
-    ...(link === null ? [] : [button(link)]),
+    ...[text.list, text.curves].filter(({ length }) => length > 0).map((lines) => paragraph(html(lines.join("\n")))),
+    ...(link === null ? [] : [buildButton(link)]),
   ];
   return {
     fallbackText: formatHeading(text).replaceAll("<", "<\u200b"),
     thread: { threadKey: key },
-    cardsV2: [{ cardId: key, card: { sections: [{ widgets }] } }],
+    cardsV2: [{ cardId: key, card: { sections: [{ widgets: cardWidgets }] } }],
   };
 }
 
@@ -261,7 +261,7 @@ export const teams = createPostOnlyFormat(
       { count: 4, inMs: 1_000 },
       { count: 60, inMs: 30_000 },
     ],
-    failureIn(response, who) {
+    findFailure(response, who) {
       // The connectors before flows answered 200 with this in it.
       const [, code] = /HTTP error (\d{3})/i.exec(response.body) ?? [];
       const message = `${who} answered ${response.status} with HTTP error ${code} in it`;
@@ -320,9 +320,9 @@ export const ntfy: ReceiverFormat = {
   // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
   rates: [{ count: 60, inMs: 300_000 }],
 
-  requestFor(incident, operation, { url, key }) {
-    const look = chooseNtfyAppearance(incident, operation);
-    if (look === null) return null;
+  buildRequest(incident, operation, { url, key }) {
+    const appearance = chooseNtfyAppearance(incident, operation);
+    if (appearance === null) return null;
     const { link, text } = incident;
     // JSON goes to the server and names the topic: `https://ntfy.example.com/heating`.
     const [, server, topic] = /^(.*\/)([A-Za-z0-9_-]{1,64})$/.exec(url.pathname) ?? [];
@@ -341,13 +341,13 @@ export const ntfy: ReceiverFormat = {
         topic,
         title: cutTextToBytes(formatHeading(text), NTFY_MAX_TITLE_BYTES),
         message: cutTextToBytes(formatBody(text), NTFY_MAX_MESSAGE_BYTES),
-        ...look,
+        ...appearance,
         click: link ?? undefined,
       },
     };
   },
 
-  failureIn: failUnlessConfirmed(({ json }) => typeof readMember(json, "id") === "string"),
+  findFailure: failUnlessConfirmed(({ json }) => typeof readMember(json, "id") === "string"),
 };
 
 /** Returns ntfy's priority (1 to 5; up to 2 is silent) and tags; null for no notification. */

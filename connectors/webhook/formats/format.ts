@@ -22,10 +22,10 @@ export interface ReceiverFormat {
   readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
   readonly rates?: Receiver["rates"];
   /** Returns null when the receiver has no update, or would reopen what a person closed. */
-  requestFor(incident: IncidentMessage, operation: IncidentOperation, context: RequestContext): FormatRequest | null;
+  buildRequest(incident: IncidentMessage, operation: IncidentOperation, context: RequestContext): FormatRequest | null;
   /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
-  failureIn(response: ReceiverResponse, who: string): Failure | null;
-  referenceIn?(response: ReceiverResponse): IncidentReference;
+  findFailure(response: ReceiverResponse, who: string): Failure | null;
+  parseReference?(response: ReceiverResponse): IncidentReference;
   /** Returns true when the response to an update or close means that the record is gone. */
   isGone?(response: ReceiverResponse): boolean;
   /** Returns a harmless request that proves access; otherwise only the connection is tested. */
@@ -63,20 +63,20 @@ export function buildRequestPath(url: URL, under = "", query: Readonly<Record<st
 /** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */
 export function createUnconfirmedFailure(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const { status } = response;
-  const text = toPrintable(response.body).trim();
-  if (status < 300 && isHtmlPage(text)) {
+  const bodyText = toPrintable(response.body).trim();
+  if (status < 300 && isHtmlPage(bodyText)) {
     return new Retryable(`${who} answered ${status} with a page, and does not say that it took it.`, {
       hint: hint ?? "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
     });
   }
-  const words = text === "" || isHtmlPage(text) ? "" : ` It said: ${text.slice(0, 200)}`;
+  const bodyQuote = bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 200)}`;
   return new Rejected(
-    `${who} answered ${status}, but does not say that it took it.${words}`,
+    `${who} answered ${status}, but does not say that it took it.${bodyQuote}`,
     hint === undefined ? {} : { hint },
   );
 }
 
-export function failUnlessConfirmed(confirms: (response: ReceiverResponse) => boolean): ReceiverFormat["failureIn"] {
+export function failUnlessConfirmed(confirms: (response: ReceiverResponse) => boolean): ReceiverFormat["findFailure"] {
   return (response, who) => (confirms(response) ? null : createUnconfirmedFailure(response, who));
 }
 
@@ -117,8 +117,8 @@ export function formatBody(text: IncidentText, escapeText: (text: string) => str
 export function collectDetails(text: IncidentText, most: number): Record<string, string> {
   const details = new Map<string, string>();
   for (const field of text.fields) {
-    const before = details.get(field.label);
-    details.set(field.label, before === undefined ? field.text : `${before}\n${field.text}`);
+    const previousText = details.get(field.label);
+    details.set(field.label, previousText === undefined ? field.text : `${previousText}\n${field.text}`);
   }
   return Object.fromEntries([...details].map(([label, text]) => [label, cutText(text, most)]));
 }

@@ -24,8 +24,8 @@ type AlertAction = ReturnType<typeof chooseAlertAction>;
 
 /** Creates a format for a receiver with one alert per key. Every request is a POST to the same address. */
 function createAlertPerKeyFormat(
-  failureIn: ReceiverFormat["failureIn"],
-  messageFor: (
+  findFailure: ReceiverFormat["findFailure"],
+  buildMessage: (
     incident: IncidentMessage,
     action: AlertAction,
     context: RequestContext,
@@ -33,9 +33,9 @@ function createAlertPerKeyFormat(
 ): ReceiverFormat {
   return {
     opensAgain: "same",
-    failureIn,
-    requestFor(incident, operation, context) {
-      const message = messageFor(incident, chooseAlertAction(incident, operation), context);
+    findFailure,
+    buildRequest(incident, operation, context) {
+      const message = buildMessage(incident, chooseAlertAction(incident, operation), context);
       return message === null ? null : { method: "POST", path: buildRequestPath(context.url), ...message };
     },
   };
@@ -114,23 +114,23 @@ const JSM_MAX_DETAIL = 1_000;
 export const jsm: ReceiverFormat = {
   opensAgain: "same",
 
-  requestFor(incident, operation, { url, key }) {
+  buildRequest(incident, operation, { url, key }) {
     const action = chooseAlertAction(incident, operation);
-    const text = cutText(formatFullText(incident), JSM_MAX_DESCRIPTION);
+    const fullText = cutText(formatFullText(incident), JSM_MAX_DESCRIPTION);
     const headers = { authorization: `GenieKey ${requireHeaderText(key, "Authorization")}` };
-    const below = (name: string) => buildRequestPath(url, `/${incident.key}/${name}`, { identifierType: "alias" });
+    const alertPath = (name: string) => buildRequestPath(url, `/${incident.key}/${name}`, { identifierType: "alias" });
     if (action === "trigger")
       return { method: "POST", path: buildRequestPath(url), headers, json: buildJsmAlert(incident), allow: [422] };
     if (action !== null) {
-      const path = below(action === "resolve" ? "close" : "acknowledge");
-      return { method: "POST", path, headers, json: { source: "Plenum", note: text }, allow: [422] };
+      const path = alertPath(action === "resolve" ? "close" : "acknowledge");
+      return { method: "POST", path, headers, json: { source: "Plenum", note: fullText }, allow: [422] };
     }
     // A new description neither reopens the alert nor pages.
     if (!["members", "vanished", "out-of-scope"].includes(incident.change)) return null;
-    return { method: "PUT", path: below("description"), headers, json: { description: text }, allow: [422] };
+    return { method: "PUT", path: alertPath("description"), headers, json: { description: fullText }, allow: [422] };
   },
 
-  failureIn(response, who) {
+  findFailure(response, who) {
     if (response.status === 422 && /key format/i.test(response.body)) {
       const message = `${who} answered 422: the key is not one of its keys.`;
       const hint = "Use the key of an integration of the kind API.";
@@ -168,16 +168,16 @@ const SPLUNK_MAX_NAME = 500;
 export const splunkOncall = createAlertPerKeyFormat(
   failUnlessConfirmed(({ json }) => readMember(json, "result") === "success"),
   (incident, action) => {
-    const type = chooseSplunkMessageType(incident, action);
-    if (type === null) return null;
-    const started = keepTimeWithOffset(incident.startedAt);
+    const messageType = chooseSplunkMessageType(incident, action);
+    if (messageType === null) return null;
+    const startTime = keepTimeWithOffset(incident.startedAt);
     return {
       json: {
-        message_type: type,
+        message_type: messageType,
         entity_id: incident.key,
         entity_display_name: cutText(incident.text.title, SPLUNK_MAX_NAME),
         state_message: cutText(formatFullText(incident), SPLUNK_MAX_MESSAGE),
-        state_start_time: started === undefined ? undefined : Math.floor(Date.parse(started) / 1_000),
+        state_start_time: startTime === undefined ? undefined : Math.floor(Date.parse(startTime) / 1_000),
         monitoring_tool: "Plenum",
         alert_url: incident.link ?? undefined,
       },
@@ -215,15 +215,15 @@ export const servicenowEvent = createAlertPerKeyFormat(
 
 function buildServiceNowRecord(incident: IncidentMessage, isOver: boolean): Record<string, unknown> {
   const { alarm, endedAt, gateway, key, kind, link, priority, source, startedAt } = incident;
-  const name = (words: string | undefined) => cleanName(words, source, SERVICENOW_MAX_NAME);
+  const cleanFieldName = (words: string | undefined) => cleanName(words, source, SERVICENOW_MAX_NAME);
   const time = keepTimeWithOffset(isOver ? endedAt : startedAt);
   return {
     source: "Plenum",
     event_class: cutText(source, SERVICENOW_MAX_NAME),
     message_key: key,
     node: formatSiteName(incident, SERVICENOW_MAX_NAME),
-    resource: name(alarm?.source ?? gateway?.displayName),
-    metric_name: name(alarm?.trigger.displayName),
+    resource: cleanFieldName(alarm?.source ?? gateway?.displayName),
+    metric_name: cleanFieldName(alarm?.trigger.displayName),
     type: kind,
     // "1" is critical, "2" major, "3" minor, "0" resolved.
     severity: isOver ? "0" : chooseByPriority(priority, ["1", "2", "3"]),
@@ -305,15 +305,15 @@ const ALERT_NAMES = { gateway: "Gateway offline", storm: "Alarm storm", test: "T
 /** Labels identify the alert; texts are annotations, because some receivers treat another label as another alert. */
 function buildAlertmanagerLabels(incident: IncidentMessage): Readonly<Record<string, string | undefined>> {
   const { alarm, gateway, key, kind, priority, site, source } = incident;
-  const label = (name: string) => cleanName(name, source, ALERTMANAGER_MAX_LABEL);
+  const cleanLabel = (name: string) => cleanName(name, source, ALERTMANAGER_MAX_LABEL);
   return {
-    alertname: label(alarm?.trigger.displayName || ALERT_NAMES[kind]),
+    alertname: cleanLabel(alarm?.trigger.displayName || ALERT_NAMES[kind]),
     severity: chooseByPriority(priority, ["critical", "error", "warning"]),
     priority,
     source,
     key,
-    site: site === null ? undefined : label(site.displayName),
+    site: site === null ? undefined : cleanLabel(site.displayName),
     ...collectIds(incident),
-    gateway: kind === "gateway" && gateway !== null ? label(gateway.displayName) : undefined,
+    gateway: kind === "gateway" && gateway !== null ? cleanLabel(gateway.displayName) : undefined,
   };
 }

@@ -66,18 +66,11 @@ type FieldValues = (name: string) => unknown;
 
 export function createFieldReader(incident: IncidentMessage, reference: IncidentReference | null): FieldValues {
   const { text } = incident;
+  const { title, list, curves, status: statusText } = text;
   const place = reference && { id: readMember(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
-  const root = {
-    ...{
-      ...incident,
-      title: text.title,
-      heading: formatHeading(text),
-      text: formatBody(text),
-      statusText: text.status,
-    },
-    ...{ list: text.list, curves: text.curves, place },
-  };
-  return (name) => name.split(".").reduce<unknown>(readMember, root) ?? null;
+  const texts = { title, heading: formatHeading(text), text: formatBody(text), statusText, list, curves };
+  const valueTree = { ...incident, ...texts, place };
+  return (name) => name.split(".").reduce<unknown>(readMember, valueTree) ?? null;
 }
 
 const TemplateRequest = z.strictObject({
@@ -155,19 +148,20 @@ function findFieldError(
   operation: IncidentOperation,
   template: Readonly<Record<string, unknown>>,
 ): string | null {
-  const rest = removeFields(text);
-  if (rest.includes("{{") || rest.includes("}}")) return "A field is written as {{title}}, with both pairs of braces.";
-  const optionOf = (field: string) => field.slice("place.".length);
+  const plainText = removeFields(text);
+  if (plainText.includes("{{") || plainText.includes("}}"))
+    return "A field is written as {{title}}, with both pairs of braces.";
+  const getReferenceOption = (field: string) => field.slice("place.".length);
   const isKnown = (field: string) =>
     TEMPLATE_FIELDS.includes(field) &&
-    (!field.startsWith("place.") || (operation !== "open" && template[optionOf(field)] !== undefined));
-  const unknown = listFieldNames(text).find((name) => !isKnown(name));
-  if (unknown === undefined) return null;
-  if (!REFERENCE_FIELDS.some((name) => name === unknown))
-    return `There is no field {{${unknown}}}; there are ${TEMPLATE_FIELDS.filter(isKnown).join(", ")}.`;
+    (!field.startsWith("place.") || (operation !== "open" && template[getReferenceOption(field)] !== undefined));
+  const unknownField = listFieldNames(text).find((name) => !isKnown(name));
+  if (unknownField === undefined) return null;
+  if (!REFERENCE_FIELDS.some((name) => name === unknownField))
+    return `There is no field {{${unknownField}}}; there are ${TEMPLATE_FIELDS.filter(isKnown).join(", ")}.`;
   return operation === "open"
-    ? `{{${unknown}}} is known only after the opening, so it cannot stand in \`open\`.`
-    : `{{${unknown}}} is known only where \`${optionOf(unknown)}\` says where the answer to \`open\` holds it.`;
+    ? `{{${unknownField}}} is known only after the opening, so it cannot stand in \`open\`.`
+    : `{{${unknownField}}} is known only where \`${getReferenceOption(unknownField)}\` says where the answer to \`open\` holds it.`;
 }
 
 interface LocatedText {
@@ -195,12 +189,12 @@ function collectNestedTexts(value: unknown, path: readonly PropertyKey[]): reado
 const GONE_STATUSES: readonly number[] = [404, 409, 410];
 
 export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
-  const { body: wanted, status: statuses } = template.success;
+  const { body: expectedBody, status: statuses } = template.success;
 
   return {
     opensAgain: "another",
 
-    requestFor(incident, operation, { url, reference }) {
+    buildRequest(incident, operation, { url, reference }) {
       const request = template[operation];
       if (request === undefined) return null;
       const value = createFieldReader(incident, reference);
@@ -213,16 +207,16 @@ export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
       };
     },
 
-    failureIn(response, who) {
+    findFailure(response, who) {
       const { json, status } = response;
       if (!(statuses?.includes(status) ?? (status >= 200 && status < 300)))
         return createUnconfirmedFailure(response, who);
-      if (wanted === undefined || readAnswerValue(json, wanted.path) === wanted.equals) return null;
-      const hint = `Its answer should have ${JSON.stringify(wanted.equals)} at ${wanted.path}.`;
+      if (expectedBody === undefined || readAnswerValue(json, expectedBody.path) === expectedBody.equals) return null;
+      const hint = `Its answer should have ${JSON.stringify(expectedBody.equals)} at ${expectedBody.path}.`;
       return createUnconfirmedFailure(response, who, hint);
     },
 
-    referenceIn: ({ json }) => parseReference(template, json),
+    parseReference: ({ json }) => parseReference(template, json),
 
     isGone: ({ status }) => GONE_STATUSES.includes(status) && statuses?.includes(status) !== true,
   };
@@ -241,10 +235,11 @@ function appendPath(url: URL, requested: string): string {
 
 function fillPath({ path }: TemplateRequest, value: FieldValues): string {
   return fillFields(path, (name) => {
-    const text = toText(value(name)).toWellFormed();
+    const fieldText = toText(value(name)).toWellFormed();
     // Only `.` and `..` remain special after percent-encoding.
-    if (/^\.{1,2}$/.test(text)) throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
-    return encodeURIComponent(text);
+    if (/^\.{1,2}$/.test(fieldText))
+      throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
+    return encodeURIComponent(fieldText);
   });
 }
 
@@ -253,10 +248,10 @@ function fillHeaders({ headers }: TemplateRequest, value: FieldValues): Record<s
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
       if (typeof text !== "string") return [];
-      const filled = fillFields(text, (name) => toText(value(name)));
-      if (/\p{Cc}/u.test(filled))
+      const filledText = fillFields(text, (name) => toText(value(name)));
+      if (/\p{Cc}/u.test(filledText))
         throw new Rejected(`The header ${header} would have control characters in it, which a name brought along.`);
-      return [[header.toLowerCase(), Buffer.from(filled).toString("latin1")] as const];
+      return [[header.toLowerCase(), Buffer.from(filledText).toString("latin1")] as const];
     }),
   );
 }
@@ -264,8 +259,8 @@ function fillHeaders({ headers }: TemplateRequest, value: FieldValues): Record<s
 /** Fills fields in JSON values. A text that is one field becomes the field's value, such as a number. */
 function fillJson(tree: unknown, value: FieldValues): unknown {
   if (typeof tree === "string") {
-    const only = parseSingleField(tree);
-    return only === null ? fillFields(tree, (name) => toText(value(name))) : value(only);
+    const singleField = parseSingleField(tree);
+    return singleField === null ? fillFields(tree, (name) => toText(value(name))) : value(singleField);
   }
   if (Array.isArray(tree)) return tree.map((each) => fillJson(each, value));
   if (typeof tree !== "object" || tree === null) return tree;
@@ -274,14 +269,14 @@ function fillJson(tree: unknown, value: FieldValues): unknown {
 
 /** Reads the reference from the response to the opening. A missing id is a ConfigError. */
 function parseReference(template: TemplateConfig, json: unknown): IncidentReference {
-  const at = (path: string | undefined) => (path === undefined ? undefined : readAnswerValue(json, path));
-  const id = at(template.id);
+  const readAt = (path: string | undefined) => (path === undefined ? undefined : readAnswerValue(json, path));
+  const id = readAt(template.id);
   if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
     const hint = "It was opened there. Set the path right; until then it would be opened once more each time.";
     throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, { field: "template.id", hint });
   }
-  const ticket = toText(at(template.ticket));
-  const link = toText(at(template.link));
+  const ticket = toText(readAt(template.ticket));
+  const link = toText(readAt(template.link));
   return {
     ref: template.id === undefined ? null : { id },
     ticket: ticket === "" ? null : ticket,

@@ -93,9 +93,8 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
       foreignReportedMs ??= truth.monotonic();
     });
     for (let caller = 0; caller < BACKLOG; caller += 1) void callForEver(life, client, exchange);
-    if (scenario.urgentEveryMs !== undefined) {
+    if (scenario.urgentEveryMs !== undefined)
       void urgentForEver(life, client, exchange, random, scenario.urgentEveryMs, urgentWaitsMs);
-    }
     return life;
   };
 

@@ -19,9 +19,8 @@ async function guardedBroker(): Promise<string> {
     lines: (port, folder) => {
       const passwords = join(folder, "passwords");
       writeFileSync(passwords, "");
-      for (const user of ["plenum", "operator", "supervisor", "viewer", "stranger"]) {
+      for (const user of ["plenum", "operator", "supervisor", "viewer", "stranger"])
         execFileSync("mosquitto_passwd", ["-b", passwords, user, "pw"], { stdio: "ignore" });
-      }
       copyFileSync(example, join(folder, "acl"));
       return [
         `listener ${port} 127.0.0.1`,
@@ -85,9 +84,8 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
       await expect(supervisor.publish(topic, "1"), topic).rejects.toMatchObject(refused);
     }
     await supervisor.publish("plenum/cmd/main/second", "1");
-    for (const someone of [operator, viewer, worker]) {
+    for (const someone of [operator, viewer, worker])
       await expect(someone.publish("plenum/cmd/main/second", "2")).rejects.toMatchObject(refused);
-    }
     await worker.until(({ topic }) => topic === "plenum/cmd/main/second");
     expect(worker.heard).toHaveLength(4);
   });
@@ -95,9 +93,8 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
   test("denies the worker all topics that it does not need", async () => {
     const url = await guardedBroker();
     const worker = await as(url, "plenum", ["plenum/cmd/#"]);
-    for (const topic of ["plenum/cmd/main/1/set", "other/topic", "plenum/other/1", "homeassistant/x"]) {
+    for (const topic of ["plenum/cmd/main/1/set", "other/topic", "plenum/other/1", "homeassistant/x"])
       await expect(worker.publish(topic, "x"), topic).rejects.toMatchObject({ code: 135 });
-    }
     await worker.publish("plenum/main/1/tag/1/value", "x");
     const nosy = await as(url, "plenum", ["#"]);
     const operator = await as(url, "operator", []);

@@ -25,9 +25,8 @@ describe("the encoding of a text as one level of an MQTT topic", () => {
   });
 
   test("uses only safe characters for any text", () => {
-    for (const text of hostileTexts()) {
+    for (const text of hostileTexts())
       expect(encodeSegment(text), JSON.stringify(text.slice(0, 40))).toMatch(/^[\w.%~-]{1,128}$/);
-    }
   });
 
   test("encodes two different texts differently", () => {
@@ -93,12 +92,10 @@ describe("MQTT topics", () => {
   test("a command topic is decoded to its source and tag", () => {
     expect(topics.parseCommand("plenum/cmd/main/10001/set")).toEqual({ source: "main", tagId: "10001" });
     expect(topics.parseCommand("plenum/cmd/main/set")).toEqual({ source: "main", tagId: null });
-    for (const text of ["å/ä", "cmd", "", "%", "a b"]) {
+    for (const text of ["å/ä", "cmd", "", "%", "a b"])
       expect(topics.parseCommand(`plenum/cmd/main/${encodeSegment(text)}/set`)?.tagId).toBe(text);
-    }
-    for (const other of ["plenum/cmd/set", "plenum/cmd/a/b/c/set", "plenum/cmd/main/10001/get", "x/cmd/main/1/set"]) {
+    for (const other of ["plenum/cmd/set", "plenum/cmd/a/b/c/set", "plenum/cmd/main/10001/get", "x/cmd/main/1/set"])
       expect(topics.parseCommand(other), other).toBeNull();
-    }
   });
 
   test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("allow %s as a response topic", (topic) => {

@@ -133,9 +133,8 @@ await step("a topic that is missing, auto-creation off", async () => {
   const said = await refusal(sink.write([valueEvent(1)], never()), /Topic plenum\.tag does not exist/);
   await refusal(sink.probe?.(never()), /No topic is there/);
   await refusal(sinkAt(plain, { create_topics: true }).write([valueEvent(1)], never()), /LEADER_NOT_AVAILABLE/);
-  for (const noun of ["tag", "alarm", "gateway", "host", "system", "site", "worker"]) {
+  for (const noun of ["tag", "alarm", "gateway", "host", "system", "site", "worker"])
     await createTopic(at(plain), `plenum.${noun}`, 3);
-  }
   await sink.probe?.(never());
   await deliver(sink, [valueEvent(1)]);
   check(readTopic(at(plain), "plenum.tag").length === 1, "the event that had waited is not there");
@@ -144,9 +143,8 @@ await step("a topic that is missing, auto-creation off", async () => {
 
 await step("an event of every kind, each compression", async () => {
   const samples = sampleOfEveryKind();
-  for (const compression of ["none", "gzip", "snappy", "lz4", "zstd"]) {
+  for (const compression of ["none", "gzip", "snappy", "lz4", "zstd"])
     await deliver(sinkAt(plain, { compression }), samples);
-  }
   await deliver(sinkAt(plain, { idempotent: false }), samples);
   const alarms = readTopic(at(plain), "plenum.alarm");
   check(alarms.length === 6 * samples.filter(({ type }) => type.startsWith("alarm-")).length, "alarms differ");
