@@ -53,59 +53,64 @@ export interface AlarmFilter {
   readonly status?: "active" | "resolved";
 }
 
+interface RecordedAlarm {
+  readonly site: Site;
+  readonly episode: AlarmEpisode;
+  readonly id: string;
+  readonly raisedMs: number;
+  readonly resolvedMs: number;
+}
+
 export type AlarmStore = ReturnType<typeof createAlarmStore>;
 
 /** Alarm ids grow by this with each pass of the recording. */
 const PASS_STEP = 1_000_000;
 
 export function createAlarmStore(world: World, devices: Devices, options: SimulatorOptions) {
-  const stored = new Map<string, BaseAlarm>();
-  const changes = new Map<string, AlarmChange>();
-  const transitions: AlarmTransition[] = [];
+  const storedAlarms = new Map<string, BaseAlarm>();
+  const changesById = new Map<string, AlarmChange>();
+  const controlTransitions: AlarmTransition[] = [];
   const retentionMs = options.alarms.resolved_retention_h * 3_600_000;
   const recoveringMs = options.alarms.recovering_s * 1000;
 
-  function timesOf({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
+  function computeEpisodeTimes({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
     const start = pass * timeline.lengthMs;
     return {
-      raisedMs: wholeSecond(timeline.wallAt(start + raised)),
-      resolvedMs: wholeSecond(timeline.wallAt(start + resolved)),
+      raisedMs: roundDownToSecond(timeline.wallAt(start + raised)),
+      resolvedMs: roundDownToSecond(timeline.wallAt(start + resolved)),
     };
   }
 
-  function visitRecorded(
-    site: Site,
-    fromMs: number,
-    toMs: number,
-    visit: (episode: AlarmEpisode, id: string, raisedMs: number, resolvedMs: number) => void,
-  ): void {
+  /** Lists the recorded alarms that are active at some time in a range. */
+  function* listRecorded(site: Site, fromMs: number, toMs: number) {
     if (!options.alarms.recorded) return;
     const { lengthMs, positionAt } = site.timeline;
     const lastPass = Math.floor(positionAt(toMs) / lengthMs);
     const firstPass = Math.max(0, Math.floor(positionAt(fromMs) / lengthMs) - 1);
     for (let pass = firstPass; pass <= lastPass; pass += 1) {
       for (const episode of site.alarms) {
-        const { raisedMs, resolvedMs } = timesOf(site, episode, pass);
-        if (raisedMs > toMs || resolvedMs < fromMs) continue;
-        visit(episode, String(episode.id + pass * PASS_STEP), raisedMs, resolvedMs);
+        const times = computeEpisodeTimes(site, episode, pass);
+        if (times.raisedMs > toMs || times.resolvedMs < fromMs) continue;
+        yield { site, episode, id: String(episode.id + pass * PASS_STEP), ...times };
       }
     }
   }
 
-  function recordedAlarm(site: Site, episode: AlarmEpisode, id: string, triggeredAtMs: number, resolvesAtMs: number) {
+  function toBaseAlarm({ site, episode, id, raisedMs, resolvedMs }: RecordedAlarm): BaseAlarm {
     const { triggerId, tagId } = episode;
-    const value = episode.value ?? valueAt(tagId, triggeredAtMs);
-    return { id, siteId: site.id, triggerId, tagId, triggeredAtMs, resolvesAtMs, value, description: null };
+    const value = episode.value ?? readTagValue(tagId, raisedMs);
+    const times = { triggeredAtMs: raisedMs, resolvesAtMs: resolvedMs };
+    return { id, siteId: site.id, triggerId, tagId, ...times, value, description: null };
   }
 
   /** The interface requires a number, so 0 stands for a missing value. */
-  function valueAt(tagId: string, atMs: number): number {
+  function readTagValue(tagId: string, atMs: number): number {
     const tag = world.tags.get(tagId);
     return tag === undefined ? 0 : (devices.valueAt(tag, atMs) ?? 0);
   }
 
-  function alarmNow(base: BaseAlarm, nowMs: number): Alarm | undefined {
-    const change = changes.get(base.id);
+  function computeAlarmState(base: BaseAlarm, nowMs: number): Alarm | undefined {
+    const change = changesById.get(base.id);
     if (change?.deleted === true) return undefined;
     const { resolvesAtMs, ...facts } = base;
     const isResolved = resolvesAtMs !== null && resolvesAtMs <= nowMs;
@@ -120,83 +125,75 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     };
   }
 
-  function basesSince(sinceMs: number, nowMs: number, siteId: number | undefined): BaseAlarm[] {
-    const found: BaseAlarm[] = [];
-    for (const site of world.sites.values()) {
-      if (siteId !== undefined && site.id !== siteId) continue;
-      visitRecorded(site, sinceMs, nowMs, (episode, id, raisedMs, resolvedMs) => {
-        if (!stored.has(id)) found.push(recordedAlarm(site, episode, id, raisedMs, resolvedMs));
-      });
-    }
-    const ofSite = stored.values().filter((base) => siteId === undefined || base.siteId === siteId);
-    return [...found, ...ofSite];
+  function listBaseAlarms(sinceMs: number, nowMs: number, siteId: number | undefined): BaseAlarm[] {
+    const recordedAlarms = [...world.sites.values()]
+      .filter(({ id }) => siteId === undefined || id === siteId)
+      .flatMap((site) => [...listRecorded(site, sinceMs, nowMs)].filter(({ id }) => !storedAlarms.has(id)));
+    const storedOfSite = storedAlarms.values().filter((base) => siteId === undefined || base.siteId === siteId);
+    return [...recordedAlarms.map(toBaseAlarm), ...storedOfSite];
   }
 
-  function list(nowMs: number, { siteId, status }: AlarmFilter = {}): Alarm[] {
+  function listAlarms(nowMs: number, { siteId, status }: AlarmFilter = {}): Alarm[] {
     const retainedSinceMs = nowMs - retentionMs;
-    const found: Alarm[] = [];
-    for (const base of basesSince(status === "active" ? nowMs : retainedSinceMs, nowMs, siteId)) {
-      const alarm = alarmNow(base, nowMs);
+    const matchingAlarms: Alarm[] = [];
+    for (const baseAlarm of listBaseAlarms(status === "active" ? nowMs : retainedSinceMs, nowMs, siteId)) {
+      const alarm = computeAlarmState(baseAlarm, nowMs);
       if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < retainedSinceMs) {
-        if (base.resolvesAtMs === null) {
-          stored.delete(base.id);
-          changes.delete(base.id);
+        if (baseAlarm.resolvesAtMs === null) {
+          storedAlarms.delete(baseAlarm.id);
+          changesById.delete(baseAlarm.id);
         }
         continue;
       }
       const alarmStatus = alarm.resolvedAtMs === null ? "active" : "resolved";
-      if (status === undefined || status === alarmStatus) found.push(alarm);
+      if (status === undefined || status === alarmStatus) matchingAlarms.push(alarm);
     }
-    return found.sort((a, b) => Number(a.id) - Number(b.id));
+    return matchingAlarms.sort((a, b) => Number(a.id) - Number(b.id));
   }
 
-  function baseOf(id: string, nowMs: number): BaseAlarm | undefined {
-    const known = stored.get(id);
-    if (known !== undefined || !options.alarms.recorded) return known;
+  function findBaseAlarm(id: string, nowMs: number): BaseAlarm | undefined {
+    const storedAlarm = storedAlarms.get(id);
+    if (storedAlarm !== undefined || !options.alarms.recorded) return storedAlarm;
     const pass = Math.floor((Number(id) % ALARM_COPY_STEP) / PASS_STEP);
     for (const site of world.sites.values()) {
       const episode = site.alarms.find((candidate) => String(candidate.id + pass * PASS_STEP) === id);
       if (episode === undefined) continue;
-      const { raisedMs, resolvedMs } = timesOf(site, episode, pass);
-      return raisedMs <= nowMs ? recordedAlarm(site, episode, id, raisedMs, resolvedMs) : undefined;
+      const times = computeEpisodeTimes(site, episode, pass);
+      return times.raisedMs <= nowMs ? toBaseAlarm({ site, episode, id, ...times }) : undefined;
     }
     return undefined;
   }
 
   return {
-    stored,
-    changes,
-    controlTransitions: transitions,
-    list,
+    stored: storedAlarms,
+    changes: changesById,
+    controlTransitions,
+    list: listAlarms,
     find(id: string, nowMs: number): Alarm | undefined {
-      const base = baseOf(id, nowMs);
-      return base === undefined ? undefined : alarmNow(base, nowMs);
+      const baseAlarm = findBaseAlarm(id, nowMs);
+      return baseAlarm === undefined ? undefined : computeAlarmState(baseAlarm, nowMs);
     },
     change(id: string, nowMs: number, change: AlarmChange): void {
-      const base = baseOf(id, nowMs);
-      if (base === undefined) return;
-      stored.set(id, base);
-      changes.set(id, { ...changes.get(id), ...change });
+      const baseAlarm = findBaseAlarm(id, nowMs);
+      if (baseAlarm === undefined) return;
+      storedAlarms.set(id, baseAlarm);
+      changesById.set(id, { ...changesById.get(id), ...change });
     },
-    addTransition: (transition: AlarmTransition) => transitions.push(transition),
+    addTransition: (transition: AlarmTransition) => controlTransitions.push(transition),
     transitions(fromMs: number, toMs: number): AlarmTransition[] {
-      const found = [] as AlarmTransition[];
-      for (const site of world.sites.values()) {
-        visitRecorded(site, fromMs, toMs, (_, alarmId, raisedMs, resolvedMs) => {
-          const common = { alarmId, siteId: site.id, triggeredAtMs: raisedMs };
-          found.push({ ...common, atMs: raisedMs, kind: "raised" });
-          const change = changes.get(alarmId);
-          const isEndOverridden = change?.resolvedAtMs !== undefined || change?.deleted === true;
-          if (!isEndOverridden) found.push({ ...common, atMs: resolvedMs, kind: "resolved" });
-        });
-      }
-      return [...found, ...transitions]
+      const recordedAlarms = [...world.sites.values()].flatMap((site) => [...listRecorded(site, fromMs, toMs)]);
+      const recordedTransitions = recordedAlarms.flatMap(({ site, id, raisedMs, resolvedMs }): AlarmTransition[] => {
+        const alarmFacts = { alarmId: id, siteId: site.id, triggeredAtMs: raisedMs };
+        const raised = { ...alarmFacts, atMs: raisedMs, kind: "raised" } as const;
+        const change = changesById.get(id);
+        const isEndOverridden = change?.resolvedAtMs !== undefined || change?.deleted === true;
+        return isEndOverridden ? [raised] : [raised, { ...alarmFacts, atMs: resolvedMs, kind: "resolved" }];
+      });
+      return [...recordedTransitions, ...controlTransitions]
         .filter(({ atMs }) => atMs >= fromMs && atMs <= toMs)
         .sort((a, b) => a.atMs - b.atMs);
     },
   };
 }
 
-function wholeSecond(atMs: number): number {
-  return Math.floor(atMs / 1000) * 1000;
-}
+const roundDownToSecond = (atMs: number): number => Math.floor(atMs / 1000) * 1000;

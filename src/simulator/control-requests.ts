@@ -102,14 +102,14 @@ export function handleControl(
   query: URLSearchParams,
   body: string,
 ): ControlReply {
-  const read = method === "GET" ? CONTROL_QUERIES[path] : undefined;
-  const change = method === "GET" ? undefined : CONTROL_ACTIONS[path];
-  if (read === undefined && change === undefined) {
+  const runQuery = method === "GET" ? CONTROL_QUERIES[path] : undefined;
+  const runAction = method === "GET" ? undefined : CONTROL_ACTIONS[path];
+  if (runQuery === undefined && runAction === undefined) {
     const error = `The simulator has no control named ${path}; see src/simulator/README.md.`;
     return { status: 404, body: { error } };
   }
   try {
-    const data = read?.(simulator, query) ?? change?.(simulator, JSON.parse(body === "" ? "{}" : body)) ?? null;
+    const data = runQuery?.(simulator, query) ?? runAction?.(simulator, JSON.parse(body === "" ? "{}" : body)) ?? null;
     return { status: 200, body: { data } };
   } catch (error) {
     if (error instanceof z.ZodError) return { status: 400, body: { error: z.prettifyError(error) } };

@@ -1,43 +1,36 @@
-import type { AlarmChange, AlarmFacts, AlarmStore, AlarmTransition } from "./alarms.ts";
-import { type Devices, toRaw, type Value } from "./devices.ts";
+import type { AlarmChange, AlarmFacts, AlarmTransition } from "./alarms.ts";
+import { toRaw, type Value } from "./devices.ts";
+import type { ServiceContext } from "./endpoints/endpoint.ts";
 import { type FaultPlan, FaultRule } from "./faults.ts";
 import type { SimulatorOptions } from "./options.ts";
-import type { Inventory } from "./records.ts";
 import type { Tokens } from "./tokens.ts";
-import type { Tag, World } from "./world.ts";
+import type { Tag } from "./world.ts";
 
 /** `siteId` is required when the alarm names neither a trigger nor a tag. */
 export type NewAlarm = {
   readonly [Field in "siteId" | "triggerId" | "tagId" | "value" | "description"]?: AlarmFacts[Field] | undefined;
 };
 
-interface ControlParts {
-  readonly world: World;
-  readonly devices: Devices;
-  readonly alarms: AlarmStore;
-  readonly tokens: Tokens;
-  readonly inventory: Inventory;
-  readonly faults: FaultPlan;
-  readonly now: () => number;
-  readonly tagOf: (id: string) => Tag;
-  readonly nextAlarm: () => number;
-  readonly setHealth: (health: SimulatorOptions["health"]) => void;
-}
-
 const FIRST_RAISED_ID = 900_000_000_000;
 
 /** Changes the simulated world at its present time. Throws on unknown ids. */
-export function createControl(parts: ControlParts) {
-  const { world, devices, alarms, tokens, inventory, faults, now, tagOf, nextAlarm, setHealth } = parts;
-
-  function subjectOf({ siteId, tagId, triggerId }: NewAlarm) {
-    const named = triggerId === undefined ? undefined : world.triggers.get(triggerId);
-    if (triggerId !== undefined && named === undefined) throw new Error(`There is no trigger ${triggerId}.`);
-    const tag = tagId === undefined ? undefined : tagOf(tagId);
-    const site = tag?.site.id ?? named?.site_id ?? siteId;
+export function createControl(
+  { world, devices, alarms, inventory }: ServiceContext,
+  tokens: Tokens,
+  faults: FaultPlan,
+  now: () => number,
+  getTag: (id: string) => Tag,
+  nextAlarmNumber: () => number,
+  setHealth: (health: SimulatorOptions["health"]) => void,
+) {
+  function findAlarmSubject({ siteId, tagId, triggerId }: NewAlarm) {
+    const namedTrigger = triggerId === undefined ? undefined : world.triggers.get(triggerId);
+    if (triggerId !== undefined && namedTrigger === undefined) throw new Error(`There is no trigger ${triggerId}.`);
+    const tag = tagId === undefined ? undefined : getTag(tagId);
+    const site = tag?.site.id ?? namedTrigger?.site_id ?? siteId;
     if (site === undefined || !world.sites.has(site)) throw new Error("Name a site, a trigger or a tag that exists.");
-    const trigger =
-      named ?? world.triggers.values().find(({ site_id, tag_id }) => (tag ? tag_id === tag.id : site_id === site));
+    const isOfAlarm = (tag_id: string, site_id: number) => (tag ? tag_id === tag.id : site_id === site);
+    const trigger = namedTrigger ?? world.triggers.values().find((one) => isOfAlarm(one.tag_id, one.site_id));
     const firstTag = world.tags.values().find((candidate) => candidate.site.id === site);
     return { siteId: site, triggerId: trigger?.id ?? 0, tagId: tag?.id ?? trigger?.tag_id ?? firstTag?.id ?? "" };
   }
@@ -46,22 +39,22 @@ export function createControl(parts: ControlParts) {
     const atMs = now();
     const alarm = alarms.find(id, atMs);
     if (alarm === undefined) throw new Error(`There is no alarm ${id}.`);
-    const change = changeAt(atMs);
-    alarms.change(id, atMs, change);
-    const triggeredAtMs = change.triggeredAtMs ?? alarm.triggeredAtMs;
+    const alarmChange = changeAt(atMs);
+    alarms.change(id, atMs, alarmChange);
+    const triggeredAtMs = alarmChange.triggeredAtMs ?? alarm.triggeredAtMs;
     alarms.addTransition({ atMs, alarmId: id, siteId: alarm.siteId, kind, triggeredAtMs });
   }
 
   return {
     raiseAlarm(alarm: NewAlarm): string {
       const atMs = now();
-      const { siteId, triggerId, tagId } = subjectOf(alarm);
-      const id = String(FIRST_RAISED_ID + nextAlarm());
+      const { siteId, triggerId, tagId } = findAlarmSubject(alarm);
+      const id = String(FIRST_RAISED_ID + nextAlarmNumber());
       const tag = world.tags.get(tagId);
       const value = alarm.value ?? (tag === undefined ? null : devices.valueAt(tag, atMs)) ?? 0;
       const description = alarm.description ?? null;
-      const times = { triggeredAtMs: atMs, resolvesAtMs: null };
-      alarms.stored.set(id, { id, siteId, triggerId, tagId, value, description, ...times });
+      const alarmTimes = { triggeredAtMs: atMs, resolvesAtMs: null };
+      alarms.stored.set(id, { id, siteId, triggerId, tagId, value, description, ...alarmTimes });
       alarms.addTransition({ atMs, alarmId: id, siteId, kind: "raised", triggeredAtMs: atMs });
       return id;
     },
@@ -84,8 +77,8 @@ export function createControl(parts: ControlParts) {
       if (!world.gateways.has(id)) throw new Error(`There is no gateway ${id}.`);
       devices.setOnline(id, now(), online);
     },
-    setTag: (id: string, value: Value) => devices.override(tagOf(id), now(), toRaw(tagOf(id), value)),
-    releaseTag: (id: string) => devices.release(tagOf(id), now()),
+    setTag: (id: string, value: Value) => devices.override(getTag(id), now(), toRaw(getTag(id), value)),
+    releaseTag: (id: string) => devices.release(getTag(id), now()),
     changeToken: tokens.change,
     changeInventory: inventory.change,
     setFaults: (rules: readonly unknown[]) => faults.set(FaultRule.array().parse(rules), now()),

@@ -21,7 +21,7 @@ export interface GatewayChange {
 
 export type Devices = ReturnType<typeof createDevices>;
 
-type VisitSample = (atMs: number, value: RawValue) => void;
+export type VisitSample = (atMs: number, value: RawValue) => void;
 
 export function fromRaw(tag: Tag, raw: RawValue): Value {
   return tag.kind === "boolean" && raw !== null ? raw !== 0 : raw;
@@ -40,84 +40,83 @@ export function createDevices(world: World, options: SimulatorOptions) {
   const meterAtEnd = new Map<Float64Array, number>();
   const logEveryMs = (options.history.log_every_s ?? 0) * 1000;
 
-  function recorded(tag: Tag) {
+  function readRecordedSeries(tag: Tag) {
     const { timesMs, columns } = world.series(tag.file);
     return { times: timesMs, values: columns.get(tag.column) ?? new Float64Array(timesMs.length) };
   }
 
-  function recordedValue(tag: Tag, values: Float64Array, index: number, pass: number): RawValue {
+  function readRecordedValue(tag: Tag, values: Float64Array, index: number, pass: number): RawValue {
     const value = values[index] ?? Number.NaN;
     if (Number.isNaN(value)) return null;
     if (!tag.cumulative || pass === 0 || options.history.meters_on_loop === "restart") return value;
-    const last = meterAtEnd.get(values) ?? values.findLast((other) => !Number.isNaN(other)) ?? 0;
-    meterAtEnd.set(values, last);
-    return value + pass * last;
+    const lastReading = meterAtEnd.get(values) ?? values.findLast((other) => !Number.isNaN(other)) ?? 0;
+    meterAtEnd.set(values, lastReading);
+    return value + pass * lastReading;
   }
 
-  function recordedAt(tag: Tag, atMs: number): RawValue {
+  function findRecordedValue(tag: Tag, atMs: number): RawValue {
     const { timeline, firstMs } = tag.site;
     const position = timeline.positionAt(atMs + 0.5);
     const pass = Math.floor(position / timeline.lengthMs);
     if (pass < 0) return null;
-    const { times, values } = recorded(tag);
+    const { times, values } = readRecordedSeries(tag);
     const index = lastAtOrBefore(times, position - pass * timeline.lengthMs + firstMs);
-    if (index >= 0) return recordedValue(tag, values, index, pass);
-    return pass === 0 ? null : recordedValue(tag, values, times.length - 1, pass - 1);
+    if (index >= 0) return readRecordedValue(tag, values, index, pass);
+    return pass === 0 ? null : readRecordedValue(tag, values, times.length - 1, pass - 1);
   }
 
-  function visitRecorded(tag: Tag, fromMs: number, toMs: number, visit: VisitSample): void {
+  function visitRecordedSamples(tag: Tag, fromMs: number, toMs: number, visit: VisitSample): void {
     const { timeline, firstMs } = tag.site;
-    const { times, values } = recorded(tag);
-    const from = Math.max(0, timeline.positionAt(fromMs - 1));
-    const to = timeline.positionAt(toMs);
-    for (let pass = Math.floor(from / timeline.lengthMs); pass * timeline.lengthMs <= to; pass += 1) {
+    const { times, values } = readRecordedSeries(tag);
+    const startPosition = Math.max(0, timeline.positionAt(fromMs - 1));
+    const endPosition = timeline.positionAt(toMs);
+    for (let pass = Math.floor(startPosition / timeline.lengthMs); pass * timeline.lengthMs <= endPosition; pass += 1) {
       const passStart = pass * timeline.lengthMs - firstMs;
-      for (let index = lastAtOrBefore(times, from - passStart - 1) + 1; index < times.length; index += 1) {
+      for (let index = lastAtOrBefore(times, startPosition - passStart - 1) + 1; index < times.length; index += 1) {
         const atMs = timeline.wallAt(passStart + (times[index] ?? 0));
         if (atMs >= toMs) return;
-        if (atMs >= fromMs) visit(atMs, recordedValue(tag, values, index, pass));
+        if (atMs >= fromMs) visit(atMs, readRecordedValue(tag, values, index, pass));
       }
     }
   }
 
-  function valueAt(tag: Tag, atMs: number): RawValue {
-    if (!online(tag.gatewayId, atMs)) return null;
+  function computeValueAt(tag: Tag, atMs: number): RawValue {
+    if (!isGatewayOnline(tag.gatewayId, atMs)) return null;
     const override = overrides.get(tag.id)?.findLast((candidate) => candidate.atMs <= atMs)?.held;
-    return override ? override.value : recordedAt(tag, atMs);
+    return override ? override.value : findRecordedValue(tag, atMs);
   }
 
   function visitSamples(tag: Tag, fromMs: number, toMs: number, visit: VisitSample): void {
     if (logEveryMs > 0) {
       const startMs = Math.max(fromMs, tag.site.timeline.wallAt(0));
       for (let atMs = Math.ceil(startMs / logEveryMs) * logEveryMs; atMs < toMs; atMs += logEveryMs)
-        visit(atMs, valueAt(tag, atMs));
+        visit(atMs, computeValueAt(tag, atMs));
       return;
     }
-    const ofTag = overrides.get(tag.id);
-    const isUnchanged = ofTag === undefined && !gatewayChanges.has(tag.gatewayId) && !offlineAtStart.has(tag.gatewayId);
-    if (isUnchanged) {
-      visitRecorded(tag, fromMs, toMs, visit);
+    const tagOverrides = overrides.get(tag.id);
+    const hasGatewayChanges = gatewayChanges.has(tag.gatewayId) || offlineAtStart.has(tag.gatewayId);
+    if (tagOverrides === undefined && !hasGatewayChanges) {
+      visitRecordedSamples(tag, fromMs, toMs, visit);
       return;
     }
-
-    const written = (ofTag ?? []).filter(({ atMs, held }) => held !== null && atMs >= fromMs && atMs < toMs);
-    let next = 0;
-    visitRecorded(tag, fromMs, toMs, (atMs) => {
-      for (; next < written.length && (written[next]?.atMs ?? atMs) <= atMs; next += 1) {
-        const writtenMs = written[next]?.atMs ?? atMs;
-        if (writtenMs < atMs) visit(writtenMs, valueAt(tag, writtenMs));
+    const isInRange = ({ atMs, held }: ValueOverride) => held !== null && atMs >= fromMs && atMs < toMs;
+    const writeTimes = (tagOverrides ?? []).filter(isInRange).map(({ atMs }) => atMs);
+    visitRecordedSamples(tag, fromMs, toMs, (atMs) => {
+      for (let [writtenMs] = writeTimes; writtenMs !== undefined && writtenMs <= atMs; [writtenMs] = writeTimes) {
+        if (writtenMs < atMs) visit(writtenMs, computeValueAt(tag, writtenMs));
+        writeTimes.shift();
       }
-      visit(atMs, valueAt(tag, atMs));
+      visit(atMs, computeValueAt(tag, atMs));
     });
-    for (const { atMs } of written.slice(next)) visit(atMs, valueAt(tag, atMs));
+    for (const atMs of writeTimes) visit(atMs, computeValueAt(tag, atMs));
   }
 
   function addOverride(tag: Tag, override: ValueOverride): void {
-    const list = [...(overrides.get(tag.id) ?? []), override].sort((a, b) => a.atMs - b.atMs);
-    overrides.set(tag.id, list);
+    const tagOverrides = [...(overrides.get(tag.id) ?? []), override].sort((a, b) => a.atMs - b.atMs);
+    overrides.set(tag.id, tagOverrides);
   }
 
-  function online(gatewayId: number, atMs: number): boolean {
+  function isGatewayOnline(gatewayId: number, atMs: number): boolean {
     const change = gatewayChanges.get(gatewayId)?.findLast((candidate) => candidate.atMs <= atMs);
     return change?.online ?? !offlineAtStart.has(gatewayId);
   }
@@ -125,13 +124,13 @@ export function createDevices(world: World, options: SimulatorOptions) {
   return {
     overrides,
     gatewayChanges,
-    valueAt,
+    valueAt: computeValueAt,
     visitSamples,
-    online,
+    online: isGatewayOnline,
     override: (tag: Tag, atMs: number, value: RawValue) => addOverride(tag, { atMs, held: { value } }),
     release: (tag: Tag, atMs: number) => addOverride(tag, { atMs, held: null }),
     setOnline(gatewayId: number, atMs: number, isOnline: boolean): void {
-      if (online(gatewayId, atMs) === isOnline) return;
+      if (isGatewayOnline(gatewayId, atMs) === isOnline) return;
       gatewayChanges.set(gatewayId, [...(gatewayChanges.get(gatewayId) ?? []), { atMs, online: isOnline }]);
     },
   };

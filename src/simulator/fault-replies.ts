@@ -104,9 +104,7 @@ function plannedError({ status, message, real_status }: Extract<Fault, { kind: "
   return errorReply(status, message ?? errorMessage(status), real_status ? status : 200);
 }
 
-function errorMessage(status: number): string {
-  return ERROR_MESSAGES[status] ?? UNEXPECTED_ERROR;
-}
+const errorMessage = (status: number): string => ERROR_MESSAGES[status] ?? UNEXPECTED_ERROR;
 
 function withTransport(reply: SimReply, transport: Transport): SimReply {
   return { ...reply, transport: { ...reply.transport, ...transport } };
@@ -147,12 +145,12 @@ function withGatewaysOffline(reply: SimReply, offline: ReadonlySet<string>, worl
 function shrinkList(body: ReplyBody, keep: number): ReplyBody {
   const meta = asObject(body.meta);
   if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number") return body;
-  const total = Math.floor(meta.total * keep);
-  const lastPage = Math.max(1, Math.ceil(total / meta.per_page));
+  const keptTotal = Math.floor(meta.total * keep);
+  const lastPage = Math.max(1, Math.ceil(keptTotal / meta.per_page));
   const page = Number(meta.current_page);
   const start = (page - 1) * meta.per_page;
-  const data = body.data.slice(0, Math.max(0, total - start));
-  const range = data.length === 0 ? { from: null, to: null } : { from: start + 1, to: start + data.length };
+  const data = body.data.slice(0, Math.max(0, keptTotal - start));
+  const recordRange = data.length === 0 ? { from: null, to: null } : { from: start + 1, to: start + data.length };
   const links = asObject(body.links);
   return {
     ...body,
@@ -162,6 +160,6 @@ function shrinkList(body: ReplyBody, keep: number): ReplyBody {
       next: page < lastPage ? links.next : null,
       last: String(links.last).replace(/([?&]page=)\d+/, `$1${lastPage}`),
     },
-    meta: { ...meta, total, last_page: lastPage, ...range },
+    meta: { ...meta, total: keptTotal, last_page: lastPage, ...recordRange },
   };
 }

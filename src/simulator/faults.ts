@@ -39,7 +39,7 @@ const FaultPeriod = z
   })
   .describe("When the rule is active. All given conditions must hold.");
 
-const effect = z
+const writeEffect = z
   .enum(["none", "applied"])
   .default("none")
   .describe("Whether a write reached the device before the fault: the case that tempts clients to retry.");
@@ -47,17 +47,17 @@ const effect = z
 const httpStatus = z.int().min(200).max(599).default(200).describe("HTTP status.");
 const errorStatus = z.int().min(400).max(599).default(500).describe("The status in errors[0].");
 
-function kind<Name extends string>(name: Name, description: string) {
+function kindOption<Name extends string>(name: Name, description: string) {
   return z.literal(name).describe(description);
 }
 
 export const Fault = z.discriminatedUnion("kind", [
   z.strictObject({
-    kind: kind("throttled", "429."),
+    kind: kindOption("throttled", "429."),
     retry_after_s: z.number().default(60).describe("The waiting time that the response states, in seconds."),
   }),
   z.strictObject({
-    kind: kind("maintenance", "503, before the service checks the token."),
+    kind: kindOption("maintenance", "503, before the service checks the token."),
     body: z.enum(["json", "html", "empty"]).default("json").describe("Body of the response."),
     status: z
       .union([z.literal(503), z.literal(200)])
@@ -69,20 +69,20 @@ export const Fault = z.discriminatedUnion("kind", [
       .describe("Retry-After: seconds, an HTTP date, or an invalid text."),
   }),
   z.strictObject({
-    kind: kind("error", "An error of the service."),
+    kind: kindOption("error", "An error of the service."),
     status: errorStatus,
     real_status: z.boolean().default(false).describe("Also send the status as the HTTP status."),
     message: z.string().optional().describe("Replaces the usual message."),
-    effect,
+    effect: writeEffect,
   }),
   z.strictObject({
-    kind: kind("html", "An HTML page, such as a log-in page or the page of a proxy."),
+    kind: kindOption("html", "An HTML page, such as a log-in page or the page of a proxy."),
     status: httpStatus,
     title: z.string().default("Log in").describe("Title of the page."),
-    effect,
+    effect: writeEffect,
   }),
   z.strictObject({
-    kind: kind("redirect", "A redirect."),
+    kind: kindOption("redirect", "A redirect."),
     status: z
       .union([z.literal(301), z.literal(302), z.literal(303), z.literal(307), z.literal(308)])
       .default(302)
@@ -90,52 +90,52 @@ export const Fault = z.discriminatedUnion("kind", [
     location: z.string().describe("Target address."),
   }),
   z.strictObject({
-    kind: kind("slow", "The response begins late."),
+    kind: kindOption("slow", "The response begins late."),
     delay_ms: z.number().min(0).describe("Time before the first byte."),
   }),
   z.strictObject({
-    kind: kind("drip", "The body arrives in small pieces."),
+    kind: kindOption("drip", "The body arrives in small pieces."),
     bytes: z.int().min(1).default(1).describe("Size of a piece."),
     every_ms: z.number().min(0).default(1000).describe("Time between two pieces."),
   }),
   z.strictObject({
-    kind: kind("cut", "The connection breaks in the middle of the body."),
+    kind: kindOption("cut", "The connection breaks in the middle of the body."),
     after_bytes: z.int().min(0).describe("Number of bytes of the body that arrive."),
   }),
-  z.strictObject({ kind: kind("reset", "The connection is reset."), effect }),
+  z.strictObject({ kind: kindOption("reset", "The connection is reset."), effect: writeEffect }),
   z.strictObject({
-    kind: kind("null_values", "Devices that cannot be read."),
+    kind: kindOption("null_values", "Devices that cannot be read."),
     tags: z.array(z.string()).optional().describe("Only these tags. Default: all."),
   }),
   z.strictObject({
-    kind: kind("gateway_offline", "Gateways that appear offline in the responses."),
+    kind: kindOption("gateway_offline", "Gateways that appear offline in the responses."),
     gateways: z.array(z.string()).describe("Ids of the gateways."),
   }),
   z.strictObject({
-    kind: kind("errors_and_data", "A complete response that also contains errors."),
+    kind: kindOption("errors_and_data", "A complete response that also contains errors."),
     status: errorStatus,
   }),
   z.strictObject({
-    kind: kind("malformed", "A body that is no JSON."),
+    kind: kindOption("malformed", "A body that is no JSON."),
     body: z.string().default('{"data":[{"type":"tags","id":').describe("The body."),
   }),
   z.strictObject({
-    kind: kind("missing_route", "An endpoint that does not exist (any more): 404."),
+    kind: kindOption("missing_route", "An endpoint that does not exist (any more): 404."),
     body: z
       .enum(["json", "html", "inside"])
       .default("json")
       .describe("The framework's own message, the page of a proxy, or an error inside HTTP 200."),
   }),
   z.strictObject({
-    kind: kind("shrunken_list", "A complete, plausible list that lacks most records."),
+    kind: kindOption("shrunken_list", "A complete, plausible list that lacks most records."),
     keep: z.number().min(0).max(1).default(0.3).describe("Fraction of the records that is still listed."),
   }),
   z.strictObject({
-    kind: kind("hostile_links", "links.next leads to another address."),
+    kind: kindOption("hostile_links", "links.next leads to another address."),
     next: z.string().describe("The address."),
   }),
   z.strictObject({
-    kind: kind("raw", "Any response."),
+    kind: kindOption("raw", "Any response."),
     status: httpStatus,
     headers: z.record(z.string(), z.string()).default({ "content-type": "application/json" }).describe("Headers."),
     body: z.string().describe("Body."),

@@ -1,5 +1,5 @@
 import { DateTime, IANAZone } from "luxon";
-import { type Devices, fromRaw, type RawValue, type Value } from "./devices.ts";
+import { type Devices, fromRaw, type Value, type VisitSample } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { seededChance } from "./random.ts";
 import type { Tag } from "./world.ts";
@@ -26,29 +26,29 @@ export function createBuckets() {
   const longBuckets = new Map<string, LogBucket>();
 
   function offsetMs(name: string, atMs: number): number {
-    const known = zones.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
-    zones.set(name, known);
+    const zoneOffsets = zones.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
+    zones.set(name, zoneOffsets);
     const day = Math.floor(atMs / DAY_MS);
-    let minutes = known.offsetsOfDays.get(day);
+    let minutes = zoneOffsets.offsetsOfDays.get(day);
     if (minutes === undefined) {
-      const atStart = known.zone.offset(day * DAY_MS);
+      const atStart = zoneOffsets.zone.offset(day * DAY_MS);
       // NaN marks a day within which the clocks change.
-      minutes = known.zone.offset((day + 1) * DAY_MS) === atStart ? atStart : Number.NaN;
-      known.offsetsOfDays.set(day, minutes);
+      minutes = zoneOffsets.zone.offset((day + 1) * DAY_MS) === atStart ? atStart : Number.NaN;
+      zoneOffsets.offsetsOfDays.set(day, minutes);
     }
-    return (Number.isNaN(minutes) ? known.zone.offset(atMs) : minutes) * 60_000;
+    return (Number.isNaN(minutes) ? zoneOffsets.zone.offset(atMs) : minutes) * 60_000;
   }
 
-  function bucketAt(resolution: Resolution, zone: string, atMs: number): LogBucket {
-    const shift = offsetMs(zone, atMs);
+  function findBucket(resolution: Resolution, zone: string, atMs: number): LogBucket {
+    const zoneOffsetMs = offsetMs(zone, atMs);
     if (resolution === "5m" || resolution === "1h") {
       const lengthMs = FIXED_BUCKET_MS[resolution];
-      const startMs = Math.floor((atMs + shift) / lengthMs) * lengthMs - shift;
+      const startMs = Math.floor((atMs + zoneOffsetMs) / lengthMs) * lengthMs - zoneOffsetMs;
       return { startMs, endMs: startMs + lengthMs };
     }
-    const key = `${resolution} ${zone} ${Math.floor((atMs + shift) / DAY_MS)}`;
-    const known = longBuckets.get(key);
-    if (known !== undefined) return known;
+    const key = `${resolution} ${zone} ${Math.floor((atMs + zoneOffsetMs) / DAY_MS)}`;
+    const cachedBucket = longBuckets.get(key);
+    if (cachedBucket !== undefined) return cachedBucket;
     const unit = CALENDAR_UNIT[resolution];
     const start = DateTime.fromMillis(atMs, { zone }).startOf(unit);
     const end = start.plus({ [unit]: 1 }).startOf(unit);
@@ -57,7 +57,7 @@ export function createBuckets() {
     return bucket;
   }
 
-  return { offsetMs, at: bucketAt };
+  return { offsetMs, at: findBucket };
 }
 
 export interface Period {
@@ -80,8 +80,8 @@ export function createHistory(devices: Devices, buckets: Buckets, { history, see
 
   function hasLog(tag: Tag): boolean {
     if (withoutLog.has(tag.id)) return false;
-    const subject = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
-    return seededChance(seed, subject) >= noLog.share;
+    const seedText = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
+    return seededChance(seed, seedText) >= noLog.share;
   }
 
   function logStartMs(tag: Tag): number {
@@ -95,69 +95,63 @@ export function createHistory(devices: Devices, buckets: Buckets, { history, see
     return seededChance(seed, `late ${tag.id} ${atMs}`) >= late.share;
   }
 
-  function visitLogged(
-    tag: Tag,
-    { fromMs, toMs, nowMs }: Period,
-    visit: (atMs: number, value: RawValue) => void,
-  ): void {
+  function visitLogged(tag: Tag, { fromMs, toMs, nowMs }: Period, visit: VisitSample): void {
     devices.visitSamples(tag, Math.max(fromMs, logStartMs(tag)), Math.min(toMs, nowMs + 1), (atMs, value) => {
       if (hasArrived(tag, atMs, nowMs)) visit(atMs, value);
     });
   }
 
-  function withEnd(range: Period): Period {
+  function includeRangeEnd(range: Period): Period {
     return history.range_end === "inclusive" ? { ...range, toMs: range.toMs + 1 } : range;
   }
 
   function points(tag: Tag, requested: Period, resolution: Resolution, zone: string): LogPoint[] {
-    let range = withEnd(requested);
-    if (history.unaligned_range === "whole" && range.toMs > range.fromMs) {
-      const first = buckets.at(resolution, zone, range.fromMs);
-      range = {
-        ...range,
-        fromMs: first.startMs < range.fromMs ? first.endMs : range.fromMs,
-        toMs: buckets.at(resolution, zone, range.toMs - 1).endMs,
+    let period = includeRangeEnd(requested);
+    if (history.unaligned_range === "whole" && period.toMs > period.fromMs) {
+      const firstBucket = buckets.at(resolution, zone, period.fromMs);
+      period = {
+        ...period,
+        fromMs: firstBucket.startMs < period.fromMs ? firstBucket.endMs : period.fromMs,
+        toMs: buckets.at(resolution, zone, period.toMs - 1).endMs,
       };
     }
-    const lastOnly = tag.cumulative || tag.kind === "boolean";
-    const found: LogPoint[] = [];
+    const usesLastValue = tag.cumulative || tag.kind === "boolean";
+    const logPoints: LogPoint[] = [];
     let bucket: LogBucket | undefined;
     let values: number[] = [];
-    const close = () => {
+    const closeBucket = () => {
       if (bucket === undefined) return;
-      const raw = lastOnly ? (values.at(-1) ?? null) : computeMean(values);
-      found.push({ startMs: bucket.startMs, value: fromRaw(tag, raw) });
+      const raw = usesLastValue ? (values.at(-1) ?? null) : computeMean(values);
+      logPoints.push({ startMs: bucket.startMs, value: fromRaw(tag, raw) });
       values = [];
     };
-    visitLogged(tag, range, (atMs, value) => {
+    visitLogged(tag, period, (atMs, value) => {
       if (bucket === undefined || atMs >= bucket.endMs) {
-        close();
+        closeBucket();
         bucket = buckets.at(resolution, zone, atMs);
       }
       if (value !== null) values.push(value);
     });
-    close();
-    return found;
+    closeBucket();
+    return logPoints;
   }
 
   /** Returns the last minus the first number of the range; null without a number. */
-  function scalar(tag: Tag, requested: Period): number | null {
+  function computeTotal(tag: Tag, requested: Period): number | null {
     const values: number[] = [];
-    visitLogged(tag, withEnd(requested), (_, value) => {
+    visitLogged(tag, includeRangeEnd(requested), (_, value) => {
       if (value !== null) values.push(value);
     });
-    const [first] = values;
-    const last = values.at(-1);
-    return first === undefined || last === undefined ? null : roundValue(last - first);
+    const [firstValue] = values;
+    const lastValue = values.at(-1);
+    return firstValue === undefined || lastValue === undefined ? null : roundValue(lastValue - firstValue);
   }
 
-  return { hasLog, points, scalar };
+  return { hasLog, points, scalar: computeTotal };
 }
 
 function computeMean(values: readonly number[]): number | null {
   return values.length === 0 ? null : roundValue(values.reduce((sum, value) => sum + value, 0) / values.length);
 }
 
-function roundValue(value: number): number {
-  return Math.round(value * 10_000) / 10_000;
-}
+const roundValue = (value: number): number => Math.round(value * 10_000) / 10_000;

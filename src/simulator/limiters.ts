@@ -34,13 +34,9 @@ function allowRequest(remaining: number): LimitVerdict {
   return { allowed: true, remaining: Math.max(0, Math.floor(remaining)), retryAfterS: 0 };
 }
 
-function refuseRequest(retryAfterS: number): LimitVerdict {
-  return { allowed: false, remaining: 0, retryAfterS };
-}
+const refuseRequest = (retryAfterS: number): LimitVerdict => ({ allowed: false, remaining: 0, retryAfterS });
 
-function wholeSeconds(ms: number): number {
-  return Math.max(1, Math.ceil(ms / 1000));
-}
+const roundUpToSeconds = (ms: number): number => Math.max(1, Math.ceil(ms / 1000));
 
 /** With `first-hit`, the first request opens the window, and the stated waiting time may be 1 s short, even 0. */
 function fixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): RequestCounter {
@@ -53,7 +49,7 @@ function fixedWindow(limit: number, windowMs: number, opens: "first-hit" | "cale
     }
     hits += 1;
     if (hits <= limit) return allowRequest(limit - hits);
-    if (opens === "calendar") return refuseRequest(wholeSeconds(openedMs + windowMs - nowMs));
+    if (opens === "calendar") return refuseRequest(roundUpToSeconds(openedMs + windowMs - nowMs));
     return refuseRequest(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
   };
 }
@@ -68,17 +64,17 @@ function slidingLog(limit: number, windowMs: number, countRefusals: boolean): Re
     }
     if (countRefusals) log.push(nowMs);
     const oldestMs = log[log.length - limit] ?? nowMs;
-    return refuseRequest(wholeSeconds(oldestMs + windowMs - nowMs));
+    return refuseRequest(roundUpToSeconds(oldestMs + windowMs - nowMs));
   };
 }
 
 function tokenBucket(limit: number, windowMs: number): RequestCounter {
   let tokens = limit;
-  let filledMs = Number.NaN;
+  let filledMs = Number.NEGATIVE_INFINITY;
   return (nowMs) => {
-    if (!Number.isNaN(filledMs)) tokens = Math.min(limit, tokens + ((nowMs - filledMs) * limit) / windowMs);
+    tokens = Math.min(limit, tokens + ((nowMs - filledMs) * limit) / windowMs);
     filledMs = nowMs;
-    if (tokens < 1) return refuseRequest(wholeSeconds(((1 - tokens) * windowMs) / limit));
+    if (tokens < 1) return refuseRequest(roundUpToSeconds(((1 - tokens) * windowMs) / limit));
     tokens -= 1;
     return allowRequest(tokens);
   };
@@ -86,39 +82,39 @@ function tokenBucket(limit: number, windowMs: number): RequestCounter {
 
 /** As nginx `limit_req` with `nodelay`: one request per windowMs / limit, and `burst` requests ahead of that rate. */
 function leakyBucket(limit: number, windowMs: number, burst: number): RequestCounter {
-  let excess = Number.NaN;
-  let seenMs = 0;
+  let excessRequests = Number.NEGATIVE_INFINITY;
+  let lastSeenMs = 0;
   return (nowMs) => {
-    const after = Number.isNaN(excess) ? 0 : Math.max(0, excess - ((nowMs - seenMs) * limit) / windowMs + 1);
-    if (after > burst) return refuseRequest(wholeSeconds(((after - burst) * windowMs) / limit));
-    excess = after;
-    seenMs = nowMs;
-    return allowRequest(burst - after);
+    const newExcess = Math.max(0, excessRequests - ((nowMs - lastSeenMs) * limit) / windowMs + 1);
+    if (newExcess > burst) return refuseRequest(roundUpToSeconds(((newExcess - burst) * windowMs) / limit));
+    excessRequests = newExcess;
+    lastSeenMs = nowMs;
+    return allowRequest(burst - newExcess);
   };
 }
 
 /** Two calendar windows. The previous one counts by the fraction of it that is inside the sliding window. */
 function weightedCounter(limit: number, windowMs: number): RequestCounter {
-  let window = Number.NaN;
-  let current = 0;
-  let previous = 0;
+  let windowNumber = Number.NaN;
+  let currentCount = 0;
+  let previousCount = 0;
   return (nowMs) => {
-    const now = Math.floor(nowMs / windowMs);
-    if (now !== window) {
-      previous = now === window + 1 ? current : 0;
-      current = 0;
-      window = now;
+    const windowNow = Math.floor(nowMs / windowMs);
+    if (windowNow !== windowNumber) {
+      previousCount = windowNow === windowNumber + 1 ? currentCount : 0;
+      currentCount = 0;
+      windowNumber = windowNow;
     }
-    const fractionLeft = 1 - (nowMs - now * windowMs) / windowMs;
-    const weight = previous * fractionLeft + current;
-    if (weight + 1 > limit) {
+    const fractionLeft = 1 - (nowMs - windowNow * windowMs) / windowMs;
+    const weightedCount = previousCount * fractionLeft + currentCount;
+    if (weightedCount + 1 > limit) {
       const leftMs = windowMs * fractionLeft;
-      const fadesMs = previous === 0 ? Number.POSITIVE_INFINITY : ((weight + 1 - limit) * windowMs) / previous;
+      const fadesMs = ((weightedCount + 1 - limit) * windowMs) / previousCount;
       // Otherwise this window must end, and then its own weight must fall.
-      const afterwardsMs = Math.max(0, 1 - (limit - 1) / current) * windowMs;
-      return refuseRequest(wholeSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));
+      const afterwardsMs = Math.max(0, 1 - (limit - 1) / currentCount) * windowMs;
+      return refuseRequest(roundUpToSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));
     }
-    current += 1;
-    return allowRequest(limit - weight - 1);
+    currentCount += 1;
+    return allowRequest(limit - weightedCount - 1);
   };
 }

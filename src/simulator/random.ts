@@ -4,21 +4,21 @@ export type Random = ReturnType<typeof createRandom>;
 
 /** mulberry32: 32 bits of state, enough for faults and orders. */
 export function createRandom(seed: number) {
-  let state = seed >>> 0;
-  function next(): number {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = state;
+  let randomState = seed >>> 0;
+  function nextNumber(): number {
+    randomState = (randomState + 0x6d2b79f5) >>> 0;
+    let mixed = randomState;
     mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
   }
-  function shuffled<T>(items: readonly T[]): T[] {
+  function shuffleItems<T>(items: readonly T[]): T[] {
     return items
-      .map((item) => ({ item, rank: next() }))
+      .map((item) => ({ item, rank: nextNumber() }))
       .sort((a, b) => a.rank - b.rank)
       .map(({ item }) => item);
   }
-  return { next, shuffled };
+  return { next: nextNumber, shuffled: shuffleItems };
 }
 
 /** Returns a number in [0, 1) that depends only on the seed and the text: FNV-1a with a final mix. */

@@ -127,14 +127,14 @@ export function loadSeries(path: string): SeriesTable {
 
 /** Returns the index of the last time at or before `timeMs`, or -1. */
 export function lastAtOrBefore(timesMs: Float64Array, timeMs: number): number {
-  let low = 0;
-  let high = timesMs.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if ((timesMs[middle] ?? 0) <= timeMs) low = middle + 1;
-    else high = middle;
+  let lowerIndex = 0;
+  let upperIndex = timesMs.length;
+  while (lowerIndex < upperIndex) {
+    const middleIndex = (lowerIndex + upperIndex) >>> 1;
+    if ((timesMs[middleIndex] ?? 0) <= timeMs) lowerIndex = middleIndex + 1;
+    else upperIndex = middleIndex;
   }
-  return low - 1;
+  return lowerIndex - 1;
 }
 
 function loadCsv(path: string) {

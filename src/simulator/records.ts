@@ -23,14 +23,14 @@ export function createInventory() {
     changes,
     exists: (kind: InventoryKind, id: string | number) => changes.get(`${kind}/${id}`)?.removed !== true,
     withChanges<T extends object>(kind: InventoryKind, id: string | number, attributes: T): T {
-      const changed = changes.get(`${kind}/${id}`)?.attributes;
-      return changed === undefined ? attributes : { ...attributes, ...changed };
+      const changedAttributes = changes.get(`${kind}/${id}`)?.attributes;
+      return changedAttributes === undefined ? attributes : { ...attributes, ...changedAttributes };
     },
     change(kind: InventoryKind, id: string | number, { removed, attributes }: InventoryChange): void {
-      const known = changes.get(`${kind}/${id}`);
+      const earlierChange = changes.get(`${kind}/${id}`);
       changes.set(`${kind}/${id}`, {
-        removed: removed ?? known?.removed,
-        attributes: { ...known?.attributes, ...attributes },
+        removed: removed ?? earlierChange?.removed,
+        attributes: { ...earlierChange?.attributes, ...attributes },
       });
     },
   };
@@ -107,9 +107,9 @@ export function alarmRecord(context: RecordContext, alarm: Alarm) {
   const tag = world.tags.get(alarm.tagId);
   const source = (tag && world.hosts.get(tag.hostId)?.display_name) ?? "service";
   const tagName = tag === undefined ? alarm.tagId : tagRecord(context, tag).attributes.display_name;
-  const zone = site?.timezone ?? "UTC";
-  const local = (atMs: number) => withOffset(atMs, buckets.offsetMs(zone, atMs));
-  const localOrNull = (atMs: number | null) => (atMs === null ? null : local(atMs));
+  const timeZone = site?.timezone ?? "UTC";
+  const toLocalTime = (atMs: number) => withOffset(atMs, buckets.offsetMs(timeZone, atMs));
+  const toLocalTimeOrNull = (atMs: number | null) => (atMs === null ? null : toLocalTime(atMs));
   return {
     type: "alarms",
     id: alarm.id,
@@ -119,13 +119,13 @@ export function alarmRecord(context: RecordContext, alarm: Alarm) {
       status: alarm.resolvedAtMs === null ? "active" : "resolved",
       source,
       description: alarm.description ?? `${trigger.display_name}: ${trigger.description ?? tagName}`,
-      triggered_at: local(alarm.triggeredAtMs),
-      resolved_at: localOrNull(alarm.resolvedAtMs),
-      recovering_until: localOrNull(alarm.recoveringUntilMs),
+      triggered_at: toLocalTime(alarm.triggeredAtMs),
+      resolved_at: toLocalTimeOrNull(alarm.resolvedAtMs),
+      recovering_until: toLocalTimeOrNull(alarm.recoveringUntilMs),
       acknowledged: acknowledged !== null,
       acknowledged_by: acknowledged?.by ?? null,
       acknowledged_message: acknowledged?.message ?? null,
-      acknowledged_at: localOrNull(acknowledged?.atMs ?? null),
+      acknowledged_at: toLocalTimeOrNull(acknowledged?.atMs ?? null),
       last_active_event: {
         id: Number(alarm.id) * 10 + alarm.episodes,
         source,
@@ -133,7 +133,7 @@ export function alarmRecord(context: RecordContext, alarm: Alarm) {
         triggered_on: tagName,
         value: alarm.value,
         textlist_value: null,
-        triggered_at: local(alarm.triggeredAtMs),
+        triggered_at: toLocalTime(alarm.triggeredAtMs),
       },
     },
   };
@@ -150,24 +150,20 @@ export function triggerRecord({ world, inventory }: RecordContext, triggerId: nu
   });
 }
 
-export function utc(atMs: number): string {
-  return `${new Date(atMs).toISOString().slice(0, 19)}Z`;
-}
+export const utc = (atMs: number): string => `${new Date(atMs).toISOString().slice(0, 19)}Z`;
 
 function withOffset(atMs: number, offsetMs: number): string {
   const minutes = Math.abs(Math.round(offsetMs / 60_000));
   const twoDigits = (value: number) => String(value).padStart(2, "0");
-  const local = new Date(atMs + offsetMs).toISOString().slice(0, 19);
-  return `${local}${offsetMs < 0 ? "-" : "+"}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
+  const localTime = new Date(atMs + offsetMs).toISOString().slice(0, 19);
+  return `${localTime}${offsetMs < 0 ? "-" : "+"}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
 }
 
 function randomChoice(choices: readonly string[], text: string): string {
   return choices[Math.floor(seededChance(0, text) * choices.length)] ?? "";
 }
 
-function ipAddress(id: number, network: string): string {
-  return `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;
-}
+const ipAddress = (id: number, network: string) => `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;
 
 /** Returns a locally administered address (prefix 02), which no manufacturer assigns. */
 function macAddress(id: number): string {

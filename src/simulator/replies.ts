@@ -58,12 +58,10 @@ export function forbiddenReply(form: "inside" | "real"): SimReply {
   return errorReply(403, "This action is unauthorized.", form === "real" ? 403 : 200);
 }
 
-export function notFoundReply(message = "The requested resource could not be found."): SimReply {
-  return errorReply(404, message);
-}
+export const notFoundReply = (message = "The requested resource could not be found.") => errorReply(404, message);
 
 export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter): SimReply {
-  const forms = {
+  const waitByForm = {
     number: retryAfterS,
     string: String(retryAfterS),
     float: retryAfterS - 0.25,
@@ -71,12 +69,12 @@ export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter):
     zero: 0,
     absent: undefined,
   };
-  const wait = forms[form];
-  const meta = wait === undefined ? {} : { retry_after: wait };
+  const waitTime = waitByForm[form];
+  const meta = waitTime === undefined ? {} : { retry_after: waitTime };
   const error = { status: 429, message: "Too many requests.", meta: places.includes("errors_meta") ? meta : [] };
   const body = places.includes("top_meta") ? { errors: [error], meta } : { errors: [error] };
-  const inHeader = places.includes("header") && wait !== undefined;
-  return jsonReply(429, body, inHeader ? { "retry-after": String(wait) } : {});
+  const inHeader = places.includes("header") && waitTime !== undefined;
+  return jsonReply(429, body, inHeader ? { "retry-after": String(waitTime) } : {});
 }
 
 export interface PageRequest {
@@ -97,27 +95,27 @@ export function listReply<Row>(
   const lastPage = Math.max(1, Math.ceil(rows.length / perPage));
   const start = (page - 1) * perPage;
   const data = rows.slice(start, start + perPage).map(record);
-  const link = (to: number) => {
+  const buildPageLink = (to: number) => {
     const parameters = new URLSearchParams(links === "keep" ? query : undefined);
     parameters.set("page", String(to));
     return `${address}?${parameters.toString()}`;
   };
-  const empty = emptyMeta === "zero" ? 0 : null;
+  const emptyPosition = emptyMeta === "zero" ? 0 : null;
   return jsonReply(200, {
     data,
     links: {
-      first: link(1),
-      last: link(lastPage),
-      prev: page > 1 ? link(page - 1) : null,
-      next: page < lastPage ? link(page + 1) : null,
+      first: buildPageLink(1),
+      last: buildPageLink(lastPage),
+      prev: page > 1 ? buildPageLink(page - 1) : null,
+      next: page < lastPage ? buildPageLink(page + 1) : null,
     },
     meta: {
       current_page: page,
-      from: data.length === 0 ? empty : start + 1,
+      from: data.length === 0 ? emptyPosition : start + 1,
       last_page: lastPage,
       path: address,
       per_page: perPage,
-      to: data.length === 0 ? empty : start + data.length,
+      to: data.length === 0 ? emptyPosition : start + data.length,
       total: rows.length,
     },
   });

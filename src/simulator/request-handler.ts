@@ -59,17 +59,24 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
   const byPath = new Map(ENDPOINTS.map((endpoint) => [endpoint.path, endpoint]));
   let health = options.health;
 
-  function handle(request: SimRequest): SimReply {
+  function handleRequest(request: SimRequest): SimReply {
     const number = log.nextNumber();
     const path = request.path.replace(/(.)\/$/, "$1");
     const endpoint = byPath.get(path);
-    const name = path === HEALTH_PATH ? "healthcheck" : (endpoint?.name ?? null);
-    const progress: RequestProgress = { endpoint: name, tokenName: null, limit: "none" };
-    const faults = faultPlan.faultsFor(() => matchedRequest(context, request, name), request.receivedAtMs);
+    const endpointName = path === HEALTH_PATH ? "healthcheck" : (endpoint?.name ?? null);
+    const progress: RequestProgress = { endpoint: endpointName, tokenName: null, limit: "none" };
+    const faults = faultPlan.faultsFor(() => matchedRequest(context, request, endpointName), request.receivedAtMs);
 
     let reply = firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
     for (const fault of faults) reply = applyFault(reply, fault, context.world);
-    log.add(logEntry(request, number, progress, reply, faults));
+    const errorStatus = FIRST_ERROR.exec(reply.body.slice(0, 40))?.[1];
+    log.add({
+      ...{ number, atMs: request.receivedAtMs, method: request.method, path: request.path, ...progress },
+      query: request.query.toString(),
+      httpStatus: reply.status,
+      errorStatus: errorStatus === undefined ? null : Number(errorStatus),
+      faults: faults.map((fault) => fault.kind),
+    });
     const date = new Date(request.receivedAtMs + options.clock_skew_s * 1000).toUTCString();
     return { ...reply, headers: { date, ...reply.headers } };
   }
@@ -82,11 +89,11 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     progress: RequestProgress,
   ): SimReply {
     const nowMs = request.receivedAtMs;
-    const failure = () => firstReply(faults, (fault) => replyOfFailingService(fault, retry_after));
+    const findFailureReply = () => firstReply(faults, (fault) => replyOfFailingService(fault, retry_after));
     const acceptsJson = /application\/json|\*\/\*/.test(request.headers.accept ?? "");
     if (options.without_accept === "redirect" && !acceptsJson)
       return htmlReply(302, "Redirecting", { location: "/login" });
-    if (progress.endpoint === "healthcheck") return failure() ?? healthReply(health, nowMs);
+    if (progress.endpoint === "healthcheck") return findFailureReply() ?? healthReply(health, nowMs);
     if (endpoint === undefined) return notFoundReply();
     if (endpoint.method !== request.method) return errorReply(405, "The method is not supported for this route.");
 
@@ -94,21 +101,23 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     if (token === undefined) return errorReply(401, "Unauthenticated.");
     progress.tokenName = token.name;
 
-    const verdict = count(endpoint, token, nowMs);
-    if (endpoint.limited && verdict !== undefined) progress.limit = verdict.allowed ? "allowed" : "refused";
-    const execute = () =>
+    const limitVerdict = countRequest(endpoint, token, nowMs);
+    if (endpoint.limited && limitVerdict !== undefined) progress.limit = limitVerdict.allowed ? "allowed" : "refused";
+    const executeEndpoint = () =>
       mayUse(token, endpoint)
         ? endpoint.respond({ context, request, query: readQuery(request.query), token, nowMs, number })
         : forbiddenReply(options.forbidden);
     const reply =
-      verdict?.allowed === false ? tooManyReply(verdict.retryAfterS, retry_after) : (failure() ?? execute());
-    return withLimitHeaders(reply, endpoint, verdict);
+      limitVerdict?.allowed === false
+        ? tooManyReply(limitVerdict.retryAfterS, retry_after)
+        : (findFailureReply() ?? executeEndpoint());
+    return withLimitHeaders(reply, endpoint, limitVerdict);
   }
 
-  function count(endpoint: Endpoint, token: Token, nowMs: number): LimitVerdict | undefined {
-    const caller = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
-    if (!endpoint.limited) return countListRequest?.(caller, nowMs);
-    return countTagRequest(scope === "shared" ? caller : `${caller} ${endpoint.name}`, nowMs);
+  function countRequest(endpoint: Endpoint, token: Token, nowMs: number): LimitVerdict | undefined {
+    const limitKey = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
+    if (!endpoint.limited) return countListRequest?.(limitKey, nowMs);
+    return countTagRequest(scope === "shared" ? limitKey : `${limitKey} ${endpoint.name}`, nowMs);
   }
 
   function withLimitHeaders(reply: SimReply, endpoint: Endpoint, verdict: LimitVerdict | undefined): SimReply {
@@ -119,7 +128,7 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
   }
 
   return {
-    handle,
+    handle: handleRequest,
     setHealth(value: SimulatorOptions["health"]): void {
       health = value;
     },
@@ -137,12 +146,12 @@ function mayUse(token: Token, { ability, permission, unscoped }: Endpoint): bool
   return unscoped === true || token.sites === "all" || token.sites.length > 0;
 }
 
+/** Returns the reply of the first fault that has one. */
 function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => SimReply | undefined): SimReply | undefined {
-  for (const fault of faults) {
-    const reply = replyOf(fault);
-    if (reply !== undefined) return reply;
-  }
-  return undefined;
+  return faults
+    .values()
+    .map(replyOf)
+    .find((reply) => reply !== undefined);
 }
 
 function matchedRequest(
@@ -150,9 +159,9 @@ function matchedRequest(
   { body = "", method, query }: SimRequest,
   endpoint: EndpointName | null,
 ): MatchedRequest {
-  const inBody = method === "POST" ? [...body.matchAll(/"tag_id"\s*:\s*"([^"]*)"/g)] : [];
-  const named = [...(query.get("tags") ?? "").split(","), ...inBody.map((match) => match[1] ?? "")];
-  const tagIds = new Set(named.filter((id) => id !== ""));
+  const bodyMatches = method === "POST" ? [...body.matchAll(/"tag_id"\s*:\s*"([^"]*)"/g)] : [];
+  const namedTagIds = [...(query.get("tags") ?? "").split(","), ...bodyMatches.map((match) => match[1] ?? "")];
+  const tagIds = new Set(namedTagIds.filter((id) => id !== ""));
   const siteIds = new Set([...tagIds].flatMap((id) => world.tags.get(id)?.site.id ?? []));
   const siteId = query.get("site_id");
   if (siteId !== null) siteIds.add(Number(siteId));
@@ -160,24 +169,3 @@ function matchedRequest(
 }
 
 const FIRST_ERROR = /^\{"errors":\[\{"status":(\d+)/;
-
-function logEntry(
-  request: SimRequest,
-  number: number,
-  progress: RequestProgress,
-  reply: SimReply,
-  faults: readonly Fault[],
-): LoggedRequest {
-  const errorStatus = FIRST_ERROR.exec(reply.body.slice(0, 40))?.[1];
-  return {
-    number,
-    atMs: request.receivedAtMs,
-    method: request.method,
-    path: request.path,
-    query: request.query.toString(),
-    ...progress,
-    httpStatus: reply.status,
-    errorStatus: errorStatus === undefined ? null : Number(errorStatus),
-    faults: faults.map((fault) => fault.kind),
-  };
-}

@@ -32,12 +32,12 @@ const MINUTE_MS = 60_000;
 export function createRequestLog(retained: number) {
   const requests: LoggedRequest[] = [];
   const writes: WrittenValue[] = [];
-  const totals: Record<string, number> = {};
+  const totalsByStatus: Record<string, number> = {};
   let number = 0;
   return {
     requests: requests as readonly LoggedRequest[],
     writes: writes as readonly WrittenValue[],
-    totals: totals as Readonly<Record<string, number>>,
+    totals: totalsByStatus as Readonly<Record<string, number>>,
     nextNumber(): number {
       number += 1;
       return number;
@@ -47,7 +47,7 @@ export function createRequestLog(retained: number) {
       // Delete many entries at once: shifting the array at each request is slower than the request itself.
       if (requests.length > retained * 2 + 100) requests.splice(0, requests.length - retained);
       const key = `${request.endpoint ?? "unknown"} ${request.errorStatus ?? request.httpStatus}`;
-      totals[key] = (totals[key] ?? 0) + 1;
+      totalsByStatus[key] = (totalsByStatus[key] ?? 0) + 1;
     },
     addWrite: (value: WrittenValue) => writes.push(value),
     busiestMinute: () => busiestMinute(requests),
@@ -56,12 +56,12 @@ export function createRequestLog(retained: number) {
 
 /** Returns the maximum number of requests to the tag endpoints within 60 s, including refused ones. */
 export function busiestMinute(requests: readonly LoggedRequest[]): number {
-  const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
-  let most = 0;
+  const requestTimes = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
+  let maxRequests = 0;
   let start = 0;
-  for (const [index, atMs] of times.entries()) {
-    while ((times[start] ?? atMs) <= atMs - MINUTE_MS) start += 1;
-    most = Math.max(most, index - start + 1);
+  for (const [index, atMs] of requestTimes.entries()) {
+    while ((requestTimes[start] ?? atMs) <= atMs - MINUTE_MS) start += 1;
+    maxRequests = Math.max(maxRequests, index - start + 1);
   }
-  return most;
+  return maxRequests;
 }

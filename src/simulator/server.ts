@@ -67,10 +67,10 @@ async function handleRequest(
   const headers = Object.fromEntries(Object.entries(request.headers).map(([name, value]) => [name, value?.toString()]));
   const { pathname: path, searchParams: query } = url;
   const reply = simulator.handle({ method, path, query, headers, body, receivedAtMs });
-  await send(reply, request, response, signal);
+  await sendReply(reply, request, response, signal);
 }
 
-async function send(reply: SimReply, request: IncomingMessage, response: ServerResponse, signal: AbortSignal) {
+async function sendReply(reply: SimReply, request: IncomingMessage, response: ServerResponse, signal: AbortSignal) {
   const { delayMs = 0, cutAfterBytes, dripBytes, dripEveryMs = 0, reset = false } = reply.transport ?? {};
   if (delayMs > 0) await pause(delayMs, undefined, { signal });
   if (reset) return void request.socket.resetAndDestroy();
@@ -78,38 +78,34 @@ async function send(reply: SimReply, request: IncomingMessage, response: ServerR
   const bytes = Buffer.from(reply.body);
   response.writeHead(reply.status, { ...reply.headers, "content-length": bytes.length });
   const end = Math.min(cutAfterBytes ?? bytes.length, bytes.length);
-  const step = dripBytes ?? Math.max(1, end);
+  const pieceBytes = dripBytes ?? Math.max(1, end);
   response.flushHeaders();
-  for (let start = 0; start < end; start += step) {
-    await writePiece(response, bytes.subarray(start, Math.min(end, start + step)));
-    if (dripBytes !== undefined && start + step < end) await pause(dripEveryMs, undefined, { signal });
+  for (let start = 0; start < end; start += pieceBytes) {
+    const piece = bytes.subarray(start, Math.min(end, start + pieceBytes));
+    await new Promise<void>((resolve) => response.write(piece, () => resolve()));
+    if (dripBytes !== undefined && start + pieceBytes < end) await pause(dripEveryMs, undefined, { signal });
     if (response.destroyed) return;
   }
   if (end < bytes.length) return void request.socket.destroy();
   response.end();
 }
 
-function writePiece(response: ServerResponse, piece: Buffer): Promise<void> {
-  return new Promise((resolve) => {
-    response.write(piece, () => resolve());
-  });
-}
-
 async function readBody(request: IncomingMessage): Promise<string | undefined> {
-  const pieces: Buffer[] = [];
-  let size = 0;
+  const bodyPieces: Buffer[] = [];
+  let bodyBytes = 0;
   for await (const piece of request) {
-    size += piece.length;
-    if (size > MAX_BODY_BYTES) return undefined;
-    pieces.push(piece);
+    bodyBytes += piece.length;
+    if (bodyBytes > MAX_BODY_BYTES) return undefined;
+    bodyPieces.push(piece);
   }
-  return Buffer.concat(pieces).toString("utf8");
+  return Buffer.concat(bodyPieces).toString("utf8");
 }
 
 /** Allows this machine only. The JSON type keeps out web pages: a browser needs permission to send it cross-origin. */
 function mayControl(request: IncomingMessage): boolean {
-  const from = request.socket.remoteAddress ?? "";
-  const isLocal = from === "::1" || from.startsWith("127.") || from.startsWith("::ffff:127.");
+  const remoteAddress = request.socket.remoteAddress ?? "";
+  const isLocal =
+    remoteAddress === "::1" || remoteAddress.startsWith("127.") || remoteAddress.startsWith("::ffff:127.");
   const isJson = request.method === "GET" || (request.headers["content-type"] ?? "").startsWith("application/json");
   const isSameOrigin =
     request.headers.origin === undefined || request.headers.origin === `http://${request.headers.host}`;

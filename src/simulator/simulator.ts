@@ -28,7 +28,9 @@ export type Simulator = ReturnType<typeof createSimulator>;
 /** `now`: milliseconds since 1970, the only clock of the simulated world. Throws a zod error for an invalid option. */
 export function createSimulator(input: SimulatorOptionsInput, { now }: { readonly now: () => number }) {
   const options = SimulatorOptions.parse(input);
-  const epochMs = chooseEpoch(options, now);
+  const { epoch = now() } = options;
+  // Whole seconds, so that alarm and sample times are the same after a restart with the same epoch.
+  const epochMs = Math.floor((typeof epoch === "string" ? Date.parse(epoch) : epoch) / 1000) * 1000;
   const world = buildWorld(loadRecording(options.data_folder), options, epochMs);
   const random = createRandom(options.seed);
   const devices = createDevices(world, options);
@@ -43,10 +45,15 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
   const { handle, setHealth } = createRequestHandler(context, tokens, faults);
   let raisedAlarms = 0;
 
-  function tagOf(id: string): Tag {
+  function getTag(id: string): Tag {
     const tag = world.tags.get(id);
     if (tag === undefined) throw new Error(`There is no tag ${id}.`);
     return tag;
+  }
+
+  function nextAlarmNumber(): number {
+    raisedAlarms += 1;
+    return raisedAlarms;
   }
 
   /** Returns everything that the replay cannot compute again, as JSON: changes by clients and the control interface. */
@@ -70,35 +77,26 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
     now,
     options,
     world,
-    control: createControl({
-      ...{ world, devices, alarms, tokens, inventory, faults, now, tagOf, setHealth },
-      nextAlarm() {
-        raisedAlarms += 1;
-        return raisedAlarms;
-      },
-    }),
+    control: createControl(context, tokens, faults, now, getTag, nextAlarmNumber, setHealth),
     truth: {
       alarms: { list: alarms.list, find: alarms.find, transitions: alarms.transitions },
       gatewayChanges: () =>
-        [...devices.gatewayChanges].flatMap(([gatewayId, changes]) =>
-          changes.map((change) => ({ gatewayId, ...change })),
-        ),
+        [...devices.gatewayChanges].flatMap(([gatewayId, all]) => all.map((change) => ({ gatewayId, ...change }))),
       writes: () => log.writes,
       requests: () => log.requests,
       totals: () => log.totals,
       busiestMinute: log.busiestMinute,
-      value: (tagId: string, atMs: number): Value => fromRaw(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
+      value: (tagId: string, atMs: number): Value => fromRaw(getTag(tagId), devices.valueAt(getTag(tagId), atMs)),
       history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): LogPoint[] =>
-        history.points(tagOf(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
-      hasLog: (tagId: string) => history.hasLog(tagOf(tagId)),
+        history.points(getTag(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
+      hasLog: (tagId: string) => history.hasLog(getTag(tagId)),
     },
     exportState,
     importState(state: ReturnType<typeof exportState>): void {
       if (state.version !== 1) throw new Error("Another version of the simulator wrote the state; start without it.");
-      if (state.epochMs !== epochMs)
-        throw new Error(
-          "The state belongs to a world with another epoch; start the simulator with the epoch of the state.",
-        );
+      const message =
+        "The state belongs to a world with another epoch; start the simulator with the epoch of the state.";
+      if (state.epochMs !== epochMs) throw new Error(message);
       raisedAlarms = state.nextAlarm;
       for (const [id, overrides] of state.holds) devices.overrides.set(id, [...overrides]);
       for (const [id, changes] of state.gatewayChanges) devices.gatewayChanges.set(id, [...changes]);
@@ -109,10 +107,4 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       for (const [key, change] of state.inventoryChanges) inventory.changes.set(key, change);
     },
   };
-}
-
-/** Whole seconds, so that alarm and sample times are the same after a restart with the same epoch. */
-function chooseEpoch({ epoch }: SimulatorOptions, now: () => number): number {
-  const epochMs = typeof epoch === "string" ? Date.parse(epoch) : (epoch ?? now());
-  return Math.floor(epochMs / 1000) * 1000;
 }

@@ -30,8 +30,8 @@ export function createTokens(settings: readonly TokenOptions[], epochMs: number)
     changes,
     has: (text: string) => tokens.has(text),
     authenticate(authorization: string | undefined, nowMs: number): Token | undefined {
-      const text = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
-      const token = text === undefined ? undefined : tokens.get(text);
+      const tokenText = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
+      const token = tokenText === undefined ? undefined : tokens.get(tokenText);
       return token !== undefined && !token.revoked && nowMs < token.expiresAtMs ? token : undefined;
     },
     change(text: string, change: TokenChange): void {

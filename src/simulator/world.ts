@@ -76,27 +76,27 @@ export const ALARM_COPY_STEP = 1_000_000_000;
 
 export function buildWorld(recording: Recording, options: SimulatorOptions, epochMs: number): World {
   const { speed, anchor, loops_before, max_tags = Number.POSITIVE_INFINITY } = options;
-  const isChosen = ({ id, key }: { readonly id: number; readonly key: string }) =>
+  const isChosenSite = ({ id, key }: { readonly id: number; readonly key: string }) =>
     options.sites === undefined || options.sites.includes(id) || options.sites.includes(key);
-  const chosen = recording.sites
-    .filter(isChosen)
+  const chosenSites = recording.sites
+    .filter(isChosenSite)
     .map((site) => ({ ...site, shape: measureSite(recording, site.id, speed) }));
-  if (chosen.length === 0) throw new Error("The option sites names no site of the data folder.");
-  const shapes = chosen.map(({ shape }) => shape);
-  const anchors = chooseAnchors(shapes, { epochMs, speed, anchor });
+  if (chosenSites.length === 0) throw new Error("The option sites names no site of the data folder.");
+  const siteShapes = chosenSites.map(({ shape }) => shape);
+  const anchorBySite = chooseAnchors(siteShapes, { epochMs, speed, anchor });
   const gatewayOfHost = new Map(recording.hosts.map((host) => [host.id, host.gateway_id]));
 
   const sites = new Map<number, Site>();
   const tags = new Map<string, Tag>();
   const tagsOfSystem = new Map<number, number>();
   for (let copy = 0; copy < options.replicate; copy += 1) {
-    const step = copy * COPY_STEP;
-    for (const { id, display_name, timezone, shape } of chosen) {
+    const idStep = copy * COPY_STEP;
+    for (const { id, display_name, timezone, shape } of chosenSites) {
       // Copies are whole weeks apart, so that they differ at any time.
-      const phase = ((anchors.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
+      const phase = ((anchorBySite.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
       const position = phase + loops_before * shape.lengthMs;
-      sites.set(id + step, {
-        id: id + step,
+      sites.set(id + idStep, {
+        id: id + idStep,
         displayName: copy === 0 ? display_name : `${display_name} (${copy + 1})`,
         timezone,
         copy,
@@ -106,29 +106,26 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
       });
     }
     for (const tag of recording.tags) {
-      const site = sites.get(tag.site_id + step);
+      const site = sites.get(tag.site_id + idStep);
       if (site === undefined || tags.size >= max_tags) continue;
+      const { description, unit, kind, file, column } = tag;
       const id = copiedTagId(tag.id, copy);
-      const systemId = tag.system_id + step;
+      const systemId = tag.system_id + idStep;
       tagsOfSystem.set(systemId, (tagsOfSystem.get(systemId) ?? 0) + 1);
       tags.set(id, {
         id,
         site,
-        hostId: tag.host_id + step,
-        gatewayId: (gatewayOfHost.get(tag.host_id) ?? 0) + step,
+        hostId: tag.host_id + idStep,
+        gatewayId: (gatewayOfHost.get(tag.host_id) ?? 0) + idStep,
         systemId,
+        ...{ description, unit, kind, file, column },
         displayName: tag.display_name,
-        description: tag.description,
-        unit: tag.unit,
-        kind: tag.kind,
         cumulative: tag.display_name.endsWith("_Teller"),
-        file: tag.file,
-        column: tag.column,
       });
     }
   }
 
-  const loaded = new Map<string, SeriesTable>();
+  const loadedSeries = new Map<string, SeriesTable>();
   return {
     epochMs,
     sites,
@@ -141,27 +138,25 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     })),
     triggers: copyRows(recording.triggers, sites, (row, copy) => ({ ...row, tag_id: copiedTagId(row.tag_id, copy) })),
     series(file) {
-      const table = loaded.get(file) ?? loadSeries(join(recording.folder, file));
-      loaded.set(file, table);
+      const table = loadedSeries.get(file) ?? loadSeries(join(recording.folder, file));
+      loadedSeries.set(file, table);
       return table;
     },
   };
 }
 
-function copiedTagId(id: string, copy: number): string {
-  return copy === 0 ? id : String(Number(id) + copy * COPY_STEP);
-}
+const copiedTagId = (id: string, copy: number) => (copy === 0 ? id : String(Number(id) + copy * COPY_STEP));
 
 function measureSite(recording: Recording, siteId: number, speed: number): AnchoredSite {
   const tags = recording.tags.filter((tag) => tag.site_id === siteId);
   const firstMs = Math.min(...tags.map((tag) => Date.parse(tag.first)));
   const endMs = Math.max(...tags.map((tag) => Date.parse(tag.last) + tag.resolution_seconds * 1000));
-  const resolved = recording.alarms.flatMap((alarm) =>
+  const resolvedAlarms = recording.alarms.flatMap((alarm) =>
     alarm.siteId === siteId && alarm.resolvedAtMs !== null
       ? [{ raised: alarm.triggeredAtMs - firstMs, resolved: alarm.resolvedAtMs - firstMs }]
       : [],
   );
-  return { id: siteId, firstMs, lengthMs: passLength(endMs - firstMs, speed), episodes: resolved };
+  return { id: siteId, firstMs, lengthMs: passLength(endMs - firstMs, speed), episodes: resolvedAlarms };
 }
 
 /** An alarm that is still active when the recording ends is resolved at the end of the pass. */
@@ -183,13 +178,13 @@ function copyRows<Row extends { readonly id: number; readonly site_id: number },
   sites: ReadonlyMap<number, Site>,
   copyRow: (row: Row, copy: number) => Copy,
 ): Map<number, Copy> {
-  const copies = [...sites.values()].flatMap((site) => {
-    const step = site.copy * COPY_STEP;
+  const copiedRows = [...sites.values()].flatMap((site) => {
+    const idStep = site.copy * COPY_STEP;
     return rows
-      .filter((row) => row.site_id + step === site.id)
-      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + step, site_id: site.id }));
+      .filter((row) => row.site_id + idStep === site.id)
+      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + idStep, site_id: site.id }));
   });
-  return new Map(copies.map((copy) => [copy.id, copy]));
+  return new Map(copiedRows.map((copy) => [copy.id, copy]));
 }
 
 // A position is a time in ms on a site's endless sequence of recording passes; the second pass starts at `lengthMs`.
@@ -237,35 +232,34 @@ function chooseAnchors(
   { epochMs, speed, anchor }: { epochMs: number; speed: number; anchor: "weeks" | "start" | "next-alarm" },
 ): Map<number, number> {
   if (anchor === "start") return new Map(sites.map((site) => [site.id, 0]));
-  const anchors = new Map(sites.map((site) => [site.id, weekAnchor(site, epochMs, speed)]));
-  if (anchor === "weeks") return anchors;
+  const anchorBySite = new Map(sites.map((site) => [site.id, weekAnchor(site, epochMs, speed)]));
+  if (anchor === "weeks") return anchorBySite;
 
-  const choices = sites
+  const siteChoices = sites
     .flatMap((site) => {
       const episode = bestEpisode(site, speed);
       return episode === undefined ? [] : [{ site, episode }];
     })
     .sort((a, b) => durationMisfit(a.episode, speed) - durationMisfit(b.episode, speed) || a.site.id - b.site.id);
-  choices.forEach(({ site, episode }, index) => {
+  siteChoices.forEach(({ site, episode }, index) => {
     const leadMs = (FIRST_ALARM_S + NEXT_SITE_S * index) * 1000 * speed;
-    anchors.set(site.id, Math.max(0, episode.raised - leadMs));
+    anchorBySite.set(site.id, Math.max(0, episode.raised - leadMs));
   });
-  return anchors;
+  return anchorBySite;
 }
 
 function weekAnchor({ firstMs, lengthMs }: AnchoredSite, epochMs: number, speed: number): number {
-  const target = lengthMs * FRACTION_BEFORE;
-  if (speed !== 1) return target;
-  const sinceWeekBeganMs = (((epochMs - firstMs) % WEEK_MS) + WEEK_MS) % WEEK_MS;
-  return Math.floor(target / WEEK_MS) * WEEK_MS + sinceWeekBeganMs;
+  const targetPosition = lengthMs * FRACTION_BEFORE;
+  if (speed !== 1) return targetPosition;
+  const msIntoWeek = (((epochMs - firstMs) % WEEK_MS) + WEEK_MS) % WEEK_MS;
+  return Math.floor(targetPosition / WEEK_MS) * WEEK_MS + msIntoWeek;
 }
 
 function bestEpisode({ episodes, lengthMs }: AnchoredSite, speed: number): AlarmTimes | undefined {
-  const late = episodes.filter(({ raised }) => raised >= lengthMs * MIN_FRACTION_BEFORE);
-  const candidates = late.length > 0 ? late : episodes;
+  const laterEpisodes = episodes.filter(({ raised }) => raised >= lengthMs * MIN_FRACTION_BEFORE);
+  const candidates = laterEpisodes.length > 0 ? laterEpisodes : episodes;
   return candidates.toSorted((a, b) => durationMisfit(a, speed) - durationMisfit(b, speed) || a.raised - b.raised)[0];
 }
 
-function durationMisfit({ raised, resolved }: AlarmTimes, speed: number): number {
-  return Math.abs((resolved - raised) / speed / 1000 - EPISODE_S);
-}
+const durationMisfit = ({ raised, resolved }: AlarmTimes, speed: number) =>
+  Math.abs((resolved - raised) / speed / 1000 - EPISODE_S);

@@ -49,9 +49,7 @@ export const MAX_TAGS = 20;
 
 const UTC_TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
 
-export function requiredMessage(name: string): string {
-  return `The ${spacedName(name)} field is required.`;
-}
+export const requiredMessage = (name: string): string => `The ${spacedName(name)} field is required.`;
 
 export type Query = ReturnType<typeof readQuery>;
 
@@ -63,44 +61,44 @@ export function readQuery(parameters: URLSearchParams) {
     invalid.push({ source, message });
   }
 
-  function text(name: string): string | undefined {
+  function readText(name: string): string | undefined {
     return parameters.get(name) || undefined;
   }
 
-  function required(name: string): string | undefined {
-    const value = text(name);
+  function requireText(name: string): string | undefined {
+    const value = readText(name);
     if (value === undefined) reject(name, requiredMessage(name));
     return value;
   }
 
   /** Rejects a parameter that is present but could not be parsed. */
-  function parsed<T>(name: string, value: T | undefined, message: string): T | undefined {
-    if (value === undefined && text(name) !== undefined) reject(name, message);
+  function rejectUnparsed<T>(name: string, value: T | undefined, message: string): T | undefined {
+    if (value === undefined && readText(name) !== undefined) reject(name, message);
     return value;
   }
 
   return {
     invalid,
-    text,
-    required,
+    text: readText,
+    required: requireText,
     reject,
     integer(name: string): number | undefined {
-      const value = text(name);
+      const value = readText(name);
       const number = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;
-      return parsed(name, number, `The ${spacedName(name)} field must be an integer.`);
+      return rejectUnparsed(name, number, `The ${spacedName(name)} field must be an integer.`);
     },
     boolean(name: string): boolean | undefined {
-      const value = text(name)?.toLowerCase();
+      const value = readText(name)?.toLowerCase();
       const isTrue = value === "true" || value === "1";
-      const known = isTrue ? true : value === "false" || value === "0" ? false : undefined;
-      return parsed(name, known, `The ${spacedName(name)} field must be true or false.`);
+      const booleanValue = isTrue ? true : value === "false" || value === "0" ? false : undefined;
+      return rejectUnparsed(name, booleanValue, `The ${spacedName(name)} field must be true or false.`);
     },
     oneOf<T extends string>(name: string, choices: readonly T[]): T | undefined {
-      const known = choices.find((choice) => choice === text(name));
-      return parsed(name, known, `The selected ${spacedName(name)} is invalid.`);
+      const knownChoice = choices.find((choice) => choice === readText(name));
+      return rejectUnparsed(name, knownChoice, `The selected ${spacedName(name)} is invalid.`);
     },
     tagIds(): string[] {
-      const value = required("tags");
+      const value = requireText("tags");
       if (value === undefined) return [];
       const ids = [...new Set(value.split(",").map((id) => id.trim()))].filter((id) => id !== "");
       if (ids.length === 0) reject("tags", requiredMessage("tags"));
@@ -108,24 +106,20 @@ export function readQuery(parameters: URLSearchParams) {
       return ids;
     },
     utc(name: string): number | undefined {
-      const value = required(name) ?? "";
+      const value = requireText(name) ?? "";
       const atMs = UTC_TIMESTAMP.test(value) ? Date.parse(value) : Number.NaN;
-      const known = Number.isNaN(atMs) ? undefined : atMs;
-      return parsed(name, known, `The ${name} field must be an ISO 8601 time in UTC.`);
+      const timeMs = Number.isNaN(atMs) ? undefined : atMs;
+      return rejectUnparsed(name, timeMs, `The ${name} field must be an ISO 8601 time in UTC.`);
     },
     zone(name: string): string | undefined {
-      const value = required(name);
-      const known = value !== undefined && isZone(value) ? value : undefined;
-      return parsed(name, known, `The ${name} field must be a valid timezone.`);
+      const value = requireText(name);
+      const knownZone = value !== undefined && isZone(value) ? value : undefined;
+      return rejectUnparsed(name, knownZone, `The ${name} field must be a valid timezone.`);
     },
   };
 }
 
-function spacedName(name: string): string {
-  return name.replaceAll("_", " ");
-}
+const spacedName = (name: string): string => name.replaceAll("_", " ");
 
 /** luxon caches zones; a new Intl formatter is slower than the rest of a request. */
-function isZone(name: string): boolean {
-  return !/^[+-]/.test(name) && IANAZone.create(name).isValid;
-}
+const isZone = (name: string): boolean => !/^[+-]/.test(name) && IANAZone.create(name).isValid;

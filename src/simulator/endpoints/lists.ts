@@ -90,11 +90,11 @@ function createSiteList<Row>(
     respond(call) {
       const { context, query, token } = call;
       const siteId = query.required("site_id") === undefined ? undefined : query.integer("site_id");
-      const exists =
+      const siteExists =
         siteId !== undefined && context.world.sites.has(siteId) && context.inventory.exists("sites", siteId);
-      if (siteId !== undefined && !exists) query.reject("site_id", "The selected site id is invalid.");
+      if (siteId !== undefined && !siteExists) query.reject("site_id", "The selected site id is invalid.");
       const page = readListPage(call);
-      if (exists && query.invalid.length === 0 && !maySeeSite(token, siteId))
+      if (siteExists && query.invalid.length === 0 && !maySeeSite(token, siteId))
         return forbiddenReply(context.options.forbidden);
       const { rows, record } = filter(call, siteId ?? 0);
       return pageReply(call, page, rows, record);
@@ -172,7 +172,7 @@ export const alarms: Endpoint = {
     if (!siteExists) query.reject("site_id", "The selected site id is invalid.");
     const status = query.oneOf("status", ["active", "resolved", "all"]) ?? "active";
     const priority = query.oneOf("priority", ["A", "B", "C", "a", "b", "c"])?.toUpperCase();
-    const acknowledged = query.boolean("acknowledged");
+    const acknowledgedFilter = query.boolean("acknowledged");
     const search = query.text("search");
     if (search !== undefined && search.length > MAX_SEARCH)
       query.reject("search", `The search field must not be greater than ${MAX_SEARCH} characters.`);
@@ -183,19 +183,19 @@ export const alarms: Endpoint = {
       return forbiddenReply(options.forbidden);
     const filter = { ...(siteId === undefined ? {} : { siteId }), ...(status === "all" ? {} : { status }) };
     const rows = () => {
-      const found = context.alarms.list(nowMs, filter).filter((alarm) => {
+      const matchingAlarms = context.alarms.list(nowMs, filter).filter((alarm) => {
         if (!maySeeSite(token, alarm.siteId) || !inventory.exists("sites", alarm.siteId)) return false;
-        if (acknowledged !== undefined && acknowledged !== (alarm.acknowledged !== null)) return false;
+        if (acknowledgedFilter !== undefined && acknowledgedFilter !== (alarm.acknowledged !== null)) return false;
         if (priority !== undefined && triggerRecord(context, alarm.triggerId).priority !== priority) return false;
-        return search === undefined || matches(call, alarm, search);
+        return search === undefined || matchesSearch(call, alarm, search);
       });
-      return orderAlarms(call, found);
+      return orderAlarms(call, matchingAlarms);
     };
     return pageReply(call, page, rows, (alarm) => alarmRecord(context, alarm));
   },
 };
 
-function matches({ context }: ApiCall, alarm: Alarm, search: string): boolean {
+function matchesSearch({ context }: ApiCall, alarm: Alarm, search: string): boolean {
   const { source, description, trigger, site } = alarmRecord(context, alarm).attributes;
   return containsText(search, source, description, trigger.display_name, site.display_name);
 }

@@ -24,13 +24,13 @@ function findTags(call: ApiCall, ids: readonly string[]): readonly Tag[] | { rea
   const tags: Tag[] = [];
   for (const id of ids) {
     const tag = world.tags.get(id);
-    const exists = tag !== undefined && inventory.exists("tags", id) && inventory.exists("sites", tag.site.id);
-    const isVisible = exists && maySeeSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
+    const tagExists = tag !== undefined && inventory.exists("tags", id) && inventory.exists("sites", tag.site.id);
+    const isVisible = tagExists && maySeeSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
     if (isVisible) {
       tags.push(tag);
       continue;
     }
-    const status = exists ? out_of_scope_tag : unknown_tag;
+    const status = tagExists ? out_of_scope_tag : unknown_tag;
     if (status !== "omit") return { refusal: refuseTag(call, status, id) };
   }
   if (order === "id") tags.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
@@ -198,22 +198,22 @@ export const history: Endpoint = {
     const toMs = query.utc("to");
     const hasResolution = query.required("resolution") !== undefined;
     const resolution = hasResolution ? query.oneOf("resolution", LOG_RESOLUTIONS) : undefined;
-    const zone = query.zone("tz");
+    const timeZone = query.zone("tz");
     const isScalar = query.boolean("scalar") ?? false;
     if (fromMs !== undefined && toMs !== undefined && toMs < fromMs)
       query.reject("to", "The to field must be a time after or equal to from.");
-    const isComplete = fromMs !== undefined && toMs !== undefined && resolution !== undefined && zone !== undefined;
+    const isComplete = fromMs !== undefined && toMs !== undefined && resolution !== undefined && timeZone !== undefined;
     if (query.invalid.length > 0 || !isComplete) return invalidReply(query.invalid);
 
     const tags = findTags(call, ids);
     if ("refusal" in tags) return tags.refusal;
     if (tags.some((tag) => !context.history.hasLog(tag)))
       return notFoundReply("No log was found for one or more tags. Make sure that all tags have logs.");
-    const range = { fromMs, toMs, nowMs: call.nowMs };
+    const period = { fromMs, toMs, nowMs: call.nowMs };
     const series = tags.map((tag) => {
       const record = { ...tagRecord(context, tag), type: "logs" };
-      if (isScalar) return { ...record, ...scalarPart(call, tag, range) };
-      const points = context.history.points(tag, range, resolution, zone);
+      if (isScalar) return { ...record, ...scalarPart(call, tag, period) };
+      const points = context.history.points(tag, period, resolution, timeZone);
       return { ...record, measurements: points.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })) };
     });
     return refuseLargeReply(call, series) ?? jsonReply(200, { data: series });
@@ -223,7 +223,7 @@ export const history: Endpoint = {
 function scalarPart({ context }: ApiCall, tag: Tag, range: Period): object {
   const value = context.history.scalar(tag, range);
   const list = value === null ? [] : [value];
-  const forms = {
+  const valuesByForm = {
     measurements: { measurements: list },
     value: { value },
     number: { measurements: value },
@@ -231,16 +231,16 @@ function scalarPart({ context }: ApiCall, tag: Tag, range: Period): object {
     point: { measurements: list.map((total) => ({ timestamp: utc(range.fromMs), value: total })) },
     both: { measurements: list, value },
   };
-  return forms[context.options.history.scalar_form];
+  return valuesByForm[context.options.history.scalar_form];
 }
 
 function refuseLargeReply({ context }: ApiCall, series: readonly object[]): SimReply | undefined {
   const { max_values, over_max_values: status } = context.options.history;
-  const sizes = series.map((log) =>
+  const valueCounts = series.map((log) =>
     "measurements" in log && Array.isArray(log.measurements) ? log.measurements.length : 1,
   );
-  const values = sizes.reduce((sum, size) => sum + size, 0);
-  if (max_values === undefined || values <= max_values) return undefined;
+  const valueCount = valueCounts.reduce((sum, size) => sum + size, 0);
+  if (max_values === undefined || valueCount <= max_values) return undefined;
   if (status === 422) return invalidReply([{ source: "from", message: "The range holds too many values." }]);
   return errorReply(status, status === 504 ? "Historical data could not be retrieved." : UNEXPECTED_ERROR);
 }
