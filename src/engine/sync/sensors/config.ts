@@ -18,19 +18,8 @@ export type SensorSelection = z.infer<typeof SensorSelection>;
 
 /** Name patterns of set points and limits in English, Norwegian, Swedish and German; such tags may stay constant. */
 const RESTING_TAG_NAMES = [
-  "*setpoint*",
-  "*set point*",
-  "*set-point*",
-  "*_SP",
-  "*-SP",
-  "* SP",
-  "*settpunkt*",
-  "*børverdi*",
-  "*börvärde*",
-  "*sollwert*",
-  "*limit*",
-  "*grense*",
-  "*gräns*",
+  ...["*setpoint*", "*set point*", "*set-point*", "*_SP", "*-SP", "* SP", "*settpunkt*", "*børverdi*", "*börvärde*"],
+  ...["*sollwert*", "*limit*", "*grense*", "*gräns*"],
 ];
 
 export const SilentSensorsConfig = z

@@ -31,14 +31,14 @@ const MIN_UNUSUAL_LAG_MS = 30 * 60_000;
 const TEMPERATURE_UNITS: ReadonlySet<string> = new Set(["°C", "ºC", "C", "degC", "K", "°F", "F", "degF"]);
 
 export function findSensorFindings(sensors: readonly WatchedSensor[], rules: SensorRules): readonly SensorFinding[] {
-  const usual = computeUsualLags(sensors);
+  const usualLags = computeUsualLags(sensors);
   return sensors.flatMap((sensor) => {
     const { row } = sensor;
     const isRead = hasEnoughReadings(row, rules.periodHours);
     return [
       ...(isRead ? [...findNeverMoved(sensor, rules), ...findAlwaysNull(sensor)] : []),
       ...findLogDiffers(sensor),
-      ...findLogClockOff(sensor, row.log === null ? undefined : usual.get(row.log.resolution)),
+      ...findLogClockOff(sensor, row.log === null ? undefined : usualLags.get(row.log.resolution)),
     ];
   });
 }
@@ -74,14 +74,14 @@ function findLogDiffers({ located, row }: WatchedSensor): readonly SensorFinding
   const { log } = row;
   if (log === null || log.pairs < MIN_COMPARED_PAIRS) return [];
   const { pairs, off } = log;
-  const mean = log.sumOff / pairs;
-  const variance = Math.max(0, log.sumOffSquared / pairs - mean * mean);
+  const meanOff = log.sumOff / pairs;
+  const variance = Math.max(0, log.sumOffSquared / pairs - meanOff * meanOff);
   const standardError = Math.sqrt(variance / pairs);
   const leastOff = MIN_LOG_DIFFERENCE * Math.max(log.sumSize / pairs, row.max - row.min);
   const isBeside =
     row.type === "boolean"
       ? off >= MIN_DIFFERING_SHARE * pairs && Math.abs(log.sumLive - log.sumLogged) > BOOLEAN_DIFFERENCE * pairs
-      : off >= pairs / 2 && Math.abs(mean) > leastOff && Math.abs(mean) > MIN_STANDARD_ERRORS * standardError;
+      : off >= pairs / 2 && Math.abs(meanOff) > leastOff && Math.abs(meanOff) > MIN_STANDARD_ERRORS * standardError;
   const isStanding = log.min === log.max && row.min !== row.max && off >= MIN_DIFFERING_SHARE * pairs;
   if (!isBeside && !isStanding) return [];
   const [value, logged] = [roundToSixDigits(log.sumLive / pairs), roundToSixDigits(log.sumLogged / pairs)];
@@ -97,9 +97,9 @@ function findLogClockOff({ located, row }: WatchedSensor, usualMs: number | unde
   if (log === null || usualMs === undefined || log.replies < MIN_LOG_REPLIES) return [];
   const lagMs = Math.round(log.leastLagMs - usualMs);
   if (Math.abs(lagMs) <= Math.max(MIN_UNUSUAL_LAG_MS, 1.5 * BUCKET_MS[log.resolution])) return [];
-  const away = durationText(Math.abs(lagMs) / 1_000);
+  const lag = durationText(Math.abs(lagMs) / 1_000);
   const side = lagMs > 0 ? "behind" : "ahead of";
-  const message = `The newest value of its log was never less than ${away} ${side} those of the other tags of the site.`;
+  const message = `The newest value of its log was never less than ${lag} ${side} those of the other tags of the site.`;
   return [makeFinding(located, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];
 }
 
@@ -107,9 +107,9 @@ function computeUsualLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolu
   const logs = sensors.flatMap(({ row: { log } }) => (log === null || log.replies < MIN_LOG_REPLIES ? [] : [log]));
   return new Map(
     [...Map.groupBy(logs, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
-      const lags = all.map(({ leastLagMs }) => leastLagMs).sort((one, other) => one - other);
-      const median = lags[Math.floor(lags.length / 2)];
-      return lags.length < MIN_SERIES_FOR_MEDIAN || median === undefined ? [] : [[resolution, median] as const];
+      const sortedLags = all.map(({ leastLagMs }) => leastLagMs).sort((one, other) => one - other);
+      const median = sortedLags[Math.floor(sortedLags.length / 2)];
+      return sortedLags.length < MIN_SERIES_FOR_MEDIAN || median === undefined ? [] : [[resolution, median] as const];
     }),
   );
 }
@@ -121,10 +121,8 @@ function makeFinding(
   message: string,
   more: Partial<SensorFinding>,
 ): SensorFinding {
-  const none = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
-  return { finding: kind, tag, message, readings, ...none, ...more };
+  const emptyFields = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
+  return { finding: kind, tag, message, readings, ...emptyFields, ...more };
 }
 
-function roundToSixDigits(value: number): number {
-  return Number(value.toPrecision(6));
-}
+const roundToSixDigits = (value: number): number => Number(value.toPrecision(6));

@@ -29,32 +29,9 @@ const MAX_BUCKET_GAP_MS = 2 * 3_600_000;
 const LOG_RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
 
 const COLUMNS = [
-  "readings",
-  "nulls",
-  "hours",
-  "firstHour",
-  "lastHour",
-  "min",
-  "max",
-  "type",
-  "probeMs",
-  "probe",
-  "resolution",
-  "replies",
-  "leastLagMs",
-  "beforeMs",
-  "before",
-  "newestMs",
-  "newest",
-  "pairs",
-  "off",
-  "sumOff",
-  "sumOffSquared",
-  "sumLive",
-  "sumLogged",
-  "sumSize",
-  "logMin",
-  "logMax",
+  ...["readings", "nulls", "hours", "firstHour", "lastHour", "min", "max", "type", "probeMs", "probe", "resolution"],
+  ...["replies", "leastLagMs", "beforeMs", "before", "newestMs", "newest", "pairs", "off", "sumOff", "sumOffSquared"],
+  ...["sumLive", "sumLogged", "sumSize", "logMin", "logMax"],
 ] as const;
 const COLUMN_COUNT = COLUMNS.length;
 type Column = (typeof COLUMNS)[number];
@@ -75,10 +52,10 @@ const TYPE_NAMES = ["none", "number", "boolean", "mixed"] as const;
  *   live                  × probe                    compared when v3 comes
  */
 export function createSensorTable() {
-  const rowOf = new Map<string, number>();
+  const rowById = new Map<string, number>();
   let ids: string[] = [];
   let groups: Float64Array[] = [];
-  const changed = new Set<number>();
+  const changedGroups = new Set<number>();
 
   const get = (row: number, column: Column): number =>
     groups[Math.floor(row / TAGS_PER_DOCUMENT)]?.[(row % TAGS_PER_DOCUMENT) * COLUMN_COUNT + COLUMN_INDEX[column]] ?? 0;
@@ -90,13 +67,13 @@ export function createSensorTable() {
 
   function addRow(id: string): number {
     groups[Math.floor(ids.length / TAGS_PER_DOCUMENT)] ??= new Float64Array(TAGS_PER_DOCUMENT * COLUMN_COUNT);
-    rowOf.set(id, ids.length);
+    rowById.set(id, ids.length);
     return ids.push(id) - 1;
   }
 
   function takeRow(id: string): number {
-    const row = rowOf.get(id) ?? addRow(id);
-    changed.add(Math.floor(row / TAGS_PER_DOCUMENT));
+    const row = rowById.get(id) ?? addRow(id);
+    changedGroups.add(Math.floor(row / TAGS_PER_DOCUMENT));
     return row;
   }
 
@@ -116,27 +93,27 @@ export function createSensorTable() {
   }
 
   function noteBucket(row: number, lengthMs: number, next: LogBucket): void {
-    const newest = { atMs: get(row, "newestMs"), value: get(row, "newest") };
+    const newestBucket = { atMs: get(row, "newestMs"), value: get(row, "newest") };
     const probeMs = get(row, "probeMs");
     const apartMs = Math.max(1.5 * lengthMs, MAX_BUCKET_GAP_MS);
-    if (probeMs !== 0 && newest.atMs !== 0 && probeMs < next.atMs) {
-      const isNext = next.atMs - newest.atMs <= apartMs;
-      if (isNext && probeMs >= newest.atMs) {
-        const before = { atMs: get(row, "beforeMs"), value: get(row, "before") };
-        const isBefore = before.atMs !== 0 && newest.atMs - before.atMs <= apartMs;
-        const around = isBefore ? [before, newest, next] : [newest, next];
-        compare(row, get(row, "probe"), newest, around);
+    if (probeMs !== 0 && newestBucket.atMs !== 0 && probeMs < next.atMs) {
+      const isNext = next.atMs - newestBucket.atMs <= apartMs;
+      if (isNext && probeMs >= newestBucket.atMs) {
+        const bucketBefore = { atMs: get(row, "beforeMs"), value: get(row, "before") };
+        const isBefore = bucketBefore.atMs !== 0 && newestBucket.atMs - bucketBefore.atMs <= apartMs;
+        const nearBuckets = isBefore ? [bucketBefore, newestBucket, next] : [newestBucket, next];
+        compare(row, get(row, "probe"), newestBucket, nearBuckets);
       }
       set(row, "probeMs", 0);
     }
-    set(row, "beforeMs", newest.atMs);
-    set(row, "before", newest.value);
+    set(row, "beforeMs", newestBucket.atMs);
+    set(row, "before", newestBucket.value);
     set(row, "newestMs", next.atMs);
     set(row, "newest", next.value);
   }
 
-  function compare(row: number, live: number, logged: LogBucket, around: readonly LogBucket[]): void {
-    const off = distanceFromBuckets(live, around);
+  function compare(row: number, live: number, logged: LogBucket, nearBuckets: readonly LogBucket[]): void {
+    const off = distanceFromBuckets(live, nearBuckets);
     const isFirst = get(row, "pairs") === 0;
     add(row, "pairs", 1);
     add(row, "off", off === 0 ? 0 : 1);
@@ -150,24 +127,22 @@ export function createSensorTable() {
   }
 
   function takesSeries(row: number, rank: number): boolean {
-    const known = get(row, "resolution");
-    if (known !== 0 && known < rank) return false;
-    if (known !== rank) for (const column of LOG_COLUMNS) set(row, column, 0);
+    const takenRank = get(row, "resolution");
+    if (takenRank !== 0 && takenRank < rank) return false;
+    if (takenRank !== rank) for (const column of LOG_COLUMNS) set(row, column, 0);
     set(row, "resolution", rank);
     return true;
   }
 
-  function statisticsAt(row: number): SensorRow {
+  function computeRow(row: number): SensorRow {
     const numbers = Object.fromEntries(COLUMNS.map((column) => [column, get(row, column)])) as Record<Column, number>;
-    const { readings, nulls, hours, min, max, firstHour, lastHour, type, logMin, logMax } = numbers;
+    const { hours, firstHour, lastHour, type, logMin, logMax } = numbers;
     const resolution = LOG_RESOLUTIONS[numbers.resolution - 1];
-    const { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize } = numbers;
-    const sums = { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize };
     return {
-      ...{ readings, nulls, hours, min, max },
+      ...numbers,
       spanHours: hours === 0 ? 0 : lastHour - firstHour + 1,
       type: TYPE_NAMES[type] ?? "none",
-      log: resolution === undefined ? null : { resolution, ...sums, min: logMin, max: logMax },
+      log: resolution === undefined ? null : { ...numbers, resolution, min: logMin, max: logMax },
     };
   }
 
@@ -189,27 +164,27 @@ export function createSensorTable() {
     },
 
     logged(id: string, resolution: Resolution, points: Points, nowMs: number): void {
-      const rank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
-      const newestAt = lastIndexWithValue(points);
-      if (rank === 0 || newestAt < 0) return;
+      const seriesRank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
+      const newestIndex = lastIndexWithValue(points);
+      if (seriesRank === 0 || newestIndex < 0) return;
       const row = takeRow(id);
-      if (!takesSeries(row, rank)) return;
+      if (!takesSeries(row, seriesRank)) return;
       const lengthMs = BUCKET_MS[resolution];
-      const lagMs = nowMs - (points.timeMs(newestAt) + lengthMs);
+      const lagMs = nowMs - (points.timeMs(newestIndex) + lengthMs);
       if (get(row, "replies") === 0 || lagMs < get(row, "leastLagMs")) set(row, "leastLagMs", lagMs);
       add(row, "replies", 1);
-      for (let at = points.firstIndexFrom(get(row, "newestMs") + 1); at <= newestAt; at++) {
+      for (let at = points.firstIndexFrom(get(row, "newestMs") + 1); at <= newestIndex; at++) {
         const value = points.value(at);
         if (value !== null) noteBucket(row, lengthMs, { atMs: points.timeMs(at), value: Number(value) });
       }
     },
 
-    rows: () => ids.values().map((id, row) => [id, statisticsAt(row)] as const),
+    rows: () => ids.values().map((id, row) => [id, computeRow(row)] as const),
 
     groups: () => groups.length,
-    changedGroups: () => [...changed],
+    changedGroups: () => [...changedGroups],
     pack(group: number): PackedSensors {
-      changed.delete(group);
+      changedGroups.delete(group);
       const inGroup = ids.slice(group * TAGS_PER_DOCUMENT, (group + 1) * TAGS_PER_DOCUMENT);
       return { ids: inGroup, numbers: [...(groups[group]?.subarray(0, inGroup.length * COLUMN_COUNT) ?? [])] };
     },
@@ -224,10 +199,10 @@ export function createSensorTable() {
     },
 
     clear(): void {
-      rowOf.clear();
+      rowById.clear();
       ids = [];
       groups = [];
-      changed.clear();
+      changedGroups.clear();
     },
   };
 }
@@ -248,16 +223,16 @@ const MAX_DECIMALS = 6;
 /** Distance of a live value from the rounded range of buckets: for 20.9 and 21, 21.04 gives 0, 21.6 gives 0.55. */
 export function distanceFromBuckets(live: number, around: readonly LogBucket[]): number {
   const values = around.map(({ value }) => value);
-  const roundedBy = 0.5 * 10 ** -Math.max(...values.map(countDecimals));
-  const low = Math.min(...values) - roundedBy;
-  const high = Math.max(...values) + roundedBy;
-  return live > high ? live - high : live < low ? live - low : 0;
+  const roundingError = 0.5 * 10 ** -Math.max(...values.map(countDecimals));
+  const lowest = Math.min(...values) - roundingError;
+  const highest = Math.max(...values) + roundingError;
+  return live > highest ? live - highest : live < lowest ? live - lowest : 0;
 }
 
 function countDecimals(value: number): number {
   for (let decimals = 0; decimals < MAX_DECIMALS; decimals++) {
-    const shifted = value * 10 ** decimals;
-    if (Math.abs(shifted - Math.round(shifted)) < 1e-6) return decimals;
+    const shiftedValue = value * 10 ** decimals;
+    if (Math.abs(shiftedValue - Math.round(shiftedValue)) < 1e-6) return decimals;
   }
   return MAX_DECIMALS;
 }

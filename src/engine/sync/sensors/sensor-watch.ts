@@ -52,7 +52,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const set = syncSet("sensors", source);
   const reportSet = syncSet("silent-sensors", source);
   const table = createSensorTable();
-  const stopping = new AbortController();
+  const stopController = new AbortController();
   let running: Promise<void> = Promise.resolve();
   let from = isoUtc(clock.now());
   let watchedMs = 0;
@@ -63,12 +63,12 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const hour = () => Math.floor((watchedMs + sinceLookMs()) / HOUR_MS);
 
   async function load(): Promise<void> {
-    const stored = await store.documents<StoredSensorPeriod | StoredSensors>(set);
-    const period = stored.get(PERIOD_KEY) as StoredSensorPeriod | undefined;
+    const storedDocuments = await store.documents<StoredSensorPeriod | StoredSensors>(set);
+    const period = storedDocuments.get(PERIOD_KEY) as StoredSensorPeriod | undefined;
     if (period === undefined) return;
     from = period.from;
     watchedMs = period.watchedMs;
-    for (const [, each] of [...stored].sort(([a], [b]) => Number(a) - Number(b)))
+    for (const [, each] of [...storedDocuments].sort(([a], [b]) => Number(a) - Number(b)))
       if ("ids" in each && each.from === from) table.load(each);
   }
 
@@ -81,26 +81,26 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const period: StoredSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
     await store.commit({ documents: [{ set, put: [[PERIOD_KEY, period]] }] });
     for (const group of table.changedGroups()) {
-      const stored: StoredSensors = { from, ...table.pack(group) };
-      await store.commit({ documents: [{ set, put: [[String(group), stored]] }] });
+      const sensorDocument: StoredSensors = { from, ...table.pack(group) };
+      await store.commit({ documents: [{ set, put: [[String(group), sensorDocument]] }] });
       await yieldToEventLoop();
     }
     savedMs = clock.monotonic();
   }
 
-  async function look(): Promise<number> {
+  async function checkPeriod(): Promise<number> {
     countWatchedTime();
     const nowMs = clock.now();
     // The clock was set back to before the period, so the period begins again now.
     if (nowMs < Date.parse(from)) from = isoUtc(nowMs);
     const isOver = nowMs - Date.parse(from) >= config.every;
-    if (isOver && clockDoubt.stepped() === null) await report(nowMs);
+    if (isOver && clockDoubt.stepped() === null) await emitReport(nowMs);
     else if (clock.monotonic() - savedMs >= SAVE_INTERVAL_MS) await save();
     return CHECK_INTERVAL_MS;
   }
 
   /** Emits and stores each part of the report, then begins the new period, so that a crash repeats missing parts. */
-  async function report(nowMs: number): Promise<void> {
+  async function emitReport(nowMs: number): Promise<void> {
     const period = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
     const isExcluded = makeFilter(config.exclude, classOf);
     const mayRest = makeFilter(config.may_rest, classOf);
@@ -109,13 +109,13 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const sensors = await sensorsBySite(isExcluded);
     let count = 0;
     for (const site of sites) {
-      const mine = sensors.get(site.id) ?? [];
-      if (mine.length === 0) continue;
-      const findings = findSensorFindings(mine, { periodHours, mayRest });
-      const judged = mine.filter(({ row }) => hasEnoughReadings(row, periodHours)).length;
-      for (const part of splitReport(site, period, { tags: mine.length, judged, findings })) {
-        await emitPart(part);
-        await yieldUnlessAborted(clock, stopping.signal);
+      const siteSensors = sensors.get(site.id) ?? [];
+      if (siteSensors.length === 0) continue;
+      const findings = findSensorFindings(siteSensors, { periodHours, mayRest });
+      const judged = siteSensors.filter(({ row }) => hasEnoughReadings(row, periodHours)).length;
+      for (const reportPart of splitReport(site, period, { tags: siteSensors.length, judged, findings })) {
+        await emitPart(reportPart);
+        await yieldUnlessAborted(clock, stopController.signal);
       }
       count += findings.length;
     }
@@ -143,11 +143,11 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const period: StoredSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
     const groups = Array.from({ length: table.groups() }, (_, group) => String(group));
     const keys = [...(await store.documents<SilentSensors>(reportSet)).keys()];
-    const gone = keys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
+    const goneKeys = keys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
     await store.commit({
       documents: [
         { set, put: [[PERIOD_KEY, period]], remove: groups },
-        { set: reportSet, remove: gone },
+        { set: reportSet, remove: goneKeys },
       ],
     });
     from = period.from;
@@ -163,14 +163,14 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
       lookedMs = clock.monotonic();
       running = runLoop({
         clock,
-        signal: AbortSignal.any([signal, stopping.signal]),
+        signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
-        turn: look,
+        turn: checkPeriod,
         fault: (error) => log.warn({ err: error }, "the sensors could not be looked through"),
       });
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
+      stopController.abort(new Stopping());
       await endsWithin(clock, deadlineMs, running);
       countWatchedTime();
       await save();
@@ -192,11 +192,11 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 }
 
 function makeFilter({ classes, ...fields }: SensorSelection, classOf: (located: LocatedTag) => string | undefined) {
-  const fits = Object.entries(fields)
+  const fieldFilters = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => selects({ [field]: entries }));
   const names = new Set(classes);
-  return (located: LocatedTag) => fits.some((one) => one(located)) || names.has(classOf(located) ?? "");
+  return (located: LocatedTag) => fieldFilters.some((one) => one(located)) || names.has(classOf(located) ?? "");
 }
 
 const FINDINGS_PER_PART = 500;
@@ -222,14 +222,15 @@ function splitFindings(findings: readonly SensorFinding[]): readonly (readonly S
   const portions: SensorFinding[][] = [[]];
   let characters = 0;
   for (const finding of findings) {
-    const size = JSON.stringify(finding).length;
+    const findingLength = JSON.stringify(finding).length;
     const portion = portions.at(-1) ?? [];
-    if (portion.length >= FINDINGS_PER_PART || (portion.length > 0 && characters + size > CHARACTERS_PER_PART)) {
+    const isTooLong = portion.length > 0 && characters + findingLength > CHARACTERS_PER_PART;
+    if (isTooLong || portion.length >= FINDINGS_PER_PART) {
       portions.push([finding]);
-      characters = size;
+      characters = findingLength;
     } else {
       portion.push(finding);
-      characters += size;
+      characters += findingLength;
     }
   }
   return portions;
@@ -237,6 +238,6 @@ function splitFindings(findings: readonly SensorFinding[]): readonly (readonly S
 
 function buildReportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
   const { from, part, site, to } = data;
-  const about = { source: sourceUri(source), subject: eventSubject("site", null, String(site.id)), siteId: site.id };
-  return makeEvent({ ...about, type: "silent-sensors", time: to, data, facts: [from, part] });
+  const address = { source: sourceUri(source), subject: eventSubject("site", null, String(site.id)), siteId: site.id };
+  return makeEvent({ ...address, type: "silent-sensors", time: to, data, facts: [from, part] });
 }
