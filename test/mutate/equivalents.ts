@@ -148,7 +148,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["% SERIES_PER_YIELD === «0 → 1») await yieldToEventLoop", "The yield to other work moves by one series."],
   ],
   "src/engine/sync/history/buckets.ts": [
-    ["if (each.toMs «<= → <» fromMs) continue", "A range that ends where the next begins removes nothing from it."],
+    [
+      "if (takenRange.toMs «<= → <» fromMs) continue",
+      "A range that ends where the next begins removes nothing from it.",
+    ],
   ],
   "src/engine/sync/plan/group.ts": [
     ["if (missing «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
@@ -170,7 +173,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/sync/sensors/findings.ts": [['side = lagMs «> → >=» 0 ? "behind', "A lag of 0 is no finding."]],
   "src/engine/sync/sensors/sensor-table.ts": [
-    ["round(shifted)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
+    ["round(shiftedValue)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
   ],
   "src/scale/fleet/fleet-document.ts": [
     ["let appliedRequest = «0 → 1»;", "The first revision is 1."],

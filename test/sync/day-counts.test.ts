@@ -9,7 +9,7 @@ import {
   countsBetween,
   dateToDay,
   dayDate,
-  getReach,
+  dayReach,
   isCountedDay,
   loadCount,
   splitCounts,
@@ -153,7 +153,7 @@ describe("day counts of a ledger", () => {
       false,
       true,
     ]);
-    expect(getReach(seriesWith(held, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
+    expect(dayReach(seriesWith(held, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
   });
 
   test("marks changed finalized days with the number of changed points, and keeps the time of a mark for five minutes", async () => {

@@ -8,16 +8,16 @@ import {
   bucketStart,
   mergeRanges,
   parseTime,
-  type Range,
-  subtract,
+  subtractRanges,
+  type TimeRange,
   totalLengthMs,
 } from "#src/engine/sync/history/buckets.ts";
 import { chooseBackfill, chooseFollowing } from "#src/engine/sync/history/choose-request.ts";
 import {
   closedUntilMs,
   createLedger,
-  gapParts,
   isBackingOff,
+  listGapParts,
   rangeToFollow,
   recordNoLog,
   recordPastRefusal,
@@ -53,7 +53,7 @@ const RULES: SeriesRules = {
 
 const NOTHING = new Points();
 
-function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null | undefined): Points {
+function points({ fromMs, toMs }: TimeRange, value: (atMs: number) => number | null | undefined): Points {
   const all = new Points();
   for (let atMs = fromMs; atMs < toMs; atMs += FIVE_MS) {
     const each = value(atMs);
@@ -63,7 +63,7 @@ function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null 
 }
 
 const at = (hours: number) => START + hours * HOUR_MS;
-const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
+const hours = (from: number, to: number): TimeRange => ({ fromMs: at(from), toMs: at(to) });
 
 describe("a ledger after random responses and refusals", () => {
   type Step = { readonly kind: string; readonly size: number; readonly waitMs: number; readonly every: number };
@@ -79,10 +79,8 @@ describe("a ledger after random responses and refusals", () => {
       fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
         let nowMs = START;
         let ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
-        const answered: Range[] = [];
+        const answered: TimeRange[] = [];
         const emitted = new Map<number, TagValue>();
-        const seen = () =>
-          subtract({ fromMs: at(-200), toMs: nowMs }, subtract({ fromMs: at(-200), toMs: nowMs }, answered));
         for (const [i, { kind, size, waitMs, every }] of steps.entries()) {
           nowMs += waitMs;
           if (kind === "asleep") continue;
@@ -107,7 +105,7 @@ describe("a ledger after random responses and refusals", () => {
               answered.push(part);
             }
           } else {
-            const open = gapParts(ledger, targetPastRange(ledger), nowMs).at(-1);
+            const open = listGapParts(ledger, targetPastRange(ledger), nowMs).at(-1);
             if (open === undefined) continue;
             const part = { fromMs: Math.max(open.fromMs, open.toMs - size * FIVE_MS), toMs: open.toMs };
             if (kind === "no-log") {
@@ -131,10 +129,10 @@ describe("a ledger after random responses and refusals", () => {
             expect(span.fromMs).toBeGreaterThanOrEqual(spans[n - 1]?.toMs ?? 0);
           }
           const values = spans.filter(({ why }) => why === "points" || why === "null");
-          expect(values.flatMap((span) => subtract(span, seen()))).toEqual([]);
+          expect(values.flatMap((span) => subtractRanges(span, answered))).toEqual([]);
           const whole = targetPastRange(ledger);
-          const holes = gapParts(ledger, whole, Number.MAX_SAFE_INTEGER);
-          const hadInside = subtract(whole, subtract(whole, fetchedRanges(ledger.spans)));
+          const holes = listGapParts(ledger, whole, Number.MAX_SAFE_INTEGER);
+          const hadInside = subtractRanges(whole, subtractRanges(whole, fetchedRanges(ledger.spans)));
           expect(totalLengthMs(holes) + totalLengthMs(hadInside)).toBe(whole.toMs - whole.fromMs);
           expect(isComplete(ledger)).toBe(
             holes.length === 0 && ledger.refusal === null && !spans.some((span) => !isFetched(span)),
@@ -229,7 +227,7 @@ test("a refusal of one range does not affect a request of another range", () => 
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
   const ledger: StoredHistory = { ...createLedger(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
-  expect(gapParts(ledger, range, START)).toEqual([{ ...range, isSingle: false }]);
+  expect(listGapParts(ledger, range, START)).toEqual([{ ...range, isSingle: false }]);
 });
 
 describe("retries by the reason of a range", () => {
@@ -241,8 +239,8 @@ describe("retries by the reason of a range", () => {
       ledger = recordPastRefusal(ledger, hours(-20, 0), "403", nowMs);
       const againMs = parseTime(ledger.spans[0]?.againAt ?? "");
       waits.push((againMs - nowMs) / MINUTE_MS);
-      expect(gapParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
-      expect(gapParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
+      expect(listGapParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
+      expect(listGapParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
       nowMs = againMs;
     }
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
@@ -254,7 +252,7 @@ describe("retries by the reason of a range", () => {
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
     ]);
     const ledger: StoredHistory = { ...createLedger(RULES, START), spans, state: "following" };
-    expect(gapParts(ledger, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
+    expect(listGapParts(ledger, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
     expect(fetchedOrUnreadableRanges(spans)).toEqual([hours(-20, 0)]);
     expect(fetchedOrUnreadableRanges(spans)).toBe(fetchedOrUnreadableRanges(spans));
   });
@@ -320,7 +318,7 @@ describe("a ledger of the old format", () => {
     const ledger = upgradeLedger(writtenBefore("following"), false);
     expect(ledger).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
-    expect(gapParts(ledger, targetPastRange(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
+    expect(listGapParts(ledger, targetPastRange(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
     expect(upgradeLedger(ledger, false)).toBe(ledger);
     expect(closedUntilMs(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
@@ -332,7 +330,7 @@ describe("a ledger of the old format", () => {
 });
 
 /** A service with other bucket borders: each value counts the requested minutes of its bucket. */
-function cutElsewhere(query: Range, lengthMs: number, shiftMs: number): Points {
+function cutElsewhere(query: TimeRange, lengthMs: number, shiftMs: number): Points {
   const all = new Points();
   const first = Math.floor((query.fromMs - shiftMs) / lengthMs) * lengthMs + shiftMs;
   for (let atMs = first; atMs < query.toMs; atMs += lengthMs) {
@@ -361,7 +359,7 @@ test.each([
         emitted.set(fresh.timeMs(n), Number(fresh.value(n)));
       }
     };
-    const asked = (range: Range) => {
+    const asked = (range: TimeRange) => {
       const fromMs = bucketBefore(range.fromMs, { resolution, timeZone });
       return cutElsewhere({ ...range, fromMs }, lengthMs, shiftMs);
     };

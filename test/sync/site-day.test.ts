@@ -4,7 +4,7 @@ import {
   DAY_RETENTION_DAYS,
   type DayReach,
   dateToDay,
-  getReach,
+  dayReach,
   intersectReach,
   isCountedDay,
 } from "#src/engine/sync/completeness/days.ts";
@@ -96,16 +96,16 @@ describe("the reach of a series", () => {
   const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
 
   test("extends from the first required day to the last complete day, and days are finalizable after the look-back", () => {
-    expect(getReach(series("1", reads))).toEqual({
+    expect(dayReach(series("1", reads))).toEqual({
       ...{ begin: day("01"), from: NEVER, until: day("05"), sealFrom: NEVER, sealUntil: day("04") },
     });
     const old = { dailyAt: at("05T12:00"), weeklyAt: at("02T12:00") };
-    expect(getReach(series("1", old)).sealUntil).toBe(day("04"));
-    expect(getReach(series("1", old, { lookBackMs: 3 * DAY_MS })).sealUntil).toBe(day("01") - 2);
+    expect(dayReach(series("1", old)).sealUntil).toBe(day("04"));
+    expect(dayReach(series("1", old, { lookBackMs: 3 * DAY_MS })).sealUntil).toBe(day("01") - 2);
     const weekly = { dailyAt: at("02T12:00"), weeklyAt: at("05T12:00") };
-    expect(getReach(series("1", weekly)).sealUntil).toBe(day("04"));
-    expect(getReach(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
-    expect(getReach(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(day("05"));
+    expect(dayReach(series("1", weekly)).sealUntil).toBe(day("04"));
+    expect(dayReach(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
+    expect(dayReach(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(day("05"));
   });
 
   test("counts the look-back of daily values in calendar days, also over a day of 23 hours", () => {
@@ -113,7 +113,7 @@ describe("the reach of a series", () => {
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
     const readAt = (time: string) =>
-      getReach(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
+      dayReach(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
     // A day before Monday 00:30 is Sunday 00:30; Sunday began at 23:00 UTC on the 27th.
     expect(readAt("2027-03-28T22:30:00.000Z")).toBe(dateToDay("2027-03-27"));
     expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
@@ -121,11 +121,11 @@ describe("the reach of a series", () => {
 
   test("the reach begins after the last gap in the fetched ranges", () => {
     const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
-    expect(getReach(series("1", hole))).toMatchObject({ from: day("03"), until: day("05"), sealFrom: day("03") });
+    expect(dayReach(series("1", hole))).toMatchObject({ from: day("03"), until: day("05"), sealFrom: day("03") });
     const exact = { ...reads, spans: [span("02T00:00", "05T12:00")] };
-    expect(getReach(series("1", exact))).toMatchObject({ from: day("02"), begin: day("01") });
+    expect(dayReach(series("1", exact))).toMatchObject({ from: day("02"), begin: day("01") });
     const none = { ...reads, spans: [span("01T00:00", "04T00:00")] };
-    expect(getReach(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
+    expect(dayReach(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
   });
 
   test("includes ranges refused three times, but not ranges refused twice", () => {
@@ -137,26 +137,34 @@ describe("the reach of a series", () => {
         span("03T00:00", "05T12:00"),
       ],
     });
-    expect(getReach(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
-    expect(getReach(series("1", refused(3)))).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
+    expect(dayReach(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
+    expect(dayReach(series("1", refused(3)))).toMatchObject({
+      from: day("03"),
+      sealFrom: NEVER,
+      sealUntil: day("04"),
+    });
   });
 
   test("the reach is unlimited after three refusals of following", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const ledger = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
-    const sealUntil = (times: number) => getReach(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
+    const sealUntil = (times: number) => dayReach(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
     expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
     const unproven = { ...ledger, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
-    expect(getReach(series("1", unproven))).toMatchObject({ begin: day("01"), sealFrom: day("01"), sealUntil: EVER });
+    expect(dayReach(series("1", unproven))).toMatchObject({
+      begin: day("01"),
+      sealFrom: day("01"),
+      sealUntil: EVER,
+    });
   });
 
   test("the reach is unlimited for a series without a log, and for a series without required days", () => {
     const everything = { from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
-    expect(getReach(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
+    expect(dayReach(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
     const counted = { state: "no-log" as const, countedFrom: at("02T06:00") };
-    expect(getReach(series("1", counted))).toMatchObject({ sealFrom: day("03"), sealUntil: EVER });
+    expect(dayReach(series("1", counted))).toMatchObject({ sealFrom: day("03"), sealUntil: EVER });
     const ordered = series("1", {}, { everyMs: EVER });
-    expect(getReach(ordered)).toEqual({ begin: EVER, ...everything });
+    expect(dayReach(ordered)).toEqual({ begin: EVER, ...everything });
   });
 
   test("commonReach returns the common part of the reaches of two series", () => {

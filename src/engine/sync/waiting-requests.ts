@@ -1,4 +1,5 @@
 import { isStopping, Stopping } from "../../core/runtime/lifecycle.ts";
+import { ENDED_EARLY, type LoopOptions, runLoop } from "../../core/runtime/waiting.ts";
 
 /** Waits for a slot, chooses a request, calls `begun`, and sends the request. A rejection ends all lanes. */
 type LaneRequest = (begun: () => void, signal: AbortSignal) => Promise<void>;
@@ -8,6 +9,8 @@ interface WaitingOptions {
   /** Aborts when no new request may begin: waiting requests end, running requests finish. */
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
+  /** Checks for changes of what to request; they repeat until all requests have ended. */
+  readonly lookups: Omit<LoopOptions, "signal" | "onlyChecks">;
 }
 
 /** Keeps one request waiting per lane while fewer than `most()` are under way. Throws the first error at the end. */
@@ -59,7 +62,12 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
     }
   }
 
+  const allEnded = new AbortController();
+  const lookupSignal = AbortSignal.any([draining, forced, allEnded.signal]);
+  const lookups = runLoop({ ...options.lookups, onlyChecks: true, signal: lookupSignal });
   await Promise.all(lanes.map(keepLaneBusy));
   await Promise.all(requests);
+  allEnded.abort(ENDED_EARLY);
+  await lookups;
   if (failure !== undefined) throw failure.error;
 }

@@ -8,7 +8,7 @@ import type {
   WaitingSeries,
 } from "../../../core/model/history-facts.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { countBuckets, DAY_MS, parseTime, type Range } from "../history/buckets.ts";
+import { countBuckets, DAY_MS, parseTime, type TimeRange } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";
 import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
@@ -21,9 +21,7 @@ export interface ServiceStatement {
 
 const EMPTY_STATEMENT: ServiceStatement = { said: null, at: null };
 
-function toStatement({ said, at }: Pick<LedgerRange, "said" | "at">): ServiceStatement {
-  return { said: said ?? null, at: at ?? null };
-}
+const toStatement = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
 
 export interface SeriesDay extends DayAccount {
   readonly why: WaitingSeries["why"] | null;
@@ -44,31 +42,31 @@ const EMPTY_DAY_ACCOUNT = {
 
 function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
   const sum: { -readonly [name in keyof DayAccount]: number } = { ...EMPTY_DAY_ACCOUNT };
-  for (const name of Object.keys(sum) as (keyof DayAccount)[]) sum[name] = a[name] + b[name];
+  for (const countName of Object.keys(sum) as (keyof DayAccount)[]) sum[countName] = a[countName] + b[countName];
   return sum;
 }
 
 export function countSeriesDay(series: DaySeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
-  const dayRange: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
-  const buckets = (range: Range) => countBuckets(day, ledger, range);
-  const opensAt = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
-  const wantedBuckets = ({ fromMs, toMs }: Range) => buckets({ fromMs: Math.max(fromMs, opensAt), toMs });
+  const dayRange: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
+  const buckets = (range: TimeRange) => countBuckets(day, ledger, range);
+  const wantedFromMs = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
+  const wantedBuckets = ({ fromMs, toMs }: TimeRange) => buckets({ fromMs: Math.max(fromMs, wantedFromMs), toMs });
   let [answered, withoutLog, refused] = [0, 0, 0];
   let pending = wantedBuckets(dayRange);
   let noLog: ServiceStatement | null = null;
   let refusal: ServiceStatement | null = null;
-  for (const span of toRanges(ledger.spans)) {
-    const covered = span.toMs <= dayRange.fromMs || span.fromMs >= dayRange.toMs ? 0 : buckets(span);
-    if (covered === 0) continue;
-    pending -= wantedBuckets(span);
-    if (span.why === "no-log") {
-      withoutLog += covered;
-      noLog = toStatement(span);
-    } else if (span.why === "refused") {
-      refused += covered;
-      refusal = toStatement(span);
-    } else answered += covered;
+  for (const ledgerRange of toRanges(ledger.spans)) {
+    const coveredBuckets = buckets(ledgerRange);
+    if (coveredBuckets === 0) continue;
+    pending -= wantedBuckets(ledgerRange);
+    if (ledgerRange.why === "no-log") {
+      withoutLog += coveredBuckets;
+      noLog = toStatement(ledgerRange);
+    } else if (ledgerRange.why === "refused") {
+      refused += coveredBuckets;
+      refusal = toStatement(ledgerRange);
+    } else answered += coveredBuckets;
   }
   const watermarkMs = parseTime(ledger.watermark);
   if (pending > 0 && ledger.state === "no-log") {
@@ -100,7 +98,7 @@ export function countSeriesDay(series: DaySeries, day: number, count: DayCount |
 
 function pendingReason(
   { ledger, rules, located }: DaySeries,
-  { fromMs, toMs }: Range,
+  { fromMs, toMs }: TimeRange,
   watermarkMs: number,
   nowMs: number,
 ): WaitingSeries["why"] {
@@ -135,22 +133,22 @@ export function createSiteDay(day: number) {
   const refused: SeriesStatement[] = [];
   return {
     add(series: SiteSeries, counted: DayCount | undefined, nowMs: number): SeriesDay {
-      const own = countSeriesDay(series, day, counted, nowMs);
-      if (own.expected === 0) return own;
+      const seriesDay = countSeriesDay(series, day, counted, nowMs);
+      if (seriesDay.expected === 0) return seriesDay;
       const { ledger, total, located } = series;
       const { resolution, timeZone } = ledger;
-      account = addAccounts(account, own);
+      account = addAccounts(account, seriesDay);
       count++;
-      const name = groupKey(series);
-      const group = groups.get(name) ?? { ...EMPTY_DAY_ACCOUNT, resolution, timeZone, total, series: 0 };
-      groups.set(name, { ...group, ...addAccounts(group, own), series: group.series + 1 });
-      const named = (buckets: number, statement: ServiceStatement | null): SeriesStatement => ({
+      const groupName = groupKey(series);
+      const group = groups.get(groupName) ?? { ...EMPTY_DAY_ACCOUNT, resolution, timeZone, total, series: 0 };
+      groups.set(groupName, { ...group, ...addAccounts(group, seriesDay), series: group.series + 1 });
+      const buildStatement = (buckets: number, statement: ServiceStatement | null): SeriesStatement => ({
         ...{ tagId: located.tag.id, resolution, total, buckets },
         ...(statement ?? EMPTY_STATEMENT),
       });
-      if (own.withoutLog > 0) withoutLog.push(named(own.withoutLog, own.noLog));
-      if (own.refused > 0) refused.push(named(own.refused, own.refusal));
-      return own;
+      if (seriesDay.withoutLog > 0) withoutLog.push(buildStatement(seriesDay.withoutLog, seriesDay.noLog));
+      if (seriesDay.refused > 0) refused.push(buildStatement(seriesDay.refused, seriesDay.refusal));
+      return seriesDay;
     },
     done: (): SiteDay => ({ account, series: count, byResolution: [...groups.values()], withoutLog, refused }),
   };
@@ -195,8 +193,8 @@ export function buildCompleteEvent(
   const subject = `${eventSubject("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`;
   const data = { tag: located.tag, resolution, timeZone, total, ...days, ...sum };
   const facts = [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog];
-  const about = { source: sourceUri(source), subject, siteId: located.siteId, time: isoUtc(nowMs) };
-  return makeEvent({ ...about, type: "history-complete", data, facts });
+  const eventFields = { source: sourceUri(source), subject, siteId: located.siteId, time: isoUtc(nowMs) };
+  return makeEvent({ ...eventFields, type: "history-complete", data, facts });
 }
 
 export function groupKey({ rules, total }: Pick<Series, "rules" | "total">): string {

@@ -10,8 +10,8 @@ import {
   memoize,
   mergeRanges,
   parseTime,
-  type Range,
-  subtract,
+  subtractRanges,
+  type TimeRange,
 } from "../history/buckets.ts";
 import { type SeriesRules, subtractTimeByRules } from "../history/ledger.ts";
 import { fetchedRanges, toRanges } from "../history/ledger-ranges.ts";
@@ -23,24 +23,16 @@ export interface DayRange {
   readonly until: number;
 }
 
-export function utcDay(atMs: number): number {
-  return Math.floor(atMs / DAY_MS);
-}
-
-export function dayDate(day: number): string {
-  return isoUtc(day * DAY_MS).slice(0, 10);
-}
-
-export function dateToDay(date: string): number {
-  return utcDay(Date.parse(`${date}T00:00:00Z`));
-}
+export const utcDay = (atMs: number): number => Math.floor(atMs / DAY_MS);
+export const dayDate = (day: number): string => isoUtc(day * DAY_MS).slice(0, 10);
+export const dateToDay = (date: string): number => utcDay(Date.parse(`${date}T00:00:00Z`));
 
 const lastStartBefore = memoize((resolution: BucketRules["resolution"]) =>
   memoize((timeZone: string) => memoize((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
 /** Returns the days whose buckets all begin within a range; the day of `opensAt` counts from `opensAt` on. */
-function completeDays({ fromMs, toMs }: Range, opensAt: number, { resolution, timeZone }: BucketRules): DayRange {
+function completeDays({ fromMs, toMs }: TimeRange, opensAt: number, { resolution, timeZone }: BucketRules): DayRange {
   const from = fromMs <= opensAt ? utcDay(fromMs) : utcDay(lastStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { from, until: utcDay(toMs) };
 }
@@ -87,15 +79,13 @@ export function addCounts(text: string, more: DayCounts): string {
   if (more.size === 0) return text;
   const counts = new Map(allCounts(text));
   for (const [day, { had, null: nulls }] of more) {
-    const before = counts.get(day) ?? { had: 0, null: 0 };
-    counts.set(day, { had: Math.max(0, before.had + had), null: Math.max(0, before.null + nulls) });
+    const previousCount = counts.get(day) ?? { had: 0, null: 0 };
+    counts.set(day, { had: Math.max(0, previousCount.had + had), null: Math.max(0, previousCount.null + nulls) });
   }
   return formatCounts(counts);
 }
 
-export function allCounts(text: string): DayCounts {
-  return countsBetween(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
-}
+export const allCounts = (text: string) => countsBetween(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
 
 export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
   return [
@@ -107,10 +97,10 @@ export function splitCounts(text: string, day: number): readonly [before: string
 function formatCounts(counts: DayCounts): string {
   const entries: { first: number; last: number; counts: string }[] = [];
   for (const [day, { had, null: nulls }] of [...counts].sort(([a], [b]) => a - b)) {
-    const own = nulls === 0 ? `${had}` : `${had}.${nulls}`;
-    const before = entries.at(-1);
-    if (before?.last === day - 1 && before.counts === own) before.last = day;
-    else entries.push({ first: day, last: day, counts: own });
+    const countText = nulls === 0 ? `${had}` : `${had}.${nulls}`;
+    const previousEntry = entries.at(-1);
+    if (previousEntry?.last === day - 1 && previousEntry.counts === countText) previousEntry.last = day;
+    else entries.push({ first: day, last: day, counts: countText });
   }
   return entries
     .map(({ first, last, counts: own }) => `${first}${last > first ? `+${last - first}` : ""}:${own}`)
@@ -128,7 +118,7 @@ export function countEmitted(
   rules: BucketRules,
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {
   const counts = new Map<number, { had: number; null: number; points: number }>();
-  const bucketOf = bucketStartFinder(rules);
+  const findBucketStart = bucketStartFinder(rules);
   const add = (startMs: number, had: number, nulls: number) => {
     const day = utcDay(startMs);
     const count = counts.get(day) ?? { had: 0, null: 0, points: 0 };
@@ -139,7 +129,7 @@ export function countEmitted(
   };
   let bucketMs = Number.NaN;
   for (let at = 0; at < fresh.length; at++) {
-    const startMs = bucketOf(fresh.timeMs(at));
+    const startMs = findBucketStart(fresh.timeMs(at));
     // A service that samples may have several points in one bucket.
     if (startMs === bucketMs) continue;
     bucketMs = startMs;
@@ -148,8 +138,8 @@ export function countEmitted(
   }
   for (let at = 0; at < revised.length; at++) {
     const atMs = revised.timeMs(at);
-    const more = Number(before.get(atMs) == null) - Number(revised.value(at) === null);
-    add(bucketOf(atMs), more, -more);
+    const nullsReplaced = Number(before.get(atMs) == null) - Number(revised.value(at) === null);
+    add(findBucketStart(atMs), nullsReplaced, -nullsReplaced);
   }
   return counts;
 }
@@ -160,9 +150,7 @@ export interface DaySeries {
   readonly located: { readonly outOfSight?: "site" | "tag" };
 }
 
-export function wantedFrom({ wished, since }: StoredHistory): number {
-  return Math.min(parseTime(wished), parseTime(since));
-}
+export const wantedFrom = ({ wished, since }: StoredHistory): number => Math.min(parseTime(wished), parseTime(since));
 
 /** False for tags that left the lists, and for series of backfill requests only: they need no further buckets. */
 export function isWanted({ rules, located }: Pick<DaySeries, "rules" | "located">): boolean {
@@ -186,40 +174,40 @@ const NO_LIMITS: DayReach = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, sea
 
 const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: DayReach }>();
 
-export function getReach(series: DaySeries & { readonly total: boolean }): DayReach {
+export function dayReach(series: DaySeries & { readonly total: boolean }): DayReach {
   const { ledger, rules } = series;
   if (!isWanted(series)) return NO_LIMITS;
-  const before = reachCache.get(ledger);
-  if (before?.rules === rules) return before.reach;
+  const cachedReach = reachCache.get(ledger);
+  if (cachedReach?.rules === rules) return cachedReach.reach;
   const reach = computeReach(ledger, rules, series.total);
   reachCache.set(ledger, { rules, reach });
   return reach;
 }
 
 function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean): DayReach {
-  const opensAt = wantedFrom(ledger);
-  const begin = utcDay(opensAt);
+  const startMs = wantedFrom(ledger);
+  const begin = utcDay(startMs);
   const counted = firstCountedDay(ledger);
   if (ledger.state === "no-log") return { ...NO_LIMITS, begin, sealFrom: counted };
   const watermarkMs = parseTime(ledger.watermark);
-  const daysIn = (ranges: readonly Range[]) => {
-    const range = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
-    const { from, until } = completeDays(range ?? { fromMs: watermarkMs, toMs: watermarkMs }, opensAt, ledger);
+  const completeDaysAt = (ranges: readonly TimeRange[]) => {
+    const foundRange = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
+    const { from, until } = completeDays(foundRange ?? { fromMs: watermarkMs, toMs: watermarkMs }, startMs, ledger);
     return { from: from <= begin ? MIN_DAY : from, until };
   };
   const fetched = fetchedRanges(ledger.spans);
-  const strict = daysIn(fetched);
-  const isBelieved = ({ times = 0 }) => times >= REFUSALS_TO_ACCEPT;
-  const believed = toRanges(ledger.spans).filter((span) => span.why === "refused" && isBelieved(span));
-  const seal = believed.length === 0 ? strict : daysIn(mergeRanges([...fetched, ...believed]));
-  const isRefused = ledger.refusal !== null && isBelieved(ledger.refusal);
+  const fetchedDays = completeDaysAt(fetched);
+  const isFinal = ({ times = 0 }) => times >= REFUSALS_TO_ACCEPT;
+  const finalRefusals = toRanges(ledger.spans).filter((span) => span.why === "refused" && isFinal(span));
+  const finalDays = completeDaysAt(mergeRanges([...fetched, ...finalRefusals]));
+  const isRefused = ledger.refusal !== null && isFinal(ledger.refusal);
   // Refused series are not read again: the clock alone decides when the look-back has passed.
   const lookedBack = isRefused || total ? MAX_DAY : lookedBackUntilDay(ledger, rules);
   return {
     begin,
-    ...strict,
-    sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : seal.from),
-    sealUntil: Math.min(isRefused ? MAX_DAY : seal.until, lookedBack),
+    ...fetchedDays,
+    sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : finalDays.from),
+    sealUntil: Math.min(isRefused ? MAX_DAY : finalDays.until, lookedBack),
   };
 }
 
@@ -258,11 +246,11 @@ export function completedDays(before: StoredHistory, after: StoredHistory): read
   if (before.spans === after.spans) return [];
   const completeBefore = findCompleteRanges(before);
   return findCompleteRanges(after).flatMap((range) =>
-    subtract(range, completeBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
+    subtractRanges(range, completeBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
   );
 }
 
-function findCompleteRanges(ledger: StoredHistory): readonly Range[] {
+function findCompleteRanges(ledger: StoredHistory): readonly TimeRange[] {
   return fetchedRanges(ledger.spans).flatMap((fetched) => {
     const { from, until } = completeDays(fetched, wantedFrom(ledger), ledger);
     const fromMs = Math.max(from, firstCountedDay(ledger));
@@ -277,9 +265,9 @@ export async function loadCount(
   ledger: StoredHistory,
   day: number,
 ): Promise<DayCount | undefined> {
-  const text = ledger.days ?? "";
-  const older =
+  const countsText = ledger.days ?? "";
+  const movedCounts =
     ledger.daysMoved === true ? await store.document<StoredDays>(syncSet("history-days", source), key) : undefined;
-  if (older === undefined || older.timeZone !== ledger.timeZone) return countOn(text, day);
-  return countOn(addCounts(older.days, countsBetween(text, day, day + 1)), day);
+  if (movedCounts === undefined || movedCounts.timeZone !== ledger.timeZone) return countOn(countsText, day);
+  return countOn(addCounts(movedCounts.days, countsBetween(countsText, day, day + 1)), day);
 }

@@ -5,7 +5,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
-import { DAY_MS, type Range, subtract } from "../history/buckets.ts";
+import { DAY_MS, subtractRanges, type TimeRange } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";
 import { fetchedRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
@@ -31,8 +31,8 @@ import {
   type DayReach,
   dateToDay,
   dayDate,
+  dayReach,
   type EmittedCounts,
-  getReach,
   intersectReach,
   loadCount,
   splitCounts,
@@ -88,19 +88,19 @@ export function createFinalizedDays(options: {
   const finalizedSet = syncSet("day-sealed", source);
   const changedSet = syncSet("day-changed", source);
   const countsSet = syncSet("history-days", source);
-  const days = new Map<number, Set<number>>();
+  const daysBySite = new Map<number, Set<number>>();
   let finalized = new Map<string, FinalizedDay>();
   let changes = new Map<string, StoredDayChange>();
-  let complete = new Map<string, StoredCompleteness>();
+  let emittedDates = new Map<string, StoredCompleteness>();
   let isLoaded = false;
   let hasMoved = true;
   let comparedAtMs = NEVER_MS;
-  let due: SiteDate[] = [];
-  const attempts = new Map<string, number>();
+  let dueDates: SiteDate[] = [];
+  const attemptedAtMs = new Map<string, number>();
   let counting: (SiteDate & { isDisturbed: boolean }) | null = null;
 
   async function load(): Promise<void> {
-    [finalized, changes, complete] = await Promise.all([
+    [finalized, changes, emittedDates] = await Promise.all([
       store.documents<FinalizedDay>(finalizedSet),
       store.documents<StoredDayChange>(changedSet),
       store.documents<StoredCompleteness>(completeSet),
@@ -113,7 +113,7 @@ export function createFinalizedDays(options: {
   }
 
   function addDay({ siteId, day }: SiteDate): void {
-    days.set(siteId, (days.get(siteId) ?? new Set()).add(day));
+    daysBySite.set(siteId, (daysBySite.get(siteId) ?? new Set()).add(day));
   }
 
   function aboutSite(siteId: number, nowMs: number) {
@@ -121,22 +121,22 @@ export function createFinalizedDays(options: {
     return { source: sourceUri(source), subject, siteId, time: isoUtc(nowMs) };
   }
 
-  async function siteOf(siteId: number): Promise<Site> {
-    const stored = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
-    return stored?.value ?? { id: siteId, displayName: String(siteId) };
+  async function loadSite(siteId: number): Promise<Site> {
+    const storedSite = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+    return storedSite?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
   /** Collects effects of settled replies on UTC days, for the transaction that changes the ledgers. */
   function notes(nowMs: number) {
     const events: Event<"history-complete">[] = [];
-    const moved = new Map<string, StoredDays>();
-    const marks = new Map<string, StoredDayChange>();
+    const movedCounts = new Map<string, StoredDays>();
+    const changeMarks = new Map<string, StoredDayChange>();
     const ledgersBefore = new Map<Series, StoredHistory>();
 
     async function olderCounts({ key }: Series, ledger: StoredHistory): Promise<string> {
       if (ledger.daysMoved !== true) return "";
-      const older = moved.get(key) ?? (await store.document<StoredDays>(countsSet, key));
-      return older?.timeZone === ledger.timeZone ? older.days : "";
+      const movedDays = movedCounts.get(key) ?? (await store.document<StoredDays>(countsSet, key));
+      return movedDays?.timeZone === ledger.timeZone ? movedDays.days : "";
     }
 
     /** Moves counts out of a ledger, except those of days that are read again for late data. */
@@ -145,30 +145,30 @@ export function createFinalizedDays(options: {
       if (old === "") return ledger;
       const all = addCounts(await olderCounts(series, ledger), allCounts(old));
       const [, retained] = splitCounts(all, utcDay(nowMs) - DAY_RETENTION_DAYS);
-      moved.set(series.key, { timeZone: ledger.timeZone, days: retained });
+      movedCounts.set(series.key, { timeZone: ledger.timeZone, days: retained });
       return { ...ledger, days: left, daysMoved: true };
     }
 
     async function emitComplete(series: Series, ledger: StoredHistory, ranges: readonly DayRange[]): Promise<void> {
       if (ranges.length === 0) return;
-      const older = await olderCounts(series, ledger);
-      for (const range of ranges) {
-        const { from, until } = range;
-        const counts = countsBetween(addCounts(older, countsBetween(ledger.days ?? "", from, until)), from, until);
-        const event = buildCompleteEvent({ ...series, ledger }, source, range, counts, nowMs);
+      const oldDays = await olderCounts(series, ledger);
+      for (const dayRange of ranges) {
+        const { from, until } = dayRange;
+        const counts = countsBetween(addCounts(oldDays, countsBetween(ledger.days ?? "", from, until)), from, until);
+        const event = buildCompleteEvent({ ...series, ledger }, source, dayRange, counts, nowMs);
         if (event !== null) events.push(event);
       }
     }
 
-    function markDays(siteId: number, fetched: Range[], emitted: ReadonlyMap<number, { readonly points: number }>) {
-      for (const day of days.get(siteId) ?? []) {
+    function markDays(siteId: number, fetched: TimeRange[], emitted: ReadonlyMap<number, { readonly points: number }>) {
+      for (const day of daysBySite.get(siteId) ?? []) {
         const isFetched = fetched.some(({ fromMs, toMs }) => fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS);
-        const points = emitted.get(day)?.points;
-        if (!isFetched && points === undefined) continue;
+        const points = emitted.get(day)?.points ?? 0;
+        if (!isFetched && points === 0) continue;
         const key = dayKey({ siteId, day });
-        const before = marks.get(key) ?? changes.get(key);
-        const isSame = before !== undefined && nowMs - Date.parse(before.at) < CHANGE_MERGE_MS;
-        marks.set(key, { at: isSame ? before.at : isoUtc(nowMs), points: (before?.points ?? 0) + (points ?? 0) });
+        const lastMark = changeMarks.get(key) ?? changes.get(key);
+        const isSame = lastMark !== undefined && nowMs - Date.parse(lastMark.at) < CHANGE_MERGE_MS;
+        changeMarks.set(key, { at: isSame ? lastMark.at : isoUtc(nowMs), points: (lastMark?.points ?? 0) + points });
       }
     }
 
@@ -187,25 +187,25 @@ export function createFinalizedDays(options: {
         await emitComplete(series, ledger, completedDays(before, ledger));
         const isFetchedMore = before.spans !== ledger.spans;
         const fetched = isFetchedMore
-          ? fetchedRanges(ledger.spans).flatMap((range) => subtract(range, fetchedBefore))
+          ? fetchedRanges(ledger.spans).flatMap((range) => subtractRanges(range, fetchedBefore))
           : [];
         if (fetched.length > 0 || points.size > 0) markDays(series.located.siteId, fetched, points);
         return (ledger.days ?? "").length > MAX_INLINE_COUNTS_LENGTH ? moveOut(series, ledger) : ledger;
       },
       documents: (): readonly DocumentChange[] =>
         [
-          { set: countsSet, put: [...moved] },
-          { set: changedSet, put: [...marks] },
+          { set: countsSet, put: [...movedCounts] },
+          { set: changedSet, put: [...changeMarks] },
         ].filter(({ put }) => put.length > 0),
       committed(): void {
-        for (const [key, mark] of marks) changes.set(key, mark);
+        for (const [key, mark] of changeMarks) changes.set(key, mark);
         for (const [series, before] of ledgersBefore) noteMove(before, series);
       },
     };
   }
 
   function noteMove(before: StoredHistory, series: Series): void {
-    const [old, now] = [getReach({ ...series, ledger: before }), getReach(series)];
+    const [old, now] = [dayReach({ ...series, ledger: before }), dayReach(series)];
     hasMoved ||= (Object.keys(now) as (keyof DayReach)[]).some((name) => old[name] !== now[name]);
     if (counting?.siteId === series.located.siteId) counting.isDisturbed ||= before !== series.ledger;
   }
@@ -218,32 +218,32 @@ export function createFinalizedDays(options: {
     const { resolution, timeZone } = first.ledger;
     const { siteId } = first.located;
     const key = `${siteId} ${groupKey(first)}`;
-    const before = complete.get(key);
+    const lastDates = emittedDates.get(key);
     const dates = { from: reach.from <= reach.begin ? null : dayDate(from), until: dayDate(reach.until) };
     // Buckets that closed two fetch intervals ago are overdue.
-    const overdue = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
-    const isHeldBack = reach.until < overdue;
-    const heldBack = isHeldBack ? dayDate(overdue) : (before?.heldBack ?? null);
-    if (before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack) return;
-    const waiting = isHeldBack ? waitingFor(members, reach.until, nowMs) : [];
+    const overdueDay = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
+    const isHeldBack = reach.until < overdueDay;
+    const heldBack = isHeldBack ? dayDate(overdueDay) : (lastDates?.heldBack ?? null);
+    if (lastDates?.from === dates.from && lastDates.until === dates.until && lastDates.heldBack === heldBack) return;
+    const waitingSeries = isHeldBack ? listWaitingSeries(members, reach.until, nowMs) : [];
     const data: SiteCompleteFact = {
-      site: await siteOf(siteId),
+      site: await loadSite(siteId),
       ...{ resolution, timeZone, total },
       ...dates,
       series: members.length,
-      waiting: waiting.slice(0, MAX_NAMED_WAITING),
-      waitingCount: waiting.length,
+      waiting: waitingSeries.slice(0, MAX_NAMED_WAITING),
+      waitingCount: waitingSeries.length,
     };
     const facts = [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack];
     const event = makeEvent({ ...aboutSite(siteId, nowMs), type: "history-complete", data, facts });
-    const emitted: StoredCompleteness = { ...dates, heldBack };
-    await store.commit({ documents: [{ set: completeSet, put: [[key, emitted]] }], events: [event] });
-    complete.set(key, emitted);
+    const newDates: StoredCompleteness = { ...dates, heldBack };
+    await store.commit({ documents: [{ set: completeSet, put: [[key, newDates]] }], events: [event] });
+    emittedDates.set(key, newDates);
   }
 
-  function waitingFor(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
+  function listWaitingSeries(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
     return members
-      .filter((series) => getReach(series).until <= until)
+      .filter((series) => dayReach(series).until <= until)
       .map((series) => {
         const { id, displayName } = series.located.tag;
         const { why, refusal } = countSeriesDay(series, until, undefined, nowMs);
@@ -255,18 +255,18 @@ export function createFinalizedDays(options: {
   function dueDays(siteId: number, series: readonly Series[], nowMs: number): readonly SiteDate[] {
     const reach = combineReaches(series);
     const lookBackMs = Math.max(...series.map(({ rules }) => rules.lookBackMs));
-    const first = Math.max(reach.begin, reach.sealFrom, utcDay(nowMs) - DAY_RETENTION_DAYS);
+    const firstDay = Math.max(reach.begin, reach.sealFrom, utcDay(nowMs) - DAY_RETENTION_DAYS);
     const end = Math.min(reach.sealUntil, utcDay(nowMs - lookBackMs));
-    if (!Number.isFinite(first)) return [];
-    const found: SiteDate[] = [];
-    for (let day = first; day < end; day++) {
+    if (!Number.isFinite(firstDay)) return [];
+    const foundDates: SiteDate[] = [];
+    for (let day = firstDay; day < end; day++) {
       const key = dayKey({ siteId, day });
-      const change = changes.get(key);
-      const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= CHANGE_SETTLING_MS;
-      const wasTried = clock.monotonic() - (attempts.get(key) ?? NEVER_MS) < MAX_COMPARE_INTERVAL_MS;
-      if ((!finalized.has(key) || isSettled) && !wasTried) found.push({ siteId, day });
+      const dayChange = changes.get(key);
+      const isSettled = dayChange !== undefined && nowMs - Date.parse(dayChange.at) >= CHANGE_SETTLING_MS;
+      const wasTried = clock.monotonic() - (attemptedAtMs.get(key) ?? NEVER_MS) < MAX_COMPARE_INTERVAL_MS;
+      if ((!finalized.has(key) || isSettled) && !wasTried) foundDates.push({ siteId, day });
     }
-    return found;
+    return foundDates;
   }
 
   async function accountDay({ siteId, day }: SiteDate, nowMs: number): Promise<SiteDay> {
@@ -287,61 +287,60 @@ export function createFinalizedDays(options: {
     const { siteId, day } = date;
     const nowMs = clock.now();
     const key = dayKey(date);
-    const watched = { siteId, day, isDisturbed: false };
-    counting = watched;
+    const countedDate = { siteId, day, isDisturbed: false };
+    counting = countedDate;
     try {
       const siteDay = await accountDay(date, nowMs);
       const { account, series } = siteDay;
-      if (watched.isDisturbed || account.pending > 0) {
-        if (account.pending > 0) attempts.set(key, clock.monotonic());
+      if (countedDate.isDisturbed || account.pending > 0) {
+        if (account.pending > 0) attemptedAtMs.set(key, clock.monotonic());
         hasMoved = true;
         return series;
       }
-      attempts.delete(key);
+      attemptedAtMs.delete(key);
       const revision = (finalized.get(key)?.revision ?? 0) + 1;
-      const stored: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
-      const data = buildDayFact(await siteOf(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
+      const finalizedDay: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
+      const data = buildDayFact(await loadSite(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
       const facts = [data.date, revision];
       const event = makeEvent({ ...aboutSite(siteId, nowMs), type: "day-sealed", data, facts });
       await store.commit({
         documents: [
-          { set: finalizedSet, put: [[key, stored]], remove: forgetOldDays(siteId, nowMs) },
+          { set: finalizedSet, put: [[key, finalizedDay]], remove: forgetOldDays(siteId, nowMs) },
           { set: changedSet, remove: [key] },
         ],
         // With weekly series only, no bucket begins on six of seven days.
         events: account.expected === 0 ? [] : [event],
       });
-      finalized.set(key, stored);
+      finalized.set(key, finalizedDay);
       changes.delete(key);
       // A reply changed the day between the count and the commit.
-      if (watched.isDisturbed) await markChanged(key);
+      if (countedDate.isDisturbed) await markChanged(key);
       return series;
     } finally {
       counting = null;
-      if (!finalized.has(key)) days.get(siteId)?.delete(day);
+      if (!finalized.has(key)) daysBySite.get(siteId)?.delete(day);
     }
   }
 
   async function markChanged(key: string): Promise<void> {
-    const change: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
-    await store.commit({ documents: [{ set: changedSet, put: [[key, change]] }] });
-    changes.set(key, change);
+    const dayChange: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
+    await store.commit({ documents: [{ set: changedSet, put: [[key, dayChange]] }] });
+    changes.set(key, dayChange);
   }
 
   function forgetOldDays(siteId: number, nowMs: number): readonly string[] {
-    const old = [...(days.get(siteId) ?? [])].filter((day) => day < utcDay(nowMs) - DAY_RETENTION_DAYS);
+    const old = [...(daysBySite.get(siteId) ?? [])].filter((day) => day < utcDay(nowMs) - DAY_RETENTION_DAYS);
     const keys = old.map((day) => dayKey({ siteId, day }));
-    for (const day of old) days.get(siteId)?.delete(day);
+    for (const day of old) daysBySite.get(siteId)?.delete(day);
     for (const key of keys) finalized.delete(key);
     return keys;
   }
 
-  /** Emits due events. Compares ledgers only after a ledger has reached another day. */
-  async function look(): Promise<void> {
+  async function refreshIfStale(): Promise<void> {
     if (!isLoaded) await load();
     let counted = 0;
-    for (let next = due.shift(); next !== undefined; next = due.shift()) {
-      counted += await finalize(next);
+    for (let dueDate = dueDates.shift(); dueDate !== undefined; dueDate = dueDates.shift()) {
+      counted += await finalize(dueDate);
       if (counted >= SERIES_PER_LOOK) return;
     }
     const passedMs = clock.monotonic() - comparedAtMs;
@@ -356,17 +355,12 @@ export function createFinalizedDays(options: {
       for (const members of Map.groupBy(series, groupKey).values())
         await emitSiteComplete({ members, reach: combineReaches(members) }, nowMs);
     // The next look finalizes the due days. Until then, replies mark changes of these days.
-    due = sites.flatMap(([siteId, series]) => dueDays(siteId, series, nowMs));
-    for (const date of due) addDay(date);
+    dueDates = sites.flatMap(([siteId, series]) => dueDays(siteId, series, nowMs));
+    for (const date of dueDates) addDay(date);
   }
 
-  return { notes, refreshIfStale: look };
+  return { notes, refreshIfStale };
 }
 
-function combineReaches(series: readonly Series[]): DayReach {
-  return series.map(getReach).reduce(intersectReach);
-}
-
-function dayKey({ siteId, day }: SiteDate): string {
-  return `${siteId} ${dayDate(day)}`;
-}
+const combineReaches = (series: readonly Series[]): DayReach => series.map(dayReach).reduce(intersectReach);
+const dayKey = ({ siteId, day }: SiteDate): string => `${siteId} ${dayDate(day)}`;

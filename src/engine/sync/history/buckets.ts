@@ -2,40 +2,40 @@ import { DateTime, IANAZone } from "luxon";
 import type { Resolution } from "../../../core/model/building.ts";
 
 /** Range of time in milliseconds since 1970; the end is exclusive. */
-export interface Range {
+export interface TimeRange {
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-export function clipTo(range: Range, within: Range): readonly Range[] {
+export function clipRange(range: TimeRange, within: TimeRange): readonly TimeRange[] {
   const fromMs = Math.max(range.fromMs, within.fromMs);
   const toMs = Math.min(range.toMs, within.toMs);
   return fromMs < toMs ? [{ fromMs, toMs }] : [];
 }
 
-export function subtract(range: Range, taken: readonly Range[]): readonly Range[] {
-  const left: Range[] = [];
+export function subtractRanges(range: TimeRange, takenRanges: readonly TimeRange[]): readonly TimeRange[] {
+  const remainingRanges: TimeRange[] = [];
   let fromMs = range.fromMs;
-  for (const each of mergeRanges(taken)) {
-    if (each.toMs <= fromMs) continue;
-    if (each.fromMs >= range.toMs) break;
-    if (each.fromMs > fromMs) left.push({ fromMs, toMs: each.fromMs });
-    fromMs = each.toMs;
+  for (const takenRange of mergeRanges(takenRanges)) {
+    if (takenRange.toMs <= fromMs) continue;
+    if (takenRange.fromMs >= range.toMs) break;
+    if (takenRange.fromMs > fromMs) remainingRanges.push({ fromMs, toMs: takenRange.fromMs });
+    fromMs = takenRange.toMs;
   }
-  return fromMs < range.toMs ? [...left, { fromMs, toMs: range.toMs }] : left;
+  return fromMs < range.toMs ? [...remainingRanges, { fromMs, toMs: range.toMs }] : remainingRanges;
 }
 
-export function mergeRanges(ranges: readonly Range[]): readonly Range[] {
-  const result: Range[] = [];
+export function mergeRanges(ranges: readonly TimeRange[]): readonly TimeRange[] {
+  const result: TimeRange[] = [];
   for (const range of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
-    const last = result.at(-1);
-    if (last === undefined || range.fromMs > last.toMs) result.push(range);
-    else result[result.length - 1] = { fromMs: last.fromMs, toMs: Math.max(last.toMs, range.toMs) };
+    const lastRange = result.at(-1);
+    if (lastRange === undefined || range.fromMs > lastRange.toMs) result.push(range);
+    else result[result.length - 1] = { fromMs: lastRange.fromMs, toMs: Math.max(lastRange.toMs, range.toMs) };
   }
   return result;
 }
 
-export function totalLengthMs(ranges: readonly Range[]): number {
+export function totalLengthMs(ranges: readonly TimeRange[]): number {
   return ranges.reduce((sum, { fromMs, toMs }) => sum + toMs - fromMs, 0);
 }
 
@@ -55,7 +55,6 @@ export function memoize<K, V>(compute: (key: K) => V, max = 10_000): (key: K) =>
 
 export const parseTime = memoize((time: string) => Date.parse(time));
 
-/** Length of the buckets, and the IANA zone in which hours, days, weeks and months begin. */
 export interface BucketRules {
   readonly resolution: Resolution;
   readonly timeZone: string;
@@ -80,20 +79,18 @@ export function bucketEnd(startMs: number, rules: BucketRules): number {
   if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
   if (resolution === "1h")
     return localHourStart(startMs, timeZone) === startMs ? nextLocalHourStart(startMs, timeZone) : startMs + HOUR_MS;
-  const local = DateTime.fromMillis(startMs, { zone: timeZone });
-  const date = DateTime.utc(local.year, local.month, local.day);
-  const next = date.plus(resolution === "1mo" ? { months: 1 } : { days: resolution === "1w" ? 7 : 1 });
-  const endMs = localDayStart(next, timeZone);
+  const localTime = DateTime.fromMillis(startMs, { zone: timeZone });
+  const date = DateTime.utc(localTime.year, localTime.month, localTime.day);
+  const nextDate = date.plus(resolution === "1mo" ? { months: 1 } : { days: resolution === "1w" ? 7 : 1 });
+  const endMs = localDayStart(nextDate, timeZone);
   const intoDayMs = startMs - localDayStart(date, timeZone);
   // A bucket that starts at midnight of another zone has 24 hours even if the local day has 23.
-  if (intoDayMs > 0) return Math.max(endMs + intoDayMs, startMs + next.toMillis() - date.toMillis());
+  if (intoDayMs > 0) return Math.max(endMs + intoDayMs, startMs + nextDate.toMillis() - date.toMillis());
   // A date that the zone skips has no end of its own: take the end of the next date.
   return endMs > startMs ? endMs : bucketEnd(startMs + DAY_MS, rules);
 }
 
-export function bucketBefore(atMs: number, rules: BucketRules): number {
-  return bucketStart(bucketStart(atMs, rules) - 1, rules);
-}
+export const bucketBefore = (atMs: number, rules: BucketRules) => bucketStart(bucketStart(atMs, rules) - 1, rules);
 
 export function bucketStartFinder(rules: BucketRules): (atMs: number) => number {
   let [startMs, endMs] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
@@ -108,9 +105,9 @@ export function bucketStartFinder(rules: BucketRules): (atMs: number) => number 
 export function countBuckets(
   day: number,
   { resolution, timeZone }: BucketRules,
-  range: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS },
+  range: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS },
 ): number {
-  const [part] = clipTo(range, { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS });
+  const [part] = clipRange(range, { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS });
   if (part === undefined) return 0;
   const { fromMs, toMs } = part;
   if (resolution === "5m") return Math.ceil(toMs / FIVE_MINUTES_MS) - Math.ceil(fromMs / FIVE_MINUTES_MS);
@@ -120,18 +117,17 @@ export function countBuckets(
 const bucketStartsOfDay = memoize((resolution: Resolution) =>
   memoize((timeZone: string) =>
     memoize((day: number) => {
-      const rules = { resolution, timeZone };
-      const first = bucketStart(day * DAY_MS, rules);
-      const starts: number[] = [];
-      for (let at = first; at < (day + 1) * DAY_MS; at = bucketEnd(at, rules)) if (at >= day * DAY_MS) starts.push(at);
-      return starts;
+      const bucketRules = { resolution, timeZone };
+      const firstStartMs = bucketStart(day * DAY_MS, bucketRules);
+      const bucketStarts: number[] = [];
+      for (let startMs = firstStartMs; startMs < (day + 1) * DAY_MS; startMs = bucketEnd(startMs, bucketRules))
+        if (startMs >= day * DAY_MS) bucketStarts.push(startMs);
+      return bucketStarts;
     }, 5_000),
   ),
 );
 
-export function localDayNumber(atMs: number, zone: string): number {
-  return Math.floor((atMs + zoneOffsetMs(atMs, zone)) / DAY_MS);
-}
+export const localDayNumber = (atMs: number, zone: string) => Math.floor((atMs + zoneOffsetMs(atMs, zone)) / DAY_MS);
 
 /** Subtracts complete days by the calendar: a day before Monday 00:30 is Sunday 00:30, even if Sunday had 23 hours. */
 export function subtractCalendarTime(atMs: number, lengthMs: number, zone: string): number {
@@ -143,9 +139,7 @@ export function subtractCalendarTime(atMs: number, lengthMs: number, zone: strin
 
 const zoneOffsetAtHour = memoize((zone: string) => memoize((hour: number) => computeOffsetMs(hour * HOUR_MS, zone)));
 
-function computeOffsetMs(atMs: number, zone: string): number {
-  return IANAZone.create(zone).offset(atMs) * 60_000;
-}
+const computeOffsetMs = (atMs: number, zone: string): number => IANAZone.create(zone).offset(atMs) * 60_000;
 
 /** Offset of a zone from UTC. No zone changes twice within an hour, so equal offsets at both ends are exact. */
 function zoneOffsetMs(atMs: number, zone: string): number {
@@ -172,23 +166,21 @@ function nextLocalHourStart(startMs: number, zone: string): number {
 /** Start of a local day: midnight, or later if the zone skips midnight or the day. */
 function localDayStart(date: DateTime, zone: string): number {
   const midnight = date.toMillis();
-  const guess = midnight - zoneOffsetMs(midnight - zoneOffsetMs(midnight + 12 * HOUR_MS, zone), zone);
+  const guessedStartMs = midnight - zoneOffsetMs(midnight - zoneOffsetMs(midnight + 12 * HOUR_MS, zone), zone);
   const hasBegun = (ms: number) => ms + zoneOffsetMs(ms, zone) >= midnight;
-  if (hasBegun(guess) && !hasBegun(guess - 1)) return guess;
-  return findFirstMinute(guess - 30 * HOUR_MS, guess + 30 * HOUR_MS, hasBegun);
+  if (hasBegun(guessedStartMs) && !hasBegun(guessedStartMs - 1)) return guessedStartMs;
+  return findFirstMinute(guessedStartMs - 30 * HOUR_MS, guessedStartMs + 30 * HOUR_MS, hasBegun);
 }
 
-function findFirstMinute(fromMs: number, toMs: number, holds: (ms: number) => boolean): number {
-  let before = Math.floor(fromMs / 60_000);
-  let after = Math.ceil(toMs / 60_000);
-  while (after - before > 1) {
-    const middle = Math.floor((before + after) / 2);
-    if (holds(middle * 60_000)) after = middle;
-    else before = middle;
+function findFirstMinute(fromMs: number, toMs: number, isTrueAt: (ms: number) => boolean): number {
+  let minuteBefore = Math.floor(fromMs / 60_000);
+  let minuteAfter = Math.ceil(toMs / 60_000);
+  while (minuteAfter - minuteBefore > 1) {
+    const middleMinute = Math.floor((minuteBefore + minuteAfter) / 2);
+    if (isTrueAt(middleMinute * 60_000)) minuteAfter = middleMinute;
+    else minuteBefore = middleMinute;
   }
-  return after * 60_000;
+  return minuteAfter * 60_000;
 }
 
-export function formatUtc(ms: number): string {
-  return `${new Date(ms).toISOString().slice(0, 19)}Z`;
-}
+export const formatUtc = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`;

@@ -1,11 +1,10 @@
 import { BUCKET_MS } from "../../../core/model/building.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
-import { bucketBefore, bucketEnd, bucketStart, clipTo, formatUtc, memoize, parseTime, type Range } from "./buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, clipRange, formatUtc, memoize, type TimeRange } from "./buckets.ts";
 import {
   closedUntilMs,
-  type GapPart,
-  gapParts,
   isBackingOff,
+  listGapParts,
   rangeToFollow,
   type SeriesRules,
   targetPastRange,
@@ -16,18 +15,17 @@ export interface HistoryRequest {
   /** `following`: recently closed buckets. `backfill`: the configured past. `ordered`: `plenum backfill`. */
   readonly kind: "following" | "backfill" | "ordered" | "total";
   readonly series: readonly Series[];
-  readonly range: Range;
-  readonly ranges: ReadonlyMap<string, Range>;
+  readonly range: TimeRange;
+  readonly ranges: ReadonlyMap<string, TimeRange>;
   /** A refused series, requested alone so that the requests of others succeed. */
   readonly isSingle: boolean;
   readonly values: number;
-  /** True for a repeated request of the ends of a response that may have been cut. */
   readonly isRepeat?: true;
 }
 
 export interface Candidate {
   readonly series: Series;
-  readonly range: Range;
+  readonly range: TimeRange;
   readonly isSingle: boolean;
 }
 
@@ -41,43 +39,43 @@ export interface RequestLimits {
 
 export function chooseFollowing(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
   const closedUntil = memoize((rules: SeriesRules) => closedUntilMs(rules, nowMs));
-  const due = all.flatMap((series): readonly Candidate[] => {
+  const dueCandidates = all.flatMap((series): readonly Candidate[] => {
     if (series.total || isBackingOff(series.ledger, nowMs)) return [];
     const range = rangeToFollow(series.ledger, series.rules, nowMs, closedUntil(series.rules));
     return range === null ? [] : [{ series, range, isSingle: needsSingleRequest(series) }];
   });
-  const group = selectSimilarSeries(due, (a, b) => a.range.fromMs - b.range.fromMs, limits);
+  const group = selectSimilarSeries(dueCandidates, (a, b) => a.range.fromMs - b.range.fromMs, limits);
   if (group === null) return null;
   const { rules } = group[0].series;
   const { fromMs } = group[0].range;
-  const mostMs = bucketStart(fromMs + maxRequestLengthMs(group, limits), rules);
-  const toMs = Math.min(Math.max(...group.map(({ range }) => range.toMs)), Math.max(bucketEnd(fromMs, rules), mostMs));
+  const limitMs = bucketStart(fromMs + maxRequestLengthMs(group, limits), rules);
+  const toMs = Math.min(Math.max(...group.map(({ range }) => range.toMs)), Math.max(bucketEnd(fromMs, rules), limitMs));
   return buildHistoryRequest("following", group, { fromMs, toMs });
 }
 
 export function chooseBackfill(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
   const closedUntil = memoize((rules: SeriesRules) => closedUntilMs(rules, nowMs));
-  const gaps = all.flatMap((series) => {
+  const gapCandidates = all.flatMap((series) => {
     if (series.total) return [];
     const { fromMs, toMs } = targetPastRange(series.ledger);
     // If the clock was ahead when the series was first seen, the past of the series ends in the future.
     return findLatestGap(series, { fromMs, toMs: Math.min(toMs, closedUntil(series.rules)) }, nowMs);
   });
-  return buildPastRequest("backfill", gaps, limits);
+  return buildPastRequest("backfill", gapCandidates, limits);
 }
 
 /** Serves `plenum backfill`, before the configured backfill because a person waits. */
-export function chooseOrdered(
+export function chooseUserBackfill(
   all: readonly Series[],
   backfills: readonly BackfillRequest[],
   nowMs: number,
   limits: RequestLimits,
 ): HistoryRequest | null {
   for (const backfill of backfills) {
-    const gaps = all.flatMap((series) =>
+    const gapCandidates = all.flatMap((series) =>
       coversSeries(backfill, series) ? findLatestGap(series, pastBackfillRange(backfill, series, nowMs), nowMs) : [],
     );
-    const request = buildPastRequest("ordered", gaps, limits);
+    const request = buildPastRequest("ordered", gapCandidates, limits);
     if (request !== null) return request;
   }
   return null;
@@ -85,34 +83,32 @@ export function chooseOrdered(
 
 /** Requests the totals of one period, because a reply has one number per tag. */
 export function chooseTotal(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
-  const due = all.flatMap((series): readonly Candidate[] => {
+  const dueCandidates = all.flatMap((series): readonly Candidate[] => {
     const { ledger, rules } = series;
     if (!series.total || isBackingOff(ledger, nowMs)) return [];
-    const fromMs = parseTime(ledger.watermark);
+    const fromMs = Date.parse(ledger.watermark);
     // Skip the slow zone rules for a period of which not even half has passed.
     if (fromMs + BUCKET_MS[rules.resolution] / 2 > nowMs) return [];
     const toMs = bucketEnd(fromMs, rules);
     if (toMs + rules.graceMs > nowMs) return [];
     return [{ series, range: { fromMs, toMs }, isSingle: needsSingleRequest(series) }];
   });
-  const group = selectSimilarSeries(due, (a, b) => b.range.fromMs - a.range.fromMs, limits);
+  const group = selectSimilarSeries(dueCandidates, (a, b) => b.range.fromMs - a.range.fromMs, limits);
   if (group === null) return null;
-  const [first, ...others] = group;
-  const samePeriod = others.filter(({ range }) => range.fromMs === first.range.fromMs);
-  return buildHistoryRequest("total", [first, ...samePeriod], first.range);
+  const [firstCandidate, ...otherCandidates] = group;
+  const samePeriod = otherCandidates.filter(({ range }) => range.fromMs === firstCandidate.range.fromMs);
+  return buildHistoryRequest("total", [firstCandidate, ...samePeriod], firstCandidate.range);
 }
 
-function needsSingleRequest({ ledger, isSuspect }: Series): boolean {
-  return isSuspect || ledger.refusal !== null;
-}
+const needsSingleRequest = ({ ledger, isSuspect }: Series): boolean => isSuspect || ledger.refusal !== null;
 
 /** Takes unreadable parts of the latest gap together, because 100 requests take 5 minutes. */
-function findLatestGap(series: Series, range: Range, nowMs: number): readonly Candidate[] {
-  const parts: readonly GapPart[] = gapParts(series.ledger, range, nowMs);
-  const part = parts.findLast(({ isSingle }) => !isSingle) ?? parts.at(-1);
-  if (part === undefined) return [];
-  const first = (part.unreadable && parts.find(({ unreadable }) => unreadable)) ?? part;
-  return [{ series, range: { fromMs: first.fromMs, toMs: part.toMs }, isSingle: part.isSingle || series.isSuspect }];
+function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonly Candidate[] {
+  const gaps = listGapParts(series.ledger, range, nowMs);
+  const gap = gaps.findLast(({ isSingle }) => !isSingle) ?? gaps.at(-1);
+  if (gap === undefined) return [];
+  const firstGap = (gap.unreadable && gaps.find(({ unreadable }) => unreadable)) ?? gap;
+  return [{ series, range: { fromMs: firstGap.fromMs, toMs: gap.toMs }, isSingle: gap.isSingle || series.isSuspect }];
 }
 
 function selectSimilarSeries(
@@ -120,12 +116,12 @@ function selectSimilarSeries(
   order: (a: Candidate, b: Candidate) => number,
   { singleFirst }: RequestLimits,
 ): CandidateGroup | null {
-  const sorted = candidates.toSorted(order);
-  const single = sorted.find(({ isSingle }) => isSingle);
-  const [first, ...others] = sorted.filter(({ isSingle }) => !isSingle);
-  if (single !== undefined && (singleFirst || first === undefined)) return [single];
-  if (first === undefined) return null;
-  return [first, ...others.filter((other) => hasSameBuckets(first, other)).slice(0, TAGS_PER_REQUEST - 1)];
+  const sortedCandidates = candidates.toSorted(order);
+  const singleCandidate = sortedCandidates.find(({ isSingle }) => isSingle);
+  const [leader, ...others] = sortedCandidates.filter(({ isSingle }) => !isSingle);
+  if (singleCandidate !== undefined && (singleFirst || leader === undefined)) return [singleCandidate];
+  if (leader === undefined) return null;
+  return [leader, ...others.filter((other) => hasSameBuckets(leader, other)).slice(0, TAGS_PER_REQUEST - 1)];
 }
 
 export function hasSameBuckets({ series: { rules } }: Candidate, { series }: Candidate): boolean {
@@ -133,9 +129,9 @@ export function hasSameBuckets({ series: { rules } }: Candidate, { series }: Can
 }
 
 function maxRequestLengthMs(group: CandidateGroup, { values, bucketsPerTag }: RequestLimits): number {
-  const each = Math.floor(values / group.length);
-  const perTag = Math.max(1, Math.min(each, bucketsPerTag?.(group.length) ?? each));
-  return perTag * BUCKET_MS[group[0].series.rules.resolution];
+  const valuesPerTag = Math.floor(values / group.length);
+  const requestedBuckets = Math.max(1, Math.min(valuesPerTag, bucketsPerTag?.(group.length) ?? valuesPerTag));
+  return requestedBuckets * BUCKET_MS[group[0].series.rules.resolution];
 }
 
 /** Requests the latest part of a group's gaps that the limits allow, at least one bucket. */
@@ -145,30 +141,30 @@ function buildPastRequest(kind: "backfill" | "ordered", gaps: readonly Candidate
   const { rules } = group[0].series;
   const { toMs } = group[0].range;
   const startMs = bucketStart(toMs - maxRequestLengthMs(group, limits), rules);
-  const leastMs = Math.min(...group.map(({ range }) => range.fromMs));
-  const fromMs = Math.max(leastMs, startMs < toMs ? startMs : bucketBefore(toMs - 1, rules));
+  const earliestGapMs = Math.min(...group.map(({ range }) => range.fromMs));
+  const fromMs = Math.max(earliestGapMs, startMs < toMs ? startMs : bucketBefore(toMs - 1, rules));
   return buildHistoryRequest(kind, group, { fromMs, toMs });
 }
 
-export function buildHistoryRequest(kind: HistoryRequest["kind"], group: CandidateGroup, range: Range): HistoryRequest {
-  const parts = group.flatMap(({ series, range: own }) => clipTo(own, range).map((part) => ({ series, part })));
+export function buildHistoryRequest(kind: HistoryRequest["kind"], group: CandidateGroup, range: TimeRange) {
+  const clipped = group.flatMap(({ series, range: own }) => clipRange(own, range).map((part) => ({ series, part })));
   const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[group[0].series.rules.resolution]));
   return {
     kind,
-    series: parts.map(({ series }) => series),
+    series: clipped.map(({ series }) => series),
     range,
-    ranges: new Map(parts.map(({ series, part }) => [series.key, part])),
+    ranges: new Map(clipped.map(({ series, part }) => [series.key, part])),
     isSingle: group[0].isSingle,
-    values: kind === "total" ? parts.length : buckets * parts.length,
+    values: kind === "total" ? clipped.length : buckets * clipped.length,
   };
 }
 
 /** Starts the query one bucket early, because the interface does not say whether the start is included. */
 export function buildSeriesQuery({ kind, range }: HistoryRequest, series: readonly Series[]): HistoryQuery {
-  const [first] = series;
-  if (first === undefined) throw new Error("A history request is for at least one series.");
-  const { resolution, timeZone } = first.rules;
-  const fromMs = kind === "total" ? range.fromMs : bucketBefore(range.fromMs, first.rules);
+  const [firstSeries] = series;
+  if (firstSeries === undefined) throw new Error("A history request is for at least one series.");
+  const { resolution, timeZone } = firstSeries.rules;
+  const fromMs = kind === "total" ? range.fromMs : bucketBefore(range.fromMs, firstSeries.rules);
   const tagIds = series.map(({ located }) => located.tag.id);
   return { tagIds, from: formatUtc(fromMs), to: formatUtc(range.toMs), resolution, timeZone };
 }

@@ -6,15 +6,15 @@ import {
   type BucketRules,
   bucketEnd,
   bucketStart,
-  clipTo,
+  clipRange,
   DAY_MS,
   mergeRanges,
-  type Range,
-  subtract,
+  subtractRanges,
+  type TimeRange,
 } from "./buckets.ts";
 
 /** A fetched or refused range of one series. A time without a range, or with a refused range, is a gap. */
-export interface LedgerRange extends Range, Omit<StoredRange, "from" | "to"> {}
+export interface LedgerRange extends TimeRange, Omit<StoredRange, "from" | "to"> {}
 
 /** A silence shorter than this counts as values: many devices log hourly, even in a 5-minute series. */
 const IGNORED_SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
@@ -26,15 +26,12 @@ const IGNORED_SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
 };
 
 export const LEDGER_RANGES_MAX = 48;
+const ALL_TIME = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
 
-export function isFetched({ why }: Pick<LedgerRange, "why">): boolean {
-  return why !== "refused";
-}
+export const isFetched = ({ why }: Pick<LedgerRange, "why">): boolean => why !== "refused";
 
 /** An unreadable range is requested again as the past; following continues after it. */
-export function isUnreadable({ reason }: Pick<LedgerRange, "reason">): boolean {
-  return reason === "unreadable";
-}
+export const isUnreadable = ({ reason }: Pick<LedgerRange, "reason">): boolean => reason === "unreadable";
 
 function cacheBySpans<T>(compute: (stored: readonly StoredRange[]) => T): (stored: readonly StoredRange[]) => T {
   const results = new WeakMap<readonly StoredRange[], T>();
@@ -55,9 +52,7 @@ export const fetchedOrUnreadableRanges = cacheBySpans((stored) =>
   mergeRanges([...fetchedRanges(stored), ...toRanges(stored).filter(isUnreadable).map(pickTimes)]),
 );
 
-function pickTimes({ fromMs, toMs }: Range): Range {
-  return { fromMs, toMs };
-}
+const pickTimes = ({ fromMs, toMs }: TimeRange): TimeRange => ({ fromMs, toMs });
 
 export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredRange[] {
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
@@ -72,10 +67,10 @@ export function mergeLearnedRanges(
   let ranges = toRanges(stored);
   for (const range of learned) {
     const isStronger = (other: LedgerRange) => isFetched(other) && statementStrength(other) >= statementStrength(range);
-    const stronger = ranges.filter(isStronger);
-    const weaker = ranges.filter((other) => !isStronger(other));
-    const rest = weaker.flatMap((other) => partsOutsideRanges(other, [range]));
-    ranges = [...stronger, ...rest, ...partsOutsideRanges(range, stronger)].sort((a, b) => a.fromMs - b.fromMs);
+    const strongRanges = ranges.filter(isStronger);
+    const weakParts = ranges.filter((other) => !isStronger(other)).flatMap((one) => partsOutsideRanges(one, [range]));
+    const newParts = partsOutsideRanges(range, strongRanges);
+    ranges = [...strongRanges, ...weakParts, ...newParts].sort((a, b) => a.fromMs - b.fromMs);
   }
   return toStoredRanges(limitRangeCount(joinAdjacentRanges(ranges, resolution), resolution));
 }
@@ -85,11 +80,11 @@ function statementStrength({ why, said }: LedgerRange): number {
   return why === "null" && said === undefined ? 2 : 1;
 }
 
-function partsOutsideRanges(range: LedgerRange, taken: readonly Range[]): readonly LedgerRange[] {
-  return subtract(range, taken).map((part) => ({ ...range, ...part }));
+function partsOutsideRanges(range: LedgerRange, taken: readonly TimeRange[]): readonly LedgerRange[] {
+  return subtractRanges(range, taken).map((part) => ({ ...range, ...part }));
 }
 
-export function rangesFromPoints(points: Points, range: Range, rules: BucketRules): readonly LedgerRange[] {
+export function rangesFromPoints(points: Points, range: TimeRange, rules: BucketRules): readonly LedgerRange[] {
   const ranges: LedgerRange[] = [];
   let fromMs = range.fromMs;
   const addUntil = (toMs: number, why: "points" | "null") => {
@@ -147,8 +142,7 @@ function limitRangeCount(all: readonly LedgerRange[], resolution: Resolution): r
     const refusal = findShortestRange(current.filter((range) => !isFetched(range) && !isUnreadable(range)));
     if (silence !== undefined) {
       const points: LedgerRange = { ...pickTimes(silence), why: "points" };
-      const replaced = current.map((range) => (range === silence ? points : range));
-      ranges = joinAdjacentRanges(replaced, resolution);
+      ranges = joinAdjacentRanges(current.with(current.indexOf(silence), points), resolution);
     } else if (refusal !== undefined) ranges = current.filter((range) => range !== refusal);
     else ranges = joinNearestUnreadable(current);
     if (ranges.length === current.length) return ranges;
@@ -157,21 +151,20 @@ function limitRangeCount(all: readonly LedgerRange[], resolution: Resolution): r
 }
 
 function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
-  const pairs: { readonly from: number; readonly to: number; readonly joined: LedgerRange; readonly gapMs: number }[] =
-    [];
-  let before: number | null = null;
+  const joins: { from: number; to: number; joined: LedgerRange; gapMs: number }[] = [];
+  let previousIndex = -1;
   for (const [at, range] of ranges.entries()) {
     // Do not join across a gap between two unreadable ranges: the points of the gap were not emitted.
-    if (ranges[at - 1]?.toMs !== range.fromMs) before = null;
+    if (ranges[at - 1]?.toMs !== range.fromMs) previousIndex = -1;
     if (!isUnreadable(range)) continue;
-    const first = before === null ? undefined : ranges[before];
-    if (first !== undefined && before !== null) {
-      const joined: LedgerRange = { ...first, toMs: range.toMs, emitted: true };
-      pairs.push({ from: before, to: at, joined, gapMs: range.fromMs - first.toMs });
+    const previousRange = ranges[previousIndex];
+    if (previousRange !== undefined) {
+      const joined: LedgerRange = { ...previousRange, toMs: range.toMs, emitted: true };
+      joins.push({ from: previousIndex, to: at, joined, gapMs: range.fromMs - previousRange.toMs });
     }
-    before = at;
+    previousIndex = at;
   }
-  const [nearest] = pairs.sort((a, b) => a.gapMs - b.gapMs);
+  const [nearest] = joins.sort((a, b) => a.gapMs - b.gapMs);
   if (nearest === undefined) return ranges;
   return ranges.toSpliced(nearest.from, nearest.to - nearest.from + 1, nearest.joined);
 }
@@ -184,24 +177,20 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 export const REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
 
-export function refusalWaitMs(times: number): number {
-  return REFUSAL_WAITS_MS[times - 1] ?? DAY_MS;
-}
+export const refusalWaitMs = (times: number): number => REFUSAL_WAITS_MS[times - 1] ?? DAY_MS;
 
 export function nextRefusal(timesBefore: number, said: string, nowMs: number, waitMs = refusalWaitMs): StoredRefusal {
-  const times = timesBefore + 1;
-  return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + waitMs(times)) };
+  const refusalCount = timesBefore + 1;
+  return { said, at: isoUtc(nowMs), times: refusalCount, againAt: isoUtc(nowMs + waitMs(refusalCount)) };
 }
 
 /** Ranges that are stored as refused and requested again singly after 10 minutes, 1, 6 and 24 hours. */
 export interface UnreadableRanges {
-  readonly ranges: readonly Range[];
+  readonly ranges: readonly TimeRange[];
   readonly said: string;
 }
 
-export function formatUnreadableMessage(said: string): string {
-  return `unreadable: ${said}`;
-}
+export const formatUnreadableMessage = (said: string): string => `unreadable: ${said}`;
 
 export function unreadableMessagesById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
   return new Map(
@@ -215,28 +204,28 @@ export function unreadableMessagesById(reply: readonly (TagLog | TagTotal)[]): R
 /** Returns null if the complete range is readable. `isRetry`: the request was only for refused buckets. */
 export function findUnreadableRanges(
   { unreadable }: TagLog,
-  range: Range,
+  range: TimeRange,
   ledger: StoredHistory,
   isRetry: boolean,
 ): UnreadableRanges | null {
   if (unreadable === undefined) return null;
   const buckets = (unreadable.timesMs ?? []).flatMap((atMs) => {
     const fromMs = bucketStart(atMs, ledger);
-    return clipTo({ fromMs, toMs: bucketEnd(fromMs, ledger) }, range);
+    return clipRange({ fromMs, toMs: bucketEnd(fromMs, ledger) }, range);
   });
-  const found = unreadable.timesMs === null ? [range] : mergeRanges(buckets);
+  const foundRanges = unreadable.timesMs === null ? [range] : mergeRanges(buckets);
   // The readable points of an emitted range are sent already: the range waits until all points are readable.
-  const emitted = toRanges(ledger.spans).filter(
-    (span) => isRetry && span.emitted === true && found.some((each) => rangesOverlap(each, span)),
+  const emittedRanges = toRanges(ledger.spans).filter(
+    (span) => isRetry && span.emitted === true && foundRanges.some((each) => rangesOverlap(each, span)),
   );
-  const ranges = mergeRanges([...found, ...emitted.flatMap((span) => clipTo(span, range))]);
+  const ranges = mergeRanges([...foundRanges, ...emittedRanges.flatMap((span) => clipRange(span, range))]);
   return ranges.length === 0 ? null : { ranges, said: formatUnreadableMessage(unreadable.said) };
 }
 
 export function selectReadablePoints(points: Points, unreadable: UnreadableRanges | null): Points {
   if (unreadable === null) return points;
-  const always = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
-  return Points.joined(subtract(always, unreadable.ranges).map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
+  const readable = subtractRanges(ALL_TIME, unreadable.ranges);
+  return Points.joined(readable.map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
 }
 
 /** Returns all points, unreadable ones as null; returns null for a completely unreadable log. */
@@ -244,9 +233,9 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
   const points = Points.of(measurements);
   if (unreadable === undefined) return points;
   if (unreadable.timesMs === null) return null;
-  const all = Points.joined([points, new Points()]);
-  for (const timeMs of unreadable.timesMs) all.push(timeMs, Number.NaN);
-  return all;
+  const allPoints = Points.joined([points, new Points()]);
+  for (const timeMs of unreadable.timesMs) allPoints.push(timeMs, Number.NaN);
+  return allPoints;
 }
 
 /** Nearby unreadable buckets share a retry time, so an unreadable bucket every hour causes one request a day. */
@@ -258,27 +247,25 @@ export function addUnreadableRanges(
   nowMs: number,
 ): readonly LedgerRange[] {
   if (unreadable === null) return learned;
-  const settled = { fromMs: Number.NEGATIVE_INFINITY, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
-  const ranges = unreadable.ranges.flatMap((range) => clipTo(range, settled));
-  const before = toRanges(ledger.spans).filter(isUnreadable);
+  const settledRange = { ...ALL_TIME, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
+  const ranges = unreadable.ranges.flatMap((range) => clipRange(range, settledRange));
+  const earlierUnreadable = toRanges(ledger.spans).filter(isUnreadable);
   const nearMs = IGNORED_SILENCE_MAX_MS[ledger.resolution];
   const refusals = ranges.map((range): LedgerRange => {
-    const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
-    const same = before.filter((span) => rangesOverlap(span, range));
-    const near = same.at(-1) ?? before.findLast((span) => rangesOverlap(span, around));
-    if (near !== undefined && !(isRetry && same.length > 0)) {
-      const { emitted: _emitted, ...refusal } = near;
+    const widenedRange = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
+    const overlapping = earlierUnreadable.filter((span) => rangesOverlap(span, range));
+    const nearbyRange = overlapping.at(-1) ?? earlierUnreadable.findLast((span) => rangesOverlap(span, widenedRange));
+    if (nearbyRange !== undefined && !(isRetry && overlapping.length > 0)) {
+      const { emitted: _emitted, ...refusal } = nearbyRange;
       // Readable points were emitted only for a range that overlaps the earlier unreadable range.
-      return { ...(same.includes(near) ? near : refusal), ...range };
+      return { ...(overlapping.includes(nearbyRange) ? nearbyRange : refusal), ...range };
     }
-    const times = Math.max(0, ...same.map((span) => span.times ?? 0));
-    const emitted = same.some((span) => span.emitted === true) ? { emitted: true as const } : {};
-    const refusal = nextRefusal(times, unreadable.said, nowMs);
-    return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emitted };
+    const refusalCount = Math.max(0, ...overlapping.map((span) => span.times ?? 0));
+    const emittedMark = overlapping.some((span) => span.emitted === true) ? { emitted: true as const } : {};
+    const refusal = nextRefusal(refusalCount, unreadable.said, nowMs);
+    return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emittedMark };
   });
   return [...learned.flatMap((span) => partsOutsideRanges(span, ranges)), ...refusals];
 }
 
-function rangesOverlap(a: Range, b: Range): boolean {
-  return a.fromMs < b.toMs && a.toMs > b.fromMs;
-}
+const rangesOverlap = (a: TimeRange, b: TimeRange): boolean => a.fromMs < b.toMs && a.toMs > b.fromMs;

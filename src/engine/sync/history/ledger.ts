@@ -7,13 +7,13 @@ import {
   bucketBefore,
   bucketEnd,
   bucketStart,
-  clipTo,
+  clipRange,
   DAY_MS,
   localDayNumber,
   parseTime,
-  type Range,
-  subtract,
   subtractCalendarTime,
+  subtractRanges,
+  type TimeRange,
 } from "./buckets.ts";
 import {
   fetchedOrUnreadableRanges,
@@ -29,8 +29,6 @@ import {
   toRanges,
   toStoredRanges,
 } from "./ledger-ranges.ts";
-
-/** Ledger of one series: fetched and refused ranges. A refused range is a gap; the refusal "no log" is a response. */
 
 export type EmittedValues = Map<number, TagValue>;
 
@@ -63,9 +61,7 @@ export function createLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   };
 }
 
-function targetStartMs(sinceMs: number, rules: SeriesRules): number {
-  return bucketStart(sinceMs - rules.backfillMs, rules);
-}
+const targetStartMs = (sinceMs: number, rules: SeriesRules): number => bucketStart(sinceMs - rules.backfillMs, rules);
 
 export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
   const { state, refusal } = ledger;
@@ -74,16 +70,14 @@ export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: nu
   return targetMs < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished: isoUtc(targetMs) } : ledger;
 }
 
-export function closedUntilMs(rules: SeriesRules, nowMs: number): number {
-  return bucketStart(nowMs - rules.graceMs, rules);
-}
+export const closedUntilMs = (rules: SeriesRules, nowMs: number): number => bucketStart(nowMs - rules.graceMs, rules);
 
 export function rangeToFollow(
   ledger: StoredHistory,
   rules: SeriesRules,
   nowMs: number,
   toMs = closedUntilMs(rules, nowMs),
-): Range | null {
+): TimeRange | null {
   const isDue = subtractTimeByRules(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
   if (ledger.rereadFrom === null && !isDue) return null;
   const fromMs = ledger.rereadFrom === null ? lookBackStartMs(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
@@ -126,9 +120,7 @@ function lookBackStartMs(ledger: StoredHistory, rules: SeriesRules, nowMs: numbe
 
 export interface SettledPoints {
   readonly ledger: StoredHistory;
-  /** Points emitted for the first time; ascending and distinct. */
   readonly fresh: Points;
-  /** Points emitted before with another value; ascending and distinct. */
   readonly revised: Points;
 }
 
@@ -136,7 +128,7 @@ export function settleFollowing(
   ledger: StoredHistory,
   rules: SeriesRules,
   points: Points,
-  range: Range,
+  range: TimeRange,
   emitted: EmittedValues,
   nowMs: number,
   learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
@@ -146,45 +138,46 @@ export function settleFollowing(
   const revised = new Points();
   // If the clock was ahead at the request, only closed buckets of the range count.
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
-  const all = points.ascending();
+  const sorted = points.ascending();
   // Points emitted before `rememberedFrom` are not stored.
-  const first = Math.max(indexByBucketEnd(all, fromMs, ledger), all.firstIndexFrom(parseTime(ledger.rememberedFrom)));
-  const inside = all.part(Math.min(first, all.firstIndexFrom(fromMs)), all.firstIndexFrom(range.toMs));
-  for (let at = 0; at < inside.length; at++) {
-    const atMs = inside.timeMs(at);
+  const retainedIndex = sorted.firstIndexFrom(parseTime(ledger.rememberedFrom));
+  const start = Math.max(indexByBucketEnd(sorted, fromMs, ledger), retainedIndex);
+  const pointsInRange = sorted.part(Math.min(start, sorted.firstIndexFrom(fromMs)), sorted.firstIndexFrom(range.toMs));
+  for (let index = 0; index < pointsInRange.length; index++) {
+    const atMs = pointsInRange.timeMs(index);
     const endMs = bucketEnd(atMs, rules);
     // Skip a bucket that the service ends after the range; accept one at the start, so that the watermark advances.
     if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
-    else if (!emitted.has(atMs)) fresh.copy(inside, at);
-    else if (emitted.get(atMs) !== inside.value(at)) revised.copy(inside, at);
+    else if (!emitted.has(atMs)) fresh.copy(pointsInRange, index);
+    else if (emitted.get(atMs) !== pointsInRange.value(index)) revised.copy(pointsInRange, index);
   }
   const isDone = range.toMs >= parseTime(ledger.watermark);
   // A request sent before midnight and answered after it did not reach back for the new day.
   const reachesBack = ledger.rereadFrom === null && fromMs <= lookBackStartMs(ledger, rules, nowMs);
-  const rereadAt = (at: string, days: number) =>
+  const rereadTime = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
-  const next: StoredHistory = {
+  const nextLedger: StoredHistory = {
     ...addRanges(ledger, learn(rangesFromPoints(points, { fromMs, toMs }, rules))),
     rereadFrom: isDone ? null : isoUtc(toMs),
-    dailyAt: rereadAt(ledger.dailyAt, 1),
-    weeklyAt: rereadAt(ledger.weeklyAt, 7),
+    dailyAt: rereadTime(ledger.dailyAt, 1),
+    weeklyAt: rereadTime(ledger.weeklyAt, 7),
     state: "following",
     refusal: null,
   };
-  return { ledger: { ...next, rememberedFrom: isoUtc(retainedFromMs(next, rules)) }, fresh, revised };
+  return { ledger: { ...nextLedger, rememberedFrom: isoUtc(retainedFromMs(nextLedger, rules)) }, fresh, revised };
 }
 
 /** Settles the past: points of gaps are new. `learned`: ranges that the response states, possibly longer. */
 export function settlePast(
   ledger: StoredHistory,
   points: Points,
-  range: Range,
+  range: TimeRange,
   learned = rangesFromPoints(points, range, ledger),
 ): SettledPoints {
-  const all = points.ascending();
-  const index = (atMs: number) => indexByBucketEnd(all, atMs, ledger);
-  const fresh = Points.joined(findGaps(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))));
-  return { ledger: addRanges(ledger, learned), fresh, revised: new Points() };
+  const sorted = points.ascending();
+  const index = (atMs: number) => indexByBucketEnd(sorted, atMs, ledger);
+  const parts = findGaps(ledger, range).map(({ fromMs, toMs }) => sorted.part(index(fromMs), index(toMs)));
+  return { ledger: addRanges(ledger, learned), fresh: Points.joined(parts), revised: new Points() };
 }
 
 /** Index of the first point whose bucket ends after a time: a bucket across two ranges belongs to the later range. */
@@ -197,46 +190,44 @@ function indexByBucketEnd(all: Points, atMs: number, rules: BucketRules): number
 export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
   const ledger = { ...before, spans: mergeLearnedRanges(before.spans, learned, before.resolution) };
   const watermarkMs = parseTime(ledger.watermark);
-  const ranges = fetchedOrUnreadableRanges(ledger.spans);
-  const answered = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
-  return answered === undefined ? ledger : { ...ledger, watermark: isoUtc(answered.toMs) };
+  const answeredRanges = fetchedOrUnreadableRanges(ledger.spans);
+  const rangeAtWatermark = answeredRanges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
+  return rangeAtWatermark === undefined ? ledger : { ...ledger, watermark: isoUtc(rangeAtWatermark.toMs) };
 }
 
-export function findGaps(ledger: StoredHistory, range: Range): readonly Range[] {
-  return subtract(range, fetchedRanges(ledger.spans));
-}
+export const findGaps = (ledger: StoredHistory, range: TimeRange) => subtractRanges(range, fetchedRanges(ledger.spans));
 
-export interface GapPart extends Range {
+export interface GapPart extends TimeRange {
   readonly isSingle: boolean;
   readonly unreadable?: true;
 }
 
-export function gapParts(ledger: StoredHistory, range: Range, nowMs: number): readonly GapPart[] {
+export function listGapParts(ledger: StoredHistory, range: TimeRange, nowMs: number): readonly GapPart[] {
   const gaps = findGaps(ledger, range);
-  const refused = toRanges(ledger.spans).filter((span) => !isFetched(span));
-  const due = refused.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
+  const refusedRanges = toRanges(ledger.spans).filter((span) => !isFetched(span));
+  const dueRanges = refusedRanges.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
   return gaps
     .flatMap((gap): readonly GapPart[] => [
-      ...subtract(gap, refused).map((part) => ({ ...part, isSingle: false })),
-      ...due.flatMap((span) => {
+      ...subtractRanges(gap, refusedRanges).map((part) => ({ ...part, isSingle: false })),
+      ...dueRanges.flatMap((span) => {
         const unreadable = isUnreadable(span) ? { unreadable: true as const } : {};
-        return clipTo(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadable }));
+        return clipRange(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadable }));
       }),
     ])
     .toSorted((a, b) => a.fromMs - b.fromMs);
 }
 
-export function targetPastRange(ledger: StoredHistory): Range {
+export function targetPastRange(ledger: StoredHistory): TimeRange {
   return { fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)), toMs: parseTime(ledger.watermark) };
 }
 
 function retainedFromMs(ledger: StoredHistory, rules: SeriesRules): number {
-  let threeBack = parseTime(ledger.watermark);
-  for (let i = 0; i < 3; i++) threeBack = bucketBefore(threeBack, rules);
+  let threeBucketsBackMs = parseTime(ledger.watermark);
+  for (let i = 0; i < 3; i++) threeBucketsBackMs = bucketBefore(threeBucketsBackMs, rules);
   const rereadMs = Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt));
-  const lookBack = subtractTimeByRules(rereadMs, rules.lookBackMs, rules);
-  const reread = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
-  return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBack, lookBack, reread));
+  const lookedBackMs = subtractTimeByRules(rereadMs, rules.lookBackMs, rules);
+  const rereadFromMs = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
+  return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBucketsBackMs, lookedBackMs, rereadFromMs));
 }
 
 /** A tag that never had a log waits a day, then twice as long each time, up to 32 days. */
@@ -244,8 +235,8 @@ const NO_LOG_WAIT_DOUBLINGS_MAX = 5;
 
 function noLogWaitMs(times: number, wasEverAnswered: boolean): number {
   // A tag that had a log may have a log again soon: long waits follow the short ones.
-  const never = wasEverAnswered ? times - REFUSAL_WAITS_MS.length : times;
-  return never < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, never - 1);
+  const longWaits = wasEverAnswered ? times - REFUSAL_WAITS_MS.length : times;
+  return longWaits < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, longWaits - 1);
 }
 
 export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
@@ -259,15 +250,15 @@ export function recordRefusal(ledger: StoredHistory, said: string, nowMs: number
   // "No log" remains valid; only the retry failed.
   if (state === "no-log")
     return { ...ledger, refusal: refusal && { ...refusal, againAt: isoUtc(nowMs + refusalWaitMs(1)) } };
-  const next = nextRefusal(refusal?.times ?? 0, said, nowMs);
-  return { ...ledger, refusal: reason === undefined ? next : { ...next, reason } };
+  const newRefusal = nextRefusal(refusal?.times ?? 0, said, nowMs);
+  return { ...ledger, refusal: reason === undefined ? newRefusal : { ...newRefusal, reason } };
 }
 
-export function recordPastRefusal(ledger: StoredHistory, range: Range, said: string, nowMs: number): StoredHistory {
-  const before = toRanges(ledger.spans).filter((span) => span.why === "refused" && clipTo(span, range).length > 0);
-  const times = Math.max(0, ...before.map((span) => span.times ?? 0));
-  const refused: LedgerRange = { ...range, why: "refused", ...nextRefusal(times, said, nowMs) };
-  return { ...ledger, spans: mergeLearnedRanges(ledger.spans, [refused], ledger.resolution) };
+export function recordPastRefusal(ledger: StoredHistory, range: TimeRange, said: string, nowMs: number): StoredHistory {
+  const overlapping = toRanges(ledger.spans).filter((span) => !isFetched(span) && clipRange(span, range).length > 0);
+  const refusalCount = Math.max(0, ...overlapping.map((span) => span.times ?? 0));
+  const refusedRange: LedgerRange = { ...range, why: "refused", ...nextRefusal(refusalCount, said, nowMs) };
+  return { ...ledger, spans: mergeLearnedRanges(ledger.spans, [refusedRange], ledger.resolution) };
 }
 
 export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean {
@@ -287,13 +278,14 @@ function wasEverAnswered({ spans }: StoredHistory): boolean {
 export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
   const ranges = toRanges(ledger.spans);
-  const first = ranges.find(isDoubted);
-  let back = ledger;
-  if (first !== undefined) {
+  const firstRetracted = ranges.find(isDoubted);
+  let result = ledger;
+  if (firstRetracted !== undefined) {
     // Totals only go forward, so totals restart at the first retracted range.
-    const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), first.fromMs)) : ledger.watermark;
-    back = { ...ledger, watermark, spans: toStoredRanges(ranges.filter((range) => !isDoubted(range))) };
+    const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), firstRetracted.fromMs)) : ledger.watermark;
+    result = { ...ledger, watermark, spans: toStoredRanges(ranges.filter((range) => !isDoubted(range))) };
   }
-  if (back.refusal === null || back.refusal.at < after) return back;
-  return { ...back, refusal: null, state: back.state === "no-log" ? "unproven" : back.state };
+  const { refusal, state } = ledger;
+  if (refusal === null || refusal.at < after) return result;
+  return { ...result, refusal: null, state: state === "no-log" ? "unproven" : state };
 }

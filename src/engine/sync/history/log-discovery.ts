@@ -34,40 +34,40 @@ export function createLogDiscovery(registry: SeriesRegistry, isVisible: (series:
   const listUndecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
   function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredHistory {
-    const proven: StoredHistory = { ...series.ledger, state: "following", refusal: null };
-    const listed = log === undefined ? null : answeredPoints(log);
-    const firstMs = Math.min(...Array.from(listed ?? [], ({ time }) => Date.parse(time)));
-    if (series.total || !Number.isFinite(firstMs)) return proven;
+    const followedLedger: StoredHistory = { ...series.ledger, state: "following", refusal: null };
+    const listedPoints = log === undefined ? null : answeredPoints(log);
+    const firstMs = Math.min(...Array.from(listedPoints ?? [], ({ time }) => Date.parse(time)));
+    if (series.total || !Number.isFinite(firstMs)) return followedLedger;
     // If a month is a sample, the first listed month may be the one after the first value.
-    const monthMs = bucketBefore(firstMs, { resolution: "1mo", timeZone: proven.timeZone });
-    const fromMs = parseTime(proven.wished);
-    const toMs = Math.min(bucketStart(monthMs, proven), parseTime(proven.since));
-    if (toMs <= fromMs) return proven;
-    return addRanges(proven, [{ fromMs, toMs, why: "null", said: NO_EARLIER_MONTH, at: isoUtc(nowMs) }]);
+    const monthMs = bucketBefore(firstMs, { resolution: "1mo", timeZone: followedLedger.timeZone });
+    const fromMs = parseTime(followedLedger.wished);
+    const toMs = Math.min(bucketStart(monthMs, followedLedger), parseTime(followedLedger.since));
+    if (toMs <= fromMs) return followedLedger;
+    return addRanges(followedLedger, [{ fromMs, toMs, why: "null", said: NO_EARLIER_MONTH, at: isoUtc(nowMs) }]);
   }
 
   return {
     queryFor: buildDiscoveryQuery,
     refresh(): void {
-      const waiting = new Set(testing.waiting());
-      const unknown = registry
+      const waitingIds = new Set(testing.waiting());
+      const undiscoveredIds = registry
         .all()
         .filter((series) => series.ledger.state === "unproven" && series.ledger.refusal === null && isVisible(series))
         .map(({ located }) => located.tag.id);
-      testing.add([...new Set(unknown)].filter((id) => !waiting.has(id)));
+      testing.add([...new Set(undiscoveredIds)].filter((id) => !waitingIds.has(id)));
     },
     next(nowMs: number): DiscoveryRequest | null {
       for (let group = testing.next(); group.length > 0; group = testing.next()) {
-        const hidden = group.filter((id) => !registry.ofTag(id).some(isVisible));
-        const query = hidden.length > 0 ? null : buildDiscoveryQuery(group, nowMs);
+        const hiddenIds = group.filter((id) => !registry.ofTag(id).some(isVisible));
+        const query = hiddenIds.length > 0 ? null : buildDiscoveryQuery(group, nowMs);
         if (query !== null) return { query, isRetry: false };
-        testing.leave(new Set(hidden));
+        testing.leave(new Set(hiddenIds));
       }
-      const due = registry.all().find((series) => {
+      const dueSeries = registry.all().find((series) => {
         const { state, refusal } = series.ledger;
         return state !== "following" && refusal !== null && !isBackingOff(series.ledger, nowMs) && isVisible(series);
       });
-      const query = due === undefined ? null : buildDiscoveryQuery([due.located.tag.id], nowMs);
+      const query = dueSeries === undefined ? null : buildDiscoveryQuery([dueSeries.located.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
     /** Returns the tags without a log. `listed`: tags in the response; null after a refusal because of a log. */
@@ -79,9 +79,9 @@ export function createLogDiscovery(registry: SeriesRegistry, isVisible: (series:
       return [];
     },
     proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredHistory> {
-      const byId = new Map(logs.map((log) => [log.id, log]));
-      const known = tagIds.flatMap(listUndecided);
-      return new Map(known.map((series) => [series, provenLedger(series, byId.get(series.located.tag.id), nowMs)]));
+      const logsById = new Map(logs.map((log) => [log.id, log]));
+      const undecided = tagIds.flatMap(listUndecided);
+      return new Map(undecided.map((one) => [one, provenLedger(one, logsById.get(one.located.tag.id), nowMs)]));
     },
     refused(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
       const record = isNoLog ? recordNoLog : recordRefusal;
@@ -115,47 +115,46 @@ const KNOWN_MEMBERS_USED = 60;
  * that log nothing are neighbours. Learned shares decide all sizes (`npm run bench:history`).
  */
 export function createGroupTesting<T>(size: number) {
-  /** Members without a verdict, and members with a verdict among and right before them. */
   let line: TestedMember<T>[] = [];
   /** Members of a refused group that are not cleared: at least one member is bad. */
   let suspects: readonly TestedMember<T>[] = [];
   let tested: readonly TestedMember<T>[] = [];
-  const seen = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };
+  const pairCounts = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };
 
   function classify(spot: TestedMember<T>, verdict: MemberVerdict): void {
     spot.verdict = verdict;
     const at = line.indexOf(spot);
     const [left, right] = [line[at - 1]?.verdict, line[at + 1]?.verdict];
-    if (left != null) seen[left][verdict]++;
-    if (right != null) seen[verdict][right]++;
+    if (left != null) pairCounts[left][verdict]++;
+    if (right != null) pairCounts[verdict][right]++;
   }
 
   const badShareAfter = (left: MemberVerdict) => {
     const share =
-      (seen[left].bad + PRIOR_BAD_SHARES[left].share * PRIOR_BAD_SHARES[left].seen) /
-      (seen[left].good + seen[left].bad + PRIOR_BAD_SHARES[left].seen);
+      (pairCounts[left].bad + PRIOR_BAD_SHARES[left].share * PRIOR_BAD_SHARES[left].seen) /
+      (pairCounts[left].good + pairCounts[left].bad + PRIOR_BAD_SHARES[left].seen);
     return Math.min(0.999, Math.max(0.0001, share));
   };
 
   function chooseGroup(): readonly TestedMember<T>[] {
-    const unknown = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
-    const last = unknown.at(-1);
-    if (last === undefined) return [];
-    const lastAt = line.indexOf(last);
-    const knownAt = line.slice(0, lastAt + KNOWN_MEMBERS_USED).findLastIndex(({ verdict }) => verdict !== null);
-    const context = line.slice(0, Math.max(lastAt, knownAt) + 1);
+    const untested = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
+    const lastUntested = untested.at(-1);
+    if (lastUntested === undefined) return [];
+    const lastIndex = line.indexOf(lastUntested);
+    const knownIndex = line.slice(0, lastIndex + KNOWN_MEMBERS_USED).findLastIndex(({ verdict }) => verdict !== null);
+    const contextMembers = line.slice(0, Math.max(lastIndex, knownIndex) + 1);
     const shares = { good: badShareAfter("good"), bad: badShareAfter("bad") };
-    const allGood = (spots: readonly TestedMember<T>[]) => probabilityOfAllGood(context, new Set(spots), shares);
+    const allGood = (spots: readonly TestedMember<T>[]) => probabilityOfAllGood(contextMembers, new Set(spots), shares);
     if (suspects.length > 0) return chooseMostInformativePart(suspects, allGood);
-    const doubtful = unknown.find((spot) => {
+    const doubtfulMember = untested.find((spot) => {
       const at = line.indexOf(spot);
       const isNextToBad = line[at - 1]?.verdict === "bad" || line[at + 1]?.verdict === "bad";
       return isNextToBad && allGood([spot]) < DOUBTFUL_PROBABILITY_MAX;
     });
-    return doubtful === undefined ? chooseEvenOddsPrefix(unknown, allGood) : [doubtful];
+    return doubtfulMember === undefined ? chooseEvenOddsPrefix(untested, allGood) : [doubtfulMember];
   }
 
-  const membersOf = (spots: readonly TestedMember<T>[]) => spots.map(({ member }) => member);
+  const toMembers = (spots: readonly TestedMember<T>[]) => spots.map(({ member }) => member);
 
   return {
     add(members: readonly T[]): void {
@@ -163,21 +162,21 @@ export function createGroupTesting<T>(size: number) {
     },
     next(): readonly T[] {
       if (tested.length === 0) tested = chooseGroup();
-      return membersOf(tested);
+      return toMembers(tested);
     },
     settle(answered: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] } {
-      const good = answered ? tested : [];
-      const left = answered ? suspects.filter((spot) => !tested.includes(spot)) : tested;
-      const bad = left.length === 1 ? left : [];
-      for (const spot of good) classify(spot, "good");
-      for (const spot of bad) classify(spot, "bad");
-      suspects = bad.length > 0 ? [] : left;
+      const goodMembers = answered ? tested : [];
+      const openSuspects = answered ? suspects.filter((spot) => !tested.includes(spot)) : tested;
+      const badMembers = openSuspects.length === 1 ? openSuspects : [];
+      for (const spot of goodMembers) classify(spot, "good");
+      for (const spot of badMembers) classify(spot, "bad");
+      suspects = badMembers.length > 0 ? [] : openSuspects;
       tested = [];
-      const unknownAt = line.findIndex(({ verdict }) => verdict === null);
-      line = line.slice(Math.max(0, (unknownAt === -1 ? line.length : unknownAt) - 1));
-      return { good: membersOf(good), bad: membersOf(bad) };
+      const untestedIndex = line.findIndex(({ verdict }) => verdict === null);
+      line = line.slice(Math.max(0, (untestedIndex === -1 ? line.length : untestedIndex) - 1));
+      return { good: toMembers(goodMembers), bad: toMembers(badMembers) };
     },
-    waiting: () => membersOf(line.filter(({ verdict }) => verdict === null)),
+    waiting: () => toMembers(line.filter(({ verdict }) => verdict === null)),
     leave(members: ReadonlySet<T>): void {
       line = line.filter(({ member }) => !members.has(member));
       if (![...suspects, ...tested].some(({ member }) => members.has(member))) return;
@@ -190,11 +189,11 @@ export function createGroupTesting<T>(size: number) {
 /** Returns the longest prefix whose members are all good with a probability of about one half (Golomb's rule). */
 function chooseEvenOddsPrefix<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   let count = 1;
-  let before = allGood(spots.slice(0, 1));
+  let oddsBefore = allGood(spots.slice(0, 1));
   for (; count < spots.length; count++) {
-    const withNext = allGood(spots.slice(0, count + 1));
-    if (before + withNext <= 1) break;
-    before = withNext;
+    const oddsWithNext = allGood(spots.slice(0, count + 1));
+    if (oddsBefore + oddsWithNext <= 1) break;
+    oddsBefore = oddsWithNext;
   }
   return spots.slice(0, count);
 }
@@ -202,23 +201,24 @@ function chooseEvenOddsPrefix<S>(spots: readonly S[], allGood: (spots: readonly 
 /** Returns the part of a bad group whose test gives most information, preferring single members. */
 function chooseMostInformativePart<S>(suspects: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   const noCulprit = allGood(suspects);
-  let best = suspects.slice(0, 1);
-  let bestWorth = Number.NEGATIVE_INFINITY;
+  let bestPart = suspects.slice(0, 1);
+  let bestScore = Number.NEGATIVE_INFINITY;
   for (let from = 0; from < suspects.length; from++) {
     for (let to = from + 1; to <= suspects.length; to++) {
       const count = to - from;
       if (count === suspects.length) continue;
-      const part = suspects.slice(from, to);
-      const clears = Math.min(1, Math.max(0, (allGood(part) - noCulprit) / (1 - noCulprit)));
-      const settles = (count === 1 ? 1 - clears : 0) + (count === suspects.length - 1 ? clears : 0);
-      const worth = entropyBits(clears) + BITS_PER_BAD_MEMBER * settles + BITS_PER_CLEARED_MEMBER * count * clears;
+      const testedPart = suspects.slice(from, to);
+      const goodOdds = Math.min(1, Math.max(0, (allGood(testedPart) - noCulprit) / (1 - noCulprit)));
+      const foundOdds = (count === 1 ? 1 - goodOdds : 0) + (count === suspects.length - 1 ? goodOdds : 0);
+      const bonusBits = BITS_PER_BAD_MEMBER * foundOdds + BITS_PER_CLEARED_MEMBER * count * goodOdds;
+      const score = entropyBits(goodOdds) + bonusBits;
       // Ignore rounding differences, so that every machine chooses the same.
-      if (worth <= bestWorth + 1e-3) continue;
-      best = part;
-      bestWorth = worth;
+      if (score <= bestScore + 1e-3) continue;
+      bestPart = testedPart;
+      bestScore = score;
     }
   }
-  return best;
+  return bestPart;
 }
 
 function entropyBits(share: number): number {
@@ -234,9 +234,9 @@ function probabilityOfAllGood<T>(
 ): number {
   let [good, bad] = [1, 0];
   let [goodIf, badIf] = [1, 0];
-  for (const spot of line) {
-    const [canBeGood, canBeBad] = [Number(spot.verdict !== "bad"), Number(spot.verdict !== "good")];
-    const canBeBadIf = spots.has(spot) ? 0 : canBeBad;
+  for (const testedMember of line) {
+    const [canBeGood, canBeBad] = [Number(testedMember.verdict !== "bad"), Number(testedMember.verdict !== "good")];
+    const canBeBadIf = spots.has(testedMember) ? 0 : canBeBad;
     const nextGood = canBeGood * (good * (1 - badAfter.good) + bad * (1 - badAfter.bad));
     const nextBad = canBeBad * (good * badAfter.good + bad * badAfter.bad);
     const nextGoodIf = canBeGood * (goodIf * (1 - badAfter.good) + badIf * (1 - badAfter.bad));

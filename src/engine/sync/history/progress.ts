@@ -3,7 +3,7 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { isComplete, type StoredHistory } from "../snapshot.ts";
-import { clipTo, mergeRanges, parseTime, type Range, subtract, totalLengthMs } from "./buckets.ts";
+import { clipRange, mergeRanges, parseTime, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { closedUntilMs, findGaps, hasNoLog, targetPastRange } from "./ledger.ts";
 import { fetchedRanges, type LedgerRange, toRanges } from "./ledger-ranges.ts";
 import {
@@ -68,9 +68,7 @@ function estimateRequests(values: number, ranges: number, valuesPerRequest: numb
   return Math.max(Math.ceil(values / Math.max(1, valuesPerRequest)), Math.ceil(ranges / TAGS_PER_REQUEST));
 }
 
-function fetchedShare(pendingMs: number, targetMs: number): number {
-  return targetMs === 0 ? 1 : 1 - pendingMs / targetMs;
-}
+const fetchedShare = (pendingMs: number, targetMs: number): number => (targetMs === 0 ? 1 : 1 - pendingMs / targetMs);
 
 function computeBackfillProgress(
   request: BackfillRequest,
@@ -81,24 +79,24 @@ function computeBackfillProgress(
   const { id, resolution, stored } = request;
   const members = series.filter((each) => coversSeries(request, each));
   const logged = members.filter(({ ledger }) => !hasNoLog(ledger));
-  const pending = logged.flatMap((each) => pendingRanges(request, each, nowMs));
-  const targets = logged.map(({ rules }) => backfillRange(request, rules, nowMs));
+  const openRanges = logged.flatMap((each) => pendingRanges(request, each, nowMs));
+  const openMs = totalLengthMs(openRanges);
+  const targetRanges = logged.map(({ rules }) => backfillRange(request, rules, nowMs));
   return {
     ...{ id, from: stored.from, to: stored.to, resolution },
     tags: members.length,
     unproven: members.filter(({ ledger }) => ledger.state === "unproven").length,
-    requestsLeft: estimateRequests(totalLengthMs(pending) / BUCKET_MS[resolution], pending.length, valuesPerRequest),
-    done: fetchedShare(totalLengthMs(pending), totalLengthMs(targets.filter(({ fromMs, toMs }) => fromMs < toMs))),
+    requestsLeft: estimateRequests(openMs / BUCKET_MS[resolution], openRanges.length, valuesPerRequest),
+    done: fetchedShare(openMs, totalLengthMs(targetRanges.filter(({ fromMs, toMs }) => fromMs < toMs))),
   };
 }
 
 function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest: number, nowMs: number) {
-  const [first] = members;
-  if (first === undefined) return [];
-  const { total } = first;
-  const { resolution } = first.rules;
+  const [firstSeries] = members;
+  if (firstSeries === undefined) return [];
+  const { total } = firstSeries;
+  const { resolution } = firstSeries.rules;
   const logged = members.filter(({ ledger }) => ledger.state !== "no-log");
-  // Totals go forward from the depth of the backfill, other series go back from the start of following.
   const pendingOfEach = logged.map(({ ledger, rules }) =>
     total
       ? Math.max(0, closedUntilMs(rules, nowMs) - parseTime(ledger.watermark))
@@ -106,7 +104,7 @@ function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest
   );
   const pendingMs = pendingOfEach.reduce((sum, each) => sum + each, 0);
   const targetMs = logged.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
-  const following = logged.filter(({ ledger }) => ledger.state === "following");
+  const followedSeries = logged.filter(({ ledger }) => ledger.state === "following");
   const pendingRanges = pendingOfEach.filter((each) => each > 0).length;
   const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
   return [
@@ -116,7 +114,7 @@ function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest
       complete: logged.filter(
         ({ ledger }, i) => pendingOfEach[i] === 0 && ledger.state === "following" && ledger.refusal === null,
       ).length,
-      oldestWatermark: following.map(({ ledger }) => ledger.watermark).toSorted()[0] ?? null,
+      oldestWatermark: followedSeries.map(({ ledger }) => ledger.watermark).toSorted()[0] ?? null,
       ...{ pendingRanges, pendingValues },
       requestsLeft: total
         ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
@@ -179,9 +177,9 @@ export function listHistoryGaps(
 function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillRequest[], silences: boolean, nowMs: number) {
   const { located, rules, total, ledger } = series;
   const { state, refusal } = ledger;
-  const gaps: HistoryGap[] = [];
-  const add = (why: HistoryGapReason, range: Range | null, statement: GapStatement = {}) =>
-    gaps.push({
+  const historyGaps: HistoryGap[] = [];
+  const add = (why: HistoryGapReason, range: TimeRange | null, statement: GapStatement = {}) =>
+    historyGaps.push({
       ...{ tagId: located.tag.id, tagName: located.tag.displayName, resolution: rules.resolution, total, why },
       from: range && isoUtc(range.fromMs),
       to: range && isoUtc(range.toMs),
@@ -191,34 +189,34 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   const requested = mergeRanges(
     backfills.filter((each) => coversSeries(each, series)).flatMap((each) => pendingRanges(each, series, nowMs)),
   );
-  const front = findOverdueRange(series, nowMs);
-  const past = total ? [] : [targetPastRange(ledger)];
-  const all = mergeRanges([...fetchedRanges(ledger.spans), ...requested, front, ...past]);
-  let left = findGaps(ledger, { fromMs: all[0]?.fromMs ?? 0, toMs: all.at(-1)?.toMs ?? 0 });
-  const assign = (why: HistoryGapReason, ranges: readonly Range[], statement?: GapStatement) => {
+  const overdueRange = findOverdueRange(series, nowMs);
+  const pastRanges = total ? [] : [targetPastRange(ledger)];
+  const dueRanges = mergeRanges([...fetchedRanges(ledger.spans), ...requested, overdueRange, ...pastRanges]);
+  let openGaps = findGaps(ledger, { fromMs: dueRanges[0]?.fromMs ?? 0, toMs: dueRanges.at(-1)?.toMs ?? 0 });
+  const assign = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapStatement) => {
     for (const range of ranges) {
-      for (const part of left.flatMap((gap) => clipTo(gap, range))) add(why, part, statement);
-      left = left.flatMap((gap) => subtract(gap, [range]));
+      for (const gapPart of openGaps.flatMap((gap) => clipRange(gap, range))) add(why, gapPart, statement);
+      openGaps = openGaps.flatMap((gap) => subtractRanges(gap, [range]));
     }
   };
   for (const span of toRanges(ledger.spans)) if (span.why === "refused") assign(span.reason ?? "refused", [span], span);
-  if (located.outOfSight !== undefined) assign(located.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
+  if (located.outOfSight !== undefined) assign(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
-    if (left.length === 0 && gaps.length === 0) add(why, null, refusal ?? {});
-    assign(why, left, refusal ?? {});
+    if (openGaps.length === 0 && historyGaps.length === 0) add(why, null, refusal ?? {});
+    assign(why, openGaps, refusal ?? {});
   }
-  assign(refusal === null ? "behind" : (refusal.reason ?? "refused"), [front], refusal ?? {});
+  assign(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
   assign("ordered", requested);
-  assign("backfill", past);
-  assign("between", left);
+  assign("backfill", pastRanges);
+  assign("between", openGaps);
   for (const span of toRanges(ledger.spans))
     if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
-  return gaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
+  return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 
 /** Closed range that is overdue by more than one fetch; empty for a series that only backfill requests need. */
-function findOverdueRange({ ledger, rules, total }: SeriesLedger, nowMs: number): Range {
+function findOverdueRange({ ledger, rules, total }: SeriesLedger, nowMs: number): TimeRange {
   const fromMs = parseTime(ledger.watermark);
   const toMs = closedUntilMs(rules, nowMs);
   const everyMs = total ? 0 : rules.everyMs;

@@ -2,7 +2,7 @@ import { asFailure, ConfigError, LocalFailure, Throttled } from "../../../core/e
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
-import { createWakeup, ENDED_EARLY, runLoop } from "../../../core/runtime/waiting.ts";
+import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
@@ -10,7 +10,7 @@ import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { Follower, RunContext } from "../job.ts";
 import { discoveryPerMinute, followingPerMinute, type HistoryDemand } from "../plan/overload.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
-import { chooseBackfill, chooseFollowing, chooseOrdered, chooseTotal, type RequestLimits } from "./choose-request.ts";
+import { chooseBackfill, chooseFollowing, chooseTotal, chooseUserBackfill } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
 import { computeProgress, type HistoryProgress, setSeriesGauge } from "./progress.ts";
@@ -67,16 +67,19 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = createUnlimitedScope() } = options;
   let { classes } = options;
   const limits = { valuesMax: options.valuesMax };
-  const window = createLearnedSize(store, source.name, limits, clock);
+  const learnedSize = createLearnedSize(store, source.name, limits, clock);
   const registry = createSeriesRegistry({ store, source: source.name, clock, log, scope, classes, timeZone });
   const isVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
   const discovery = createLogDiscovery(registry, isVisible);
   const { knowsTagsOf = () => true, onLogged } = options;
   const days = createFinalizedDays({ store, clock, source: source.name, series: registry.all, knowsTagsOf });
   const settle = createHistorySettle({ store, clock, source: source.name, days, onLogged });
-  const short = createShortResponses(clock, window, log);
+  const isIdle = () => classes.length === 0 && registry.all().length === 0;
+  const lookupIntervalMs = () => (isIdle() ? IDLE_LOOKUP_INTERVAL_MS : LOOKUP_INTERVAL_MS);
+  const shortResponses = createShortResponses(clock, learnedSize, log);
   const perform = createHistoryRequests({
-    ...{ source, clock, log, metrics, scope, registry, window, discovery, settle, short, lookMs },
+    ...{ source, clock, log, metrics, scope, registry, learnedSize, discovery, settle },
+    ...{ shortResponses, lookupIntervalMs },
   });
   const seriesFound = createWakeup();
   const classesChanged = createWakeup();
@@ -91,18 +94,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let failures = 0;
   let isPastPaused = false;
 
-  const isIdle = () => classes.length === 0 && registry.all().length === 0;
-
-  function lookMs(): number {
-    return isIdle() ? IDLE_LOOKUP_INTERVAL_MS : LOOKUP_INTERVAL_MS;
-  }
-
   async function refresh(): Promise<void> {
-    if (!isLoaded) await window.load();
+    if (!isLoaded) await learnedSize.load();
     isLoaded = true;
     const scopeChanges = scope.changes.wakeups();
-    const retracted = await registry.refresh();
-    discovery.forget(retracted.map(({ located }) => located.tag.id));
+    const retractedSeries = await registry.refresh();
+    discovery.forget(retractedSeries.map(({ located }) => located.tag.id));
     discovery.refresh();
     if (metrics !== undefined) setSeriesGauge(metrics, source.name, registry.all());
     refreshedAtMs = clock.monotonic();
@@ -127,7 +124,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (clock.monotonic() - notedDueMs < DUE_CHECK_INTERVAL_MS) return;
     notedDueMs = clock.monotonic();
     // Without a slot offer, this call notes since when a request is due.
-    chooseTask({ past: false, discover: false });
+    chooseTask(false, false);
     await days.refreshIfStale();
   }
 
@@ -138,10 +135,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     });
   }
 
-  const requestLimits = (): RequestLimits => ({
-    values: window.values(),
-    singleFirst: !wasSingle,
-    bucketsPerTag: window.bucketsPerTag,
+  const requestLimits = () => ({
+    ...{ values: learnedSize.values(), singleFirst: !wasSingle, bucketsPerTag: learnedSize.bucketsPerTag },
   });
 
   function chooseTotals(): Task | null {
@@ -150,22 +145,22 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   }
 
   /** Order of tasks: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
-  function chooseTask({ past, discover }: { readonly past: boolean; readonly discover: boolean }): Task | null {
+  function chooseTask(isPastAllowed: boolean, mayDiscover: boolean): Task | null {
     const nowMs = clock.now();
     const { open, paused } = registry.backfills();
-    const free = listFreeSeries();
-    const withoutLiveEnd = free.filter((series) => !short.has(series, true));
-    const first =
-      short.next(free, requestLimits(), past && !paused) ?? chooseFollowing(withoutLiveEnd, nowMs, requestLimits());
-    const nextDiscovery = isDiscovering || !discover ? null : discovery.next(nowMs);
-    if (first !== null || (!isDiscovering && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
+    const freeSeries = listFreeSeries();
+    const withoutLiveEnd = freeSeries.filter((series) => !shortResponses.has(series, true));
+    const repeatRequest = shortResponses.next(freeSeries, requestLimits(), isPastAllowed && !paused);
+    const firstRequest = repeatRequest ?? chooseFollowing(withoutLiveEnd, nowMs, requestLimits());
+    const nextDiscovery = isDiscovering || !mayDiscover ? null : discovery.next(nowMs);
+    if (firstRequest !== null || (!isDiscovering && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
     else if (!isDiscovering && !registry.all().some(({ isBusy }) => isBusy)) dueSinceMs = null;
-    if (first !== null) return { request: first };
+    if (firstRequest !== null) return { request: firstRequest };
     if (nextDiscovery !== null) return { discovery: nextDiscovery };
-    if (!past || paused) return null;
-    const verified = free.filter((series) => !short.has(series));
+    if (!isPastAllowed || paused) return null;
+    const verified = freeSeries.filter((series) => !shortResponses.has(series));
     const request =
-      chooseOrdered(verified, open, nowMs, requestLimits()) ?? chooseBackfill(verified, nowMs, requestLimits());
+      chooseUserBackfill(verified, open, nowMs, requestLimits()) ?? chooseBackfill(verified, nowMs, requestLimits());
     if (request === null) return null;
     // Any request costs one slot: during discovery, a smaller one waits for more tags.
     const isFull = request.isSingle || request.series.length === TAGS_PER_REQUEST;
@@ -178,7 +173,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   const isDiscoveryDue = () => clock.monotonic() - discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
 
-  function starving(): HistoryProgress["starving"] {
+  function findStarvation(): HistoryProgress["starving"] {
     if (dueSinceMs === null) return null;
     const perMinute = plannedPerMinute() + discoveryRate();
     const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
@@ -186,16 +181,15 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
-  async function pullOnce(kind: "series" | "totals", begun: () => void, signal: AbortSignal, well: () => void) {
+  async function pullOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {
     while (isIdle() && !signal.aborted) await seriesFound.nextWakeup(signal);
     signal.throwIfAborted();
     let series: readonly Series[] = [];
     let isDiscovery = false;
-    const decide = ({ isOwnSlot }: SlotOffer): Task | null => {
+    const chooseForSlot = ({ isOwnSlot }: SlotOffer): Task | null => {
       // The past gets no slot that the live reads need.
-      const past = !isOwnSlot && !isPastPaused;
-      const discover = !isPastPaused && (!isOwnSlot || isDiscoveryDue());
-      const task = kind === "totals" ? chooseTotals() : chooseTask({ past, discover });
+      const mayDiscover = !isPastPaused && (!isOwnSlot || isDiscoveryDue());
+      const task = isTotal ? chooseTotals() : chooseTask(!isOwnSlot && !isPastPaused, mayDiscover);
       if (task === null) return null;
       isDiscovery = "discovery" in task;
       if ("request" in task) {
@@ -205,12 +199,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         isDiscovering = true;
         discoveredAtMs = clock.monotonic();
       }
-      for (const each of series) each.isBusy = true;
+      for (const requestedSeries of series) requestedSeries.isBusy = true;
       begun();
       return task;
     };
     try {
-      await perform(kind, decide, signal);
+      await perform(isTotal, chooseForSlot, signal);
       failures = 0;
       well();
     } catch (error) {
@@ -233,27 +227,18 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   async function follow({ draining, forced, well }: RunContext): Promise<void> {
     failures = 0;
     await refreshIfStale();
-    const over = new AbortController();
-    const looking = runLoop({
-      clock,
-      signal: AbortSignal.any([draining, forced, over.signal]),
-      wakeup: classesChanged,
-      onlyChecks: true,
+    const lanes = [false, true].map(
+      (isTotal) => (begun: () => void, signal: AbortSignal) => pullOnce(isTotal, begun, signal, well),
+    );
+    const lookups = {
+      ...{ clock, wakeup: classesChanged },
       async turn() {
         await refreshIfStale();
-        return lookMs();
+        return lookupIntervalMs();
       },
-      fault: (error) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
-    });
-    try {
-      const lines = (["series", "totals"] as const).map(
-        (kind) => (begun: () => void, signal: AbortSignal) => pullOnce(kind, begun, signal, well),
-      );
-      await keepRequestsWaiting(lines, { maxUnderWay: () => REQUESTS_IN_FLIGHT_MAX, draining, forced });
-    } finally {
-      over.abort(ENDED_EARLY);
-      await looking;
-    }
+      fault: (error: unknown) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
+    };
+    await keepRequestsWaiting(lanes, { maxUnderWay: () => REQUESTS_IN_FLIGHT_MAX, draining, forced, lookups });
   }
 
   return {
@@ -268,12 +253,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       classesChanged.wakeUp();
     },
     progress: () => ({
-      ...computeProgress(registry.all(), registry.backfills(), window.values(), discovery.waiting(), clock.now()),
-      starving: starving(),
+      ...computeProgress(registry.all(), registry.backfills(), learnedSize.values(), discovery.waiting(), clock.now()),
+      starving: findStarvation(),
     }),
   };
 }
 
-function createUnlimitedScope(): HistoryScope {
-  return { sees: () => true, explain: async () => "unexplained", changes: createWakeup() };
-}
+const createUnlimitedScope = (): HistoryScope => ({
+  ...{ sees: () => true, explain: async () => "unexplained", changes: createWakeup() },
+});

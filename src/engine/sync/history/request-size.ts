@@ -6,7 +6,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
-import { bucketEnd, DAY_MS, type Range, subtract, totalLengthMs } from "./buckets.ts";
+import { bucketEnd, DAY_MS, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
 import {
   buildHistoryRequest,
   type Candidate,
@@ -34,9 +34,7 @@ const BYTES_PER_VALUE = 64;
 
 export const INITIAL_SIZE: StoredWindow = { good: VALUES_MIN, bad: null, doubt: null, streak: 0 };
 
-export function valuesThatFitBytes(bytes: number): number {
-  return Math.max(VALUES_MIN, Math.floor(bytes / BYTES_PER_VALUE));
-}
+export const valuesThatFitBytes = (bytes: number): number => Math.max(VALUES_MIN, Math.floor(bytes / BYTES_PER_VALUE));
 
 interface SizeLimits {
   readonly valuesMax: number;
@@ -72,9 +70,7 @@ export function sizeAfterFailure(window: StoredWindow, values: number): StoredWi
   return { ...window, bad: doubt === null ? bad : doubt.before, doubt: null, failures: failures + 1 };
 }
 
-function isRetreating({ failures = 0 }: StoredWindow): boolean {
-  return failures >= FAILURES_TO_RETREAT;
-}
+const isRetreating = ({ failures = 0 }: StoredWindow): boolean => failures >= FAILURES_TO_RETREAT;
 
 /** Points of a response. A response with more points than any before may have been cut at an unstated limit. */
 interface PointCounts {
@@ -83,7 +79,6 @@ interface PointCounts {
 }
 
 interface SafeCounts {
-  /** Largest counts that are known to be no limit of the service. */
   readonly safe: PointCounts;
   readonly completeOnce: PointCounts;
 }
@@ -100,9 +95,7 @@ function mapCounts(countOf: (name: keyof PointCounts) => number): PointCounts {
   return { series: countOf("series"), answer: countOf("answer") };
 }
 
-function areCountsZero({ series, answer }: PointCounts): boolean {
-  return series === 0 && answer === 0;
-}
+const areCountsZero = ({ series, answer }: PointCounts): boolean => series === 0 && answer === 0;
 
 /** A response proves that one point fewer is no limit. */
 function countsAfterResponse({ safe, completeOnce }: SafeCounts, response: PointCounts): SafeCounts {
@@ -126,8 +119,8 @@ export function acceptCounts({ safe, completeOnce }: SafeCounts, response: Point
 
 /** A later request returned what this response left out, so larger counts no longer prove anything. */
 function countsAfterLimit({ safe }: SafeCounts, limit: PointCounts): SafeCounts {
-  const below = (name: keyof PointCounts) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1));
-  return { safe: mapCounts(below), completeOnce: NO_POINT_COUNTS };
+  const lowered = mapCounts((name) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1)));
+  return { safe: lowered, completeOnce: NO_POINT_COUNTS };
 }
 
 /** 20 series end at 250 points: 250 a series or 5,000 in all? The count that recurs with other tags decides. */
@@ -136,9 +129,9 @@ export function learnPointLimit(before: StoredCut | null, { series, answer }: Po
   const isSeriesAgain = isBoth && before?.series === series && before.answer !== answer;
   const isAnswerAgain = isBoth && before?.answer === answer && before.series !== series;
   if (isBoth && !isSeriesAgain && !isAnswerAgain) return { series, answer, either: true, at };
-  const firm = before === null || before.either ? { series: null, answer: null } : before;
-  if (series > 0 && !isAnswerAgain) return { series, answer: firm.answer, either: false, at };
-  return { series: firm.series, answer, either: false, at };
+  const knownLimit = before === null || before.either ? { series: null, answer: null } : before;
+  if (series > 0 && !isAnswerAgain) return { series, answer: knownLimit.answer, either: false, at };
+  return { series: knownLimit.series, answer, either: false, at };
 }
 
 /** A learned limit expires: late points look like a limit, and services change. */
@@ -147,10 +140,10 @@ const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 /** Buckets to request of each tag: a reply may have two more buckets, and stays one below the limit. */
 export function bucketsPerTag(cut: StoredCut | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + POINT_LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
-  const series = cut.series ?? Number.POSITIVE_INFINITY;
-  const answer = (cut.answer ?? Number.POSITIVE_INFINITY) / tags;
-  const each = cut.either ? Math.max(series, answer) : Math.min(series, answer);
-  return Math.max(1, Math.floor(each) - 3);
+  const seriesLimit = cut.series ?? Number.POSITIVE_INFINITY;
+  const answerLimit = (cut.answer ?? Number.POSITIVE_INFINITY) / tags;
+  const bucketsOfTag = cut.either ? Math.max(seriesLimit, answerLimit) : Math.min(seriesLimit, answerLimit);
+  return Math.max(1, Math.floor(bucketsOfTag) - 3);
 }
 
 export function valuesBelowLimit(cut: StoredCut | null, nowMs: number): number {
@@ -160,37 +153,38 @@ export function valuesBelowLimit(cut: StoredCut | null, nowMs: number): number {
 export type LearnedSize = ReturnType<typeof createLearnedSize>;
 
 export function createLearnedSize(store: Store, source: string, limits: SizeLimits, clock: Pick<Clock, "now">) {
-  const set = syncSet("history-window", source);
-  let window: StoredWindow = INITIAL_SIZE;
-  let cut: StoredCut | null = null;
+  const windowSet = syncSet("history-window", source);
+  let storedWindow: StoredWindow = INITIAL_SIZE;
+  let pointLimit: StoredCut | null = null;
 
-  function learn(next: StoredWindow): readonly DocumentChange[] {
-    const isChanged = next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
-    window = next;
-    return isChanged ? [{ set, put: [["values", next]] }] : [];
+  function learnWindow(next: StoredWindow): readonly DocumentChange[] {
+    const { good, bad, failures } = storedWindow;
+    const isChanged = next.good !== good || next.bad !== bad || next.failures !== failures;
+    storedWindow = next;
+    return isChanged ? [{ set: windowSet, put: [["values", next]] }] : [];
   }
 
   return {
     async load(): Promise<void> {
-      window = (await store.document<StoredWindow>(set, "values")) ?? INITIAL_SIZE;
-      cut = (await store.document<StoredCut>(set, "cut")) ?? null;
+      storedWindow = (await store.document<StoredWindow>(windowSet, "values")) ?? INITIAL_SIZE;
+      pointLimit = (await store.document<StoredCut>(windowSet, "cut")) ?? null;
     },
-    values: () => Math.min(planValues(window, limits), valuesBelowLimit(cut, clock.now())),
-    bucketsPerTag: (tags: number) => bucketsPerTag(cut, tags, clock.now()),
-    answered: (values: number) => learn(sizeAfterReply(window, values, limits)),
+    values: () => Math.min(planValues(storedWindow, limits), valuesBelowLimit(pointLimit, clock.now())),
+    bucketsPerTag: (tags: number) => bucketsPerTag(pointLimit, tags, clock.now()),
+    answered: (values: number) => learnWindow(sizeAfterReply(storedWindow, values, limits)),
     async failed(values: number): Promise<void> {
-      const documents = learn(sizeAfterFailure(window, values));
+      const documents = learnWindow(sizeAfterFailure(storedWindow, values));
       if (documents.length > 0) await store.commit({ documents });
     },
     async cutAt(counts: PointCounts): Promise<void> {
-      cut = learnPointLimit(cut, counts, isoUtc(clock.now()));
-      await store.commit({ documents: [{ set, put: [["cut", cut]] }] });
+      pointLimit = learnPointLimit(pointLimit, counts, isoUtc(clock.now()));
+      await store.commit({ documents: [{ set: windowSet, put: [["cut", pointLimit]] }] });
     },
   };
 }
 
 interface UnverifiedEnd {
-  readonly range: Range;
+  readonly range: TimeRange;
   readonly count: number;
   readonly isLive: boolean;
   readonly counts: PointCounts;
@@ -232,35 +226,34 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
     return counts;
   }
 
-  /** Returns true if a repeated request found points that the first response left out. */
   async function evaluateRepeat(request: HistoryRequest, byId: ReadonlyMap<string, Points>, counts: PointCounts) {
     const isOneRange = [...request.ranges.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
     const isSure = isOneRange || areCountsZero(unverifiedCounts(safeCounts, counts));
-    const cut: UnverifiedEnd[] = [];
-    const complete = new Set<PointCounts>();
+    const cutEnds: UnverifiedEnd[] = [];
+    const completeCounts = new Set<PointCounts>();
     for (const { key, located } of request.series) {
-      const own = request.ranges.get(key);
+      const ownRange = request.ranges.get(key);
       const points = byId.get(located.tag.id);
       const [end, ...others] = endsByKey.get(key) ?? [];
-      if (own === undefined || points === undefined || end === undefined) continue;
-      if (points.ascending().between(own.fromMs, own.toMs).length > 0) cut.push(end);
+      if (ownRange === undefined || points === undefined || end === undefined) continue;
+      if (points.ascending().between(ownRange.fromMs, ownRange.toMs).length > 0) cutEnds.push(end);
       else if (!isSure) setEnds(key, [{ ...end, isInconclusive: true }, ...others]);
       else {
-        setEnds(key, [...subtract(end.range, [own]).map((range) => ({ ...end, range })), ...others]);
-        complete.add(end.counts);
+        setEnds(key, [...subtractRanges(end.range, [ownRange]).map((range) => ({ ...end, range })), ...others]);
+        completeCounts.add(end.counts);
       }
     }
-    const proofs = Map.groupBy(cut, (end) => end.counts);
-    const open = new Set([...endsByKey.values()].flat().map((end) => end.counts));
-    for (const before of complete)
-      if (!proofs.has(before) && !open.has(before)) safeCounts = acceptCounts(safeCounts, before);
+    const cutEndsByCounts = Map.groupBy(cutEnds, (end) => end.counts);
+    const openCounts = new Set([...endsByKey.values()].flat().map((end) => end.counts));
+    for (const counted of completeCounts)
+      if (!cutEndsByCounts.has(counted) && !openCounts.has(counted)) safeCounts = acceptCounts(safeCounts, counted);
     for (const [key, ends] of endsByKey) {
-      const unproven = ends.filter((end) => !proofs.has(end.counts));
-      setEnds(key, unproven);
+      const unprovenEnds = ends.filter((end) => !cutEndsByCounts.has(end.counts));
+      setEnds(key, unprovenEnds);
     }
-    for (const [before, ends] of proofs) {
+    for (const [before, ends] of cutEndsByCounts) {
       // If all cut series have the same count, the limit is for each series, otherwise for the complete response.
       const isEach = ends.every(({ count }) => count === before.series);
       const limit = isEach || before.answer === 0 ? before : { ...before, series: 0 };
@@ -268,17 +261,17 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
       await window.cutAt(limit);
       log.warn({ ...limit }, "the service leaves points out of a long answer of history without an error");
     }
-    return proofs.size > 0;
+    return cutEndsByCounts.size > 0;
   }
 
   return {
     async verifiedPart(request: HistoryRequest, logs: readonly TagLog[]): Promise<HistoryRequest> {
       const byId = new Map<string, Points>();
-      for (const each of logs) {
-        const points = answeredPoints(each);
-        if (points !== null) byId.set(each.id, points);
+      for (const tagLog of logs) {
+        const points = answeredPoints(tagLog);
+        if (points !== null) byId.set(tagLog.id, points);
         // An unreadable log is refused, and requested again for that reason.
-        else for (const { key, located } of request.series) if (located.tag.id === each.id) endsByKey.delete(key);
+        else for (const { key, located } of request.series) if (located.tag.id === tagLog.id) endsByKey.delete(key);
       }
       const counts = countPoints([...byId.values()]);
       const ranges = new Map(request.ranges);
@@ -290,16 +283,17 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
       if (areCountsZero(suspicious)) return request;
       const isLive = request.kind === "following";
       for (const series of request.series) {
-        const own = ranges.get(series.key);
+        const ownRange = ranges.get(series.key);
         const points = byId.get(series.located.tag.id);
-        if (own === undefined || points === undefined) continue;
+        if (ownRange === undefined || points === undefined) continue;
         if (suspicious.answer === 0 && points.length < counts.series) continue;
-        const ends = missingEnds(points.ascending(), own, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
-        const [left] = subtract(own, ends);
-        if (left === undefined) ranges.delete(series.key);
-        else ranges.set(series.key, left);
-        const found = { count: points.length, isLive, counts: suspicious, isInconclusive: false };
-        setEnds(series.key, [...(endsByKey.get(series.key) ?? []), ...ends.map((range) => ({ ...found, range }))]);
+        const missingRanges = missingEnds(points.ascending(), ownRange, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
+        const [verifiedRange] = subtractRanges(ownRange, missingRanges);
+        if (verifiedRange === undefined) ranges.delete(series.key);
+        else ranges.set(series.key, verifiedRange);
+        const newEnd = { count: points.length, isLive, counts: suspicious, isInconclusive: false };
+        const newEnds = missingRanges.map((range) => ({ ...newEnd, range }));
+        setEnds(series.key, [...(endsByKey.get(series.key) ?? []), ...newEnds]);
       }
       return { ...request, ranges };
     },
@@ -320,17 +314,17 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
       const bucketMs = BUCKET_MS[first.series.rules.resolution];
       const group: [Candidate, ...Candidate[]] = [first];
       let { range } = first;
-      for (const each of first.isInconclusive ? [] : candidates.slice(1)) {
-        if (group.length >= TAGS_PER_REQUEST || each.isInconclusive || !hasSameBuckets(first, each)) continue;
-        const [fromMs, toMs] = [Math.min(range.fromMs, each.range.fromMs), Math.max(range.toMs, each.range.toMs)];
-        const wider = { fromMs, toMs };
+      for (const candidate of first.isInconclusive ? [] : candidates.slice(1)) {
+        if (group.length >= TAGS_PER_REQUEST || candidate.isInconclusive || !hasSameBuckets(first, candidate)) continue;
+        const fromMs = Math.min(range.fromMs, candidate.range.fromMs);
+        const toMs = Math.max(range.toMs, candidate.range.toMs);
         // Too many points of verified ranges in a response would make its end unverified again.
         const widerMs = toMs - fromMs;
-        const verified = [...group, each].map((one) => (widerMs - totalLengthMs([one.range])) / bucketMs + 2);
+        const verified = [...group, candidate].map((one) => (widerMs - totalLengthMs([one.range])) / bucketMs + 2);
         const sum = verified.reduce((total, count) => total + count, 0);
         if (Math.max(...verified) > safeCounts.safe.series || sum > safeCounts.safe.answer) continue;
-        group.push(each);
-        range = wider;
+        group.push(candidate);
+        range = { fromMs, toMs };
       }
       const mostMs = Math.max(1, Math.floor(limits.values / group.length)) * bucketMs;
       const toMs = Math.min(range.toMs, range.fromMs + mostMs);
@@ -346,12 +340,12 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
 }
 
 /** Returns the ranges before the first and after the last point, if they have at least `leastBuckets`. */
-function missingEnds(points: Points, range: Range, { rules }: Series, leastBuckets: number): readonly Range[] {
+function missingEnds(points: Points, range: TimeRange, { rules }: Series, leastBuckets: number): readonly TimeRange[] {
   if (points.length === 0) return [range];
   const lastMs = bucketEnd(points.timeMs(points.length - 1), rules);
-  const ends = [
+  const endRanges = [
     { fromMs: range.fromMs, toMs: Math.min(range.toMs, points.timeMs(0)) },
     { fromMs: Math.max(range.fromMs, lastMs), toMs: range.toMs },
   ];
-  return ends.filter(({ fromMs, toMs }) => toMs - fromMs >= leastBuckets * BUCKET_MS[rules.resolution]);
+  return endRanges.filter(({ fromMs, toMs }) => toMs - fromMs >= leastBuckets * BUCKET_MS[rules.resolution]);
 }

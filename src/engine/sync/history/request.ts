@@ -6,7 +6,7 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Chooser, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
-import { parseTime, type Range, totalLengthMs } from "./buckets.ts";
+import { parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { buildSeriesQuery, describeRequest, type HistoryRequest } from "./choose-request.ts";
 import { addRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedRanges, unreadableMessagesById } from "./ledger-ranges.ts";
@@ -57,13 +57,13 @@ export function createHistoryRequests(options: {
   readonly metrics: Pick<Metrics, "historyRefusals"> | undefined;
   readonly scope: HistoryScope;
   readonly registry: SeriesRegistry;
-  readonly window: LearnedSize;
+  readonly learnedSize: LearnedSize;
   readonly discovery: LogDiscovery;
   readonly settle: HistorySettle;
-  readonly short: ShortResponses;
-  readonly lookMs: () => number;
+  readonly shortResponses: ShortResponses;
+  readonly lookupIntervalMs: () => number;
 }) {
-  const { source, clock, log, metrics, scope, registry, window, discovery, settle, short } = options;
+  const { source, clock, log, metrics, scope, registry, learnedSize, discovery, settle, shortResponses } = options;
   const leftOut = new Set<string>();
   const unreadable = new Set<string>();
   const loggedMistakes = new Set<string>();
@@ -72,16 +72,16 @@ export function createHistoryRequests(options: {
   const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
   /** `decide` returns null to pass the slot on. Throws failures that do not concern single tags. */
-  async function perform(kind: "series" | "totals", decide: (offer: SlotOffer) => Task | null, signal: AbortSignal) {
-    const decided: Task[] = [];
-    const choose: Chooser<HistoryQuery> = (offer) => {
-      const task = decide(offer);
-      if (task === null) return { passMs: options.lookMs() };
-      decided.push(task);
+  async function perform(isTotal: boolean, chooseTask: (offer: SlotOffer) => Task | null, signal: AbortSignal) {
+    const chosenTasks: Task[] = [];
+    const chooseQuery: Chooser<HistoryQuery> = (offer) => {
+      const task = chooseTask(offer);
+      if (task === null) return { passMs: options.lookupIntervalMs() };
+      chosenTasks.push(task);
       return { ask: "request" in task ? buildSeriesQuery(task.request, task.request.series) : task.discovery.query };
     };
-    const reply = await send(choose, kind === "totals", signal);
-    const [task] = decided;
+    const reply = await send(chooseQuery, isTotal, signal);
+    const [task] = chosenTasks;
     if (task === undefined)
       throw "error" in reply ? reply.error : new Error("A history request was sent without a task.");
     if ("request" in task) await serveRequest(task.request, reply, signal);
@@ -112,39 +112,40 @@ export function createHistoryRequests(options: {
     } catch (error) {
       // Pause only the refused series, so that other series need not wait.
       if (error instanceof UnexplainedRefusal)
-        for (const each of request.series) each.notBeforeMs = clock.monotonic() + UNEXPLAINED_PAUSE_MS;
+        for (const refused of request.series) refused.notBeforeMs = clock.monotonic() + UNEXPLAINED_PAUSE_MS;
       throw error;
     }
   }
 
   async function settleReply(request: HistoryRequest, series: readonly Series[], reply: HistoryReply): Promise<void> {
     const values = Math.round((request.values * series.length) / request.series.length);
-    const part = { ...request, series, values };
-    const before = new Map(series.map((each) => [each, each.ledger]));
+    const partRequest = { ...request, series, values };
+    const ledgersBefore = new Map(series.map((each) => [each, each.ledger]));
     if ("error" in reply) {
       if (request.kind !== "total") await learnSize(reply.error, values);
       throw reply.error;
     }
     const records = "totals" in reply ? reply.totals : reply.logs;
-    const settled =
-      "totals" in reply
-        ? await settle.totals(part, reply.totals)
-        : await settle.logs(await short.verifiedPart(part, reply.logs), reply.logs, window.answered(values));
+    const settleLogs = async (logs: readonly TagLog[]) =>
+      settle.logs(await shortResponses.verifiedPart(partRequest, logs), logs, learnedSize.answered(values));
+    const isTotals = "totals" in reply;
+    const settledSeries = isTotals ? await settle.totals(partRequest, reply.totals) : await settleLogs(reply.logs);
     refusalsInRow = 0;
     reportUnreadable(series, unreadableMessagesById(records));
-    const moved = new Set(settled.filter((each) => hasLedgerAdvanced(before.get(each), each.ledger)));
-    const listed = new Set(records.map(({ id }) => id));
-    for (const each of series) {
-      each.isSuspect = false;
-      if (mayRetryAtOnce(each, listed.has(each.located.tag.id)) || moved.has(each)) continue;
-      each.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
+    const advanced = new Set(settledSeries.filter((one) => hasLedgerAdvanced(ledgersBefore.get(one), one.ledger)));
+    const listedIds = new Set(records.map(({ id }) => id));
+    for (const requestedSeries of series) {
+      requestedSeries.isSuspect = false;
+      const isListed = listedIds.has(requestedSeries.located.tag.id);
+      if (mayRetryAtOnce(requestedSeries, isListed) || advanced.has(requestedSeries)) continue;
+      requestedSeries.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
     }
   }
 
   function mayRetryAtOnce(series: Series, isListed: boolean): boolean {
     if (isListed) {
       leftOut.delete(series.key);
-      return short.has(series);
+      return shortResponses.has(series);
     }
     const isFirst = !leftOut.has(series.key);
     leftOut.add(series.key);
@@ -155,18 +156,19 @@ export function createHistoryRequests(options: {
     const failure = asFailure(error);
     if (failure instanceof LocalFailure) return;
     const isWrong = failure.kind === "config" && failure.reason === "validation";
-    if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);
+    if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await learnedSize.failed(values);
   }
 
   function reportUnreadable(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
-    const now = series.filter(({ located }) => messages.has(located.tag.id));
-    if (now.length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, now.length);
-    const fresh = now.filter(({ key }) => !unreadable.has(key));
-    const readable = series.filter((each) => !now.includes(each) && unreadable.delete(each.key));
-    for (const { key } of fresh) unreadable.add(key);
-    if (fresh.length > 0) {
-      const named = Object.fromEntries(fresh.map(({ key, located }) => [key, messages.get(located.tag.id)]));
-      log.warn({ series: named }, "history of these was answered and is unreadable; it is requested again singly");
+    const unreadableNow = series.filter(({ located }) => messages.has(located.tag.id));
+    const { length } = unreadableNow;
+    if (length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, length);
+    const newlyUnreadable = unreadableNow.filter(({ key }) => !unreadable.has(key));
+    const readable = series.filter((each) => !unreadableNow.includes(each) && unreadable.delete(each.key));
+    for (const { key } of newlyUnreadable) unreadable.add(key);
+    if (newlyUnreadable.length > 0) {
+      const byKey = Object.fromEntries(newlyUnreadable.map(({ key, located }) => [key, messages.get(located.tag.id)]));
+      log.warn({ series: byKey }, "history of these was answered and is unreadable; it is requested again singly");
     }
     if (readable.length > 0)
       log.info({ series: readable.map(({ key }) => key) }, "history of these was answered readably");
@@ -225,7 +227,7 @@ export function createHistoryRequests(options: {
     known: Refusal | null = null,
   ): Promise<void> {
     const refusals: Refusal[] = [];
-    const refused = await divideGroupUntilSingle(series, async (part) => {
+    const singleRefusals = await divideGroupUntilSingle(series, async (part) => {
       let refusal = refusals.length === 0 ? known : null;
       try {
         if (refusal === null) {
@@ -238,9 +240,9 @@ export function createHistoryRequests(options: {
       refusals.push(refusal);
       return refusal.reason === "out-of-sight" ? "stop" : refusal;
     });
-    await record(refused ?? []);
-    const last = refusals.at(-1);
-    if (last?.isLast === true) throw new UnexplainedRefusal(`Nothing of the history is answered: ${last.message}`);
+    await record(singleRefusals ?? []);
+    const lastRefusal = refusals.at(-1);
+    if (lastRefusal?.isLast) throw new UnexplainedRefusal(`Nothing of the history is answered: ${lastRefusal.message}`);
   }
 
   async function recordRefused(request: HistoryRequest, refused: readonly SingleRefusal[], signal: AbortSignal) {
@@ -248,7 +250,7 @@ export function createHistoryRequests(options: {
     const noLog = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLog = new Set(await seriesWithVisibleSite(noLog, signal));
     const changed = new Map<Series, StoredHistory>();
-    short.forget(refused.map(({ member }) => member));
+    shortResponses.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.isSuspect = true;
       // The service also answers "no log" for tags that the token does not see.
@@ -258,9 +260,8 @@ export function createHistoryRequests(options: {
     }
     await settle.ledgers(changed);
     if (changed.size === 0) return;
-    const keys = [...changed.keys()].map(({ key }) => key);
-    const said = refused[0]?.refusal.message;
-    log.info({ series: keys, kind: request.kind, said }, "history was refused of these, asked alone");
+    const logFields = { series: [...changed.keys()].map(({ key }) => key), kind: request.kind };
+    log.info({ ...logFields, said: refused[0]?.refusal.message }, "history was refused of these, asked alone");
   }
 
   async function discover(task: DiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
@@ -303,7 +304,7 @@ export function createHistoryRequests(options: {
 
   /** A response that may be cut proves a log, but not its first month. */
   async function settleProven(tagIds: readonly string[], logs: readonly TagLog[]): Promise<void> {
-    await settle.ledgers(discovery.proven(tagIds, short.isComplete(logs) ? logs : [], clock.now()));
+    await settle.ledgers(discovery.proven(tagIds, shortResponses.isComplete(logs) ? logs : [], clock.now()));
   }
 
   async function recordUndiscovered(tagIds: readonly string[], isNoLog: boolean, message: string, signal: AbortSignal) {
@@ -315,19 +316,14 @@ export function createHistoryRequests(options: {
   return perform;
 }
 
-function tagIdsOf(series: readonly Series[]): readonly string[] {
-  return series.map(({ located }) => located.tag.id);
-}
-
-function siteIdsOf(series: readonly Series[]): ReadonlySet<number> {
-  return new Set(series.map(({ located }) => located.siteId));
-}
+const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ located }) => located.tag.id);
+const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ located }) => located.siteId));
 
 /** A 404 about a log means no log of this range in the past, and no log of the tag at the front of following. */
 function ledgerAfterRefusal(
   request: HistoryRequest,
   { ledger }: Series,
-  range: Range,
+  range: TimeRange,
   { reason, message }: Refusal,
   nowMs: number,
 ): StoredHistory {
@@ -340,7 +336,6 @@ function ledgerAfterRefusal(
   return addRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
 }
 
-/** True if a response added something to a ledger, so that the next request can follow at once. */
 function hasLedgerAdvanced(before: StoredHistory | undefined, after: StoredHistory): boolean {
   return (
     before === undefined ||
@@ -368,12 +363,12 @@ export async function divideGroupUntilSingle<T, R extends { readonly isLast: boo
     readonly sibling?: GroupPart;
     isKnownBad: boolean;
   }
-  const refused: SingleRefusal<T, R>[] = [];
-  const waiting: GroupPart[] = [{ members: group, isKnownBad: false }];
-  for (let part = waiting.pop(); part !== undefined; part = waiting.pop()) {
-    const { members, sibling } = part;
+  const singleRefusals: SingleRefusal<T, R>[] = [];
+  const waitingParts: GroupPart[] = [{ members: group, isKnownBad: false }];
+  for (let groupPart = waitingParts.pop(); groupPart !== undefined; groupPart = waitingParts.pop()) {
+    const { members, sibling } = groupPart;
     const [member] = members;
-    if (!part.isKnownBad) {
+    if (!groupPart.isKnownBad) {
       const refusal = await attempt(members);
       if (refusal === "stop") return null;
       if (refusal === null) {
@@ -381,13 +376,13 @@ export async function divideGroupUntilSingle<T, R extends { readonly isLast: boo
         if (sibling !== undefined) sibling.isKnownBad = sibling.members.length > 1;
         continue;
       }
-      if (members.length === 1 && member !== undefined) refused.push({ member, refusal });
-      if (refusal.isLast) return refused;
+      if (members.length === 1 && member !== undefined) singleRefusals.push({ member, refusal });
+      if (refusal.isLast) return singleRefusals;
     }
     if (members.length <= 1) continue;
-    const middle = Math.floor(members.length / 2);
-    const second: GroupPart = { members: members.slice(middle), isKnownBad: false };
-    waiting.push(second, { members: members.slice(0, middle), sibling: second, isKnownBad: false });
+    const middleIndex = Math.floor(members.length / 2);
+    const secondHalf: GroupPart = { members: members.slice(middleIndex), isKnownBad: false };
+    waitingParts.push(secondHalf, { members: members.slice(0, middleIndex), sibling: secondHalf, isKnownBad: false });
   }
-  return refused;
+  return singleRefusals;
 }

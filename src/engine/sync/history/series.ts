@@ -8,7 +8,7 @@ import type { FollowedHistory } from "../plan/overload.ts";
 import type { TokenScope } from "../scope.ts";
 import { createClassFinder, type SelectableTag, Selection, selects } from "../select.ts";
 import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
-import { bucketEnd, bucketStart, clipTo, parseTime, type Range, totalLengthMs } from "./buckets.ts";
+import { bucketEnd, bucketStart, clipRange, parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
 import {
   adaptLedger,
@@ -63,7 +63,7 @@ export function createSeriesRegistry(options: {
   let selectSeries = createSeriesSelector(options.classes, options.timeZone);
   /** Sorted by tag id, roughly the order of hosts. */
   let all: readonly Series[] = [];
-  let byTag = new Map<string, Series[]>();
+  let seriesByTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
   let backfillsLoadedAtMs = Number.NEGATIVE_INFINITY;
   /** Time at which the token last saw a site, by site id; null before the load. */
@@ -83,26 +83,26 @@ export function createSeriesRegistry(options: {
       store.documents<StoredHistory | LegacyLedger>(ledgerSet),
     ]);
     const oldByKey = new Map(all.map((series) => [series.key, series]));
-    const next: Series[] = [];
-    const changed: (readonly [string, StoredHistory])[] = [];
+    const nextSeries: Series[] = [];
+    const changedLedgers: (readonly [string, StoredHistory])[] = [];
     for (const located of tags) {
       for (const { key, rules, total } of selectSeries(located, backfills.open)) {
-        const old = oldByKey.get(key);
-        const before = old?.isUnsure === false ? old.ledger : (ledgers.get(key) ?? old?.ledger);
-        const ledger = prepareLedger(before, rules, total, nowMs);
-        if (ledger !== before) changed.push([key, ledger]);
-        const { isSuspect = false, notBeforeMs = Number.NEGATIVE_INFINITY } = old ?? {};
-        next.push(
-          old?.isBusy === true
-            ? Object.assign(old, { located })
+        const oldSeries = oldByKey.get(key);
+        const lastLedger = oldSeries?.isUnsure === false ? oldSeries.ledger : (ledgers.get(key) ?? oldSeries?.ledger);
+        const ledger = prepareLedger(lastLedger, rules, total, nowMs);
+        if (ledger !== lastLedger) changedLedgers.push([key, ledger]);
+        const { isSuspect = false, notBeforeMs = Number.NEGATIVE_INFINITY } = oldSeries ?? {};
+        nextSeries.push(
+          oldSeries?.isBusy === true
+            ? Object.assign(oldSeries, { located })
             : { key, located, rules, total, ledger, isBusy: false, isUnsure: false, notBeforeMs, isSuspect },
         );
       }
     }
-    all = next;
-    byTag = Map.groupBy(next, (series) => series.located.tag.id);
+    all = nextSeries;
+    seriesByTag = Map.groupBy(nextSeries, (series) => series.located.tag.id);
     // Store new ledgers at once, so that a restart does not move the start of following.
-    if (changed.length > 0) await store.commit({ documents: [{ set: ledgerSet, put: changed }] });
+    if (changedLedgers.length > 0) await store.commit({ documents: [{ set: ledgerSet, put: changedLedgers }] });
   }
 
   /** Retracts responses "no log" of invisible sites and reopens the backfill requests that used them. */
@@ -112,8 +112,8 @@ export function createSeriesRegistry(options: {
       siteSeenAt = new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
     }
     const confirmedAtMs = scope.respondedWallMs?.() ?? null;
-    const retracted: Series[] = [];
-    let earliest: string | null = null;
+    const retractedSeries: Series[] = [];
+    let earliestSeenAt: string | null = null;
     for (const [siteId, members] of Map.groupBy(all, ({ located }) => located.siteId)) {
       if (scope.sees(siteId)) {
         unseenSites.delete(siteId);
@@ -122,28 +122,28 @@ export function createSeriesRegistry(options: {
       }
       if (unseenSites.has(siteId)) continue;
       unseenSites.add(siteId);
-      const after = siteSeenAt.get(siteId) ?? "";
-      if (earliest === null || after < earliest) earliest = after;
+      const lastSeenAt = siteSeenAt.get(siteId) ?? "";
+      if (earliestSeenAt === null || lastSeenAt < earliestSeenAt) earliestSeenAt = lastSeenAt;
       for (const series of members) {
-        const ledger = retractNoLog(series.ledger, after, series.total);
+        const ledger = retractNoLog(series.ledger, lastSeenAt, series.total);
         if (ledger === series.ledger) continue;
         // Change the ledger before the commit, so that a reply in flight is settled on the new ledger.
         series.ledger = ledger;
-        retracted.push(series);
+        retractedSeries.push(series);
       }
     }
-    if (earliest === null) return [];
-    const inQuestion = earliest;
-    const reopened = [...(await store.documents<StoredBackfill>(backfillSet))]
-      .filter(([, { doneAt, withoutLog }]) => (doneAt ?? "") >= inQuestion && (withoutLog?.buckets ?? 0) > 0)
+    if (earliestSeenAt === null) return [];
+    const retractedSinceAt = earliestSeenAt;
+    const reopenedBackfills = [...(await store.documents<StoredBackfill>(backfillSet))]
+      .filter(([, { doneAt, withoutLog }]) => (doneAt ?? "") >= retractedSinceAt && (withoutLog?.buckets ?? 0) > 0)
       .map(([id, { withoutLog: _retracted, ...request }]) => [id, { ...request, doneAt: null }] as const);
     await store.commit({
       documents: [
-        { set: ledgerSet, put: retracted.map(({ key, ledger }) => [key, ledger] as const) },
-        { set: backfillSet, put: reopened },
+        { set: ledgerSet, put: retractedSeries.map(({ key, ledger }) => [key, ledger] as const) },
+        { set: backfillSet, put: reopenedBackfills },
       ],
     });
-    return retracted;
+    return retractedSeries;
   }
 
   function countWithoutLog(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
@@ -156,7 +156,7 @@ export function createSeriesRegistry(options: {
 
   return {
     all: () => all,
-    ofTag: (tagId: string): readonly Series[] => byTag.get(tagId) ?? [],
+    ofTag: (tagId: string): readonly Series[] => seriesByTag.get(tagId) ?? [],
     backfills: () => backfills,
     change(classes: HistoryConfig): void {
       selectSeries = createSeriesSelector(classes, options.timeZone);
@@ -164,30 +164,31 @@ export function createSeriesRegistry(options: {
     async refresh(): Promise<readonly Series[]> {
       await refreshBackfills();
       await refreshLedgers(clock.now());
-      const retracted = await retractUnseenNoLogs();
-      if (retracted.length > 0) await refreshBackfills();
-      return retracted;
+      const retractedSeries = await retractUnseenNoLogs();
+      if (retractedSeries.length > 0) await refreshBackfills();
+      return retractedSeries;
     },
     async haveBackfillsChanged(): Promise<boolean> {
       const nowMs = clock.monotonic();
       if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOKUP_INTERVAL_MS) return false;
       backfillsLoadedAtMs = nowMs;
-      const idsOf = ({ open, paused }: BackfillRequests) => [paused, ...open.map(({ id }) => id)].join();
-      return idsOf(await loadBackfills(store, source)) !== idsOf(backfills);
+      const formatState = ({ open, paused }: BackfillRequests) => [paused, ...open.map(({ id }) => id)].join();
+      return formatState(await loadBackfills(store, source)) !== formatState(backfills);
     },
     async endBackfills(): Promise<void> {
       const nowMs = clock.now();
-      const done = new Map<string, StoredBackfill>();
+      const ended = new Map<string, StoredBackfill>();
       for (const request of backfills.open) {
         const withoutLog = countWithoutLog(request, nowMs);
-        if (withoutLog != null) done.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
+        if (withoutLog != null) ended.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
       }
-      if (done.size === 0) return;
-      const stored = await store.documents<StoredBackfill>(backfillSet);
+      if (ended.size === 0) return;
+      const storedBackfills = await store.documents<StoredBackfill>(backfillSet);
       // A request that was deleted in the meantime stays deleted.
-      await store.commit({ documents: [{ set: backfillSet, put: [...done].filter(([id]) => stored.has(id)) }] });
-      for (const [order, { withoutLog }] of done) log.info({ order, withoutLog }, "a backfill is done");
-      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !done.has(id)) };
+      const put = [...ended].filter(([id]) => storedBackfills.has(id));
+      await store.commit({ documents: [{ set: backfillSet, put }] });
+      for (const [order, { withoutLog }] of ended) log.info({ order, withoutLog }, "a backfill is done");
+      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !ended.has(id)) };
     },
     neededFrom: ({ ledger, located }: Series): number =>
       Math.min(
@@ -209,20 +210,21 @@ export function createSeriesSelector(
   const rulesByClass = new Map(classes.map((entry) => [entry, seriesRules(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {
-    const wanted: SelectedSeries[] = [];
-    for (const classOf of lists) {
-      const entry = classOf(located);
-      const rules = entry && rulesByClass.get(entry);
-      if (entry === undefined || rules === undefined) continue;
-      wanted.push({ key: historyKey(located.tag.id, entry), rules, total: entry.total, className: entry.name });
+    const selectedSeries: SelectedSeries[] = [];
+    for (const findClass of lists) {
+      const entry = findClass(located);
+      const classRules = entry && rulesByClass.get(entry);
+      if (entry === undefined || classRules === undefined) continue;
+      const key = historyKey(located.tag.id, entry);
+      selectedSeries.push({ key, rules: classRules, total: entry.total, className: entry.name });
     }
     for (const request of backfills) {
       const rules = rulesByResolution.get(request.resolution);
       const key = historyKey(located.tag.id, { resolution: request.resolution, total: false });
-      if (rules === undefined || wanted.some((series) => series.key === key) || !request.matches(located)) continue;
-      wanted.push({ key, rules, total: false, className: null });
+      const isSelected = rules === undefined || selectedSeries.some((series) => series.key === key);
+      if (!isSelected && request.matches(located)) selectedSeries.push({ key, rules, total: false, className: null });
     }
-    return wanted;
+    return selectedSeries;
   };
 }
 
@@ -241,14 +243,14 @@ export function prepareLedger(
   total: boolean,
   nowMs: number,
 ): StoredHistory {
-  const first = createLedger(rules, nowMs);
-  const fresh = total && first.wished < first.since ? { ...first, watermark: first.wished } : first;
-  if (before === undefined) return fresh;
+  const created = createLedger(rules, nowMs);
+  const newLedger = total && created.wished < created.since ? { ...created, watermark: created.wished } : created;
+  if (before === undefined) return newLedger;
   const ledger = upgradeLedger(before, total);
   const { since, spans, watermark, state, refusal } = ledger;
   // The ledger was created while the clock was ahead: hours of the new series would never be fetched.
   const isYetToCome = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
-  return isYetToCome ? { ...fresh, state, refusal } : adaptLedger(ledger, rules, nowMs);
+  return isYetToCome ? { ...newLedger, state, refusal } : adaptLedger(ledger, rules, nowMs);
 }
 
 export function countFollowedSeries(all: readonly Series[]): readonly FollowedHistory[] {
@@ -272,15 +274,15 @@ export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | 
 export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
-  const rest = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
+  const retainedFields = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
   // Totals start at the depth of the backfill, and only responses moved them forward.
-  const from = total ? stored.reached : since;
-  const isFollowed = stored.state === "following" && parseTime(watermark) > parseTime(from);
+  const fetchedFrom = total ? stored.reached : since;
+  const isFollowed = stored.state === "following" && parseTime(watermark) > parseTime(fetchedFrom);
   return {
-    ...{ version: 2, ...rest, refusal: null },
+    ...{ version: 2, ...retainedFields, refusal: null },
     state: stored.state === "no-log" ? "unproven" : stored.state,
-    watermark: isFollowed || watermark < from ? watermark : from,
-    spans: isFollowed ? [{ from, to: watermark, why: "points" }] : [],
+    watermark: isFollowed || watermark < fetchedFrom ? watermark : fetchedFrom,
+    spans: isFollowed ? [{ from: fetchedFrom, to: watermark, why: "points" }] : [],
     rereadFrom: isFollowed ? stored.rereadFrom : null,
   };
 }
@@ -305,9 +307,10 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
     store.documents<StoredBackfill>(syncSet("backfill", source)),
     store.document<StoredPause>(syncSet("backfill-pause", source), "pause"),
   ]);
-  const open = [...requests].flatMap(([id, stored]) => (hasEnded(stored) ? [] : (parseBackfill(id, stored) ?? [])));
-  const oldestFirst = open.toSorted((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1));
-  return { open: oldestFirst, paused: pause?.pausedAt != null };
+  const unfinished = [...requests].filter(([, stored]) => !hasEnded(stored));
+  const open = unfinished.flatMap(([id, stored]) => parseBackfill(id, stored) ?? []);
+  open.sort((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1));
+  return { open, paused: pause?.pausedAt != null };
 }
 
 export function parseBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {
@@ -317,14 +320,12 @@ export function parseBackfill(id: string, stored: StoredBackfill): BackfillReque
 }
 
 /** Requests that ended before `withoutLog` was recorded may have ended on refusals, so they count as open. */
-export function hasEnded({ doneAt, withoutLog }: StoredBackfill): boolean {
-  return doneAt !== null && withoutLog !== undefined;
-}
+export const hasEnded = ({ doneAt, withoutLog }: StoredBackfill) => doneAt !== null && withoutLog !== undefined;
 
 function findExpiredBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: number): readonly string[] {
-  const done = [...requests].filter(([, stored]) => hasEnded(stored));
+  const endedBackfills = [...requests].filter(([, stored]) => hasEnded(stored));
   const doneMs = ({ doneAt }: StoredBackfill) => parseTime(doneAt ?? "");
-  return done
+  return endedBackfills
     .toSorted(([, a], [, b]) => doneMs(b) - doneMs(a))
     .filter(([, stored], index) => index >= DONE_BACKFILLS_MAX || nowMs - doneMs(stored) > DONE_BACKFILL_AGE_MAX_MS)
     .map(([id]) => id);
@@ -334,19 +335,19 @@ export function coversSeries(request: BackfillRequest, { total, rules, located }
   return !total && rules.resolution === request.resolution && request.matches(located);
 }
 
-export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): Range {
+export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): TimeRange {
   const fromMs = parseTime(stored.from);
   const lastMs = bucketStart(Math.max(fromMs, parseTime(stored.to) - 1), rules);
   return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntilMs(rules, nowMs)) };
 }
 
 /** Range of a backfill without the recent buckets that following fetches. */
-export function pastBackfillRange(request: BackfillRequest, { ledger, rules }: SeriesLedger, nowMs: number): Range {
+export function pastBackfillRange(request: BackfillRequest, { ledger, rules }: SeriesLedger, nowMs: number): TimeRange {
   const { fromMs, toMs } = backfillRange(request, rules, nowMs);
   return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, parseTime(ledger.watermark)) : toMs };
 }
 
-export function pendingRanges(request: BackfillRequest, series: SeriesLedger, nowMs: number): readonly Range[] {
+export function pendingRanges(request: BackfillRequest, series: SeriesLedger, nowMs: number): readonly TimeRange[] {
   return findGaps(series.ledger, pastBackfillRange(request, series, nowMs));
 }
 
@@ -360,7 +361,7 @@ function isBackfillDone(request: BackfillRequest, series: SeriesLedger, nowMs: n
 function bucketsWithoutLog(request: BackfillRequest, series: SeriesLedger, nowMs: number): number {
   const range = pastBackfillRange(request, series, nowMs);
   const noLog = toRanges(series.ledger.spans).filter(({ why }) => why === "no-log");
-  const pending = hasNoLog(series.ledger) ? findGaps(series.ledger, range) : [];
-  const lengthMs = totalLengthMs([...noLog.flatMap((each) => clipTo(each, range)), ...pending]);
+  const gapsWithoutLog = hasNoLog(series.ledger) ? findGaps(series.ledger, range) : [];
+  const lengthMs = totalLengthMs([...noLog.flatMap((each) => clipRange(each, range)), ...gapsWithoutLog]);
   return Math.round(lengthMs / BUCKET_MS[request.resolution]);
 }

@@ -9,7 +9,7 @@ import { type DocumentChange, documentSet, type Store } from "../../store/store.
 import type { EmittedCounts } from "../completeness/days.ts";
 import type { DayChangeNotes, FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, clipTo, DAY_MS, formatUtc, parseTime, type Range } from "./buckets.ts";
+import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type TimeRange } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
 import {
   addRanges,
@@ -85,40 +85,40 @@ export function createHistorySettle(options: {
   }
 
   async function changeLedger(batch: Batch, series: Series, ledger: StoredHistory, emitted: EmittedCounts) {
-    const before = batch.ledgers.get(series) ?? series.ledger;
-    batch.ledgers.set(series, await batch.days.count(series, before, ledger, emitted));
+    const previousLedger = batch.ledgers.get(series) ?? series.ledger;
+    batch.ledgers.set(series, await batch.days.count(series, previousLedger, ledger, emitted));
   }
 
   async function addPoints(
     batch: Batch,
     series: Series,
-    range: Range,
+    range: TimeRange,
     nowMs: number,
     settle: (ledger: StoredHistory, emitted: EmittedValues) => SettledPoints,
   ): Promise<void> {
     const { key, rules } = series;
     const { resolution } = rules;
-    const before = batch.ledgers.get(series) ?? series.ledger;
-    const oldestMs = parseTime(before.rememberedFrom);
-    const emitted: EmittedValues = new Map();
+    const previousLedger = batch.ledgers.get(series) ?? series.ledger;
+    const oldestMs = parseTime(previousLedger.rememberedFrom);
+    const emittedValues: EmittedValues = new Map();
     // A bucket across the start of the range began before the range.
     for (const chunk of listChunks(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
-      const stored = await store.document<EmittedPoints>(emittedSet, `${key} ${chunk}`);
-      for (const [i, at] of (stored?.at ?? []).entries())
-        emitted.set(chunkStartMs(chunk, resolution) + at * 1_000, stored?.values[i] ?? null);
+      const storedChunk = await store.document<EmittedPoints>(emittedSet, `${key} ${chunk}`);
+      for (const [i, at] of (storedChunk?.at ?? []).entries())
+        emittedValues.set(chunkStartMs(chunk, resolution) + at * 1_000, storedChunk?.values[i] ?? null);
     }
-    const { ledger, fresh, revised } = settle(before, emitted);
-    await changeLedger(batch, series, ledger, { fresh, revised, before: emitted });
+    const { ledger, fresh, revised } = settle(previousLedger, emittedValues);
+    await changeLedger(batch, series, ledger, { fresh, revised, before: emittedValues });
     const retainedMs = parseTime(ledger.rememberedFrom);
     const changedChunks = new Set<number>();
     for (const points of [fresh, revised]) {
       for (let at = points.firstIndexFrom(retainedMs); at < points.length; at++) {
-        emitted.set(points.timeMs(at), points.value(at));
+        emittedValues.set(points.timeMs(at), points.value(at));
         changedChunks.add(chunkNumber(points.timeMs(at), resolution));
       }
     }
     for (const chunk of changedChunks)
-      batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emitted)]);
+      batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValues)]);
     for (let chunk = chunkNumber(oldestMs, resolution); chunk < chunkNumber(retainedMs, resolution); chunk++)
       batch.removeEmitted.push(`${key} ${chunk}`);
     batch.events.push(...toEvents(series, fresh, false, nowMs), ...toEvents(series, revised, true, nowMs));
@@ -134,18 +134,18 @@ export function createHistorySettle(options: {
     const isLive = (atMs: number) => atMs >= sinceMs && nowMs - bucketEnd(atMs, rules) <= liveMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
-      const live = isLive(points.timeMs(from));
+      const isLiveEvent = isLive(points.timeMs(from));
       const nextChunk = chunkStartMs(chunkNumber(points.timeMs(from), resolution) + 1, resolution);
       let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunk));
       // Points are ascending, so live ones follow late ones, never the reverse.
-      while (isLive(points.timeMs(to - 1)) !== live) to--;
+      while (isLive(points.timeMs(to - 1)) !== isLiveEvent) to--;
       events.push(
         historyEvent({
           ...{ source: sourceUri(source), siteId, tag, resolution, timeZone },
           subject: `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`,
           time: isoUtc(points.timeMs(to - 1)),
           points: points.part(from, to),
-          origin: live ? "live" : "backfill",
+          origin: isLiveEvent ? "live" : "backfill",
           // The time makes each revision distinct, because a bucket may change back and forth.
           revisedAt: revised ? isoUtc(nowMs) : null,
         }),
@@ -155,7 +155,7 @@ export function createHistorySettle(options: {
     return events;
   }
 
-  function buildTotalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: Range) {
+  function buildTotalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: TimeRange) {
     const { tag, siteId } = located;
     const { resolution, timeZone } = rules;
     const range = { from: formatUtc(fromMs), to: formatUtc(toMs) };
@@ -173,24 +173,24 @@ export function createHistorySettle(options: {
       const nowMs = clock.now();
       const isFollowing = request.kind === "following";
       const isRetry = request.isSingle && !isFollowing;
-      const listed: Series[] = [];
+      const listedSeries: Series[] = [];
       let batch = newBatch(nowMs, extra);
       for (const { series, record, range } of matchRecords(request, logs)) {
-        listed.push(series);
-        const { ledger: before, rules } = series;
-        const unreadable = findUnreadableRanges(record, range, before, isRetry);
-        const all = Points.of(record.measurements);
-        const points = selectReadablePoints(all.ascending(), unreadable);
-        const learn = (answered: readonly LedgerRange[]) =>
-          addUnreadableRanges(before, answered, unreadable, isRetry, nowMs);
+        listedSeries.push(series);
+        const { ledger: previousLedger, rules } = series;
+        const unreadable = findUnreadableRanges(record, range, previousLedger, isRetry);
+        const allPoints = Points.of(record.measurements);
+        const points = selectReadablePoints(allPoints.ascending(), unreadable);
+        const learnRanges = (answered: readonly LedgerRange[]) =>
+          addUnreadableRanges(previousLedger, answered, unreadable, isRetry, nowMs);
         if (isFollowing && unreadable === null) onLogged?.(record.id, rules.resolution, points, nowMs);
-        const answered = unreadable === null ? all : points;
-        const learned = isFollowing ? [] : learn(rangesFromPoints(answered, range, before));
-        for (const part of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {
-          await addPoints(batch, series, part, nowMs, (ledger, emitted) =>
+        const responsePoints = unreadable === null ? allPoints : points;
+        const learnedRanges = isFollowing ? [] : learnRanges(rangesFromPoints(responsePoints, range, previousLedger));
+        for (const rangePart of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {
+          await addPoints(batch, series, rangePart, nowMs, (ledger, emitted) =>
             isFollowing
-              ? settleFollowing(ledger, rules, points, range, emitted, nowMs, learn)
-              : settlePast(ledger, points, part, clipLedgerRanges(learned, part)),
+              ? settleFollowing(ledger, rules, points, range, emitted, nowMs, learnRanges)
+              : settlePast(ledger, points, rangePart, clipLedgerRanges(learnedRanges, rangePart)),
           );
           if (batch.points < POINTS_TO_COMMIT) continue;
           await commit(batch);
@@ -199,7 +199,7 @@ export function createHistorySettle(options: {
         }
       }
       if (batch.ledgers.size > 0 || batch.extra.length > 0) await commit(batch);
-      return listed;
+      return listedSeries;
     },
 
     async totals(request: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]> {
@@ -209,15 +209,15 @@ export function createHistorySettle(options: {
         const { total, unreadable } = record;
         const { ledger } = series;
         if (unreadable !== undefined) {
-          const refused = recordRefusal(ledger, formatUnreadableMessage(unreadable), nowMs, "unreadable");
-          await changeLedger(batch, series, refused, NOTHING_EMITTED);
+          const refusedLedger = recordRefusal(ledger, formatUnreadableMessage(unreadable), nowMs, "unreadable");
+          await changeLedger(batch, series, refusedLedger, NOTHING_EMITTED);
           continue;
         }
-        const next = addRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
-        const fresh = new Points();
-        fresh.push(range.fromMs, encodeValue(total));
-        const settled: StoredHistory = { ...next, state: "following", refusal: null };
-        await changeLedger(batch, series, settled, { ...NOTHING_EMITTED, fresh });
+        const extendedLedger = addRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
+        const newPoints = new Points();
+        newPoints.push(range.fromMs, encodeValue(total));
+        const settledLedger: StoredHistory = { ...extendedLedger, state: "following", refusal: null };
+        await changeLedger(batch, series, settledLedger, { ...NOTHING_EMITTED, fresh: newPoints });
         batch.events.push(buildTotalEvent(series, total, range));
       }
       await commit(batch);
@@ -242,24 +242,24 @@ function matchRecords<R extends { readonly id: string }>({ series, ranges }: His
   });
 }
 
-function splitRangeByPoints(points: Points, { fromMs, toMs }: Range, resolution: Resolution): readonly Range[] {
-  const parts: Range[] = [];
+function splitRangeByPoints(points: Points, { fromMs, toMs }: TimeRange, resolution: Resolution): readonly TimeRange[] {
+  const rangeParts: TimeRange[] = [];
   let beginMs = fromMs;
   let at = points.firstIndexFrom(fromMs);
   const end = points.firstIndexFrom(toMs);
   while (end - at > POINTS_PER_COMMIT) {
     const cutMs = chunkStartMs(chunkNumber(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
-    const next = points.firstIndexFrom(cutMs);
-    if (next <= at) break;
-    parts.push({ fromMs: beginMs, toMs: cutMs });
+    const nextIndex = points.firstIndexFrom(cutMs);
+    if (nextIndex <= at) break;
+    rangeParts.push({ fromMs: beginMs, toMs: cutMs });
     beginMs = cutMs;
-    at = next;
+    at = nextIndex;
   }
-  return [...parts, { fromMs: beginMs, toMs }];
+  return [...rangeParts, { fromMs: beginMs, toMs }];
 }
 
-function clipLedgerRanges(ranges: readonly LedgerRange[], within: Range): readonly LedgerRange[] {
-  return ranges.flatMap((range) => clipTo(range, within).map((part) => ({ ...range, ...part })));
+function clipLedgerRanges(ranges: readonly LedgerRange[], within: TimeRange): readonly LedgerRange[] {
+  return ranges.flatMap((range) => clipRange(range, within).map((part) => ({ ...range, ...part })));
 }
 
 /** Length of a chunk, fixed so that the same points make the same events even after the state was lost. */
@@ -271,13 +271,8 @@ const CHUNK_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 400 * DAY_MS,
 };
 
-function chunkNumber(atMs: number, resolution: Resolution): number {
-  return Math.floor(atMs / CHUNK_MS[resolution]);
-}
-
-function chunkStartMs(chunk: number, resolution: Resolution): number {
-  return chunk * CHUNK_MS[resolution];
-}
+const chunkNumber = (atMs: number, resolution: Resolution): number => Math.floor(atMs / CHUNK_MS[resolution]);
+const chunkStartMs = (chunk: number, resolution: Resolution): number => chunk * CHUNK_MS[resolution];
 
 function listChunks(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
   const [first, last] = [chunkNumber(fromMs, resolution), chunkNumber(toMs - 1, resolution)];
@@ -286,6 +281,6 @@ function listChunks(fromMs: number, toMs: number, resolution: Resolution): reado
 
 function packEmittedPoints(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
   const start = chunkStartMs(chunk, resolution);
-  const inside = [...emitted].filter(([atMs]) => chunkNumber(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
-  return { at: inside.map(([atMs]) => (atMs - start) / 1_000), values: inside.map(([, value]) => value) };
+  const points = [...emitted].filter(([atMs]) => chunkNumber(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
+  return { at: points.map(([atMs]) => (atMs - start) / 1_000), values: points.map(([, value]) => value) };
 }

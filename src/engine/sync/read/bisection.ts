@@ -12,7 +12,7 @@ interface RefusedRequest {
   /** Time of the last `GET me` before this request was refused, and of the last until now. */
   readonly scopeBeforeMs: number;
   readonly scopeAtMs: number;
-  readonly named: string | null;
+  readonly namedTag: string | null;
 }
 
 interface TagSuspicion {
@@ -53,48 +53,48 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     }
   }
 
-  function divide(ids: readonly string[]): void {
-    const middle = Math.ceil(ids.length / 2);
-    const [first, second] = [nextLabel(), nextLabel()];
-    regroup(ids.slice(0, middle), first, second);
-    regroup(ids.slice(middle), second, first);
+  function divideSuspects(ids: readonly string[]): void {
+    const middleIndex = Math.ceil(ids.length / 2);
+    const [firstLabel, secondLabel] = [nextLabel(), nextLabel()];
+    regroup(ids.slice(0, middleIndex), firstLabel, secondLabel);
+    regroup(ids.slice(middleIndex), secondLabel, firstLabel);
   }
 
-  function siblingsOf(ids: readonly string[]): readonly (readonly string[])[] {
+  function findSiblingGroups(ids: readonly string[]): readonly (readonly string[])[] {
     const labels = new Set(ids.flatMap((id) => suspicions.get(id)?.sibling ?? []));
     return [...labels].map((label) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id));
   }
 
   function relieveSiblings(ids: readonly string[]): void {
-    for (const rest of siblingsOf(ids)) regroup(rest, `likely clean, site ${siteOf(rest[0] ?? "")}`);
+    for (const siblings of findSiblingGroups(ids)) regroup(siblings, `likely clean, site ${siteOf(siblings[0] ?? "")}`);
   }
 
   function joinGroups(site: number | undefined): void {
-    const unproven = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
-    if (new Set(unproven.map(([, { label }]) => label)).size < SUSPECT_GROUPS_MAX) return;
-    const ids = unproven.map(([id]) => id);
+    const unprovenSuspects = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
+    if (new Set(unprovenSuspects.map(([, { label }]) => label)).size < SUSPECT_GROUPS_MAX) return;
+    const ids = unprovenSuspects.map(([id]) => id);
     regroup(ids, `likely clean, site ${site}`);
   }
 
-  function narrowSuspects(ids: readonly string[], named: string | null): void {
+  function narrowSuspects(ids: readonly string[], namedTag: string | null): void {
     const sites = new Set(ids.map(siteOf));
     for (const site of sites) sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
     if (sites.size > 1) return;
     relieveSiblings(ids);
-    if (named !== null && ids.includes(named)) {
-      regroup([named], nextLabel());
-      const others = ids.filter((id) => id !== named);
-      regroup(others, nextLabel());
-    } else divide(ids);
+    if (namedTag !== null && ids.includes(namedTag)) {
+      regroup([namedTag], nextLabel());
+      const otherIds = ids.filter((id) => id !== namedTag);
+      regroup(otherIds, nextLabel());
+    } else divideSuspects(ids);
   }
 
   return {
     any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
 
     isolationOf(id: string): TagIsolation | null {
-      const own = suspicions.get(id);
-      if (own !== undefined) {
-        const { label, lastSingleMs } = own;
+      const suspicion = suspicions.get(id);
+      if (suspicion !== undefined) {
+        const { label, lastSingleMs } = suspicion;
         const notBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_REFUSAL_MIN_MS };
         return { label, timing: "patient", isSuspect: true, ...notBefore };
       }
@@ -107,13 +107,13 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
     cleared(ids: readonly string[]): void {
       if (suspicions.size === 0 && sitesInDoubt.size === 0) return;
-      const siblings = siblingsOf(ids);
+      const siblingGroups = findSiblingGroups(ids);
       for (const id of ids) {
         suspicions.delete(id);
         sitesInDoubt.delete(siteOf(id));
       }
-      for (const rest of siblings.map((each) => each.filter((id) => suspicions.has(id))))
-        if (rest.length > 1) divide(rest);
+      for (const siblings of siblingGroups.map((each) => each.filter((id) => suspicions.has(id))))
+        if (siblings.length > 1) divideSuspects(siblings);
       for (const site of new Set(ids.map(siteOf))) joinGroups(site);
     },
 
@@ -121,10 +121,10 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       if (ids.length > 1) narrowSuspects(ids, null);
     },
 
-    refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, named }: RefusedRequest): string | null {
+    refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, namedTag }: RefusedRequest): string | null {
       const [singleId] = ids;
       if (ids.length > 1 || singleId === undefined) {
-        narrowSuspects(ids, named);
+        narrowSuspects(ids, namedTag);
         return null;
       }
       const { label = nextLabel(), firstSingleMs: firstMs = null } = suspicions.get(singleId) ?? {};
@@ -203,9 +203,9 @@ export function createSlowTagSearch() {
       if (!isSlow) for (const id of ids) labels.delete(id);
       else if (ids.length === 1 && singleId !== undefined) labels.set(singleId, SLOW_LABEL);
       else if (!ids.every((id) => labels.get(id) === SLOW_LABEL)) {
-        const middle = Math.ceil(ids.length / 2);
-        suspect(ids.slice(0, middle));
-        suspect(ids.slice(middle));
+        const middleIndex = Math.ceil(ids.length / 2);
+        suspect(ids.slice(0, middleIndex));
+        suspect(ids.slice(middleIndex));
       }
     },
   };

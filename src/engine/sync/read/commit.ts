@@ -37,19 +37,19 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags({ store, source: source.name, log, clock });
-  const sudden = watchSuddenChanges(clock, log, (id) => schedule.watched(id) !== undefined);
-  const cached = new Map<string, StoredValue>();
+  const suddenChanges = watchSuddenChanges(clock, log, (id) => schedule.watched(id) !== undefined);
+  const cachedValues = new Map<string, StoredValue>();
   let lastRead: PollTime | null = null;
 
   async function readUncached(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
-    const uncached = ids.filter((id) => !cached.has(id));
+    const uncached = ids.filter((id) => !cachedValues.has(id));
     const load = async (id: string) => [id, await store.document<StoredValue>(valueSet, id)] as const;
     return new Map(await Promise.all(uncached.map(load)));
   }
 
   function cache(id: string, stored: StoredValue): void {
-    if (cached.size >= CACHED_VALUES_MAX && !cached.has(id)) cached.clear();
-    cached.set(id, stored);
+    if (cachedValues.size >= CACHED_VALUES_MAX && !cachedValues.has(id)) cachedValues.clear();
+    cachedValues.set(id, stored);
   }
 
   async function prepare(
@@ -59,14 +59,14 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     isClockUncertain: boolean,
   ) {
     const uncached = await readUncached(requested);
-    const judged = requested.flatMap((id) => {
+    const judgedReadings = requested.flatMap((id) => {
       const watched = schedule.watched(id);
       const value = values.get(id);
       if (watched === undefined || value === undefined) return [];
-      const before = cached.get(id) ?? uncached.get(id);
+      const before = cachedValues.get(id) ?? uncached.get(id);
       return [{ id, watched, value, before, type: judgeType(watched.tag.unit, before, value) }];
     });
-    const readings = judged.map(
+    const readings = judgedReadings.map(
       ({ id, watched, value, before, type }): JudgedReading => ({
         ...{ id, siteId: watched.siteId, isNull: value === null },
         turnedNull: value === null && before !== undefined && before.value !== null,
@@ -75,32 +75,32 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
       }),
     );
     const inDoubt = isClockUncertain || manyTypesChanged(readings);
-    const outcomes = judged.map(({ id, watched, value, before, type }) => {
+    const outcomes = judgedReadings.map(({ id, watched, value, before, type }) => {
       const behindGateway = value === null ? offlineGatewayOf(watched.siteId) : null;
       const context = { source: source.name, inDoubt, behindGateway };
       return { id, ...buildValueEvent(watched, value, before, reply, type, context) };
     });
-    const left = await leftOut.change(requested, values, reply);
+    const leftOutChange = await leftOut.change(requested, values, reply);
     // A successful request ends the quarantine of a tag, even without a value of the tag.
-    const released = schedule.quarantined().filter((id) => requested.includes(id));
+    const releasedIds = schedule.quarantined().filter((id) => requested.includes(id));
     const change: StoreChange = {
       documents: [
         { set: valueSet, put: outcomes.map(({ id, stored }) => [id, stored] as const) },
-        { set: quarantineSet, remove: released },
-        left.documents,
+        { set: quarantineSet, remove: releasedIds },
+        leftOutChange.documents,
       ],
       events: outcomes.flatMap(({ event }) => event ?? []),
     };
     const committed = () => {
-      left.committed();
-      for (const id of released) schedule.release(id);
+      leftOutChange.committed();
+      for (const id of releasedIds) schedule.release(id);
       const counts = new Map<Quality, number>();
       for (const { id, stored } of outcomes) {
         cache(id, stored);
         counts.set(stored.quality, (counts.get(stored.quality) ?? 0) + 1);
       }
       for (const [quality, count] of counts) metrics.tagsRead.inc({ source: source.name, quality }, count);
-      for (const siteId of sudden.committed(readings)) options.onSuddenNulls?.(siteId);
+      for (const siteId of suddenChanges.committed(readings)) options.onSuddenNulls?.(siteId);
     };
     return { change, committed };
   }
@@ -108,7 +108,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   return {
     leftOut,
     lastRead: (): PollTime | null => lastRead,
-    suddenChanges: sudden.current,
+    suddenChanges: suddenChanges.current,
 
     async values(requested: readonly string[], reply: ReadReply, hurry: AbortSignal): Promise<void> {
       // Time of the reply; the transaction may follow up to a second later.
@@ -116,12 +116,12 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
       const values = valuesById(requested, reply.readings);
       const isClockUncertain = Math.abs(options.clockSkewMs?.() ?? 0) > CLOCK_SKEW_MAX_MS;
       let committed = () => {};
-      const change = async () => {
+      const prepareChange = async () => {
         const prepared = await prepare(requested, values, reply, isClockUncertain);
         committed = prepared.committed;
         return prepared.change;
       };
-      await options.groupCommit.commit(source.name, change, hurry);
+      await options.groupCommit.commit(source.name, prepareChange, hurry);
       committed();
       if (values.size > 0) lastRead = { atMs: reply.receivedAtMs, monotonicMs: nowMs };
       for (const id of requested) {
@@ -132,12 +132,12 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     },
 
     async quarantine(id: string, reason: unknown): Promise<void> {
-      const before = await store.document<StoredQuarantine>(quarantineSet, id);
-      const times = (before?.times ?? 0) + 1;
+      const previousQuarantine = await store.document<StoredQuarantine>(quarantineSet, id);
+      const times = (previousQuarantine?.times ?? 0) + 1;
       const waitMs = quarantineMs(times);
       const until = isoUtc(clock.now() + waitMs);
-      const stored: StoredQuarantine = { until, reason: errorText(reason), at: isoUtc(clock.now()), times };
-      await store.commit({ documents: [{ set: quarantineSet, put: [[id, stored]] }] });
+      const quarantineEntry: StoredQuarantine = { until, reason: errorText(reason), at: isoUtc(clock.now()), times };
+      await store.commit({ documents: [{ set: quarantineSet, put: [[id, quarantineEntry]] }] });
       schedule.quarantine(id, clock.monotonic() + waitMs);
     },
   };
@@ -171,39 +171,40 @@ interface GroupCommitOptions {
 
 export function createGroupCommit({ store, clock, sources }: GroupCommitOptions): GroupCommit {
   /** Shortened in place: a new array for each transaction would keep old changes from being collected. */
-  const waiting: WaitingChange[] = [];
+  const waitingChanges: WaitingChange[] = [];
   let isRunning = false;
   let lastCommitMs = Number.NEGATIVE_INFINITY;
 
   async function run(): Promise<void> {
     isRunning = true;
-    for (let [first] = waiting; first !== undefined; [first] = waiting) {
+    for (let [first] = waitingChanges; first !== undefined; [first] = waitingChanges) {
       const waitMs = Math.max(lastCommitMs + COMMIT_INTERVAL_MS - clock.monotonic(), sources > 1 ? FIRST_WAIT_MS : 0);
       if (waitMs > 0) await sleepFor(clock, waitMs, first.hurry);
       lastCommitMs = clock.monotonic();
-      while (waiting.length > 0) {
+      while (waitingChanges.length > 0) {
         await commitAll(takeOnePerSource());
-        if (waiting.length > 0) await yieldToEventLoop();
+        if (waitingChanges.length > 0) await yieldToEventLoop();
       }
     }
     isRunning = false;
   }
 
   function takeOnePerSource(): readonly WaitingChange[] {
-    const seen = new Set<string>();
-    const taken: WaitingChange[] = [];
-    let left = 0;
-    for (const each of waiting) {
-      if (taken.length === REPLIES_PER_COMMIT_MAX || seen.has(each.source)) waiting[left++] = each;
-      else taken.push(each);
-      seen.add(each.source);
+    const takenSources = new Set<string>();
+    const takenChanges: WaitingChange[] = [];
+    let remainingCount = 0;
+    for (const waitingChange of waitingChanges) {
+      const isFull = takenChanges.length === REPLIES_PER_COMMIT_MAX;
+      if (isFull || takenSources.has(waitingChange.source)) waitingChanges[remainingCount++] = waitingChange;
+      else takenChanges.push(waitingChange);
+      takenSources.add(waitingChange.source);
     }
-    waiting.length = left;
-    return taken;
+    waitingChanges.length = remainingCount;
+    return takenChanges;
   }
 
   async function commitAll(taken: readonly WaitingChange[]): Promise<void> {
-    const made = await Promise.all(
+    const preparedChanges = await Promise.all(
       taken.map(async ({ change, done }) => {
         try {
           return [{ done, change: await change() }];
@@ -213,19 +214,19 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
         }
       }),
     );
-    const valid = made.flat();
+    const validChanges = preparedChanges.flat();
     try {
-      if (valid.length > 0) await store.commit(mergeChanges(valid.map(({ change }) => change)));
-      for (const { done } of valid) done.resolve();
+      if (validChanges.length > 0) await store.commit(mergeChanges(validChanges.map(({ change }) => change)));
+      for (const { done } of validChanges) done.resolve();
     } catch (error) {
-      for (const { done } of valid) done.reject(error);
+      for (const { done } of validChanges) done.reject(error);
     }
   }
 
   return {
     commit(source, change, hurry) {
       const done = Promise.withResolvers<void>();
-      waiting.push({ source, change, hurry, done });
+      waitingChanges.push({ source, change, hurry, done });
       if (!isRunning) void run();
       return done.promise;
     },
@@ -233,8 +234,8 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
 }
 
 function mergeChanges(changes: readonly StoreChange[]): StoreChange {
-  const [only] = changes;
-  if (only !== undefined && changes.length === 1) return only;
+  const [singleChange] = changes;
+  if (singleChange !== undefined && changes.length === 1) return singleChange;
   return {
     documents: changes.flatMap(({ documents = [] }) => documents),
     events: changes.flatMap(({ events = [] }) => events),

@@ -1,6 +1,6 @@
 import { asFailure, type Failure, LocalFailure } from "../../../core/errors/errors.ts";
 import { Stopping } from "../../../core/runtime/lifecycle.ts";
-import { createWakeup, ENDED_EARLY, runLoop } from "../../../core/runtime/waiting.ts";
+import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { type Lane, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Follower, RunContext } from "../job.ts";
 import { type PlannedTags, planGroup } from "../plan/group.ts";
@@ -50,31 +50,31 @@ export function createLiveReads(options: LiveReadOptions) {
   /** Times are monotonic; `owedToHistory` counts the slots that first readings took from history. */
   const slots = { searchedAtMs: Number.NEGATIVE_INFINITY, displacedAtMs: Number.NEGATIVE_INFINITY, owedToHistory: 0 };
   let stopRun: () => void = () => undefined;
-  const slow = createSlowTagSearch();
-  const suspects = createBisection((id) => schedule.watched(id)?.siteId);
+  const slowTags = createSlowTagSearch();
+  const bisection = createBisection((id) => schedule.watched(id)?.siteId);
   const schedule: TagSchedule = createTagSchedule({
     gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
     sees: (siteId) => scope.sees(siteId),
-    anyIsolated: () => slow.any() || isBisecting(),
+    anyIsolated: () => slowTags.any() || isBisecting(),
     isolationOf,
   });
   const commit = createReadCommit(options, schedule);
   const { leftOut } = commit;
   const controls = createControlReads((tried) => schedule.control(tried));
-  const isBisecting = () => suspects.any() || leftOut.anySingle();
-  const refresh = createScheduleRefresh(options, schedule, () => slow.typicalMs());
+  const isBisecting = () => bisection.any() || leftOut.anySingle();
+  const refresh = createScheduleRefresh(options, schedule, () => slowTags.typicalMs());
 
   function isolationOf(id: string): TagIsolation | null {
-    const suspected = suspects.isolationOf(id);
+    const suspected = bisection.isolationOf(id);
     if (suspected !== null) return suspected;
-    const single = leftOut.labelOf(id);
-    const label = slow.labelOf(id) ?? single;
-    return label === null ? null : { label, timing: single === null ? null : "patient" };
+    const singleLabel = leftOut.labelOf(id);
+    const label = slowTags.labelOf(id) ?? singleLabel;
+    return label === null ? null : { label, timing: singleLabel === null ? null : "patient" };
   }
 
   function clearSuspicions(): void {
-    suspects.forget();
-    slow.forget();
+    bisection.forget();
+    slowTags.forget();
   }
 
   /**
@@ -89,27 +89,27 @@ export function createLiveReads(options: LiveReadOptions) {
       const control = controls.next();
       if (control.length > 0) return control;
     }
-    const planned = schedule.planned(nowMs);
+    const plannedTags = schedule.planned(nowMs);
     const isSearchTime =
       isBisecting() &&
       nowMs - slots.searchedAtMs >= Math.min(BISECTION_EVERY_SLOTS * spacingMs, BISECTION_WAIT_MAX_MS) &&
-      !isPunctualDue(planned, nowMs);
-    const searched = isSearchTime ? selectBisectionGroup(planned, nowMs) : [];
-    if (searched.length > 0) {
+      !isPunctualDue(plannedTags, nowMs);
+    const bisectionGroup = isSearchTime ? selectBisectionGroup(plannedTags, nowMs) : [];
+    if (bisectionGroup.length > 0) {
       slots.searchedAtMs = nowMs;
-      return searched;
+      return bisectionGroup;
     }
     const mayDisplace = nowMs - slots.displacedAtMs >= DISPLACE_EVERY_SLOTS * spacingMs;
     const leadMs = refresh.replyMs(spacingMs);
-    const rules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs, mayDisplace };
-    const due = planGroup(planned, nowMs, { ...rules, eager: false });
+    const groupRules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs, mayDisplace };
+    const due = planGroup(plannedTags, nowMs, { ...groupRules, eager: false });
     if (due.displaces === true) slots.displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
     // If all tags are refused, bisection would never end: read a control tag first.
     const control = controls.mayUse(due.isSearch === true ? "search" : "idle") ? controls.next() : [];
     if (control.length > 0) return control;
     if (due.group.length > 0) return due.group;
-    const { group } = eager ? planGroup(planned, nowMs, { ...rules, eager }) : { group: [] };
+    const { group } = eager ? planGroup(plannedTags, nowMs, { ...groupRules, eager }) : { group: [] };
     if (group.length > 0) return group;
     const probe = schedule.nextProbe(nowMs);
     return probe === undefined ? [] : [probe];
@@ -132,7 +132,7 @@ export function createLiveReads(options: LiveReadOptions) {
       controls.returned(group);
       schedule.returned(group);
     };
-    const choose = () => {
+    const chooseTags = () => {
       giveBack();
       const spacingMs = refresh.slotMs();
       group = selectTags(lane === "spare", spacingMs);
@@ -144,10 +144,10 @@ export function createLiveReads(options: LiveReadOptions) {
       return { ask: group };
     };
     try {
-      const reply = await source.read(choose, lane, signal);
-      slow.replied(group, reply.latencyMs);
+      const reply = await source.read(chooseTags, lane, signal);
+      slowTags.replied(group, reply.latencyMs);
       await commit.values(group, reply, draining);
-      suspects.cleared(group);
+      bisection.cleared(group);
       controls.succeeded();
       well();
     } catch (error) {
@@ -168,8 +168,8 @@ export function createLiveReads(options: LiveReadOptions) {
         if (controls.isTrial(group)) clearSuspicions();
         else {
           schedule.failed(group, atMs);
-          suspects.failed(group);
-          if (atMs - startedAtMs > SUSPICIOUS_DURATION_MS) slow.replied(group, Number.POSITIVE_INFINITY);
+          bisection.failed(group);
+          if (atMs - startedAtMs > SUSPICIOUS_DURATION_MS) slowTags.replied(group, Number.POSITIVE_INFINITY);
         }
       }
       if (controls.failed(failure)) throw failure;
@@ -183,59 +183,46 @@ export function createLiveReads(options: LiveReadOptions) {
     if (why === "ability") throw failure;
     if (refusal === "invalid") log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
     if (controls.refused(group)) {
-      suspects.forget();
+      bisection.forget();
       throw failure;
     }
-    const named = findNamedTag(group, failure);
-    const proven = suspects.refused(group, { atMs, scopeBeforeMs, scopeAtMs: scope.respondedAtMs(), named });
+    const namedTag = findNamedTag(group, failure);
+    const provenTag = bisection.refused(group, { atMs, scopeBeforeMs, scopeAtMs: scope.respondedAtMs(), namedTag });
     // A quarantined tag that is refused again needs no further proof.
     const [only = null] = group.length === 1 && why === "unexplained" ? group : [];
-    const guilty = proven ?? (only !== null && schedule.quarantined().includes(only) ? only : null);
-    if (guilty === null) return;
-    await commit.quarantine(guilty, failure);
-    log.warn({ tag: guilty, err: failure }, "a tag that cannot be read is set aside");
+    const refusedTag = provenTag ?? (only !== null && schedule.quarantined().includes(only) ? only : null);
+    if (refusedTag === null) return;
+    await commit.quarantine(refusedTag, failure);
+    log.warn({ tag: refusedTag, err: failure }, "a tag that cannot be read is set aside");
   }
 
-  const follower: Follower = {
-    name: "live",
-    ability: READ_ABILITY,
-
-    async follow(run: RunContext) {
-      const { draining, forced } = run;
-      if (run.afterOutage === true) clearSuspicions();
-      const ending = AbortSignal.any([draining, forced]);
-      await refresh.run();
-      while (!refresh.hasClasses() && !ending.aborted) await classesChanged.nextWakeup(ending);
-      if (ending.aborted) return;
-      const noClasses = new AbortController();
-      stopRun = () => noClasses.abort(new Stopping());
-      const leaving = AbortSignal.any([draining, noClasses.signal]);
-      controls.restart();
-      await refresh.run();
-      const over = new AbortController();
-      const refreshing = runLoop({
-        clock,
-        signal: AbortSignal.any([leaving, forced, over.signal]),
-        wakeup: classesChanged,
-        onlyChecks: true,
-        turn: refresh.ifDue,
+  async function follow(run: RunContext): Promise<void> {
+    const { draining, forced } = run;
+    if (run.afterOutage === true) clearSuspicions();
+    const endSignal = AbortSignal.any([draining, forced]);
+    await refresh.run();
+    while (!refresh.hasClasses() && !endSignal.aborted) await classesChanged.nextWakeup(endSignal);
+    if (endSignal.aborted) return;
+    const noClasses = new AbortController();
+    stopRun = () => noClasses.abort(new Stopping());
+    controls.restart();
+    await refresh.run();
+    const requestLanes = (["live", "spare"] as const).map(
+      (lane) => (begun: () => void, signal: AbortSignal) => readOnce(lane, begun, signal, run),
+    );
+    await keepRequestsWaiting(requestLanes, {
+      maxUnderWay: () => REQUESTS_UNDER_WAY_MAX[controls.isTrying() ? "trying" : "working"],
+      draining: AbortSignal.any([draining, noClasses.signal]),
+      forced,
+      lookups: {
+        ...{ clock, wakeup: classesChanged, turn: refresh.ifDue },
         fault: (error) => log.warn({ err: error }, "the tags to be read could not be looked up"),
-      });
-      const lines = (["live", "spare"] as const).map(
-        (lane) => (begun: () => void, signal: AbortSignal) => readOnce(lane, begun, signal, run),
-      );
-      const most = () => REQUESTS_UNDER_WAY_MAX[controls.isTrying() ? "trying" : "working"];
-      try {
-        await keepRequestsWaiting(lines, { maxUnderWay: most, draining: leaving, forced });
-      } finally {
-        over.abort(ENDED_EARLY);
-        await refreshing;
-      }
-    },
-  };
+      },
+    });
+  }
 
   return {
-    ...follower,
+    ...({ name: "live", ability: READ_ABILITY, follow } satisfies Follower),
     status: () => ({
       quarantined: schedule.quarantined(),
       overload: refresh.overload(),
@@ -251,8 +238,8 @@ export function createLiveReads(options: LiveReadOptions) {
       if (classes.length === 0) stopRun();
     },
     known(id: string): KnownTag | undefined {
-      const state = schedule.known(id);
-      return state && { ...state, isolation: isolationOf(id)?.label ?? null, leftOut: leftOut.of(id) };
+      const tagState = schedule.known(id);
+      return tagState && { ...tagState, isolation: isolationOf(id)?.label ?? null, leftOut: leftOut.of(id) };
     },
   };
 }
@@ -268,15 +255,15 @@ function isPunctualDue({ isolated, underWay, lastMs, intervalMs }: PlannedTags, 
 
 function selectBisectionGroup({ ids, isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number) {
   const ageOf = (row: number) => (nowMs - (lastMs[row] as number)) / (intervalMs[row] as number);
-  const free = [...isolated].filter(([row]) => underWay[row] !== 1);
+  const freeRows = [...isolated].filter(([row]) => underWay[row] !== 1);
   // Prefer tags that are suspected only through their site: one success clears the complete site.
   const rank = (label: string) => (label.startsWith("site ") ? 0 : 1);
-  const [first] = free
+  const [first] = freeRows
     .filter(([row, { timing }]) => timing === "patient" && ageOf(row) >= 1)
     .toSorted(
       ([a, one], [b, other]) =>
         rank(one.label) - rank(other.label) || one.siteRequestedMs - other.siteRequestedMs || ageOf(b) - ageOf(a),
     );
-  const group = free.filter(([, { label }]) => label === first?.[1].label).slice(0, TAGS_PER_REQUEST);
+  const group = freeRows.filter(([, { label }]) => label === first?.[1].label).slice(0, TAGS_PER_REQUEST);
   return group.map(([row]) => ids[row] as string);
 }

@@ -24,7 +24,7 @@ const INVENTORY_GROWTH_FACTOR = 1.25;
 export function createScheduleRefresh(options: RefreshOptions, schedule: TagSchedule, typicalMs: () => number) {
   const { source, store, clock, log, metrics, demand } = options;
   let { classes } = options;
-  let classOf = createClassFinder(classes);
+  let findClass = createClassFinder(classes);
   /** Inventory versions in the schedule (null: select tags again) and at the last check, and the number of tags. */
   const inventory = { scheduled: null as string | null, checked: null as string | null, tags: 0 };
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
@@ -56,13 +56,13 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   }
 
   async function ifDue(): Promise<number> {
-    const versions = await inventoryVersions();
-    const isGrowing = versions !== inventory.checked;
-    inventory.checked = versions;
+    const currentVersions = await inventoryVersions();
+    const isGrowing = currentVersions !== inventory.checked;
+    inventory.checked = currentVersions;
     const leftMs = () => refreshedAtMs + REFRESH_INTERVAL_MS - clock.monotonic();
     // The loop may call up to a second early.
     if (schedule.size() === 0 || inventory.scheduled === null || leftMs() <= EMPTY_WAIT_MS) await run();
-    else if (versions !== inventory.scheduled) {
+    else if (currentVersions !== inventory.scheduled) {
       const { size } = await store.documents<unknown>(documentSet("tag", source.name));
       if (size >= INVENTORY_GROWTH_FACTOR * inventory.tags) await run();
     }
@@ -70,48 +70,48 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   }
 
   async function inventoryVersions(): Promise<string> {
-    const sets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
-    return (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
+    const documentSets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
+    return (await Promise.all(documentSets.map((set) => store.version(set)))).join(" ");
   }
 
   async function selectTags(): Promise<void> {
-    const versions = await inventoryVersions();
-    if (versions === inventory.scheduled) return;
-    const usedClassOf = classOf;
+    const currentVersions = await inventoryVersions();
+    if (currentVersions === inventory.scheduled) return;
+    const usedFindClass = findClass;
     const [tags, values, quarantines] = await Promise.all([
       expectedTags(store, source.name),
       store.documents<StoredValue>(documentSet("value", source.name)),
       store.documents<StoredQuarantine>(syncSet("quarantine", source.name)),
     ]);
-    const watched = tags.flatMap((located) => {
-      const readClass = classOf(located);
+    const watchedTags = tags.flatMap((located) => {
+      const readClass = findClass(located);
       // Tags of an invisible site stay scheduled, so that they are due as soon as the token sees it.
       return readClass === undefined || located.outOfSight === "tag" ? [] : [{ ...located, readClass }];
     });
-    await yieldIfMany(watched.length);
+    await yieldIfMany(watchedTags.length);
     const nowMs = clock.monotonic();
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
-    schedule.watch(watched, { values, quarantines, nowMs, toMonotonic });
+    schedule.watch(watchedTags, { values, quarantines, nowMs, toMonotonic });
     inventory.tags = tags.length;
     // The classes may have changed during the reads above.
-    inventory.scheduled = usedClassOf === classOf ? versions : null;
+    inventory.scheduled = usedFindClass === findClass ? currentVersions : null;
   }
 
   function showFreshness(): void {
-    const current = schedule.freshness(clock.monotonic());
-    for (const name of freshness.classes) {
-      const figures = current.find((each) => each.name === name);
-      if (figures === undefined) metrics.freshnessPromised.remove({ source: source.name, class: name });
-      if ((figures?.achievedMs ?? null) === null)
-        metrics.freshnessAchieved.remove({ source: source.name, class: name });
+    const currentFreshness = schedule.freshness(clock.monotonic());
+    for (const className of freshness.classes) {
+      const classFreshness = currentFreshness.find((each) => each.name === className);
+      if (classFreshness === undefined) metrics.freshnessPromised.remove({ source: source.name, class: className });
+      if ((classFreshness?.achievedMs ?? null) === null)
+        metrics.freshnessAchieved.remove({ source: source.name, class: className });
     }
-    for (const { name, promisedMs, achievedMs } of current) {
+    for (const { name, promisedMs, achievedMs } of currentFreshness) {
       const labels = { source: source.name, class: name };
       metrics.freshnessPromised.set(labels, promisedMs / 1_000);
       if (achievedMs !== null) metrics.freshnessAchieved.set(labels, achievedMs / 1_000);
     }
-    freshness = { shownAtMs: clock.monotonic(), classes: current.map(({ name }) => name) };
+    freshness = { shownAtMs: clock.monotonic(), classes: currentFreshness.map(({ name }) => name) };
   }
 
   /** Logs an overload once when it begins or changes by a fifth, and once when it ends. */
@@ -122,8 +122,8 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     loggedFactor = factor;
     if (factor === 1) log.info({ demand: needed }, "the live reads fit into the quota again");
     else {
-      const stretched = { demand: needed, factors: Object.fromEntries(factors) };
-      log.warn(stretched, "the live reads ask for more than the quota: intervals are stretched");
+      const logFields = { demand: needed, factors: Object.fromEntries(factors) };
+      log.warn(logFields, "the live reads ask for more than the quota: intervals are stretched");
     }
   }
 
@@ -136,7 +136,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     },
     changeClasses(next: ReadConfig): void {
       classes = next;
-      classOf = createClassFinder(next);
+      findClass = createClassFinder(next);
       inventory.scheduled = null;
     },
   };

@@ -71,25 +71,23 @@ export function createTagSchedule(context: ScheduleContext) {
   let factors: ReadonlyMap<string, number> = new Map();
   const siteRequestedMs = new Map<number, number>();
   /** Largest age at which a value was replaced, by class, in this minute and the one before. */
-  let oldest = { now: new Map<string, number>(), before: new Map<string, number>() };
+  let replacedAgesMs = { now: new Map<string, number>(), before: new Map<string, number>() };
   let columns = createColumns(0);
-  let written = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
-  /** Tags that changed since the columns were written, or that wait for a retry. */
-  const changed = new Set<ScheduledTag>();
+  let writtenState = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
+  const changedTags = new Set<ScheduledTag>();
 
   const siteStateOf = (siteId: number): SiteState => ({
     offline: context.gatewayOffline(siteId),
     inSight: context.sees(siteId),
   });
-  /** Queries the state of each site once for a pass over all tags. */
   function createSiteCache() {
     const sites = new Map<number, SiteState>();
-    const of = (siteId: number) => {
+    const siteOf = (siteId: number) => {
       const site = sites.get(siteId) ?? siteStateOf(siteId);
       sites.set(siteId, site);
       return site;
     };
-    return { sites, of };
+    return { sites, siteOf };
   }
   const stretchedMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (factors.get(readClass.name) ?? 1);
@@ -98,10 +96,10 @@ export function createTagSchedule(context: ScheduleContext) {
   const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteState) =>
     tag.nulls < SILENT_NULLS_MIN && tag.quarantinedUntilMs === null && inSight;
 
-  function change(ids: readonly string[], make: (tag: ScheduledTag) => void): void {
+  function changeTags(ids: readonly string[], make: (tag: ScheduledTag) => void): void {
     for (const tag of ids.flatMap((id) => tags.get(id) ?? [])) {
       make(tag);
-      changed.add(tag);
+      changedTags.add(tag);
     }
   }
 
@@ -139,8 +137,8 @@ export function createTagSchedule(context: ScheduleContext) {
     columns.lastMs[tag.row] = tag.lastMs ?? tag.countedMs ?? NEVER_MS;
     columns.sinceMs[tag.row] = tag.sinceMs;
     columns.underWay[tag.row] = tag.underWay || isWaiting ? 1 : 0;
-    if (isWaiting) changed.add(tag);
-    else changed.delete(tag);
+    if (isWaiting) changedTags.add(tag);
+    else changedTags.delete(tag);
   }
 
   function writeIsolation({ id, row, watched }: ScheduledTag, nowMs: number): void {
@@ -154,12 +152,12 @@ export function createTagSchedule(context: ScheduleContext) {
   function writeColumns(nowMs: number): void {
     if (columns.underWay.length < tags.size) columns = createColumns(tags.size);
     columns.isolated.clear();
-    changed.clear();
-    const { sites, of } = createSiteCache();
+    changedTags.clear();
+    const { sites, siteOf } = createSiteCache();
     const anyIsolated = context.anyIsolated();
     let count = 0;
     for (const tag of tags.values()) {
-      const site = of(tag.watched.siteId);
+      const site = siteOf(tag.watched.siteId);
       const isPlanned = tag.quarantinedUntilMs === null && site.inSight;
       tag.row = isPlanned ? count : -1;
       if (!isPlanned) continue;
@@ -170,25 +168,26 @@ export function createTagSchedule(context: ScheduleContext) {
     }
     columns.ids.length = count;
     columns.count = count;
-    written = { isCurrent: true, sites };
+    writtenState = { isCurrent: true, sites };
   }
 
   const isSiteChanged = () =>
-    [...written.sites].some(([siteId, { offline, inSight }]) => {
-      return context.gatewayOffline(siteId) !== offline || context.sees(siteId) !== inSight;
-    });
+    [...writtenState.sites].some(
+      ([siteId, site]) => context.gatewayOffline(siteId) !== site.offline || context.sees(siteId) !== site.inSight,
+    );
 
   return {
     watch(watchedTags: readonly WatchedTag[], stored: StoredReads): void {
-      const next = new Map<string, ScheduledTag>();
+      const nextTags = new Map<string, ScheduledTag>();
       for (const watched of watchedTags) {
         const tag = tags.get(watched.tag.id) ?? newTag(watched, stored);
         tag.watched = watched;
-        next.set(tag.id, tag);
+        nextTags.set(tag.id, tag);
       }
-      tags = next;
-      quarantined = new Set([...next.values()].filter((tag) => tag.quarantinedUntilMs !== null).map(({ id }) => id));
-      written.isCurrent = false;
+      tags = nextTags;
+      const quarantinedTags = [...tags.values()].filter((tag) => tag.quarantinedUntilMs !== null);
+      quarantined = new Set(quarantinedTags.map(({ id }) => id));
+      writtenState.isCurrent = false;
     },
     watched: (id: string) => tags.get(id)?.watched,
     size: () => tags.size,
@@ -197,13 +196,11 @@ export function createTagSchedule(context: ScheduleContext) {
     planned(nowMs: number): PlannedTags {
       // A response to one isolated tag changes the isolation of others.
       const anyIsolated = context.anyIsolated() || columns.isolated.size > 0;
-      if (!written.isCurrent || anyIsolated || isSiteChanged()) writeColumns(nowMs);
-      else {
-        for (const tag of changed) {
+      if (!writtenState.isCurrent || anyIsolated || isSiteChanged()) writeColumns(nowMs);
+      else
+        for (const tag of changedTags)
           if (tag.row >= 0) writeRow(tag, siteStateOf(tag.watched.siteId), nowMs);
-          else changed.delete(tag);
-        }
-      }
+          else changedTags.delete(tag);
       return columns;
     },
 
@@ -218,31 +215,33 @@ export function createTagSchedule(context: ScheduleContext) {
     /** Returns a tag that was never refused singly, preferably not suspected and of another site than `tried`. */
     control(tried: readonly string[]): string | undefined {
       const triedSites = new Set(tried.map((id) => tags.get(id)?.watched.siteId));
-      const { of } = createSiteCache();
-      const [best] = [...tags.values()]
-        .filter((tag) => countsForFreshness(tag, of(tag.watched.siteId)) && !tag.underWay && !tried.includes(tag.id))
+      const { siteOf } = createSiteCache();
+      const [bestControl] = [...tags.values()]
+        .filter(
+          (tag) => !tag.underWay && !tried.includes(tag.id) && countsForFreshness(tag, siteOf(tag.watched.siteId)),
+        )
         .flatMap(({ id, watched: { siteId }, lastMs }) => {
           const { isSuspect = false, notBeforeMs } = context.isolationOf(id) ?? {};
           if (lastMs === null || notBeforeMs !== undefined) return [];
           return [{ id, lastMs, rank: (triedSites.has(siteId) ? 2 : 0) + (isSuspect ? 1 : 0) }];
         })
         .sort((a, b) => a.rank - b.rank || b.lastMs - a.lastMs);
-      return best?.id;
+      return bestControl?.id;
     },
 
     sent(ids: readonly string[], nowMs: number): void {
-      change(ids, (tag) => {
+      changeTags(ids, (tag) => {
         tag.underWay = true;
         if (context.isolationOf(tag.id)?.timing === "patient") siteRequestedMs.set(tag.watched.siteId, nowMs);
       });
     },
 
     answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
-      change([id], (tag) => {
+      changeTags([id], (tag) => {
         const { name } = tag.watched.readClass;
         const site = siteStateOf(tag.watched.siteId);
         if (tag.lastMs !== null && countsForFreshness(tag, site))
-          oldest.now.set(name, Math.max(oldest.now.get(name) ?? 0, nowMs - tag.lastMs));
+          replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.lastMs));
         tag.lastMs = nowMs;
         tag.answersOffline = answer === "value" && site.offline;
         if (answer === "value") tag.nulls = 0;
@@ -257,7 +256,7 @@ export function createTagSchedule(context: ScheduleContext) {
 
     /** Notes a failure that says nothing about the tags. Only the failure of a single tag delays the retry. */
     failed(ids: readonly string[], nowMs: number): void {
-      change(ids, (tag) => {
+      changeTags(ids, (tag) => {
         const waitMs = ids.length > 1 ? 0 : RETRY_WAIT_MS * 2 ** Math.min(tag.failures, 10);
         tag.failures += 1;
         const intervalMs = intervalMsOf(tag, siteStateOf(tag.watched.siteId));
@@ -266,67 +265,67 @@ export function createTagSchedule(context: ScheduleContext) {
     },
 
     returned(ids: readonly string[]): void {
-      change(ids, (tag) => (tag.underWay = false));
+      changeTags(ids, (tag) => (tag.underWay = false));
     },
 
     quarantine(id: string, untilMs: number): void {
-      change([id], (tag) => {
+      changeTags([id], (tag) => {
         tag.quarantinedUntilMs = untilMs;
         quarantined.add(id);
-        written.isCurrent = false;
+        writtenState.isCurrent = false;
       });
     },
     release(id: string): void {
-      change([id], (tag) => {
+      changeTags([id], (tag) => {
         tag.quarantinedUntilMs = null;
         quarantined.delete(id);
-        written.isCurrent = false;
+        writtenState.isCurrent = false;
       });
     },
     quarantined: (): readonly string[] => [...quarantined],
 
     stretch(slotMs: number, size: number, share: number, replyMs: number): Overload {
       const counts = new Map<WatchedTag["readClass"], number>();
-      const { of } = createSiteCache();
+      const { siteOf } = createSiteCache();
       for (const tag of tags.values()) {
-        const site = of(tag.watched.siteId);
+        const site = siteOf(tag.watched.siteId);
         if (tag.quarantinedUntilMs !== null || !site.inSight) continue;
         const { readClass } = tag.watched;
         // A tag that is read less often leaves its slots to the others.
         counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedMsOf(tag) / intervalMsOf(tag, site));
       }
-      const demands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
+      const classDemands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
         ...{ name, tags: count, everyMs: every, firm, importance },
       }));
-      const overload = computeOverload(demands, slotMs, size, share, replyMs);
+      const overload = computeOverload(classDemands, slotMs, size, share, replyMs);
       factors = overload.factors;
-      written.isCurrent = false;
+      writtenState.isCurrent = false;
       return overload;
     },
 
     freshness(nowMs: number): readonly ClassFreshness[] {
       const classes = new Map<string, { -readonly [key in keyof ClassFreshness]: ClassFreshness[key] }>();
-      const { of } = createSiteCache();
+      const { siteOf } = createSiteCache();
       for (const tag of tags.values()) {
         const { name } = tag.watched.readClass;
         const promisedMs = stretchedMsOf(tag);
-        const figures = classes.get(name) ?? { name, tags: 0, promisedMs, achievedMs: null };
-        classes.set(name, figures);
-        figures.tags += 1;
-        figures.promisedMs = promisedMs;
-        if (!countsForFreshness(tag, of(tag.watched.siteId))) continue;
-        const replacedMs = Math.max(oldest.now.get(name) ?? 0, oldest.before.get(name) ?? 0);
+        const classFreshness = classes.get(name) ?? { name, tags: 0, promisedMs, achievedMs: null };
+        classes.set(name, classFreshness);
+        classFreshness.tags += 1;
+        classFreshness.promisedMs = promisedMs;
+        if (!countsForFreshness(tag, siteOf(tag.watched.siteId))) continue;
+        const replacedMs = Math.max(replacedAgesMs.now.get(name) ?? 0, replacedAgesMs.before.get(name) ?? 0);
         const waitedMs = nowMs - tag.sinceMs;
         // A tag without a value of known age counts only once its first value is late.
         const unreadMs = waitedMs > promisedMs ? waitedMs : null;
         const ageMs = tag.lastMs === null ? unreadMs : Math.max(nowMs - tag.lastMs, replacedMs);
-        if (ageMs !== null) figures.achievedMs = Math.max(ageMs, figures.achievedMs ?? 0);
+        if (ageMs !== null) classFreshness.achievedMs = Math.max(ageMs, classFreshness.achievedMs ?? 0);
       }
       return [...classes.values()];
     },
 
     startMinute(): void {
-      oldest = { now: new Map(), before: oldest.now };
+      replacedAgesMs = { now: new Map(), before: replacedAgesMs.now };
     },
 
     known(id: string) {

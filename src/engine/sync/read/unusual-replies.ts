@@ -28,23 +28,23 @@ export function createLeftOutTags(options: {
   const { store, log, clock } = options;
   const set = syncSet("left-out", options.source);
   let all: Map<string, StoredLeftOut> | null = null;
-  const singles = new Map<string, SinglyReadTag>();
+  const singlyReadTags = new Map<string, SinglyReadTag>();
 
   function noteSingles(requested: readonly string[], unreadable: readonly string[], before: ReadonlySet<string>): void {
-    const [only] = requested;
-    if (requested.length === 1 && only !== undefined) {
-      const single = singles.get(only);
-      if (unreadable.length > 0) singles.delete(only);
-      else if (single?.untilMs === Number.POSITIVE_INFINITY) {
-        single.times += 1;
-        single.untilMs = clock.monotonic() + quarantineMs(single.times);
+    const [singleId] = requested;
+    if (requested.length === 1 && singleId !== undefined) {
+      const singleTag = singlyReadTags.get(singleId);
+      if (unreadable.length > 0) singlyReadTags.delete(singleId);
+      else if (singleTag?.untilMs === Number.POSITIVE_INFINITY) {
+        singleTag.times += 1;
+        singleTag.untilMs = clock.monotonic() + quarantineMs(singleTag.times);
       }
       return;
     }
-    for (const id of requested) if (!unreadable.includes(id)) singles.delete(id);
+    for (const id of requested) if (!unreadable.includes(id)) singlyReadTags.delete(id);
     if (unreadable.length >= UNREADABLE_TAGS_MAX && 3 * unreadable.length > requested.length) return;
-    for (const id of unreadable)
-      if (!before.has(id)) singles.set(id, { times: singles.get(id)?.times ?? 0, untilMs: Number.POSITIVE_INFINITY });
+    for (const id of unreadable.filter((one) => !before.has(one)))
+      singlyReadTags.set(id, { times: singlyReadTags.get(id)?.times ?? 0, untilMs: Number.POSITIVE_INFINITY });
   }
 
   return {
@@ -53,27 +53,28 @@ export function createLeftOutTags(options: {
       values: ReadonlyMap<string, unknown>,
       reply: Pick<ReadReply, "leftOut" | "receivedAtMs">,
     ) {
-      const known = all ?? new Map(await store.documents<StoredLeftOut>(set));
-      all = known;
+      const storedLeftOut = all ?? new Map(await store.documents<StoredLeftOut>(set));
+      all = storedLeftOut;
       const reasons = new Map((reply.leftOut ?? []).map((one) => [one.id, one]));
       const at = isoUtc(reply.receivedAtMs);
-      const missing = requested.filter((id) => !values.has(id));
-      const put = missing.flatMap((id): [string, StoredLeftOut][] => {
+      const missingIds = requested.filter((id) => !values.has(id));
+      const put = missingIds.flatMap((id): [string, StoredLeftOut][] => {
         const { kind, reason } = reasons.get(id) ?? NOT_LISTED;
-        const before = known.get(id);
-        if (before?.kind === kind && before.reason === reason) return [];
-        return [[id, { since: before?.since ?? at, kind, reason }]];
+        const previousEntry = storedLeftOut.get(id);
+        if (previousEntry?.kind === kind && previousEntry.reason === reason) return [];
+        return [[id, { since: previousEntry?.since ?? at, kind, reason }]];
       });
-      const remove = requested.filter((id) => values.has(id) && known.has(id));
+      const remove = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
       const committed = () => {
-        const unreadable = missing.filter((id) => reasons.get(id)?.kind === "unreadable");
-        noteSingles(requested, unreadable, new Set(known.keys()));
-        const begun = put.filter(([id, { kind }]) => known.get(id)?.kind !== kind);
-        for (const [id, one] of put) known.set(id, one);
-        for (const id of remove) known.delete(id);
-        if (begun.length > 0) {
-          const tags = Object.fromEntries(begun.slice(0, LOGGED_TAGS_MAX).map(([id, { reason }]) => [id, reason]));
-          log.warn({ tags, count: begun.length }, "tags that were asked for have no value in the reply");
+        const unreadable = missingIds.filter((id) => reasons.get(id)?.kind === "unreadable");
+        noteSingles(requested, unreadable, new Set(storedLeftOut.keys()));
+        const newlyLeftOut = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
+        for (const [id, one] of put) storedLeftOut.set(id, one);
+        for (const id of remove) storedLeftOut.delete(id);
+        if (newlyLeftOut.length > 0) {
+          const loggedTags = newlyLeftOut.slice(0, LOGGED_TAGS_MAX);
+          const tags = Object.fromEntries(loggedTags.map(([id, { reason }]) => [id, reason]));
+          log.warn({ tags, count: newlyLeftOut.length }, "tags that were asked for have no value in the reply");
         }
         if (remove.length > 0) log.info({ tags: remove }, "tags that had no value in the replies have one again");
       };
@@ -81,8 +82,8 @@ export function createLeftOutTags(options: {
     },
     of: (id: string): StoredLeftOut | undefined => all?.get(id),
     all: (): ReadonlyMap<string, StoredLeftOut> | null => all,
-    anySingle: () => singles.size > 0,
-    labelOf: (id: string) => (clock.monotonic() < (singles.get(id)?.untilMs ?? 0) ? `single ${id}` : null),
+    anySingle: () => singlyReadTags.size > 0,
+    labelOf: (id: string) => (clock.monotonic() < (singlyReadTags.get(id)?.untilMs ?? 0) ? `single ${id}` : null),
   };
 }
 
@@ -112,8 +113,8 @@ const LATEST_READINGS_MAX = 20;
 /** True if more than a third of the known types in a reply, and 5 at least, change: 7 of 20, 5 of 14. */
 export function manyTypesChanged(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
   const knownTypes = readings.filter(({ wasKnown }) => wasKnown).length;
-  const changed = readings.filter(({ isNewType }) => isNewType).length;
-  return changed >= SUDDEN_TAGS_MIN && 3 * changed > knownTypes;
+  const changedTypes = readings.filter(({ isNewType }) => isNewType).length;
+  return changedTypes >= SUDDEN_TAGS_MIN && 3 * changedTypes > knownTypes;
 }
 
 interface OpenChange {
@@ -130,14 +131,14 @@ export function watchSuddenChanges(
   log: Pick<Log, "info" | "warn">,
   isWatched: (id: string) => boolean,
 ) {
-  const latest = new Map<number, Map<string, boolean>>();
-  const nulls = new Map<number, OpenChange>();
-  let types: OpenChange | null = null;
+  const latestReadings = new Map<number, Map<string, boolean>>();
+  const nullChanges = new Map<number, OpenChange>();
+  let typeChange: OpenChange | null = null;
 
-  const open = (what: SuddenChange["what"]): OpenChange => ({
+  const openChange = (what: SuddenChange["what"]): OpenChange => ({
     ...{ what, sinceMs: clock.now(), siteIds: new Set(), ids: new Set(), most: 0 },
   });
-  function add(change: OpenChange, siteId: number, id: string): void {
+  function addReading(change: OpenChange, siteId: number, id: string): void {
     change.siteIds.add(siteId);
     change.ids.add(id);
     change.most = Math.max(change.most, change.ids.size);
@@ -148,46 +149,46 @@ export function watchSuddenChanges(
   }
 
   function noteTypes(readings: readonly JudgedReading[]): void {
-    if (types !== null) settle(types, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
+    if (typeChange !== null) settle(typeChange, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
     if (manyTypesChanged(readings)) {
-      const changed = readings.filter(({ isNewType }) => isNewType);
-      types ??= open("types");
-      for (const { id, siteId } of changed) add(types, siteId, id);
+      const changedReadings = readings.filter(({ isNewType }) => isNewType);
+      typeChange ??= openChange("types");
+      for (const { id, siteId } of changedReadings) addReading(typeChange, siteId, id);
       log.warn(
-        { tags: changed.map(({ id }) => id), read: readings.length },
+        { tags: changedReadings.map(({ id }) => id), read: readings.length },
         "more than a third of the values of a reply changed between number and boolean: they are uncertain until a further reading confirms them",
       );
-    } else if (types?.ids.size === 0) {
-      types = null;
+    } else if (typeChange?.ids.size === 0) {
+      typeChange = null;
       log.info({}, "the values that changed their type at once are confirmed, or have their former type again");
     }
   }
 
   /** True if 5 of the site's last 20 readings turned null, or all if there are fewer. */
   function noteNulls(siteId: number, readings: readonly JudgedReading[]): boolean {
-    const tags = latest.get(siteId) ?? new Map<string, boolean>();
-    latest.set(siteId, tags);
+    const tags = latestReadings.get(siteId) ?? new Map<string, boolean>();
+    latestReadings.set(siteId, tags);
     for (const { id, turnedNull } of readings) {
       tags.delete(id);
       tags.set(id, turnedNull);
     }
     for (const id of tags.keys()) if (tags.size > LATEST_READINGS_MAX) tags.delete(id);
-    const turned = readings.filter(({ turnedNull }) => turnedNull);
-    const least = Math.max(2, Math.min(SUDDEN_TAGS_MIN, tags.size));
-    const isUpset = turned.length > 0 && [...tags.values()].filter(Boolean).length >= least;
-    const change = nulls.get(siteId);
-    if (change !== undefined) {
-      settle(change, readings, ({ isNull }) => !isNull);
-      for (const { id } of turned) add(change, siteId, id);
-      if (2 * change.ids.size >= change.most) return isUpset;
-      nulls.delete(siteId);
+    const nullReadings = readings.filter(({ turnedNull }) => turnedNull);
+    const leastNulls = Math.max(2, Math.min(SUDDEN_TAGS_MIN, tags.size));
+    const isUpset = nullReadings.length > 0 && [...tags.values()].filter(Boolean).length >= leastNulls;
+    const nullChange = nullChanges.get(siteId);
+    if (nullChange !== undefined) {
+      settle(nullChange, readings, ({ isNull }) => !isNull);
+      for (const { id } of nullReadings) addReading(nullChange, siteId, id);
+      if (2 * nullChange.ids.size >= nullChange.most) return isUpset;
+      nullChanges.delete(siteId);
       log.info({ site: siteId }, "most of the values that turned null at once can be read again");
     } else if (isUpset) {
-      const begun = open("nulls");
-      for (const [id, isTurned] of tags) if (isTurned) add(begun, siteId, id);
-      nulls.set(siteId, begun);
-      const about = { site: siteId, tags: [...begun.ids], read: tags.size };
-      log.warn(about, "many values of a site turned null at once: they are published as bad");
+      const newChange = openChange("nulls");
+      for (const [id, isTurned] of tags) if (isTurned) addReading(newChange, siteId, id);
+      nullChanges.set(siteId, newChange);
+      const logFields = { site: siteId, tags: [...newChange.ids], read: tags.size };
+      log.warn(logFields, "many values of a site turned null at once: they are published as bad");
     }
     return isUpset;
   }
@@ -199,7 +200,8 @@ export function watchSuddenChanges(
       return new Set([...bySite].flatMap(([siteId, own]) => (noteNulls(siteId, own) ? [siteId] : [])));
     },
     current(): readonly SuddenChange[] {
-      return [...(types === null ? [] : [types]), ...nulls.values()].flatMap(({ what, sinceMs, siteIds, ids }) => {
+      const openChanges = [...(typeChange === null ? [] : [typeChange]), ...nullChanges.values()];
+      return openChanges.flatMap(({ what, sinceMs, siteIds, ids }) => {
         const tags = [...ids].filter(isWatched).length;
         return tags === 0 ? [] : [{ what, siteIds: [...siteIds], since: isoUtc(sinceMs), tags }];
       });

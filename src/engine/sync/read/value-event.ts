@@ -31,16 +31,16 @@ export function buildValueEvent(
     ...(type.doubt !== null && { typeDoubt: type.doubt }),
     ...(value === null && behindGateway !== null && { behindGateway }),
   };
-  const emitted = before === undefined ? undefined : lastEmittedOf(before);
-  if (emitted !== undefined && !isWorthEmitting(readClass, reading, emitted))
-    return { stored: { ...reading, told: emitted }, event: null };
+  const lastEmitted = before === undefined ? undefined : lastEmittedOf(before);
+  if (lastEmitted !== undefined && !isWorthEmitting(readClass, reading, lastEmitted))
+    return { stored: { ...reading, told: lastEmitted }, event: null };
   const latencyMs = Math.round(reply.latencyMs);
   const data: TagValueFact = {
     ...{ tag, value, quality, time, latencyMs, lastGood, behindGateway },
     ...(type.fact === null ? {} : { type: type.fact }),
   };
-  const about = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
-  const event = makeEvent({ type: "tag-value", ...about, data, facts: [] });
+  const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
+  const event = makeEvent({ type: "tag-value", ...eventFields, data, facts: [] });
   return { stored: { ...reading, told: "this" }, event };
 }
 
@@ -61,10 +61,10 @@ function isWorthEmitting(
 }
 
 export function valuesById(requested: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
-  const wanted = new Set(requested);
+  const requestedIds = new Set(requested);
   const values = new Map<string, TagValue>();
   for (const { id, value } of readings) {
-    if (!wanted.has(id)) continue;
+    if (!requestedIds.has(id)) continue;
     if (values.has(id) && values.get(id) !== value)
       throw new Malformed(`The reply gives two values for tag ${id}.`, JSON.stringify([values.get(id) ?? null, value]));
     // JSON has no minus zero.
@@ -82,34 +82,31 @@ interface TypeJudgement {
 
 /** A boolean in °C is unverified; otherwise a new type is for one reading: 20, true, true is good, uncertain, good. */
 export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): TypeJudgement {
-  const last = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
+  const lastGood = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
   const doubtBefore = before?.typeDoubt ?? null;
-  const verified = { doubt: null, fact: null, wasKnown: last !== null, isNew: false };
+  const verified = { doubt: null, fact: null, wasKnown: lastGood !== null, isNew: false };
   // Null has no type, so an unverified type stays unverified.
   if (value === null) return { ...verified, doubt: doubtBefore };
   const now = valueTypeOf(value);
   if (isNumericUnit(unit)) {
     if (now === "number") return verified;
     const fact = { before: "number", now } as const;
-    return { ...verified, doubt: "unit", fact, isNew: last !== null && doubtBefore !== "unit" };
+    return { ...verified, doubt: "unit", fact, isNew: lastGood !== null && doubtBefore !== "unit" };
   }
-  const known = verifiedType(last, doubtBefore);
-  if (known === null || known === now || doubtBefore === "changed") return verified;
-  return { ...verified, doubt: "changed", fact: { before: known, now }, isNew: true };
+  const typeBefore = verifiedType(lastGood, doubtBefore);
+  if (typeBefore === null || typeBefore === now || doubtBefore === "changed") return verified;
+  return { ...verified, doubt: "changed", fact: { before: typeBefore, now }, isNew: true };
 }
 
 /** Type of the last good value; null without such a value, or if the unit contradicts the type. */
 function verifiedType(last: TagValue, doubt: UnverifiedType | null): ValueType | null {
   if (last === null || doubt === "unit") return null;
-  const type = valueTypeOf(last);
-  return doubt === "changed" ? ({ number: "boolean", boolean: "number" } as const)[type] : type;
+  const lastType = valueTypeOf(last);
+  return doubt === "changed" ? ({ number: "boolean", boolean: "number" } as const)[lastType] : lastType;
 }
 
-function valueTypeOf(value: TagScalar): ValueType {
-  return typeof value === "number" ? "number" : "boolean";
-}
+const valueTypeOf = (value: TagScalar): ValueType => (typeof value === "number" ? "number" : "boolean");
 
-/** Units that people write for boolean tags, in lower case and without spaces. */
 const BOOLEAN_UNITS: ReadonlySet<string> = new Set([
   ...["", "-", "--", "–", "none", "nounit", "nounits", "no-units", "n/a", "ingen", "enum"],
   ...["bool", "boolean", "binary", "binær", "digital", "bit", "logic", "state", "status", "tilstand"],
