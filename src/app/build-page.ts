@@ -61,10 +61,10 @@ export function buildActions(options: {
   readonly notReady: () => string | null;
 }): Actions {
   const { accept, clock, notReady } = options;
-  const common = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
+  const operatorDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
   return {
     notReady,
-    write: (request) => accept(operatorArrival({ ...request, ...common, receivedAtMs: clock.now() })),
+    write: (request) => accept(operatorArrival({ ...request, ...operatorDefaults, receivedAtMs: clock.now() })),
   };
 }
 
@@ -73,8 +73,8 @@ function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<Liv
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matchesFilter(entry.filter, event)) return [];
     const connector = findConnector(entry);
-    const text = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
-    return text === null ? [] : [{ sink, connector, text }];
+    const addressText = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
+    return addressText === null ? [] : [{ sink, connector, text: addressText }];
   });
 }
 
@@ -97,7 +97,7 @@ export async function buildPlots(options: {
     await clearPlots(store, sources);
     return null;
   }
-  const seen = new Map<string, number>();
+  const lastRequestNumbers = new Map<string, number>();
   const numbers: WorkerNumbers = {
     async levels() {
       const sinks = await running().status.sinks();
@@ -123,8 +123,8 @@ export async function buildPlots(options: {
     async refused(note) {
       for (const [source, work] of running().works) {
         for (const request of work.requests()) {
-          if (request.number <= (seen.get(source) ?? 0)) continue;
-          seen.set(source, request.number);
+          if (request.number <= (lastRequestNumbers.get(source) ?? 0)) continue;
+          lastRequestNumbers.set(source, request.number);
           if (request.outcome !== "ok" && request.outcome !== "stopped")
             note(source, { at: request.at, what: REQUEST_NAMES[request.endpoint], words: describeRefusal(request) });
         }
@@ -149,7 +149,7 @@ const REQUEST_NAMES: Readonly<Record<TracedRequest["endpoint"], string>> = {
 };
 
 function describeRefusal({ message, outcome, tagIds }: TracedRequest): string {
-  const [first] = tagIds;
-  const about = tagIds.length === 1 ? `tag ${first}` : `${tagIds.length} tags, the first ${first}`;
-  return `${message ?? outcome} (${about})`;
+  const [firstTagId] = tagIds;
+  const concernedTags = tagIds.length === 1 ? `tag ${firstTagId}` : `${tagIds.length} tags, the first ${firstTagId}`;
+  return `${message ?? outcome} (${concernedTags})`;
 }

@@ -89,11 +89,11 @@ function decorateStore(
   { clock, metrics, config }: Pick<PipelineOptions, "clock" | "metrics" | "config">,
   tickets: Parameters<typeof withTickets>[1],
 ) {
-  const { store: watched, trouble: commitTrouble } = watchCommits(inner, clock);
-  const store = countCommitted(watched, metrics);
-  const ticketed = withTickets(store, tickets);
-  const groupCommit = createGroupCommit({ store: ticketed, clock, sources: Object.keys(config.sources).length });
-  return { store, ticketed, groupCommit, commitTrouble };
+  const { store: watchedStore, trouble: commitTrouble } = watchCommits(inner, clock);
+  const store = countCommitted(watchedStore, metrics);
+  const ticketStore = withTickets(store, tickets);
+  const groupCommit = createGroupCommit({ store: ticketStore, clock, sources: Object.keys(config.sources).length });
+  return { store, ticketed: ticketStore, groupCommit, commitTrouble };
 }
 
 /** Counts committed events in the metrics, except events whose id was in the log already. */
@@ -102,8 +102,8 @@ function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">)
     ...store,
     async commit(change) {
       const committed = await store.commit(change);
-      const repeated = new Set(committed.repeated);
-      for (const { id, type } of change.events ?? []) if (!repeated.has(id)) metrics.eventsCommitted.inc({ type });
+      const repeatedIds = new Set(committed.repeated);
+      for (const { id, type } of change.events ?? []) if (!repeatedIds.has(id)) metrics.eventsCommitted.inc({ type });
       return committed;
     },
   };
@@ -122,40 +122,40 @@ export async function buildPipeline(options: PipelineOptions) {
   const { store, ticketed, groupCommit, commitTrouble } = decorateStore(options.store, options, () =>
     listTicketSinks(sinks.built),
   );
-  const shared = { store, clock, clockDoubt, log, metrics };
+  const commonParts = { store, clock, clockDoubt, log, metrics };
 
   const builtSources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
-      ...shared,
+      ...commonParts,
       ...{ name, entry, environment, transport, leaving: lease?.leaving, longestWayMs: lease?.longestWayMs },
     }),
   );
   const sources = new Map(builtSources.map(({ name, source }) => [name, source]));
-  const zones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
-  const building = createBuildingView(store, zones);
-  const share = lease && { fleet: lease.fleet, source: lease.source, now: lease.now };
-  const sinkParts = { ...shared, building, followsHistory: followsHistory(config), standIn, share };
+  const timeZones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
+  const building = createBuildingView(store, timeZones);
+  const assignment = lease && { fleet: lease.fleet, source: lease.source, now: lease.now };
+  const sinkParts = { ...commonParts, building, followsHistory: followsHistory(config), standIn, share: assignment };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
 
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: state.max_bytes, clock, log });
-  const plots = await buildPlots({ ...shared, config, running: () => ({ status, works }) });
+  const plots = await buildPlots({ ...commonParts, config, running: () => ({ status, works }) });
   const syncs = new Map<string, BuiltSync>();
   for (const built of builtSources) {
     const sync = await buildSync({
-      ...{ ...shared, store: ticketed, built, ticker: options.ticker, groupCommit, backPressure, state },
+      ...{ ...commonParts, store: ticketed, built, ticker: options.ticker, groupCommit, backPressure, state },
       onRead: plots?.read ?? (() => {}),
     });
     syncs.set(built.name, sync);
   }
   const works = new Map([...syncs].map(([name, { work }]) => [name, work]));
 
-  const deliveryParts = { ...shared, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
+  const deliveryParts = { ...commonParts, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
   const dispatcher = createDispatcher({ ...deliveryParts, building });
   const silences = createSilenceKeeper({ store, clock, log });
   const space = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
   const pruning = createPruningService({ ...deliveryParts, bounds: retentionBounds(state), space });
   const commands = await createCommands({
-    ...{ ...shared, config: config.commands, guards: options.guards, around: options.around },
+    ...{ ...commonParts, config: config.commands, guards: options.guards, around: options.around },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
     ...(options.approved && { approved: options.approved }),
@@ -168,7 +168,7 @@ export async function buildPipeline(options: PipelineOptions) {
 
   const warnings = await readStateWarnings(store);
   const status = buildStatus({
-    ...{ ...shared, startedAtMs: options.startedAtMs, page, sources, works, dispatcher, commands },
+    ...{ ...commonParts, startedAtMs: options.startedAtMs, page, sources, works, dispatcher, commands },
     configuration: options.processStatus.configuration,
     notices: () => [
       ...warnings,
@@ -184,9 +184,9 @@ export async function buildPipeline(options: PipelineOptions) {
     ...{ config, page, clock, store, works, sinks: dispatcher.status, commands, plots, sources, status },
   });
 
-  const all = [...syncs.values()];
-  const inAllSources = (name: string, pick: (sync: BuiltSync) => BuiltSync["service"]) =>
-    groupServices(name, all.map(pick), log);
+  const allSyncs = [...syncs.values()];
+  const groupSourceServices = (name: string, pick: (sync: BuiltSync) => BuiltSync["service"]) =>
+    groupServices(name, allSyncs.map(pick), log);
   const services = orderServices(
     [
       { service: pruning, share: 0.1 },
@@ -195,10 +195,10 @@ export async function buildPipeline(options: PipelineOptions) {
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
       { service: listening, share: 0.1 },
-      { service: inAllSources("sensors", ({ sensors }) => sensors), share: 0.1 },
+      { service: groupSourceServices("sensors", ({ sensors }) => sensors), share: 0.1 },
       // Requests to the service are aborted, because repeating a request after the next start costs only one quota slot.
-      { service: inAllSources("sources", ({ service }) => service), share: 0.2 },
-      { service: inAllSources("heartbeats", ({ heartbeat }) => heartbeat), share: 0.1 },
+      { service: groupSourceServices("sources", ({ service }) => service), share: 0.2 },
+      { service: groupSourceServices("heartbeats", ({ heartbeat }) => heartbeat), share: 0.1 },
     ],
     { clock, log },
   );
@@ -210,7 +210,7 @@ export async function buildPipeline(options: PipelineOptions) {
       await services.stop(deadlineMs);
     },
     async refreshGauges(): Promise<void> {
-      for (const sync of all) sync.refreshGauges();
+      for (const sync of allSyncs) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
     },
     async close(): Promise<void> {
@@ -241,14 +241,14 @@ function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[]
   const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
   const { sinks, sinkParts, syncs } = parts;
   // The command line may have set another log level than the configuration file.
-  let { level } = config.log;
+  let { level: logLevel } = config.log;
   return [
     {
       name: "log",
       prepare: async (next) => ({
         takeOver() {
-          if (next.log.level !== level) setLogLevel(log, next.log.level);
-          level = next.log.level;
+          if (next.log.level !== logLevel) setLogLevel(log, next.log.level);
+          logLevel = next.log.level;
         },
       }),
     },
@@ -263,17 +263,17 @@ function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[]
       // Change sinks and commands together, because approval covers the sinks that accept commands.
       name: "sinks and commands",
       async prepare(next) {
-        const before = sinks.built;
-        const built = await buildSinks(next.sinks, { ...sinkParts, followsHistory: followsHistory(next) }, before);
+        const oldSinks = sinks.built;
+        const newSinks = await buildSinks(next.sinks, { ...sinkParts, followsHistory: followsHistory(next) }, oldSinks);
         return {
           async takeOver() {
-            sinks.built = built;
-            await listening.keepOnly(listCommandSources(built));
+            sinks.built = newSinks;
+            await listening.keepOnly(listCommandSources(newSinks));
             commands.change(next.commands, writingSettings(next));
-            await dispatcher.change(listConfiguredSinks(built));
-            await listening.openAll(listCommandSources(built));
+            await dispatcher.change(listConfiguredSinks(newSinks));
+            await listening.openAll(listCommandSources(newSinks));
           },
-          discard: () => closeNewSinks(built, before),
+          discard: () => closeNewSinks(newSinks, oldSinks),
         };
       },
     },
@@ -295,15 +295,15 @@ function retentionBounds(state: Config["state"]): Omit<RetentionBounds, "wanted"
 }
 
 function reconfigurableSource(name: string, sync: BuiltSync, config: Config): ReconfigurablePart {
-  let inForce = { entry: config.sources[name], state: config.state };
+  let settingsInForce = { entry: config.sources[name], state: config.state };
   return {
     name: `source ${name}`,
     prepare: async ({ sources, state }) => ({
       async takeOver() {
-        const next = { entry: sources[name], state };
-        if (next.entry === undefined || isDeepStrictEqual(next, inForce)) return;
-        inForce = next;
-        await sync.change(next.entry, state);
+        const nextSettings = { entry: sources[name], state };
+        if (nextSettings.entry === undefined || isDeepStrictEqual(nextSettings, settingsInForce)) return;
+        settingsInForce = nextSettings;
+        await sync.change(nextSettings.entry, state);
       },
     }),
   };

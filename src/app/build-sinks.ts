@@ -34,28 +34,28 @@ export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
 export async function buildSinks(
   config: Config["sinks"],
   parts: SinkParts,
-  before: BuiltSinks = new Map(),
+  oldSinks: BuiltSinks = new Map(),
 ): Promise<BuiltSinks> {
-  const built = new Map<string, BuiltSink>();
+  const builtSinks = new Map<string, BuiltSink>();
   try {
     for (const [name, entry] of Object.entries(config)) {
       if (!entry.enabled) continue;
-      const former = before.get(name);
-      if (former !== undefined && isDeepStrictEqual(former.entry, entry)) built.set(name, former);
-      else built.set(name, await buildSink(name, entry, parts, former));
+      const oldSink = oldSinks.get(name);
+      if (oldSink !== undefined && isDeepStrictEqual(oldSink.entry, entry)) builtSinks.set(name, oldSink);
+      else builtSinks.set(name, await buildSink(name, entry, parts, oldSink));
     }
   } catch (error) {
-    await closeNewSinks(built, before);
+    await closeNewSinks(builtSinks, oldSinks);
     throw error;
   }
-  return built;
+  return builtSinks;
 }
 
 async function buildSink(
   name: string,
   entry: SinkEntry,
   parts: SinkParts,
-  before: BuiltSink | undefined,
+  oldSink: BuiltSink | undefined,
 ): Promise<BuiltSink> {
   const { clock, metrics, building, share, store } = parts;
   const connector = findConnector(entry);
@@ -73,29 +73,29 @@ async function buildSink(
   const meets = (other: ConfiguredSink) =>
     other.connector === connector && (definition.shared?.(other.options, options) ?? null) !== null;
   const configured = sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets };
-  const isSame = before !== undefined && isDeepStrictEqual(before.entry[connector], options);
-  const listener = isSame ? before.listener : ((await definition.commands?.(options, context)) ?? null);
+  const hasSameOptions = oldSink !== undefined && isDeepStrictEqual(oldSink.entry[connector], options);
+  const listener = hasSameOptions ? oldSink.listener : ((await definition.commands?.(options, context)) ?? null);
   return { entry, configured, listener };
 }
 
-export async function closeNewSinks(built: BuiltSinks, before: BuiltSinks): Promise<void> {
-  for (const [name, { configured, listener }] of built) {
-    const former = before.get(name);
-    if (former?.configured !== configured) await configured?.sink.close().catch(() => undefined);
-    if (former?.listener !== listener) await listener?.close().catch(() => undefined);
+export async function closeNewSinks(builtSinks: BuiltSinks, oldSinks: BuiltSinks): Promise<void> {
+  for (const [name, { configured, listener }] of builtSinks) {
+    const oldSink = oldSinks.get(name);
+    if (oldSink?.configured !== configured) await configured?.sink.close().catch(() => undefined);
+    if (oldSink?.listener !== listener) await listener?.close().catch(() => undefined);
   }
 }
 
-export function listConfiguredSinks(built: BuiltSinks): readonly ConfiguredSink[] {
-  return [...built.values()].flatMap(({ configured }) => configured ?? []);
+export function listConfiguredSinks(builtSinks: BuiltSinks): readonly ConfiguredSink[] {
+  return [...builtSinks.values()].flatMap(({ configured }) => configured ?? []);
 }
 
-export function listTicketSinks(built: BuiltSinks): readonly string[] {
-  return listConfiguredSinks(built).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
+export function listTicketSinks(builtSinks: BuiltSinks): readonly string[] {
+  return listConfiguredSinks(builtSinks).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
 }
 
-export function listCommandSources(built: BuiltSinks): readonly CommandSource[] {
-  return [...built.values()].flatMap(({ listener }) => listener ?? []);
+export function listCommandSources(builtSinks: BuiltSinks): readonly CommandSource[] {
+  return [...builtSinks.values()].flatMap(({ listener }) => listener ?? []);
 }
 
 export interface CommandListening extends Service {
@@ -104,34 +104,34 @@ export interface CommandListening extends Service {
 }
 
 export function createCommandListening(listeners: readonly CommandSource[], accept: AcceptCommand): CommandListening {
-  const open = new Set<CommandSource>();
-  let running: AbortSignal | null = null;
+  const openListeners = new Set<CommandSource>();
+  let runSignal: AbortSignal | null = null;
 
-  async function openAll(wanted: readonly CommandSource[]): Promise<void> {
-    if (running === null) return;
-    for (const listener of wanted) {
-      if (open.has(listener)) continue;
-      open.add(listener);
-      await listener.open(accept, running);
+  async function openAll(wantedListeners: readonly CommandSource[]): Promise<void> {
+    if (runSignal === null) return;
+    for (const listener of wantedListeners) {
+      if (openListeners.has(listener)) continue;
+      openListeners.add(listener);
+      await listener.open(accept, runSignal);
     }
   }
 
   /** Closes all other listeners, even if one of them cannot be closed. */
-  async function keepOnly(wanted: readonly CommandSource[]): Promise<void> {
-    const leaving = [...open].filter((listener) => !wanted.includes(listener));
-    for (const listener of leaving) open.delete(listener);
-    const closed = await Promise.allSettled(leaving.map((listener) => listener.close()));
-    for (const each of closed) if (each.status === "rejected") throw each.reason;
+  async function keepOnly(wantedListeners: readonly CommandSource[]): Promise<void> {
+    const listenersToClose = [...openListeners].filter((listener) => !wantedListeners.includes(listener));
+    for (const listener of listenersToClose) openListeners.delete(listener);
+    const closeResults = await Promise.allSettled(listenersToClose.map((listener) => listener.close()));
+    for (const closeResult of closeResults) if (closeResult.status === "rejected") throw closeResult.reason;
   }
 
   const service = startedOnce({
     name: "listening",
     async start(signal) {
-      running = signal;
+      runSignal = signal;
       await openAll(listeners);
     },
     async stop() {
-      running = null;
+      runSignal = null;
       await keepOnly([]);
     },
   });

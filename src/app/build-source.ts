@@ -41,12 +41,12 @@ export function buildSource(
     ...(longestWayMs !== undefined && { longestWayMs }),
     onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
   });
-  const client = createSource({
+  const sourceClient = createSource({
     ...{ name, config: entry, limiter: quota, clock, metrics, log },
     ...(environment && { environment }),
     ...(clockDoubt && { clockDoubt }),
     ...(leaving && { leaving }),
     ...(transport && { transport }),
   });
-  return { name, entry, quota, ...traceRequests(client, clock) };
+  return { name, entry, quota, ...traceRequests(sourceClient, clock) };
 }

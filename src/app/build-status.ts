@@ -40,15 +40,15 @@ export function createPageSettings(config: Config, credentials: Credentials | nu
 }
 
 export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">): ConfigView {
-  const enabled = Object.entries(sinks).filter(([, entry]) => entry.enabled);
+  const enabledSinks = Object.entries(sinks).filter(([, entry]) => entry.enabled);
   return {
     sources: Object.entries(sources).map(([name, entry]) => ({
       name,
       origin: new URL(entry.base_url).origin,
       dueTimes: listDueTimes(entry),
     })),
-    sinks: enabled.map(([name]) => name),
-    filterBySink: lagFiltersBySink(enabled.map(([name, entry]) => [name, entry.filter])),
+    sinks: enabledSinks.map(([name]) => name),
+    filterBySink: lagFiltersBySink(enabledSinks.map(([name, entry]) => [name, entry.filter])),
   };
 }
 

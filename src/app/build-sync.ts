@@ -61,8 +61,8 @@ export async function buildSync(options: {
   const log = options.log.child({ source: name });
   let settings = planSettings(name, entry, options.state);
   const { token } = entry;
-  const selectionWarning = (of: SourceEntry) =>
-    createSelectionWarning({ source: name, lists: classLists(of), followed: of.inventory.sites ?? null, log });
+  const selectionWarning = (config: SourceEntry) =>
+    createSelectionWarning({ source: name, lists: classLists(config), followed: config.inventory.sites ?? null, log });
   let warnOfSelection = selectionWarning(entry);
   const sync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
@@ -77,7 +77,7 @@ export async function buildSync(options: {
   };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
   const demand = createDemand();
-  const pull = createHistoryPull({
+  const historyPull = createHistoryPull({
     ...{ source, store, log, metrics, scope, demand },
     clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
@@ -85,7 +85,7 @@ export async function buildSync(options: {
     onLogged: sensors.logged,
     knowsTagsOf: sync.knowsTagsOf,
   });
-  const live = createLiveReads({
+  const liveReads = createLiveReads({
     ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand },
     isFirstInventory: () => !sync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
@@ -94,30 +94,30 @@ export async function buildSync(options: {
     onRead,
   });
   // Live reads and history run also without classes: a reload may add a class, `plenum backfill` may request a range.
-  const service = sync.service([live, pull]);
+  const service = sync.service([liveReads, historyPull]);
   const plan = async () => {
     const { buckets } = source.quota();
     const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
     const polls = bucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
-    const { freshness } = live.status();
+    const { freshness } = liveReads.status();
     const quota = { polls, shared: buckets.length < 2 };
     return reportPlan(await factsFromState(store, settings, clock, { quota, freshness }));
   };
   const leftOutCounts = () => {
-    const all = live.leftOut();
-    if (all === null) return null;
+    const leftOutTags = liveReads.leftOut();
+    if (leftOutTags === null) return null;
     // Skip tags that left the inventory, because they are no longer requested.
-    const kinds = [...all].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
-    const unreadable = kinds.filter((kind) => kind === "unreadable").length;
-    return { unreadable, unanswered: kinds.length - unreadable };
+    const leftOutKinds = [...leftOutTags].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
+    const unreadable = leftOutKinds.filter((kind) => kind === "unreadable").length;
+    return { unreadable, unanswered: leftOutKinds.length - unreadable };
   };
-  const work: SourceWork = {
+  const sourceWork: SourceWork = {
     plan,
-    tag: (id) => describeLiveTag(live, id, clock),
-    reading: (id) => tagReading(live, id),
+    tag: (id) => describeLiveTag(liveReads, id, clock),
+    reading: (id) => tagReading(liveReads, id),
     requests: () => built.trace.latest(),
     counts() {
-      const lastRead = live.lastRead();
+      const lastRead = liveReads.lastRead();
       const lastPolls = new Map(sync.lastPolls);
       lastPolls.delete("live");
       if (lastRead !== null) lastPolls.set("live", lastRead);
@@ -127,30 +127,30 @@ export async function buildSync(options: {
         inventoryPageMs: sync.inventoryPageMs(),
       };
     },
-    suddenChanges: live.suddenChanges,
-    historyStarvesSince: () => pull.progress().starving?.since ?? null,
+    suddenChanges: liveReads.suddenChanges,
+    historyStarvesSince: () => historyPull.progress().starving?.since ?? null,
     firstInventory() {
-      const first = sync.firstInventory();
-      const { pagesRead, pagesTotal, done } = first;
-      return { pagesRead, pagesTotal, done, message: inventoryMessage(first, entry.quota.list_requests_per_minute) };
+      const progress = sync.firstInventory();
+      const { pagesRead, pagesTotal, done } = progress;
+      return { pagesRead, pagesTotal, done, message: inventoryMessage(progress, entry.quota.list_requests_per_minute) };
     },
   };
   return {
     service,
     heartbeat,
     sensors,
-    work,
-    refreshGauges: () => live.showFreshness(),
+    work: sourceWork,
+    refreshGauges: () => liveReads.showFreshness(),
     async change(next, state) {
-      const before = entry;
+      const previousEntry = entry;
       const { valuesMax } = settings;
       entry = next;
       settings = planSettings(name, entry, state);
       const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
-      if (!isDeepStrictEqual(before.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
-      if (!isDeepStrictEqual(before.read, entry.read)) live.change(entry.read);
-      if (!isDeepStrictEqual(before.history, entry.history) || settings.valuesMax !== valuesMax)
-        pull.change({ classes: entry.history, valuesMax: settings.valuesMax });
+      if (!isDeepStrictEqual(previousEntry.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
+      if (!isDeepStrictEqual(previousEntry.read, entry.read)) liveReads.change(entry.read);
+      if (!isDeepStrictEqual(previousEntry.history, entry.history) || settings.valuesMax !== valuesMax)
+        historyPull.change({ classes: entry.history, valuesMax: settings.valuesMax });
       sync.change(entry);
       heartbeat.change(entry.heartbeat);
       await sensors.change(entry);
@@ -162,10 +162,10 @@ export async function buildSync(options: {
 }
 
 function classLists({ read, history }: SourceEntry): ClassLists {
-  const series = Map.groupBy(history, ({ resolution, total }) =>
+  const historyClasses = Map.groupBy(history, ({ resolution, total }) =>
     total ? `history ${resolution} totals` : `history ${resolution}`,
   );
-  return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...series]);
+  return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...historyClasses]);
 }
 
 export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
@@ -184,13 +184,13 @@ const SENSOR_WATCH_STOP_MS = 5_000;
 /** Builds the sensor watch of a source, which a changed configuration can switch on and off. */
 export function buildSensors(
   source: string,
-  first: SourceEntry,
+  initialEntry: SourceEntry,
   parts: Omit<Parameters<typeof createSensorWatch>[0], "source" | "config" | "classOf">,
 ): Service & Pick<SensorWatch, "read" | "logged"> & { change(entry: SourceEntry): Promise<void> } {
-  let running: AbortSignal | null = null;
-  let watch = watchFor(first);
+  let runSignal: AbortSignal | null = null;
+  let sensorWatch = createWatchFor(initialEntry);
 
-  function watchFor(entry: SourceEntry): SensorWatch | null {
+  function createWatchFor(entry: SourceEntry): SensorWatch | null {
     const settings = sensorWatchSettings(entry);
     return settings === null ? null : createSensorWatch({ ...parts, source, ...settings });
   }
@@ -198,32 +198,32 @@ export function buildSensors(
   const service = startedOnce({
     name: `sensors ${source}`,
     async start(signal) {
-      running = signal;
-      await watch?.start(signal);
+      runSignal = signal;
+      await sensorWatch?.start(signal);
     },
     async stop(deadlineMs) {
-      running = null;
-      await watch?.stop(deadlineMs);
+      runSignal = null;
+      await sensorWatch?.stop(deadlineMs);
     },
   });
 
   return {
     ...service,
-    read: (...seen) => watch?.read(...seen),
-    logged: (...seen) => watch?.logged(...seen),
+    read: (...seen) => sensorWatch?.read(...seen),
+    logged: (...seen) => sensorWatch?.logged(...seen),
     async change(entry) {
       const settings = sensorWatchSettings(entry);
-      const before = watch;
-      if (before !== null && settings !== null) return before.change(settings);
-      watch = watchFor(entry);
-      await before?.stop(SENSOR_WATCH_STOP_MS);
-      if (running !== null) await watch?.start(running);
+      const previousWatch = sensorWatch;
+      if (previousWatch !== null && settings !== null) return previousWatch.change(settings);
+      sensorWatch = createWatchFor(entry);
+      await previousWatch?.stop(SENSOR_WATCH_STOP_MS);
+      if (runSignal !== null) await sensorWatch?.start(runSignal);
     },
   };
 }
 
 function sensorWatchSettings({ silent_sensors: config, read }: SourceEntry) {
   if (config === false) return null;
-  const classOf = createClassFinder(read);
-  return { config, classOf: (placed: Parameters<typeof classOf>[0]) => classOf(placed)?.name };
+  const findTagClass = createClassFinder(read);
+  return { config, classOf: (placed: Parameters<typeof findTagClass>[0]) => findTagClass(placed)?.name };
 }

@@ -46,31 +46,31 @@ export async function createWorker(options: WorkerOptions) {
   const { config } = options;
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
-  const opened = await openStore({ folder: config.state.folder, clock, log });
-  const { quotaStore = opened.quotaStore } = options;
+  const openedStore = await openStore({ folder: config.state.folder, clock, log });
+  const { quotaStore = openedStore.quotaStore } = options;
   try {
-    return await buildWorker(options, { ...opened, quotaStore }, clock, log);
+    return await buildWorker(options, { ...openedStore, quotaStore }, clock, log);
   } catch (error) {
-    await opened.close();
+    await openedStore.close();
     throw error;
   }
 }
 
-async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, log: Log) {
+async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Clock, log: Log) {
   const { config, configFile, environment, transport, standIn } = options;
   const metrics = createMetrics();
   // Omit process metrics in a simulation, because they describe another process and differ in each run.
   if (options.clock === undefined) addProcessMetrics(metrics);
   const startedAtMs = clock.now();
-  const [latest] = await opened.outbox.latest(1);
-  const lastKnownMs = Date.parse(latest?.committedAt ?? "1970-01-01T00:00:00Z");
+  const [latestEvent] = await openedStore.outbox.latest(1);
+  const lastKnownMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
   const clockDoubt = createClockCheck({ clock, log, metrics, lastKnownMs });
-  const shared = { clock, clockDoubt, log, metrics };
+  const commonParts = { clock, clockDoubt, log, metrics };
   const page = createPageSettings(config, readCredentials(config.status, environment));
 
   let reloader: Reloader | undefined;
   const pipeline = await buildPipeline({
-    ...{ ...shared, config, environment, transport, standIn, startedAtMs, page, store: opened },
+    ...{ ...commonParts, config, environment, transport, standIn, startedAtMs, page, store: openedStore },
     ticker: clockTicker(clock, clockDoubt),
     guards: folderGuards(config.state.folder),
     around: writingSettings(config),
@@ -82,10 +82,10 @@ async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, 
   });
   const { answers, commands, commitTrouble, parts, sources, status, store, works } = pipeline;
   const { accept, expectedWaitMs } = commands;
-  if (configFile !== undefined) reloader = createReloader({ ...shared, ...configFile, config, store, parts });
+  if (configFile !== undefined) reloader = createReloader({ ...commonParts, ...configFile, config, store, parts });
   const reload = reloader?.reload ?? null;
 
-  const notReady = () => (run.isReady() ? null : "The worker is starting or stopping.");
+  const notReady = () => (runner.isReady() ? null : "The worker is starting or stopping.");
   const routes = operatorRoutes({
     ...{ sources, accept, expectedWaitMs, clock, report: status.report, notReady, work: { sources: works } },
     log: options.recentLog ?? (() => []),
@@ -104,7 +104,7 @@ async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, 
     silencesOf: () => store,
     endSilence: (...which) => endSilence(store, ...which),
     actions: buildActions({ clock, accept, notReady }),
-    readiness: createReadiness({ clock, health: status.health, isRunning: () => run.isReady(), commitTrouble }),
+    readiness: createReadiness({ clock, health: status.health, isRunning: () => runner.isReady(), commitTrouble }),
     refresh: pipeline.refreshGauges,
     get stopWrites() {
       return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
@@ -122,7 +122,7 @@ async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, 
     ],
     { clock, log },
   );
-  const run = createServiceRun(services, {
+  const runner = createServiceRun(services, {
     log,
     started: () => log.info({ version: VERSION, status: server.url() }, "started"),
     async ended() {
@@ -131,7 +131,7 @@ async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, 
     },
   });
 
-  return { store, sources, accept, statusUrl: () => server.url(), reload, start: run.start, stop: run.stop };
+  return { store, sources, accept, statusUrl: () => server.url(), reload, start: runner.start, stop: runner.stop };
 }
 
 export type Worker = Awaited<ReturnType<typeof createWorker>>;

@@ -86,8 +86,8 @@ const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => 
 };
 
 export function createProgram(signal: AbortSignal, environment: Readonly<Record<string, string | undefined>>): Command {
-  const usages = new WeakMap<Command, string>();
-  const loads = new WeakMap<Command, () => Promise<CommandFile>>();
+  const usageByCommand = new WeakMap<Command, string>();
+  const pendingLoads = new WeakMap<Command, () => Promise<CommandFile>>();
   const program = new Command("plenum")
     .description("Connects a building-automation monitoring service to MQTT, InfluxDB, webhooks and files.")
     .version(VERSION)
@@ -101,7 +101,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .option("--utc", "print times in UTC")
     .configureHelp({
       showGlobalOptions: true,
-      subcommandTerm: (command) => usages.get(command) ?? new Help().subcommandTerm(command),
+      subcommandTerm: (command) => usageByCommand.get(command) ?? new Help().subcommandTerm(command),
     })
     .showHelpAfterError("(plenum --help lists the commands)")
     .showSuggestionAfterError()
@@ -114,43 +114,43 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
         `\nExit codes: ${EXIT_CODES_TEXT}.`,
     )
-    .hook("preSubcommand", (_, command) => defined(command));
-  async function defined(command: Command): Promise<void> {
-    const load = loads.get(command);
+    .hook("preSubcommand", (_, command) => defineOnce(command));
+  async function defineOnce(command: Command): Promise<void> {
+    const load = pendingLoads.get(command);
     if (load === undefined) return;
-    loads.delete(command);
+    pendingLoads.delete(command);
     const [{ createCliContext }, file] = await Promise.all([import("./shell/context.ts"), load()]);
-    file.define(command, createCliContext(program, command.name(), signal, allCommands));
+    file.define(command, createCliContext(program, command.name(), signal, defineAllCommands));
   }
   /** Returns false if there is no command such as `outbox dead`. */
-  async function isDefined(names: readonly string[]): Promise<boolean> {
-    let inside = program;
+  async function defineCommandPath(names: readonly string[]): Promise<boolean> {
+    let parentCommand = program;
     for (const name of names) {
-      const found = inside.commands.find((each) => each.name() === name);
-      if (found === undefined) return false;
-      await defined(found);
-      inside = found;
+      const subcommand = parentCommand.commands.find((each) => each.name() === name);
+      if (subcommand === undefined) return false;
+      await defineOnce(subcommand);
+      parentCommand = subcommand;
     }
     return true;
   }
-  async function allCommands(): Promise<Command> {
-    for (const command of program.commands) await defined(command);
+  async function defineAllCommands(): Promise<Command> {
+    for (const command of program.commands) await defineOnce(command);
     return program;
   }
   for (const [usage, load] of Object.entries(COMMAND_MODULES)) {
     const [name = ""] = usage.split(" ");
     const command = program.command(name).description(COMMAND_DESCRIPTIONS[usage as keyof typeof COMMAND_DESCRIPTIONS]);
-    usages.set(command, usage);
-    loads.set(command, load);
+    usageByCommand.set(command, usage);
+    pendingLoads.set(command, load);
   }
   program
     .command("help")
     .description("the help of a command")
     .argument("[command...]", "its name")
     .action(async (names: readonly string[]) => {
-      const isKnown = await isDefined(names);
+      const isKnownCommand = await defineCommandPath(names);
       // An unknown command fails as it does without `help`.
-      await program.parseAsync(isKnown ? [...names, "--help"] : names, { from: "user" });
+      await program.parseAsync(isKnownCommand ? [...names, "--help"] : names, { from: "user" });
     });
   return program;
 }

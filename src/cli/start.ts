@@ -10,25 +10,25 @@ const EXIT_TIMEOUT_MS = 1_000;
 
 /** Runs the command line of this process, and ends the process. */
 export async function runCommandLine(): Promise<never> {
-  const stopping = new AbortController();
+  const stopController = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(signal, () => {
-      if (stopping.signal.aborted) process.exit(EXIT_CODE.failure);
-      stopping.abort();
+      if (stopController.signal.aborted) process.exit(EXIT_CODE.failure);
+      stopController.abort();
     });
   }
   exitOnUncaughtErrors();
 
-  const program = createProgram(stopping.signal, process.env);
+  const program = createProgram(stopController.signal, process.env);
   try {
     await program.parseAsync();
   } catch (error) {
     const { json, utc } = program.opts();
     const { say } = createTerminal({ json: json === true, utc: utc === true });
-    if (stopping.signal.aborted) say("Stopped before the command was done.");
+    if (stopController.signal.aborted) say("Stopped before the command was done.");
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
       say(...errorLines(error).map((line) => withProgramName(line)));
-    process.exitCode = stopping.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
+    process.exitCode = stopController.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
   }
   // A library may have left a timer behind.
   setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();

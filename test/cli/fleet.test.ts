@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { readParts, readState } from "#src/cli/shell/state-access.ts";
+import { readSourceStores, readState } from "#src/cli/shell/state-access.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { Silence } from "#src/engine/silence/silence.ts";
 import { documentSet } from "#src/engine/store/store.ts";
@@ -106,7 +106,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
   test("two members share three sources after their start", async () => {
     await shared();
     const listed = () =>
-      readParts(config, SOURCES, async (parts) => {
+      readSourceStores(config, SOURCES, async (parts) => {
         const counts = await Promise.all(
           parts.map(async (store, n) => {
             const source = SOURCES[n] ?? "";
@@ -183,7 +183,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         "events --since 1h --json --source north",
         "events --last 3 --json",
       );
-      const committed = await readParts(config, SOURCES, async (parts) => {
+      const committed = await readSourceStores(config, SOURCES, async (parts) => {
         const logged = (await Promise.all(parts.map((store) => store.outbox.after(0, 1_000)))).flat();
         return new Map(logged.map(({ event, committedAt }) => [event.id, committedAt]));
       });
@@ -211,7 +211,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
 
     test("add up the sinks of all sources, and resend dead letters in each source", async ({ expect }) => {
       const counts = () =>
-        readParts(config, SOURCES, (parts) =>
+        readSourceStores(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => (await store.outbox.after(0, 1_000)).length)),
         );
       const sum = (numbers: readonly number[]) => numbers.reduce((total, number) => total + number, 0);
@@ -234,7 +234,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     test("begin and end a silence once in every source, also from the status page", async ({ expect }) => {
       const made = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
       const held = () =>
-        readParts(config, SOURCES, (parts) =>
+        readSourceStores(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => [...(await store.documents<Silence>("silence")).values()])),
         );
       const mine = [{ id: made.id, isTold: true }];
@@ -247,7 +247,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       const unknown = `There is no silence ${made.id}; \`plenum silence\` shows those that there are.`;
       expect(told(again)).toEqual([78, unknown]);
       await expect.poll(held, LONG).toEqual([[], [], []]);
-      const ends = await readParts(config, SOURCES, (parts) =>
+      const ends = await readSourceStores(config, SOURCES, (parts) =>
         Promise.all(parts.map((store) => store.outbox.latest(9, ["silence-ended"]))),
       );
       expect(ends).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));

@@ -4,6 +4,7 @@ import { withoutCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { Config } from "./config.ts";
 import { findConnector, type SinkEntry } from "./config-sections.ts";
+import { parseSecretRef } from "./contradictions.ts";
 import { isTextOption } from "./schema-walk.ts";
 
 /** Reasons why a changed option needs a restart, by option path; `*` is a user-defined name. */
@@ -32,7 +33,7 @@ const SOURCE_RESTART_REASON = "sources are connected at a start";
 const COMMANDS_RESTART_REASON = "what may be written names sources, and those are others only from the next start on";
 const STATUS_RESTART_REASON = "the passwords belong to an address that changes only at a start";
 
-const LOGIN_EFFECT = "at once; whoever is logged in is asked again";
+const PASSWORD_CHANGE_EFFECT = "at once; whoever is logged in is asked again";
 
 /** Effects of changed options without a restart; the longest matching path counts. An option in neither list is a bug. */
 const EFFECTS_WHILE_RUNNING: Readonly<Record<string, string>> = {
@@ -40,9 +41,9 @@ const EFFECTS_WHILE_RUNNING: Readonly<Record<string, string>> = {
   "state.max_age": "at once",
   "state.replay_window": "at once",
   "log.level": "from the next line on",
-  "status.password": LOGIN_EFFECT,
-  "status.viewer_password": LOGIN_EFFECT,
-  "status.metrics_token": LOGIN_EFFECT,
+  "status.password": PASSWORD_CHANGE_EFFECT,
+  "status.viewer_password": PASSWORD_CHANGE_EFFECT,
+  "status.metrics_token": PASSWORD_CHANGE_EFFECT,
   "sources.*.read": "with the next request",
   "sources.*.history": "with the next request",
   "sources.*.schedules": "at the next due time; nothing is asked again for it",
@@ -58,12 +59,12 @@ const EFFECTS_WHILE_RUNNING: Readonly<Record<string, string>> = {
 
 export function changesBetween(before: Config, after: Config): readonly ConfigChange[] {
   return findDifferences([], before, after).map(({ path, old, now }) => {
-    const why = restartReason(path, before, after);
+    const restartCause = restartReason(path, before, after);
     return {
       path: path.join("."),
       ...displayOldAndNew(path, old, now),
-      effect: why === null ? "alone" : "restart",
-      how: why ?? describeEffect(path, before, after),
+      effect: restartCause === null ? "alone" : "restart",
+      how: restartCause ?? describeEffect(path, before, after),
     };
   });
 }
@@ -75,10 +76,10 @@ export function configInForceAfter(before: Config, after: Config): Config {
     status: needsStatusRestart(before, after) ? before.status : after.status,
     sources: Object.fromEntries(
       Object.entries(before.sources).map(([name, entry]) => {
-        const next = after.sources[name];
+        const newEntry = after.sources[name];
         return [
           name,
-          next === undefined ? entry : (withoutRestartOptions(["sources", name], entry, next) as typeof entry),
+          newEntry === undefined ? entry : (withoutRestartOptions(["sources", name], entry, newEntry) as typeof entry),
         ];
       }),
     ),
@@ -91,13 +92,13 @@ export function configInForceAfter(before: Config, after: Config): Config {
 function withoutRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
   if (RESTART_REASONS[toOptionPattern(path)] !== undefined) return old;
   if (!isPlainObject(old) || !isPlainObject(now)) return now;
-  const merged: Record<string, unknown> = { ...now };
+  const mergedOptions: Record<string, unknown> = { ...now };
   for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
     const value = withoutRestartOptions([...path, key], old[key], now[key]);
-    if (value === undefined) delete merged[key];
-    else merged[key] = value;
+    if (value === undefined) delete mergedOptions[key];
+    else mergedOptions[key] = value;
   }
-  return merged;
+  return mergedOptions;
 }
 
 function restartReason(path: readonly string[], before: Config, after: Config): string | null {
@@ -113,21 +114,21 @@ function restartReason(path: readonly string[], before: Config, after: Config): 
 function describeEffect(path: readonly string[], before: Config, after: Config): string {
   const [section, name = ""] = path;
   if (section === "sinks") return describeSinkEffect(before.sinks[name], after.sinks[name]);
-  const how = findLongestMatch(EFFECTS_WHILE_RUNNING, path);
-  if (how === undefined) throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
-  return how;
+  const effectText = findLongestMatch(EFFECTS_WHILE_RUNNING, path);
+  if (effectText === undefined) throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
+  return effectText;
 }
 
 function describeSinkEffect(before: SinkEntry | undefined, after: SinkEntry | undefined): string {
-  const was = before?.enabled === true;
-  const is = after?.enabled === true;
-  if (was && !is) return "the sink finishes its batch, keeps its place and gets nothing more";
-  if (!was && is) {
+  const wasEnabled = before?.enabled === true;
+  const isEnabled = after?.enabled === true;
+  if (wasEnabled && !isEnabled) return "the sink finishes its batch, keeps its place and gets nothing more";
+  if (!wasEnabled && isEnabled) {
     return before === undefined
       ? `the sink begins with ${after?.from === "now" ? "what happens from now on" : `from: ${after?.from}`}; one of this name that was there before goes on where it was`
       : "the sink goes on where it was";
   }
-  return is ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
+  return isEnabled ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
 }
 
 /** True if the page's address changes; its passwords then wait for a restart too, because they belong to the address. */
@@ -138,8 +139,8 @@ function needsStatusRestart(before: Config, after: Config): boolean {
 }
 
 function hasSameSources(before: Config, after: Config): boolean {
-  const names = ({ sources }: Config) => Object.keys(sources).toSorted();
-  return isDeepStrictEqual(names(before), names(after));
+  const sortedSourceNames = ({ sources }: Config) => Object.keys(sources).toSorted();
+  return isDeepStrictEqual(sortedSourceNames(before), sortedSourceNames(after));
 }
 
 function findLongestMatch(table: Readonly<Record<string, string>>, path: readonly string[]): string | undefined {
@@ -160,21 +161,21 @@ interface ValueDifference {
 
 function findDifferences(path: readonly string[], old: unknown, now: unknown): readonly ValueDifference[] {
   if (isDeepStrictEqual(old, now)) return [];
-  const [was, is] = [entriesByName(old), entriesByName(now)];
-  if (was !== null && is !== null) return listDifferences(path, was, is);
+  const [oldEntries, newEntries] = [entriesByName(old), entriesByName(now)];
+  if (oldEntries !== null && newEntries !== null) return listDifferences(path, oldEntries, newEntries);
   if (!isPlainObject(old) || !isPlainObject(now) || isSecretRef(old) || isSecretRef(now)) return [{ path, old, now }];
-  const keys = [...new Set([...Object.keys(now), ...Object.keys(old)])];
-  return keys.flatMap((key) => findDifferences([...path, key], old[key], now[key]));
+  const allKeys = [...new Set([...Object.keys(now), ...Object.keys(old)])];
+  return allKeys.flatMap((key) => findDifferences([...path, key], old[key], now[key]));
 }
 
 /** Compares list entries by name, and their order where the order counts. */
 function listDifferences(path: readonly string[], old: EntriesByName, now: EntriesByName): readonly ValueDifference[] {
   const keys = [...new Set([...now.keys(), ...old.keys()])];
-  const [wasOrder, isOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
+  const [oldOrder, newOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
   // A tag belongs to the first class that selects it; the order of writable tags does not count.
-  const moved = path[0] === "sources" && !isDeepStrictEqual(wasOrder, isOrder);
+  const isReordered = path[0] === "sources" && !isDeepStrictEqual(oldOrder, newOrder);
   return [
-    ...(moved ? [{ path: [...path, "(order)"], old: wasOrder, now: isOrder }] : []),
+    ...(isReordered ? [{ path: [...path, "(order)"], old: oldOrder, now: newOrder }] : []),
     ...keys.flatMap((key) => findDifferences([...path, key], old.get(key), now.get(key))),
   ];
 }
@@ -184,25 +185,25 @@ type EntriesByName = ReadonlyMap<string, unknown>;
 /** List entries by name: classes by `name`, writable tags by source and id. Null if an entry has no unique name. */
 function entriesByName(list: unknown): EntriesByName | null {
   if (!Array.isArray(list)) return null;
-  const named = new Map<string, unknown>();
+  const namedEntries = new Map<string, unknown>();
   for (const entry of list) {
     if (!isPlainObject(entry)) return null;
     const { name, tag_id, source } = entry;
     const key = typeof tag_id === "string" ? (source === undefined ? tag_id : `${source}/${tag_id}`) : name;
-    if (typeof key !== "string" || named.has(key)) return null;
-    named.set(key, entry);
+    if (typeof key !== "string" || namedEntries.has(key)) return null;
+    namedEntries.set(key, entry);
   }
-  return named;
+  return namedEntries;
 }
 
 function displayOldAndNew(path: readonly string[], old: unknown, now: unknown) {
   if (path.length === 2 && path[0] === "sinks") {
-    const of = (sink: unknown) => (sink === undefined ? null : findConnector(sink as SinkEntry));
-    return { before: of(old), after: of(now) };
+    const connectorOf = (sink: unknown) => (sink === undefined ? null : findConnector(sink as SinkEntry));
+    return { before: connectorOf(old), after: connectorOf(now) };
   }
-  const before = displayValue(path, old);
-  const after = displayValue(path, now);
-  return { before, after: after !== null && after === before ? `another ${after}` : after };
+  const oldText = displayValue(path, old);
+  const newText = displayValue(path, now);
+  return { before: oldText, after: newText !== null && newText === oldText ? `another ${newText}` : newText };
 }
 
 const MAX_VALUE_LENGTH = 160;
@@ -214,9 +215,9 @@ function isPlainObject(value: unknown): value is Readonly<Record<string, unknown
 /** Formats a value on one line as in the file; null without a value. Secrets and all headers are hidden. */
 function displayValue(path: readonly string[], value: unknown): string | null {
   if (value === undefined || value === null) return null;
-  const shown = hideSecrets(path, value);
-  const text = withoutCredentials(typeof shown === "string" ? shown : JSON.stringify(shown));
-  return text.length <= MAX_VALUE_LENGTH ? text : `${text.slice(0, MAX_VALUE_LENGTH - 1)}…`;
+  const maskedValue = hideSecrets(path, value);
+  const valueText = withoutCredentials(typeof maskedValue === "string" ? maskedValue : JSON.stringify(maskedValue));
+  return valueText.length <= MAX_VALUE_LENGTH ? valueText : `${valueText.slice(0, MAX_VALUE_LENGTH - 1)}…`;
 }
 
 function hideSecrets(path: readonly string[], value: unknown): unknown {
@@ -231,9 +232,7 @@ function hideSecrets(path: readonly string[], value: unknown): unknown {
 
 /** True for a reference to a secret: `{file: path}` or `{env: NAME}`. */
 function isSecretRef(value: unknown): boolean {
-  if (!isPlainObject(value)) return false;
-  const [only, ...others] = Object.entries(value);
-  return others.length === 0 && (only?.[0] === "file" || only?.[0] === "env") && typeof only[1] === "string";
+  return isPlainObject(value) && parseSecretRef(value) !== null;
 }
 
 /** Hides the path of a URL, which is the secret of some receivers. */

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { CONNECTOR_NAMES, CONNECTORS, type ConnectorName, getConnector } from "../../../connectors/catalog.ts";
-import { EVENT_KINDS, type EventKind } from "../../core/model/event.ts";
+import { EVENT_KINDS } from "../../core/model/event.ts";
 import { Duration, formatDuration } from "../../core/values/duration.ts";
 import { globMatches } from "../../core/values/glob.ts";
 import { CommandsConfig } from "../../engine/commands/config.ts";
@@ -56,22 +56,22 @@ const SinkSection = z
       }),
   })
   .superRefine((sink, context) => {
-    const chosen = listConnectors(sink);
-    if (sink.sequence && !chosen.some(carriesSequence)) {
-      const carriers = CONNECTOR_NAMES.filter(carriesSequence).join(", ");
-      const message = `Nothing there carries a number; \`sequence\` is for ${carriers}.`;
+    const usedConnectors = listConnectors(sink);
+    if (sink.sequence && !usedConnectors.some(carriesSequence)) {
+      const sequenceConnectors = CONNECTOR_NAMES.filter(carriesSequence).join(", ");
+      const message = `Nothing there carries a number; \`sequence\` is for ${sequenceConnectors}.`;
       context.addIssue({ code: "custom", path: ["sequence"], message });
     }
-    if (chosen.length === 1) return;
+    if (usedConnectors.length === 1) return;
     const message =
-      chosen.length === 0
+      usedConnectors.length === 0
         ? `Say which connector this sink uses: one of ${CONNECTOR_NAMES.join(", ")}, with its options.`
-        : `A sink uses one connector, not ${chosen.join(" and ")}; make it ${chosen.length} sinks.`;
+        : `A sink uses one connector, not ${usedConnectors.join(" and ")}; make it ${usedConnectors.length} sinks.`;
     context.addIssue({ code: "custom", message });
   })
   .transform(({ schedule, ...sink }) => {
-    const waits = schedule ?? defaultSchedule(sink);
-    return { ...sink, filter: filterForConnector(sink), ...(waits === false ? {} : { schedule: waits }) };
+    const retryWaits = schedule ?? defaultSchedule(sink);
+    return { ...sink, filter: filterForConnector(sink), ...(retryWaits === false ? {} : { schedule: retryWaits }) };
   })
   .meta({ description: "Where events go: one connector with its options, and how events get there." });
 export type SinkEntry = z.output<typeof SinkSection>;
@@ -94,11 +94,11 @@ function defaultSchedule(sink: Parameters<typeof listConnectors>[0]): number[] |
 function filterForConnector({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
   const [name] = listConnectors(sink as Parameters<typeof listConnectors>[0]);
   if (name === undefined) return filter;
-  const used = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);
-  if (used === undefined) return filter;
-  if (filter.kinds.length === 0) return { ...filter, kinds: [...used] };
-  const isIn = (patterns: readonly string[], kind: EventKind) => patterns.some((pattern) => globMatches(pattern, kind));
-  const kinds = EVENT_KINDS.filter((kind) => isIn(filter.kinds, kind) && isIn(used, kind));
+  const usedKinds = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);
+  if (usedKinds === undefined) return filter;
+  if (filter.kinds.length === 0) return { ...filter, kinds: [...usedKinds] };
+  const matchesAny = (patterns: readonly string[], kind: string) => patterns.some((glob) => globMatches(glob, kind));
+  const kinds = EVENT_KINDS.filter((kind) => matchesAny(filter.kinds, kind) && matchesAny(usedKinds, kind));
   return kinds.length === 0 ? filter : { ...filter, kinds };
 }
 

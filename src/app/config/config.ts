@@ -24,11 +24,11 @@ export function writingSettings(config: Config): Readonly<Record<string, unknown
   const sources = Object.entries(config.sources).map(
     ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,
   );
-  const senders = Object.entries(config.sinks)
+  const commandSinks = Object.entries(config.sinks)
     // Include sinks that could accept commands, unless `commands.enabled` is false.
     .filter(([, sink]) => sink.enabled && canListen(sink) && commandOptions(sink)?.enabled !== false)
     .map(([name, sink]) => [name, { [findConnector(sink)]: sink[findConnector(sink)] }] as const);
-  return { sources: Object.fromEntries(sources), senders: Object.fromEntries(senders) };
+  return { sources: Object.fromEntries(sources), senders: Object.fromEntries(commandSinks) };
 }
 
 export function canListen(sink: SinkEntry): boolean {

@@ -53,22 +53,22 @@ function unknownSystems({ sources }: ConfigSections): readonly ConfigContradicti
 }
 
 function unknownOrigins({ sources, sinks, commands }: ConfigSections): readonly ConfigContradiction[] {
-  const known = Object.keys(sources);
+  const names = Object.keys(sources);
   const origins = [...Object.keys(sinks), "operator"];
   return commands.allow.flatMap(({ source, from }, index) => {
     const path = ["commands", "allow", index];
-    const isKnown = source === undefined ? known.length === 1 : known.includes(source);
+    const isKnown = source === undefined ? names.length === 1 : names.includes(source);
     return [
-      ...(isKnown ? [] : [{ path: [...path, "source"], message: `Name the source of this tag: ${known.join(", ")}.` }]),
+      ...(isKnown ? [] : [{ path: [...path, "source"], message: `Name the source of this tag: ${names.join(", ")}.` }]),
       ...unknownNames(from, origins, "There is no sink of this name.", [...path, "from"]),
     ];
   });
 }
 
 function unknownSources({ sources, sinks }: ConfigSections): readonly ConfigContradiction[] {
-  const known = Object.keys(sources);
+  const names = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
-    unknownNames(filter.sources, known, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
+    unknownNames(filter.sources, names, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
   );
 }
 
@@ -77,15 +77,15 @@ function localSinksInFleet({ sinks, state }: ConfigSections): readonly ConfigCon
   if (state.postgres === undefined) return [];
   return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
     if (!enabled) return [];
-    const at = (message: string, ...path: readonly string[]) => [{ path: ["sinks", name, ...path], message }];
-    const moves =
+    const problemAt = (message: string, ...path: readonly string[]) => [{ path: ["sinks", name, ...path], message }];
+    const machineWarning =
       "belongs to one machine, and with state.postgres each source may be at any member: send the events over a network, such as by mqtt, kafka, webhook or postgres";
-    if (file !== undefined) return at(`A file ${moves}.`, "file");
-    if (stdout !== undefined) return at(`Standard output ${moves}.`, "stdout");
+    if (file !== undefined) return problemAt(`A file ${machineWarning}.`, "file");
+    if (stdout !== undefined) return problemAt(`Standard output ${machineWarning}.`, "stdout");
     if (parquet?.folder !== undefined)
-      return at(`A folder ${moves}, or to s3 with table_format: delta.`, "parquet", "folder");
+      return problemAt(`A folder ${machineWarning}, or to s3 with table_format: delta.`, "parquet", "folder");
     if (parquet?.table_format === "plain")
-      return at(
+      return problemAt(
         "With state.postgres several members write the tables at once, which only a Delta table can bear: set table_format: delta.",
         "parquet",
         "table_format",
@@ -109,14 +109,14 @@ function sharedFolders({ sinks }: ConfigSections): readonly ConfigContradiction[
   return CONNECTOR_NAMES.flatMap((connector) => {
     const { shared } = getConnector(connector);
     if (shared === undefined) return [];
-    const all = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
-    return all.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
-      for (const [first, other] of all.slice(0, n)) {
-        const found = shared(other[connector], sink[connector]);
-        if (found === null) continue;
-        if (found.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
-        const message = `The sinks ${first} and ${name} would ${found.consequence}.`;
-        return [{ path: ["sinks", name, connector, ...found.path], message }];
+    const sinksOfConnector = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
+    return sinksOfConnector.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
+      for (const [otherName, other] of sinksOfConnector.slice(0, n)) {
+        const conflict = shared(other[connector], sink[connector]);
+        if (conflict === null) continue;
+        if (conflict.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
+        const message = `The sinks ${otherName} and ${name} would ${conflict.consequence}.`;
+        return [{ path: ["sinks", name, connector, ...conflict.path], message }];
       }
       return [];
     });
@@ -134,23 +134,23 @@ interface FoundSecret {
 
 /** Finds sections that would send a source's token to another server. Token files are compared by identity (links count). */
 export function sharedTokens(config: object): readonly ConfigContradiction[] {
-  const owners = new Map<string, string>();
+  const tokenOwners = new Map<string, string>();
   const tokensFirst = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
   return tokensFirst.flatMap(({ path, ref, source }): readonly ConfigContradiction[] => {
     const identities = listSecretIdentities(ref);
-    const owner = identities.map((identity) => owners.get(identity)).find((name) => name !== undefined);
+    const owner = identities.map((identity) => tokenOwners.get(identity)).find((name) => name !== undefined);
     if (owner !== undefined) return [{ path, message: sharedTokenMessage(ref, owner, source) }];
-    if (source !== null) for (const identity of identities) owners.set(identity, source);
+    if (source !== null) for (const identity of identities) tokenOwners.set(identity, source);
     return [];
   });
 }
 
 function sharedTokenMessage(ref: SecretRef, owner: string, other: string | null): string {
-  const place = "file" in ref ? "file" : "variable";
-  const what = `This ${place} holds the token of the source ${owner}, and only that source may name it`;
+  const tokenLocation = "file" in ref ? "file" : "variable";
+  const conflictText = `This ${tokenLocation} holds the token of the source ${owner}, and only that source may name it`;
   return other === null
-    ? `${what}: put this secret into a ${place} of its own.`
-    : `${what}: give the source ${other} a token in a ${place} of its own.`;
+    ? `${conflictText}: put this secret into a ${tokenLocation} of its own.`
+    : `${conflictText}: give the source ${other} a token in a ${tokenLocation} of its own.`;
 }
 
 /** Returns sources by the environment variable with their token, in an unchecked configuration. */
@@ -171,7 +171,8 @@ function findSecrets(value: unknown, path: ConfigPath): readonly FoundSecret[] {
   return entries.flatMap(([key, each]) => findSecrets(each, [...path, key]));
 }
 
-function parseSecretRef(value: object): SecretRef | null {
+/** Returns null unless the value is `{file: path}` or `{env: NAME}`. */
+export function parseSecretRef(value: object): SecretRef | null {
   const [[key, text] = [], ...more] = Object.entries(value);
   if (more.length > 0 || typeof text !== "string") return null;
   if (key === "file") return { file: text };

@@ -47,56 +47,56 @@ const MAX_ALIASES = 100;
 
 export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { readonly text: string }): z.output<T> {
   const { file, schema } = options;
-  const lines = new LineCounter();
-  const document = parseDocument(options.text, { lineCounter: lines, version: "1.2", prettyErrors: false });
-  const at = (offset: number, path: readonly PropertyKey[], message: string): ConfigProblem => {
-    const { line, col } = lines.linePos(offset);
+  const lineCounter = new LineCounter();
+  const document = parseDocument(options.text, { lineCounter: lineCounter, version: "1.2", prettyErrors: false });
+  const problemAt = (offset: number, path: readonly PropertyKey[], message: string): ConfigProblem => {
+    const { line, col } = lineCounter.linePos(offset);
     return { file, line: Math.max(1, line), column: Math.max(1, col), path: path.map(String).join("."), message };
   };
 
   if (document.errors.length > 0) {
-    const found = findSyntaxProblems(document, options.text);
-    throw new ConfigurationError(found.map(({ offset, message }) => at(offset, [], message)));
+    const syntaxProblems = findSyntaxProblems(document, options.text);
+    throw new ConfigurationError(syntaxProblems.map(({ offset, message }) => problemAt(offset, [], message)));
   }
   const { problems: unfilled, used } = interpolateVariables(document, options.environment);
   const placeholders = [...findLikelyMistakes(document, options.text), ...unfilled];
-  const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
-  const content = toPlainContent(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
+  const problems = placeholders.map(({ node, path, message }) => problemAt(node.range?.[0] ?? 0, path, message));
+  const content = toPlainContent(document, (text, offset) => new ConfigurationError([problemAt(offset, [], text)]));
   if (content === null) {
-    throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
+    throw new ConfigurationError([problemAt(0, [], "The file is empty. Start from config/example.yaml.")]);
   }
   const tokens = tokenVariables(content);
   for (const { name, node, path } of used) {
     const source = tokens.get(name);
     if (source === undefined) continue;
     const message = `The variable ${name} holds the token of the source ${source}, and only that source may name it: take it out of this text.`;
-    problems.push(at(node.range?.[0] ?? 0, path, message));
+    problems.push(problemAt(node.range?.[0] ?? 0, path, message));
   }
   const parsed = schema.safeParse(content);
   const prototypeKeys = prototypeFindings(content);
   if (parsed.success && problems.length === 0 && prototypeKeys.length === 0) return parsed.data;
 
   // The content of a missing variable is unknown, so report no other problem at its path.
-  const unknown = new Set(problems.map(({ path }) => path));
-  const complain = ({ path, message, atKey = false }: ConfigFinding) => {
-    const problem = at(findOffset(document.contents, path, atKey), path, message);
-    if (!unknown.has(problem.path)) problems.push(problem);
+  const unresolvedPaths = new Set(problems.map(({ path }) => path));
+  const addFinding = ({ path, message, atKey = false }: ConfigFinding) => {
+    const problem = problemAt(findOffset(document.contents, path, atKey), path, message);
+    if (!unresolvedPaths.has(problem.path)) problems.push(problem);
   };
-  for (const finding of relevantFindings({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
-  const known = new Set(problems.map(({ path }) => path));
-  for (const finding of prototypeKeys) if (!known.has(finding.path.map(String).join("."))) complain(finding);
+  for (const finding of relevantFindings({ schema, content }, parsed.error?.issues ?? [])) addFinding(finding);
+  const reportedPaths = new Set(problems.map(({ path }) => path));
+  for (const finding of prototypeKeys) if (!reportedPaths.has(finding.path.map(String).join("."))) addFinding(finding);
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
 }
 
 /** For a section whose entries lack names, reports only the missing names, because other findings follow from them. */
 function relevantFindings(written: WrittenConfig, issues: readonly z.core.$ZodIssue[]): readonly ConfigFinding[] {
   const sections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
-  const nameless = sections.flatMap(([section, entries]): readonly ConfigFinding[] => {
+  const missingNames = sections.flatMap(([section, entries]): readonly ConfigFinding[] => {
     const message = adviceForMissingName(entries, knownKeys(written.schema, [section, "main"]), section);
     return message === null ? [] : [{ path: [section], atKey: true, message }];
   });
-  const rest = issues.filter(({ path }) => !nameless.some((each) => each.path[0] === path[0]));
-  return [...nameless, ...describeIssues(written, rest)];
+  const otherIssues = issues.filter(({ path }) => !missingNames.some((each) => each.path[0] === path[0]));
+  return [...missingNames, ...describeIssues(written, otherIssues)];
 }
 
 const PROTOTYPE_KEY = "__proto__";
@@ -106,9 +106,9 @@ function prototypeFindings(content: unknown, path: readonly PropertyKey[] = []):
   if (typeof content !== "object" || content === null) return [];
   if (Array.isArray(content)) return content.flatMap((entry, n) => prototypeFindings(entry, [...path, n]));
   return Object.entries(content).flatMap(([key, value]) => {
-    const here = [...path, key];
-    if (key !== PROTOTYPE_KEY) return prototypeFindings(value, here);
-    return [{ path: here, atKey: true, message: `Nothing can be called ${PROTOTYPE_KEY}: give it another name.` }];
+    const keyPath = [...path, key];
+    if (key !== PROTOTYPE_KEY) return prototypeFindings(value, keyPath);
+    return [{ path: keyPath, atKey: true, message: `Nothing can be called ${PROTOTYPE_KEY}: give it another name.` }];
   });
 }
 
@@ -120,10 +120,10 @@ function toPlainContent(document: Document, failure: (message: string, offset: n
     JSON.stringify(content);
   } catch (error) {
     const { name, message } = error as Error;
-    const alias = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
-    if (name === "ReferenceError" && alias !== undefined) {
-      const message = `A text that begins with * needs quotes: write "*${alias}"; an alias needs its anchor, &${alias}, above it.`;
-      throw failure(message, aliasOffset(document, alias));
+    const aliasName = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
+    if (name === "ReferenceError" && aliasName !== undefined) {
+      const message = `A text that begins with * needs quotes: write "*${aliasName}"; an alias needs its anchor, &${aliasName}, above it.`;
+      throw failure(message, aliasOffset(document, aliasName));
     }
     throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);
   }
@@ -147,19 +147,19 @@ export function readStateSection(
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
     const { problems } = interpolateVariables(document, environment);
-    const unset = problems.map(({ path }) => path.map(String).join("."));
-    const node: unknown = isMap(document.contents) ? document.get("state") : null;
-    if (!isMap(node)) return UNKNOWN_STATE;
-    const { folder, postgres } = node.toJS(document, { maxAliasCount: 100 }) as Readonly<
+    const unsetPaths = problems.map(({ path }) => path.map(String).join("."));
+    const stateNode: unknown = isMap(document.contents) ? document.get("state") : null;
+    if (!isMap(stateNode)) return UNKNOWN_STATE;
+    const { folder, postgres } = stateNode.toJS(document, { maxAliasCount: 100 }) as Readonly<
       Record<"folder" | "postgres", unknown>
     >;
-    const isKnown = typeof folder === "string" && folder !== "" && !unset.includes("state.folder");
-    const isSet = !unset.some((path) => path.startsWith("state.postgres"));
+    const isFolderKnown = typeof folder === "string" && folder !== "" && !unsetPaths.includes("state.folder");
+    const isPostgresSet = !unsetPaths.some((path) => path.startsWith("state.postgres"));
     const parsed = PostgresState.safeParse(postgres);
     return {
-      folder: isKnown ? folder : null,
-      isFleet: node.has("postgres"),
-      postgres: isSet && parsed.success ? parsed.data : null,
+      folder: isFolderKnown ? folder : null,
+      isFleet: stateNode.has("postgres"),
+      postgres: isPostgresSet && parsed.success ? parsed.data : null,
     };
   } catch {
     return UNKNOWN_STATE;

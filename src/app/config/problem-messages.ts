@@ -33,7 +33,7 @@ function describeIssue(
   path: readonly PropertyKey[],
 ): readonly ConfigFinding[] {
   const value = getValueAt(written.content, path);
-  const meant =
+  const suggestedFix =
     mayNeedSuggestion(issue, value) && written.isTrial !== true
       ? suggestValue({
           key: String(path.at(-1)),
@@ -42,12 +42,12 @@ function describeIssue(
           complaintWith: (other) => complaintWith(written, path, other),
         })
       : null;
-  if (meant !== null) return [{ path, message: meant }];
+  if (suggestedFix !== null) return [{ path, message: suggestedFix }];
   switch (issue.code) {
     case "unrecognized_keys":
       return issue.keys.map((key) => {
-        const help = written.isTrial === true ? "" : adviceForKey(written.schema, path, key);
-        return { path: [...path, key], atKey: true, message: `This key is not known here.${help}` };
+        const keyAdvice = written.isTrial === true ? "" : adviceForKey(written.schema, path, key);
+        return { path: [...path, key], atKey: true, message: `This key is not known here.${keyAdvice}` };
       });
     case "invalid_key":
       return [{ path, atKey: true, message: issue.issues[0]?.message ?? "This name cannot be used." }];
@@ -85,41 +85,41 @@ function unionFindings(
 ): readonly ConfigFinding[] {
   const { options } = issue as { options?: readonly unknown[] };
   if (issue.errors.length === 0) return [{ path, message: choiceMessage((options ?? []).map(String), value) }];
-  const ranked = issue.errors
+  const rankedBranches = issue.errors
     .map((issues) => ({ issues, distance: issueDistance(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
-  const best = ranked[0];
-  const own = customMessage(issue);
-  if (best === undefined || (own !== undefined && best.distance >= NOT_MEANT_DISTANCE)) {
-    return [{ path, message: own ?? withPeriod(issue.message) }];
+  const closestBranch = rankedBranches[0];
+  const ownMessage = customMessage(issue);
+  if (closestBranch === undefined || (ownMessage !== undefined && closestBranch.distance >= NOT_MEANT_DISTANCE)) {
+    return [{ path, message: ownMessage ?? withPeriod(issue.message) }];
   }
-  return describeIssues(written, best.issues, path);
+  return describeIssues(written, closestBranch.issues, path);
 }
 
 const NOT_MEANT_DISTANCE = 5;
 
 function issueDistance(issues: readonly ZodIssue[]): number {
-  let distance = 0;
+  let totalDistance = 0;
   for (const issue of issues) {
-    if (issue.code === "unrecognized_keys") distance += NOT_MEANT_DISTANCE * issue.keys.length;
-    else if (issue.code === "invalid_type" && issue.path.length === 0) distance += 100;
-    else distance += issue.code === "invalid_value" ? 2 : 1;
+    if (issue.code === "unrecognized_keys") totalDistance += NOT_MEANT_DISTANCE * issue.keys.length;
+    else if (issue.code === "invalid_type" && issue.path.length === 0) totalDistance += 100;
+    else totalDistance += issue.code === "invalid_value" ? 2 : 1;
   }
-  return distance;
+  return totalDistance;
 }
 
 function typeMessage(written: WrittenConfig, expected: string, path: readonly PropertyKey[], value: unknown): string {
   if (value === undefined || value === null) {
-    const what = findDescription(written.schema, path);
+    const optionDescription = findDescription(written.schema, path);
     if (expected === "object" && value === null && written.isTrial !== true && isValidWith(written, path, {})) {
       return "Write {} here where nothing is to be chosen, or its options below it.";
     }
-    return `This is needed and missing${what === undefined ? "." : `: ${withPeriod(lowerFirst(what))}`}`;
+    return `This is needed and missing${optionDescription === undefined ? "." : `: ${withPeriod(lowerFirst(optionDescription))}`}`;
   }
   if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
   if (expected === "object" && written.isTrial !== true) {
-    const help = sectionHelp(written, path, value);
-    if (help !== null) return help;
+    const sectionAdvice = sectionHelp(written, path, value);
+    if (sectionAdvice !== null) return sectionAdvice;
   }
   if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
     return isValidWith(written, path, [value])
@@ -129,21 +129,21 @@ function typeMessage(written: WrittenConfig, expected: string, path: readonly Pr
   if (expected === "record" && Array.isArray(value)) {
     return "Write a section here, not a list: without dashes, each entry under a name of your own.";
   }
-  const wanted = EXPECTED_KINDS[expected] ?? expected;
+  const expectedKind = EXPECTED_KINDS[expected] ?? expected;
   const unquoted = typeof value === "string" && isPlainText(expected, value);
-  return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOfValue(value)}.`;
+  return `Write ${expectedKind} here${unquoted ? ", without quotes" : ""}, not ${kindOfValue(value)}.`;
 }
 
 function sectionHelp(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
   if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
   }
-  const known = knownKeys(written.schema, path);
-  if (known.length === 0 || path.length === 0) return null;
-  const meant = known.filter((key) => isValidWith(written, path, { [key]: value }));
-  if (meant.length === 1) return `Write it as a section: { ${meant[0]}: … }.`;
-  const words = known.length > 15 ? "" : ` Known are: ${known.join(", ")}.`;
-  return `Write a section with keys of its own here, not ${kindOfValue(value)}.${words}`;
+  const sectionKeys = knownKeys(written.schema, path);
+  if (sectionKeys.length === 0 || path.length === 0) return null;
+  const fittingKeys = sectionKeys.filter((key) => isValidWith(written, path, { [key]: value }));
+  if (fittingKeys.length === 1) return `Write it as a section: { ${fittingKeys[0]}: … }.`;
+  const knownKeysText = sectionKeys.length > 15 ? "" : ` Known are: ${sectionKeys.join(", ")}.`;
+  return `Write a section with keys of its own here, not ${kindOfValue(value)}.${knownKeysText}`;
 }
 
 function isValidWith(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): boolean {
@@ -154,10 +154,10 @@ function isValidWith(written: WrittenConfig, path: readonly PropertyKey[], value
 function complaintWith(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
   const content = withValueAt(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
-  const here = describeIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
+  const ownFinding = describeIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
     path.every((step, depth) => finding.path[depth] === step),
   );
-  return here?.message ?? null;
+  return ownFinding?.message ?? null;
 }
 
 function withValueAt(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
@@ -192,16 +192,16 @@ function kindOfValue(value: unknown): string {
 }
 
 function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
-  const small = issue.code === "too_small";
-  const bound = small ? issue.minimum : issue.maximum;
-  const side = small ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
-  if (issue.origin === "string") return `Write ${side} ${bound} characters.`;
-  if (issue.origin === "array" && small && bound === 1) return "Write at least one entry, or leave the key out.";
-  if (issue.origin === "array") return `Write ${side} ${bound} entries.`;
-  if (!small && bound === 1 && typeof value === "number" && value <= 100) {
-    return `Write a number of ${side} 1: it is a share, so ${value} % are ${value / 100}.`;
+  const isMin = issue.code === "too_small";
+  const bound = isMin ? issue.minimum : issue.maximum;
+  const limitText = isMin ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
+  if (issue.origin === "string") return `Write ${limitText} ${bound} characters.`;
+  if (issue.origin === "array" && isMin && bound === 1) return "Write at least one entry, or leave the key out.";
+  if (issue.origin === "array") return `Write ${limitText} ${bound} entries.`;
+  if (!isMin && bound === 1 && typeof value === "number" && value <= 100) {
+    return `Write a number of ${limitText} 1: it is a share, so ${value} % are ${value / 100}.`;
   }
-  return `Write a number of ${side} ${bound}.`;
+  return `Write a number of ${limitText} ${bound}.`;
 }
 
 /** Returns the message of an issue if our schema wrote it; undefined for a message of zod. */
@@ -209,14 +209,14 @@ function customMessage(issue: ZodIssue): string | undefined {
   return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : withPeriod(issue.message);
 }
 
-function choiceMessage(words: readonly string[], value: unknown): string {
+function choiceMessage(choices: readonly string[], value: unknown): string {
   // Quote texts of digits, because YAML reads them as numbers.
-  const written = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
-  const shown = words.map(written);
-  const list = shown.length === 1 ? shown[0] : `one of ${shown.join(", ")}`;
+  const quoteDigits = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
+  const quotedChoices = choices.map(quoteDigits);
+  const list = quotedChoices.length === 1 ? quotedChoices[0] : `one of ${quotedChoices.join(", ")}`;
   if (typeof value !== "string") return `Write ${list}.`;
-  const meant = closestWord(value, words);
-  return meant === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${written(meant)}?`;
+  const closestChoice = closestWord(value, choices);
+  return closestChoice === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${quoteDigits(closestChoice)}?`;
 }
 
 function withPeriod(text: string): string {
@@ -228,10 +228,10 @@ function lowerFirst(text: string): string {
 }
 
 function getValueAt(content: unknown, path: readonly PropertyKey[]): unknown {
-  let current = content;
-  for (const step of path) {
-    if (typeof current !== "object" || current === null || !Object.hasOwn(current, step)) return undefined;
-    current = (current as Record<PropertyKey, unknown>)[step];
+  let value = content;
+  for (const key of path) {
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, key)) return undefined;
+    value = (value as Record<PropertyKey, unknown>)[key];
   }
-  return current;
+  return value;
 }

@@ -25,8 +25,8 @@ export class ConfigurationError extends ConfigError {
 }
 
 export function formatProblem(problem: ConfigProblem): string {
-  const place = `${problem.file}:${problem.line}:${problem.column}`;
-  return `${place} ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`;
+  const textPosition = `${problem.file}:${problem.line}:${problem.column}`;
+  return `${textPosition} ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`;
 }
 
 export function formatProblems(error: unknown): readonly string[] {

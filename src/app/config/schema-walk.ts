@@ -18,67 +18,49 @@ function zodDefinition(schema: AnySchema): ZodDefinition {
 
 /** Lists the keys that a schema allows at a path of the configuration, e.g. `["sinks", "lake", "influxdb"]`. */
 export function knownKeys(schema: AnySchema, path: readonly PropertyKey[]): readonly string[] {
-  const found = findSchemaAt(schema, path);
-  return found === undefined ? [] : Object.keys(schemaShape(found));
+  const foundSchema = findSchemaAt(schema, path);
+  return foundSchema === undefined ? [] : Object.keys(schemaShape(foundSchema));
 }
 
 export function findDescription(schema: AnySchema, path: readonly PropertyKey[]): string | undefined {
-  let current = findSchemaAt(schema, path);
-  while (current !== undefined) {
-    const { description } = (current as { meta?: () => { description?: string } | undefined }).meta?.() ?? {};
+  let currentSchema = findSchemaAt(schema, path);
+  while (currentSchema !== undefined) {
+    const { description } = (currentSchema as { meta?: () => { description?: string } | undefined }).meta?.() ?? {};
     if (description !== undefined) return description;
-    current = wrappedSchema(current);
+    currentSchema = wrappedSchema(currentSchema);
   }
   return undefined;
 }
 
 /** True for options that are written as text, including texts that become numbers, e.g. durations. */
 export function isTextOption(schema: AnySchema, path: readonly PropertyKey[]): boolean {
-  const found = findSchemaAt(schema, path);
-  return found !== undefined && zodDefinition(unwrapSchema(found)).type === "string";
+  const foundSchema = findSchemaAt(schema, path);
+  return foundSchema !== undefined && zodDefinition(unwrapSchema(foundSchema)).type === "string";
 }
 
 /** Lists the dotted paths of all options: `*` is a user-defined name, `[]` a list entry, e.g. `commands.allow[].min`. */
 export function optionPaths(schema: AnySchema, path = ""): readonly string[] {
-  const inner = unwrapSchema(schema);
-  const { element, valueType, shape, options = [] } = zodDefinition(inner);
-  if (element !== undefined) return [...asOptionPath(path), ...optionPaths(element, `${path}[]`).filter(isNot(path))];
-  if (valueType !== undefined)
-    return [...asOptionPath(path), ...optionPaths(valueType, joinPath(path, "*")).filter(isNot(path))];
-  if (shape !== undefined) {
-    return [
-      ...asOptionPath(path),
-      ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, joinPath(path, key))),
-    ];
-  }
-  return [...new Set([...asOptionPath(path), ...options.flatMap((option) => optionPaths(option, path))])];
-}
-
-function asOptionPath(path: string): readonly string[] {
-  return path === "" || path.endsWith("*") || path.endsWith("[]") ? [] : [path];
-}
-
-function isNot(path: string): (each: string) => boolean {
-  return (each) => each !== path;
-}
-
-function joinPath(path: string, key: string): string {
-  return path === "" ? key : `${path}.${key}`;
+  const { element, valueType, shape, options = [] } = zodDefinition(unwrapSchema(schema));
+  const ownPath = path === "" || path.endsWith("*") || path.endsWith("[]") ? [] : [path];
+  if (element !== undefined) return [...ownPath, ...optionPaths(element, `${path}[]`)];
+  const fields = Object.entries(valueType === undefined ? (shape ?? {}) : { "*": valueType });
+  const fieldPaths = fields.flatMap(([key, field]) => optionPaths(field, path === "" ? key : `${path}.${key}`));
+  return [...new Set([...ownPath, ...fieldPaths, ...options.flatMap((option) => optionPaths(option, path))])];
 }
 
 function findSchemaAt(schema: AnySchema, path: readonly PropertyKey[]): AnySchema | undefined {
-  let current: AnySchema | undefined = schema;
-  for (const step of path) {
-    if (current === undefined) return undefined;
-    current = childSchema(unwrapSchema(current), step);
+  let currentSchema: AnySchema | undefined = schema;
+  for (const pathStep of path) {
+    if (currentSchema === undefined) return undefined;
+    currentSchema = childSchema(unwrapSchema(currentSchema), pathStep);
   }
-  return current;
+  return currentSchema;
 }
 
 function childSchema(schema: AnySchema, step: PropertyKey): AnySchema | undefined {
   const { element, valueType } = zodDefinition(schema);
-  const shape = schemaShape(schema);
-  return element ?? valueType ?? (Object.hasOwn(shape, step) ? shape[String(step)] : undefined);
+  const shapeByKey = schemaShape(schema);
+  return element ?? valueType ?? (Object.hasOwn(shapeByKey, step) ? shapeByKey[String(step)] : undefined);
 }
 
 function schemaShape(schema: AnySchema): Readonly<Record<string, AnySchema>> {
@@ -88,9 +70,8 @@ function schemaShape(schema: AnySchema): Readonly<Record<string, AnySchema>> {
 
 /** Returns the schema inside the zod wrappers optional, default and pipe. */
 function unwrapSchema(schema: AnySchema): AnySchema {
-  let current = schema;
-  for (let next = wrappedSchema(current); next !== undefined; next = wrappedSchema(current)) current = next;
-  return current;
+  const innerSchema = wrappedSchema(schema);
+  return innerSchema === undefined ? schema : unwrapSchema(innerSchema);
 }
 
 function wrappedSchema(schema: AnySchema): AnySchema | undefined {

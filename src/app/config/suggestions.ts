@@ -8,14 +8,14 @@ type AnySchema = z.core.$ZodType;
 
 /** Returns advice about an unknown key as a sentence with a leading space; empty without advice. */
 export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
-  const here = knownKeys(schema, path);
-  const plain = key.replaceAll("-", "_").toLowerCase();
-  if (here.includes(plain)) return ` Did you mean ${plain}?`;
-  const near = nearbySection(schema, path, key, here);
-  if (near !== null) return ` It belongs ${near}.`;
-  if (closestWord(key, here) !== undefined) return formatSuggestion(key, here);
-  const far = sectionsWithKey(schema, key);
-  return far === null ? formatSuggestion(key, here) : ` It belongs under ${far}.`;
+  const keysHere = knownKeys(schema, path);
+  const normalizedKey = key.replaceAll("-", "_").toLowerCase();
+  if (keysHere.includes(normalizedKey)) return ` Did you mean ${normalizedKey}?`;
+  const nearbyPlace = nearbySection(schema, path, key, keysHere);
+  if (nearbyPlace !== null) return ` It belongs ${nearbyPlace}.`;
+  if (closestWord(key, keysHere) !== undefined) return formatSuggestion(key, keysHere);
+  const distantSection = sectionsWithKey(schema, key);
+  return distantSection === null ? formatSuggestion(key, keysHere) : ` It belongs under ${distantSection}.`;
 }
 
 /** Finds a section with an unknown key nearby: one level down, then one or two levels up. */
@@ -23,13 +23,13 @@ function nearbySection(
   schema: AnySchema,
   path: readonly PropertyKey[],
   key: string,
-  here: readonly string[],
+  keysHere: readonly string[],
 ): string | null {
-  const child = here.find((each) => knownKeys(schema, [...path, each]).includes(key));
-  if (child !== undefined) return `under \`${child}\``;
-  for (const up of [1, 2]) {
-    if (path.length < up) return null;
-    if (knownKeys(schema, path.slice(0, -up)).includes(key)) return `beside \`${String(path.at(-up))}\``;
+  const childSection = keysHere.find((each) => knownKeys(schema, [...path, each]).includes(key));
+  if (childSection !== undefined) return `under \`${childSection}\``;
+  for (const levelsUp of [1, 2]) {
+    if (path.length < levelsUp) return null;
+    if (knownKeys(schema, path.slice(0, -levelsUp)).includes(key)) return `beside \`${String(path.at(-levelsUp))}\``;
   }
   return null;
 }
@@ -44,24 +44,24 @@ function allOptionPaths(schema: AnySchema): readonly string[] {
 
 /** Names the one or two sections that know a key, e.g. `sources.<name>`; otherwise null. */
 function sectionsWithKey(schema: AnySchema, key: string): string | null {
-  const found = allOptionPaths(schema)
+  const sectionPaths = allOptionPaths(schema)
     .filter((path) => path.endsWith(`.${key}`) && !path.includes("[]"))
     .map((path) => path.slice(0, -key.length - 1).replaceAll("*", "<name>"));
-  const shortest = Math.min(...found.map((path) => path.split(".").length));
-  const best = [...new Set(found.filter((path) => path.split(".").length === shortest))];
-  return best.length === 0 || best.length > 2 ? null : best.join(" or ");
+  const shortestLength = Math.min(...sectionPaths.map((path) => path.split(".").length));
+  const shortestPaths = [...new Set(sectionPaths.filter((path) => path.split(".").length === shortestLength))];
+  return shortestPaths.length === 0 || shortestPaths.length > 2 ? null : shortestPaths.join(" or ");
 }
 
-/** Returns advice if options (`known`) appear without the user-defined name above them; otherwise null. */
-export function adviceForMissingName(section: unknown, known: readonly string[], name: string): string | null {
+/** Returns advice if options (`options`) appear without the user-defined name above them; otherwise null. */
+export function adviceForMissingName(section: unknown, options: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
-  const entry = Object.entries(section).find(([key, value]) => known.includes(key) && !hasKnownKey(value, known));
+  const entry = Object.entries(section).find(([key, value]) => options.includes(key) && !hasKnownKey(value, options));
   if (entry === undefined) return null;
   return `A name of your own is missing above ${entry[0]}: write ${name}: { main: { ${entry[0]}: … } }.`;
 }
 
-function hasKnownKey(value: unknown, known: readonly string[]): boolean {
-  return typeof value === "object" && value !== null && Object.keys(value).some((key) => known.includes(key));
+function hasKnownKey(value: unknown, options: readonly string[]): boolean {
+  return typeof value === "object" && value !== null && Object.keys(value).some((key) => options.includes(key));
 }
 
 export interface InvalidValue {
@@ -87,8 +87,8 @@ export function suggestValue(invalid: InvalidValue): string | null {
 
 function suggestForNumber(invalid: InvalidValue, value: number | boolean): string | null {
   if (value === true && isValidWith(invalid, undefined)) return "Leave this key out: it is on without it.";
-  const truth = value === 1 || value === 0 ? suggestFirstValid(invalid, [value === 1]) : null;
-  return truth ?? suggestList(invalid, value) ?? (invalid.acceptsText ? suggestText(invalid, value) : null);
+  const booleanAdvice = value === 1 || value === 0 ? suggestFirstValid(invalid, [value === 1]) : null;
+  return booleanAdvice ?? suggestList(invalid, value) ?? (invalid.acceptsText ? suggestText(invalid, value) : null);
 }
 
 /** Words that mean true and false in YAML 1.1, and are texts in YAML 1.2. */
@@ -103,12 +103,12 @@ const YAML_1_1_BOOLEANS: ReadonlyMap<string, boolean> = new Map([
 
 /** Lists values that a text may mean: true or false, or a number in another spelling. */
 function possibleMeanings(text: string, key: string): readonly unknown[] {
-  const truth = YAML_1_1_BOOLEANS.get(text.toLowerCase());
-  const [, whole = "", part = ""] = /^(\d+)(?:,(\d+))?$/.exec(text) ?? [];
+  const booleanValue = YAML_1_1_BOOLEANS.get(text.toLowerCase());
+  const [, integerDigits = "", decimalDigits = ""] = /^(\d+)(?:,(\d+))?$/.exec(text) ?? [];
   const [, percent] = /^(\d+(?:\.\d+)?) ?%$/.exec(text) ?? [];
   return [
-    ...(truth === undefined ? [] : [truth]),
-    ...(part === "" ? [] : [Number(`${whole}.${part}`)]),
+    ...(booleanValue === undefined ? [] : [booleanValue]),
+    ...(decimalDigits === "" ? [] : [Number(`${integerDigits}.${decimalDigits}`)]),
     ...(percent === undefined ? [] : [Number(percent) / 100]),
     ...parseInUnit(key, text),
   ];
@@ -122,8 +122,8 @@ function parseInUnit(key: string, text: string): readonly number[] {
 }
 
 function suggestFirstValid(invalid: InvalidValue, candidates: readonly unknown[]): string | null {
-  const found = candidates.find((candidate) => isValidWith(invalid, candidate));
-  return found === undefined ? null : `Write ${formatYaml(found)}.`;
+  const validValue = candidates.find((candidate) => isValidWith(invalid, candidate));
+  return validValue === undefined ? null : `Write ${formatYaml(validValue)}.`;
 }
 
 /** Suggests leaving a key out, for the value `all` where a list narrows a choice. */
@@ -136,32 +136,31 @@ const DURATION_UNITS = ["s", "m", "h", "d"];
 
 /** Suggests quotes or a duration, for a number or a boolean where a text belongs. */
 function suggestText(invalid: InvalidValue, value: number | boolean): string | null {
-  const quoted = String(value);
-  const complaint = invalid.complaintWith(quoted);
-  if (complaint === null) return `Put this into quotes: "${quoted}".`;
-  const units = DURATION_UNITS.filter((unit) => isValidWith(invalid, quoted + unit));
-  const [first] = units;
+  const valueText = String(value);
+  const complaint = invalid.complaintWith(valueText);
+  if (complaint === null) return `Put this into quotes: "${valueText}".`;
+  const validUnits = DURATION_UNITS.filter((unit) => isValidWith(invalid, valueText + unit));
+  const [firstUnit] = validUnits;
   // A complaint about the text helps more than a complaint about the type.
-  if (first === undefined) return complaint;
-  const last = units.length > 1 ? ` or ${units.at(-1)}` : "";
-  const known = `${units.slice(0, Math.max(1, units.length - 1)).join(", ")}${last}`;
-  return `Write ${quoted}${first}: a duration needs its unit, here ${known}.`;
+  if (firstUnit === undefined) return complaint;
+  const unitList = new Intl.ListFormat("en-GB", { type: "disjunction" }).format(validUnits);
+  return `Write ${valueText}${firstUnit}: a duration needs its unit, here ${unitList}.`;
 }
 
 /** Suggests a list, for one value or several with commas where a list belongs. */
 function suggestList(invalid: InvalidValue, value: string | number | boolean): string | null {
-  const words: readonly unknown[] =
+  const listItems: readonly unknown[] =
     typeof value === "string"
       ? value
           .replace(/^\[(.*)\]$/, "$1")
           .split(",")
           .map((word) => word.trim())
       : [value];
-  if (words.includes("")) return null;
-  const numbers = words.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
-  const lists: (readonly unknown[])[] = [words, numbers, words.map(String)];
-  const found = lists.find((list) => isValidWith(invalid, list));
-  return found === undefined ? null : `Write a list: ${formatYaml(found)}.`;
+  if (listItems.includes("")) return null;
+  const numbers = listItems.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
+  const candidateLists: (readonly unknown[])[] = [listItems, numbers, listItems.map(String)];
+  const validList = candidateLists.find((list) => isValidWith(invalid, list));
+  return validList === undefined ? null : `Write a list: ${formatYaml(validList)}.`;
 }
 
 function isValidWith({ complaintWith }: InvalidValue, value: unknown): boolean {

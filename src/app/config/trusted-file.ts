@@ -20,16 +20,16 @@ export function refuseUntrustedFile(file: string, ownUid: number | null = proces
   // Skip folders for a pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`.
   if (!stats.isFile()) return;
   for (const { path, isLink } of listLinksAndFolders(file)) {
-    const found = isLink ? linkOwnership(path) : folderOwnership(path);
-    if (found === undefined) continue;
-    refuseForeignWriter(isLink ? LINK_LABEL : "folder of the configuration file", path, found, ownUid);
+    const ownership = isLink ? linkOwnership(path) : folderOwnership(path);
+    if (ownership === undefined) continue;
+    refuseForeignWriter(isLink ? LINK_LABEL : "folder of the configuration file", path, ownership, ownUid);
   }
 }
 
 /** Stats of a path; undefined if the path is missing, or if the permission model of Node.js hides the path. */
-function statIfReadable(path: string, look: typeof statSync = statSync): Stats | undefined {
+function statIfReadable(path: string, readStats: typeof statSync = statSync): Stats | undefined {
   try {
-    return look(path, { throwIfNoEntry: false });
+    return readStats(path, { throwIfNoEntry: false });
   } catch {
     return undefined;
   }
@@ -42,23 +42,23 @@ interface PathStep {
 
 /** Lists each link from a path to its file, each link's folder, and the folder of the file. */
 function listLinksAndFolders(file: string): readonly PathStep[] {
-  const steps: PathStep[] = [];
-  let rest = resolve(file);
+  const pathSteps: PathStep[] = [];
+  let remainingPath = resolve(file);
   for (let links = 0; links < MAX_LINKS; links += 1) {
-    const link = firstLink(rest);
-    if (link === null) return [...steps, { path: dirname(rest), isLink: false }];
-    steps.push({ path: dirname(link), isLink: false }, { path: link, isLink: true });
-    rest = resolve(dirname(link), readlinkSync(link), `.${rest.slice(link.length)}`);
+    const link = firstLink(remainingPath);
+    if (link === null) return [...pathSteps, { path: dirname(remainingPath), isLink: false }];
+    pathSteps.push({ path: dirname(link), isLink: false }, { path: link, isLink: true });
+    remainingPath = resolve(dirname(link), readlinkSync(link), `.${remainingPath.slice(link.length)}`);
   }
-  return steps;
+  return pathSteps;
 }
 
 function firstLink(path: string): string | null {
   const { root } = parse(path);
-  let current = root;
-  for (const part of path.slice(root.length).split(sep)) {
-    current = join(current, part);
-    if (statIfReadable(current, lstatSync)?.isSymbolicLink() === true) return current;
+  let currentPath = root;
+  for (const pathPart of path.slice(root.length).split(sep)) {
+    currentPath = join(currentPath, pathPart);
+    if (statIfReadable(currentPath, lstatSync)?.isSymbolicLink() === true) return currentPath;
   }
   return null;
 }
@@ -80,8 +80,8 @@ function folderOwnership(folder: string): FileOwnership | undefined {
 
 /** True for a ConfigMap, which Kubernetes mounts read-only with mode 0777. Bind mounts are not exempt. */
 function isKubernetesVolume(folder: string, uid: number): boolean {
-  const data = statIfReadable(join(folder, "..data"), lstatSync);
-  if (uid !== 0 || data?.isSymbolicLink() !== true) return false;
+  const dataLink = statIfReadable(join(folder, "..data"), lstatSync);
+  if (uid !== 0 || dataLink?.isSymbolicLink() !== true) return false;
   try {
     accessSync(folder, constants.W_OK);
     return false;
@@ -90,17 +90,17 @@ function isKubernetesVolume(folder: string, uid: number): boolean {
   }
 }
 
-function refuseForeignWriter(what: string, path: string, { mode, uid, gid }: FileOwnership, ownUid: number): void {
-  const otherwise = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE_FLAG}.`;
+function refuseForeignWriter(pathLabel: string, path: string, { mode, uid, gid }: FileOwnership, ownUid: number): void {
+  const alternativeHint = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE_FLAG}.`;
   if (uid !== ownUid && uid !== 0) {
-    throw new ConfigError(`The ${what}, ${path}, belongs to another user (${uid}; this one is ${ownUid}).`, {
-      hint: `Run: chown ${what === LINK_LABEL ? "-h " : ""}${ownUid} ${path}, ${otherwise}`,
+    throw new ConfigError(`The ${pathLabel}, ${path}, belongs to another user (${uid}; this one is ${ownUid}).`, {
+      hint: `Run: chown ${pathLabel === LINK_LABEL ? "-h " : ""}${ownUid} ${path}, ${alternativeHint}`,
     });
   }
   // A group with the number of the user has no other members, as usual with a umask of 002.
   const isGroupShared = (mode & 0o020) !== 0 && gid !== uid;
   if ((mode & 0o002) === 0 && !isGroupShared) return;
-  const bits = (mode & 0o7777).toString(8).padStart(3, "0");
-  const text = `Others than the owner can write to the ${what}, ${path} (mode ${bits}, user ${uid}, group ${gid}).`;
-  throw new ConfigError(text, { hint: `Run: chmod go-w ${path}, ${otherwise}` });
+  const modeText = (mode & 0o7777).toString(8).padStart(3, "0");
+  const text = `Others than the owner can write to the ${pathLabel}, ${path} (mode ${modeText}, user ${uid}, group ${gid}).`;
+  throw new ConfigError(text, { hint: `Run: chmod go-w ${path}, ${alternativeHint}` });
 }

@@ -46,24 +46,24 @@ export function interpolateVariables(
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
       if (!node.value.includes("${")) return;
-      const complain = (message: string) => {
+      const addProblem = (message: string) => {
         problems.push({ node, path: pathToNode(ancestors, node), message });
         return "";
       };
-      const replace = (found: string, name?: string, operator?: string, rest = "") => {
-        if (found === "$${") return "${";
+      const replacePlaceholder = (placeholder: string, name?: string, operator?: string, operand = "") => {
+        if (placeholder === "$${") return "${";
         if (name === undefined) {
-          return complain(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
+          return addProblem(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
         }
         used.push({ node, path: pathToNode(ancestors, node), name });
         const value = environment[name];
         if (value !== undefined && value !== "") return value;
-        if (operator === "-") return rest;
-        const advice = operator === "?" && rest !== "" ? rest : `Set it, or write \${${name}:-default}.`;
-        return complain(`The environment variable ${name} is not set. ${advice}`);
+        if (operator === "-") return operand;
+        const advice = operator === "?" && operand !== "" ? operand : `Set it, or write \${${name}:-default}.`;
+        return addProblem(`The environment variable ${name} is not set. ${advice}`);
       };
-      const text = node.value.replace(PLACEHOLDER_PATTERN, replace);
-      node.value = node.type === "PLAIN" ? parsePlainValue(text) : text;
+      const replacedText = node.value.replace(PLACEHOLDER_PATTERN, replacePlaceholder);
+      node.value = node.type === "PLAIN" ? parsePlainValue(replacedText) : replacedText;
     },
   });
   return { problems, used };
@@ -82,10 +82,10 @@ function parsePlainValue(text: string): unknown {
 function pathToNode(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
   const path: PropertyKey[] = [];
   for (const [depth, ancestor] of ancestors.entries()) {
-    const next = ancestors[depth + 1] ?? node;
+    const childNode = ancestors[depth + 1] ?? node;
     if (isPair(ancestor)) path.push(isScalar(ancestor.key) ? String(ancestor.key.value) : "");
     else if (isNode(ancestor) && !isMap(ancestor) && "items" in ancestor) {
-      path.push((ancestor.items as unknown[]).indexOf(next));
+      path.push((ancestor.items as unknown[]).indexOf(childNode));
     }
   }
   return path;
@@ -122,15 +122,15 @@ export function findOffset(root: Node | null, path: readonly PropertyKey[], want
   let offset = nodeStart(root) ?? 0;
   for (const [depth, step] of path.entries()) {
     if (isMap(node)) {
-      const pair = node.items.find(
+      const entry = node.items.find(
         (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(step),
       );
-      if (pair === undefined) return offset;
-      const atKey = (depth === path.length - 1 && wantKey) || !isNode(pair.value) || isEmptyScalar(pair.value);
+      if (entry === undefined) return offset;
+      const atKey = (depth === path.length - 1 && wantKey) || !isNode(entry.value) || isEmptyScalar(entry.value);
       // For a section, use the offset of its key, not of its first entry.
-      const target = atKey || isMap(pair.value) ? pair.key : pair.value;
-      offset = nodeStart(target) ?? offset;
-      node = isNode(pair.value) ? pair.value : null;
+      const offsetNode = atKey || isMap(entry.value) ? entry.key : entry.value;
+      offset = nodeStart(offsetNode) ?? offset;
+      node = isNode(entry.value) ? entry.value : null;
     } else if (isNode(node) && !isAlias(node) && "items" in node && typeof step === "number") {
       const item: unknown = (node.items as unknown[])[step];
       if (!isNode(item)) return offset;
@@ -164,10 +164,10 @@ export function locationsInFile(file: string): LocateOption {
 }
 
 export function locationsInText(file: string, text: string): LocateOption {
-  const lines = new LineCounter();
-  const { contents } = parseDocument(text, { lineCounter: lines, version: "1.2" });
+  const lineCounter = new LineCounter();
+  const { contents } = parseDocument(text, { lineCounter: lineCounter, version: "1.2" });
   return (path) => {
-    const { line, col } = lines.linePos(findOffset(contents, path, false));
+    const { line, col } = lineCounter.linePos(findOffset(contents, path, false));
     return `${file}:${Math.max(1, line)}:${Math.max(1, col)}`;
   };
 }
@@ -179,27 +179,27 @@ export interface SyntaxProblem {
 
 /** Returns one syntax problem per line in plain words, because one mistake causes several parser errors. */
 export function findSyntaxProblems(document: Document.Parsed, text: string): readonly SyntaxProblem[] {
-  const found = document.errors.map((error) => toSyntaxProblem(document, text, error));
-  const lineOf = ({ offset }: SyntaxProblem) => text.slice(0, offset).split("\n").length;
-  return [...Map.groupBy(found, lineOf).values()].flatMap(([first]) => (first === undefined ? [] : [first]));
+  const syntaxProblems = document.errors.map((error) => toSyntaxProblem(document, text, error));
+  const lineNumberOf = ({ offset }: SyntaxProblem) => text.slice(0, offset).split("\n").length;
+  return [...Map.groupBy(syntaxProblems, lineNumberOf).values()].flatMap(([firstOfLine]) => firstOfLine ?? []);
 }
 
 function toSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError): SyntaxProblem {
   const offset = error.pos[0];
   const isQuote = /Missing closing/.test(error.message);
-  const opened = findOpenTextStart(document, offset, isQuote);
-  if (isQuote && opened !== null) {
-    return { offset: opened, message: `This ${text[opened]} is not closed: write another one at the end of the text.` };
+  const openAt = findOpenTextStart(document, offset, isQuote);
+  if (isQuote && openAt !== null) {
+    return { offset: openAt, message: `This ${text[openAt]} is not closed: write another one at the end of the text.` };
   }
-  if (/must be sufficiently indented and end with/.test(error.message) && opened !== null) {
-    const end = text[opened] === "[" ? "]" : "}";
-    return { offset: opened, message: `This ${text[opened]} is not closed: write ${end} at its end.` };
+  if (/must be sufficiently indented and end with/.test(error.message) && openAt !== null) {
+    const end = text[openAt] === "[" ? "]" : "}";
+    return { offset: openAt, message: `This ${text[openAt]} is not closed: write ${end} at its end.` };
   }
   return { offset, message: syntaxMessage(error, text) };
 }
 
 function syntaxMessage({ code, message, pos }: YAMLParseError, text: string): string {
-  const first = text[pos[0]] ?? "";
+  const character = text[pos[0]] ?? "";
   switch (code) {
     case "DUPLICATE_KEY":
       return "This key stands here twice; keep one of them.";
@@ -213,41 +213,41 @@ function syntaxMessage({ code, message, pos }: YAMLParseError, text: string): st
       return "This value is followed by what looks like another key: indent the next line as the line of this key, or put a value with `: ` in it into quotes.";
     case "BAD_INDENT":
     case "UNEXPECTED_TOKEN":
-      return unexpectedTokenMessage(message, first);
+      return unexpectedTokenMessage(message, character);
     case "BAD_SCALAR_START":
-      return `A text that begins with ${first} needs quotes: write "${first}…".`;
+      return `A text that begins with ${character} needs quotes: write "${character}…".`;
     case "BAD_DQ_ESCAPE":
       return "In double quotes a backslash begins an escape: use single quotes, or write it twice.";
     case "MISSING_CHAR":
-      return /Comments/.test(message) ? "Put a space in front of the #." : unexpectedTokenMessage(message, first);
+      return /Comments/.test(message) ? "Put a space in front of the #." : unexpectedTokenMessage(message, character);
     default:
       return `Not valid YAML: ${message}.`;
   }
 }
 
-function unexpectedTokenMessage(message: string, first: string): string {
+function unexpectedTokenMessage(message: string, character: string): string {
   if (/alias/.test(message)) return 'A text that begins with * needs quotes: write "*…".';
   if (/indicator|same column|indent/i.test(message)) {
     return "This line is indented otherwise than those that it belongs to: begin the keys of one section, and the dashes of one list, in the same column.";
   }
-  return first === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
+  return character === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
 }
 
 /** Finds the start of the innermost quoted text, list or section in braces around an offset; null outside of all. */
 function findOpenTextStart(document: Document, offset: number, isQuote: boolean): number | null {
-  let opened: number | null = null;
-  const look = (node: Node) => {
+  let innermostStart: number | null = null;
+  const checkNode = (node: Node) => {
     const [from, , end] = node.range ?? [0, 0, 0];
-    if (from <= offset && offset <= end && from >= (opened ?? 0)) opened = from;
+    if (from <= offset && offset <= end && from >= (innermostStart ?? 0)) innermostStart = from;
   };
   visit(document, {
     Node(_, node) {
       if (isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true) {
-        look(node);
+        checkNode(node);
       }
     },
   });
-  return opened;
+  return innermostStart;
 }
 
 /** Returns the offset of an alias in a document; 0 without the alias. */

@@ -18,41 +18,41 @@ export function watchFile(options: {
   onStable(): Promise<boolean>;
 }): Service {
   const { clock, file, log } = options;
-  const stopping = new AbortController();
-  let running: Promise<void> = Promise.resolve();
+  const stopController = new AbortController();
+  let checkLoop: Promise<void> = Promise.resolve();
   let handledVersion: string | null = null;
-  let seenVersion: string | null = null;
-  let seenSinceMs = 0;
-  let againAtMs = Number.POSITIVE_INFINITY;
+  let latestVersion: string | null = null;
+  let unchangedSinceMs = 0;
+  let retryAtMs = Number.POSITIVE_INFINITY;
 
   async function checkFile(): Promise<number> {
     const nowMs = clock.monotonic();
     const version = readFileVersion(file);
-    if (version !== seenVersion) {
-      seenVersion = version;
-      seenSinceMs = nowMs;
+    if (version !== latestVersion) {
+      latestVersion = version;
+      unchangedSinceMs = nowMs;
     }
-    const isChanged = version !== handledVersion && nowMs - seenSinceMs >= STABLE_FOR_MS;
-    if (version === null || (!isChanged && nowMs < againAtMs)) return CHECK_INTERVAL_MS;
+    const isChanged = version !== handledVersion && nowMs - unchangedSinceMs >= STABLE_FOR_MS;
+    if (version === null || (!isChanged && nowMs < retryAtMs)) return CHECK_INTERVAL_MS;
     handledVersion = version;
-    againAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_RETRY_MS;
+    retryAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_RETRY_MS;
     return CHECK_INTERVAL_MS;
   }
 
   return startedOnce({
     name: "configuration file",
     async start(signal) {
-      running = runLoop({
+      checkLoop = runLoop({
         clock,
-        signal: AbortSignal.any([signal, stopping.signal]),
+        signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
         turn: checkFile,
         fault: (error) => log.warn({ file, err: error }, "the configuration file could not be looked at"),
       });
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
-      await endsWithin(clock, deadlineMs, running);
+      stopController.abort(new Stopping());
+      await endsWithin(clock, deadlineMs, checkLoop);
     },
   });
 }

@@ -57,45 +57,45 @@ export function createReloader(
   },
 ) {
   const { clock, file, log, metrics } = options;
-  const oneReload = oneAtATime();
-  const stopping = new AbortController();
-  let inForce = options.config;
+  const runReloadInTurn = oneAtATime();
+  const stopController = new AbortController();
+  let configInForce = options.config;
   let last: ReloadReport | null = null;
   let pending: readonly ConfigChange[] = [];
   let refused: readonly string[] | null = null;
   let failures: readonly string[] = [];
-  const recording = new Set<Promise<unknown>>();
+  const pendingRecords = new Set<Promise<unknown>>();
 
   async function prepareReload() {
-    const wanted = options.load();
-    const next = configInForceAfter(inForce, wanted);
+    const loadedConfig = options.load();
+    const nextConfig = configInForceAfter(configInForce, loadedConfig);
     // Check shared tokens again, because a running source keeps its token until a restart.
-    const [shared] = sharedTokens(next);
-    if (shared !== undefined) throw new ConfigError(`${shared.path.join(".")}: ${shared.message}`);
-    const all = changesBetween(inForce, wanted);
-    const ready: (PreparedChange & { readonly name: string })[] = [];
-    const discard = () => Promise.all(ready.map((part) => part.discard?.()));
+    const [sharedToken] = sharedTokens(nextConfig);
+    if (sharedToken !== undefined) throw new ConfigError(`${sharedToken.path.join(".")}: ${sharedToken.message}`);
+    const allChanges = changesBetween(configInForce, loadedConfig);
+    const preparedParts: (PreparedChange & { readonly name: string })[] = [];
+    const discard = () => Promise.all(preparedParts.map((part) => part.discard?.()));
     try {
-      for (const part of options.parts) ready.push({ name: part.name, ...(await part.prepare(next)) });
+      for (const part of options.parts) preparedParts.push({ name: part.name, ...(await part.prepare(nextConfig)) });
     } catch (error) {
       await discard();
       throw error;
     }
-    const changes = all.filter(({ effect }) => effect === "alone");
-    const waiting = all.filter(({ effect }) => effect === "restart");
-    return { next, ready, discard, changes, waiting };
+    const changes = allChanges.filter(({ effect }) => effect === "alone");
+    const waiting = allChanges.filter(({ effect }) => effect === "restart");
+    return { next: nextConfig, ready: preparedParts, discard, changes, waiting };
   }
 
-  async function reload(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
+  async function reloadNow(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
     const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], refused: null, failures: [] };
-    if (stopping.signal.aborted) return { ...report, pending, refused: ["The worker is stopping."] };
+    if (stopController.signal.aborted) return { ...report, pending, refused: ["The worker is stopping."] };
     let prepared: Awaited<ReturnType<typeof prepareReload>>;
     try {
       prepared = await prepareReload();
     } catch (error) {
-      const rejected = { ...report, pending, refused: formatProblems(error) };
-      if (!isDryRun) noteRefusal(rejected);
-      return rejected;
+      const rejectedReport = { ...report, pending, refused: formatProblems(error) };
+      if (!isDryRun) noteRefusal(rejectedReport);
+      return rejectedReport;
     }
     const { changes, waiting } = prepared;
     if (isDryRun) {
@@ -103,29 +103,29 @@ export function createReloader(
       return { ...report, changes, pending: waiting };
     }
 
-    const failed: string[] = [];
+    const failedParts: string[] = [];
     for (const part of prepared.ready) {
       try {
         await part.takeOver();
       } catch (error) {
         log.error({ part: part.name, err: error }, "a part could not take the new configuration over");
-        failed.push(`${part.name}: ${withoutCredentials(errorText(error))}`);
+        failedParts.push(`${part.name}: ${withoutCredentials(errorText(error))}`);
       }
     }
     const isNew = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
-    const done = { ...report, changes, pending: waiting, failures: failed };
+    const finalReport = { ...report, changes, pending: waiting, failures: failedParts };
     if (refused !== null) log.info({ file }, "the configuration file is right again");
     refused = null;
     metrics.configRefused.set(0);
-    inForce = prepared.next;
+    configInForce = prepared.next;
     pending = waiting;
-    failures = failed.length > 0 || changes.length > 0 ? failed : failures;
+    failures = failedParts.length > 0 || changes.length > 0 ? failedParts : failures;
     metrics.configPending.set(pending.length);
     metrics.reloads.inc({ outcome: changes.length > 0 ? "changed" : "unchanged" });
-    if (isNew || by !== "file") last = done;
-    if (isNew) await record(done);
+    if (isNew || by !== "file") last = finalReport;
+    if (isNew) await recordChange(finalReport);
     else if (by !== "file") log.info({ by }, "the configuration file says what is in force");
-    return done;
+    return finalReport;
   }
 
   function noteRefusal(report: ReloadReport): void {
@@ -137,51 +137,51 @@ export function createReloader(
     last = report;
   }
 
-  async function record({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
-    const lines = { changes: changes.map(changeLine), pending: waiting.map(changeLine) };
-    const restart = "the configuration file was changed, and a restart has to follow";
-    const unchanged = waiting.length > 0 ? restart : "the configuration file says what is in force again";
-    log.info({ by, ...lines }, changes.length > 0 ? "the configuration was changed" : unchanged);
+  async function recordChange({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
+    const changeLines = { changes: changes.map(changeLine), pending: waiting.map(changeLine) };
+    const restartMessage = "the configuration file was changed, and a restart has to follow";
+    const unchangedMessage = waiting.length > 0 ? restartMessage : "the configuration file says what is in force again";
+    log.info({ by, ...changeLines }, changes.length > 0 ? "the configuration was changed" : unchangedMessage);
     const event = makeEvent({
       type: "configuration-changed",
       source: "/plenum",
       subject: "configuration",
       time: at,
       data: { by, changes, pending: waiting },
-      facts: [at, ...lines.changes, "pending", ...lines.pending],
+      facts: [at, ...changeLines.changes, "pending", ...changeLines.pending],
     });
-    const recorded = retryUntilDone({
+    const commitAttempt = retryUntilDone({
       clock,
-      signal: stopping.signal,
+      signal: stopController.signal,
       work: () => options.store.commit({ events: [event] }),
       fault: (error) => log.warn({ err: error }, "a change of the configuration could not be recorded yet"),
     }).catch((error: unknown) => {
       log.error({ err: error }, "a change of the configuration was not recorded");
     });
-    recording.add(recorded);
-    void recorded.finally(() => recording.delete(recorded));
-    await endsWithin(clock, RECORD_WAIT_MS, recorded);
+    pendingRecords.add(commitAttempt);
+    void commitAttempt.finally(() => pendingRecords.delete(commitAttempt));
+    await endsWithin(clock, RECORD_WAIT_MS, commitAttempt);
   }
 
-  const watch = watchFile({
+  const fileWatch = watchFile({
     ...{ file, clock, log },
-    onStable: async () => (await oneReload(() => reload("file", false))).refused === null,
+    onStable: async () => (await runReloadInTurn(() => reloadNow("file", false))).refused === null,
   });
-  const started = Promise.withResolvers<void>();
+  const startSignal = Promise.withResolvers<void>();
   const service = startedOnce({
     name: "reload",
     async start(signal) {
-      started.resolve();
-      if (options.isWatched) await watch.start(signal);
+      startSignal.resolve();
+      if (options.isWatched) await fileWatch.start(signal);
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
-      started.resolve();
-      await watch.stop(deadlineMs);
+      stopController.abort(new Stopping());
+      startSignal.resolve();
+      await fileWatch.stop(deadlineMs);
       // Wait until a running reload has finished, so that all parts have the same configuration.
-      const finished = oneReload(async () => undefined);
-      await endsWithin(clock, deadlineMs, finished);
-      await endsWithin(clock, deadlineMs, Promise.all(recording));
+      const lastReload = runReloadInTurn(async () => undefined);
+      await endsWithin(clock, deadlineMs, lastReload);
+      await endsWithin(clock, deadlineMs, Promise.all(pendingRecords));
     },
   });
 
@@ -189,22 +189,22 @@ export function createReloader(
     ...service,
     /** Reloads the file. Never rejects, because the report contains the problems. */
     async reload(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
-      await started.promise;
-      return oneReload(() => reload(by, isDryRun));
+      await startSignal.promise;
+      return runReloadInTurn(() => reloadNow(by, isDryRun));
     },
     state: (): ConfigurationState => ({ file, last, pending, refused }),
     /** Returns the last accepted configuration, with the old values of options that wait for a restart. */
-    inForce: () => inForce,
+    inForce: () => configInForce,
     notices(): readonly string[] {
-      const count = pending.length === 1 ? "A change" : `${pending.length} changes`;
-      const waits = `wait${pending.length === 1 ? "s" : ""} for a restart`;
+      const changeCount = pending.length === 1 ? "A change" : `${pending.length} changes`;
+      const waitText = `wait${pending.length === 1 ? "s" : ""} for a restart`;
       const paths = pending.map(({ path }) => path).join(", ");
       return [
         ...(refused === null ? [] : [refusedNotice(file, refused)]),
         ...failures.map(
           (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
         ),
-        ...(pending.length === 0 ? [] : [`${count} of the configuration ${waits}: ${paths}.`]),
+        ...(pending.length === 0 ? [] : [`${changeCount} of the configuration ${waitText}: ${paths}.`]),
       ];
     },
   };

@@ -57,10 +57,10 @@ export async function readInventory<K extends ObjectKind>(
   const config = context.config();
   const [source] = chooseSource(config, options.source);
   if (systemId === undefined) {
-    const stored = await readStateIfAny({ config, source }, (store) =>
+    const storedInventory = await readStateIfAny({ config, source }, (store) =>
       listFromState<ObjectsByKind[K]>(store, source, kind, options),
     );
-    if (stored !== null) return stored;
+    if (storedInventory !== null) return storedInventory;
   }
   const items = await context.withReader(source, (reader, signal) =>
     context.terminal().progress(`Listing ${kind}s`, async (update) => {
@@ -85,20 +85,20 @@ async function listFromState<T>(
   kind: ObjectKind,
   { site, search }: InventoryOptions,
 ): Promise<Inventory<T> | null> {
-  const [poll, storedSites, stored] = await Promise.all([
+  const [poll, storedSites, storedObjects] = await Promise.all([
     store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
     store.documents<Listed<Site>>(documentSet("site", source)),
     store.documents<Listed<T>>(documentSet(kind, source)),
   ]);
   const listedAt = poll?.lastSuccess ?? null;
   if (listedAt === null) return null;
-  const visible = [...storedSites.values()].filter(({ missingSince }) => missingSince === null);
-  const sites = siteNames(visible.map(({ value }) => value));
+  const visibleSites = [...storedSites.values()].filter(({ missingSince }) => missingSince === null);
+  const sites = siteNames(visibleSites.map(({ value }) => value));
   refuseUnknownSite(site, sites);
-  const items = [...stored.values()].flatMap(({ value, siteId, missingSince }): readonly LocatedObject<T>[] => {
-    const name = siteId === null ? undefined : sites.get(siteId);
-    if (siteId === null || name === undefined || missingSince !== null) return [];
-    return (site ?? siteId) === siteId && containsText(value, search) ? [{ value, siteId, site: name }] : [];
+  const items = [...storedObjects.values()].flatMap(({ value, siteId, missingSince }): readonly LocatedObject<T>[] => {
+    const siteName = siteId === null ? undefined : sites.get(siteId);
+    if (siteId === null || siteName === undefined || missingSince !== null) return [];
+    return (site ?? siteId) === siteId && containsText(value, search) ? [{ value, siteId, site: siteName }] : [];
   });
   return { source, items, listedAt };
 }
@@ -134,12 +134,12 @@ const MAX_NAMED_SITES = 10;
 /** Throws ConfigError that names the known sites. */
 export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<number, string>): void {
   if (site === undefined || sites.has(site)) return;
-  const named = [...sites].slice(0, MAX_NAMED_SITES).map(([id, name]) => `${id} (${name})`);
-  const rest = sites.size - named.length;
+  const namedSites = [...sites].slice(0, MAX_NAMED_SITES).map(([id, name]) => `${id} (${name})`);
+  const unnamedCount = sites.size - namedSites.length;
   throw new ConfigError(
     sites.size === 0
       ? "The token sees no site."
-      : `The token sees no site ${site}; it sees ${named.join(", ")}${rest === 0 ? "" : ` and ${rest} more`}.`,
+      : `The token sees no site ${site}; it sees ${namedSites.join(", ")}${unnamedCount === 0 ? "" : ` and ${unnamedCount} more`}.`,
     { hint: "`plenum sites` lists them." },
   );
 }
@@ -147,9 +147,9 @@ export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<n
 /** Searches every text field, as the service does. */
 function containsText(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
-  const wanted = search.toLowerCase();
+  const searchedText = search.toLowerCase();
   return Object.values(value as object).some(
-    (field) => typeof field === "string" && field.toLowerCase().includes(wanted),
+    (field) => typeof field === "string" && field.toLowerCase().includes(searchedText),
   );
 }
 
@@ -166,11 +166,11 @@ export function showSelected<T extends { readonly id: string }>(
   }
   const ids = splitIds(idTexts);
   const byId = new Map(items.map((item) => [item.value.id, item]));
-  const unknown = ids.filter((id) => !byId.has(id));
-  if (unknown.length < ids.length) show(ids.flatMap((id) => byId.get(id) ?? []));
-  if (unknown.length === 0) return;
-  const named = `no ${kind}${unknown.length === 1 ? "" : "s"} ${unknown.join(", ")}`;
-  throw new ConfigError(`There is ${named} among the ${items.length} ${kind}s of ${source}.`, {
+  const unknownIds = ids.filter((id) => !byId.has(id));
+  if (unknownIds.length < ids.length) show(ids.flatMap((id) => byId.get(id) ?? []));
+  if (unknownIds.length === 0) return;
+  const unknownText = `no ${kind}${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}`;
+  throw new ConfigError(`There is ${unknownText} among the ${items.length} ${kind}s of ${source}.`, {
     hint: `\`plenum ${kind}s --search\` finds them by their names.`,
   });
 }

@@ -49,13 +49,13 @@ function createListCommand<T extends { readonly id: string; readonly displayName
       .argument("[id...]", `only ${what} with one of these ids`)
       .addHelpText("after", `\nExample:\n  plenum ${kind}s --search north --json`)
       .action(async (ids: readonly string[], options: InventoryOptions) => {
-        const found = await readInventory(context, kind, options);
-        const items = found.items as unknown as readonly LocatedObject<T>[];
-        showSelected({ ...found, items }, kind, ids, (chosen) => {
-          const rows = chosen.map(({ value, siteId, site }) => ({ ...value, siteId, site }));
+        const inventory = await readInventory(context, kind, options);
+        const items = inventory.items as unknown as readonly LocatedObject<T>[];
+        showSelected({ ...inventory, items }, kind, ids, (selectedItems) => {
+          const rows = selectedItems.map(({ value, siteId, site }) => ({ ...value, siteId, site }));
           const site = (row: (typeof rows)[number]) => `${row.siteId} ${row.site}`;
           context.terminal().rows(rows, { id: "id", name: "displayName", ...columns, site });
-          printOrigin(context.terminal(), kind, chosen.length, found);
+          printOrigin(context.terminal(), kind, selectedItems.length, inventory);
         });
       });
   return { define };
@@ -70,10 +70,10 @@ export const sites = {
       .action(async ({ source, search }: Pick<InventoryOptions, "source" | "search">) => {
         const terminal = context.terminal();
         const filter = search === undefined ? {} : { search };
-        const found = await context.withReader(source, (reader, signal) =>
+        const foundSites = await context.withReader(source, (reader, signal) =>
           terminal.progress("Listing sites", () => collectPages(reader.sites(filter, signal))),
         );
-        terminal.rows(found, { id: "id", name: "displayName" });
+        terminal.rows(foundSites, { id: "id", name: "displayName" });
       });
   },
 };
@@ -95,8 +95,8 @@ export const alarms = {
       .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
       .action(async (options: AlarmOptions) => {
         const terminal = context.terminal();
-        const found = await terminal.progress("Listing alarms", () => listAlarms(context, options));
-        terminal.rows(found, {
+        const foundAlarms = await terminal.progress("Listing alarms", () => listAlarms(context, options));
+        terminal.rows(foundAlarms, {
           id: "id",
           priority: (alarm) => alarm.trigger.priority,
           status: "status",

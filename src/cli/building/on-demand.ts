@@ -37,29 +37,29 @@ async function readTags(
   ids: readonly string[],
   signal: AbortSignal,
 ): Promise<readonly TagReading[]> {
-  const all: TagReading[] = [];
-  for (let from = 0; from < ids.length; from += TAGS_PER_REQUEST) {
-    const group = ids.slice(from, from + TAGS_PER_REQUEST);
+  const readings: TagReading[] = [];
+  for (let groupStart = 0; groupStart < ids.length; groupStart += TAGS_PER_REQUEST) {
+    const group = ids.slice(groupStart, groupStart + TAGS_PER_REQUEST);
     const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
       signal.throwIfAborted();
       throw withGroupHint(error, group);
     });
-    all.push(...reply.readings);
+    readings.push(...reply.readings);
   }
-  return all;
+  return readings;
 }
 
 /** In a rejection of several tags, the service does not name the cause. */
 function withGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = asFailure(error);
-  const [only] = group;
+  const [tag] = group;
   if (group.length === 1)
-    return failure.kind === "rejected" ? new Rejected(`Tag ${only}: ${errorText(failure)}`, { cause: error }) : error;
-  const text = `${errorText(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
+    return failure.kind === "rejected" ? new Rejected(`Tag ${tag}: ${errorText(failure)}`, { cause: error }) : error;
+  const refusalText = `${errorText(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
   const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
-  if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
+  if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(refusalText, options);
   if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;
-  return new ConfigError(text, { reason: failure.reason, ...options });
+  return new ConfigError(refusalText, { reason: failure.reason, ...options });
 }
 
 interface HistoryOptions extends ReadOptions {
@@ -101,12 +101,12 @@ export const history = {
 };
 
 async function fetchTotals(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
-  const totals = await reader.totals(query, "on-demand", signal);
+  const tagTotals = await reader.totals(query, "on-demand", signal);
   return {
-    rows: totals.flatMap(({ id, total, unreadable }) =>
+    rows: tagTotals.flatMap(({ id, total, unreadable }) =>
       unreadable === undefined ? [{ id, time: query.to, value: total }] : [],
     ),
-    unreadable: totals.flatMap(({ id, unreadable }) => (unreadable === undefined ? [] : [`${id}: ${unreadable}`])),
+    unreadable: tagTotals.flatMap(({ id, unreadable }) => (unreadable === undefined ? [] : [`${id}: ${unreadable}`])),
   };
 }
 

@@ -59,15 +59,15 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
       refuseUnknownClass(options.class, entry);
-      const state = await readStateIfAny({ config, source }, (store) => readTagState(store, source));
-      const stored = state ?? { values: new Map(), systems: new Map(), logs: new Map() };
+      const emptyState = { values: new Map(), systems: new Map(), logs: new Map() };
+      const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? emptyState;
       // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
       const systemToAsk = entry.inventory.tags_of_systems ? undefined : options.system;
-      const found = await readInventory(context, "tag", options, systemToAsk);
-      refuseUnknownSystem(options, entry, found.items, stored);
-      refuseUnknownUnit(options.unit, found.items);
-      showSelected({ ...found, items: buildRows(found, stored, entry, options) }, "tag", ids, (chosen) => {
-        const rows = chosen.map(({ value }) => value);
+      const inventory = await readInventory(context, "tag", options, systemToAsk);
+      refuseUnknownSystem(options, entry, inventory.items, tagState);
+      refuseUnknownUnit(options.unit, inventory.items);
+      showSelected({ ...inventory, items: buildRows(inventory, tagState, entry, options) }, "tag", ids, (selected) => {
+        const rows = selected.map(({ value }) => value);
         const hasSystems = rows.some(({ systemIds }) => systemIds.length > 0);
         terminal.rows(rows, {
           id: "id",
@@ -81,7 +81,7 @@ export function define(command: Command, context: CliContext): void {
           ...(hasSystems && { systems: ({ systemIds }: TagRow) => systemIds.join(" ") }),
           description: "description",
         });
-        printOrigin(terminal, "tag", chosen.length, found);
+        printOrigin(terminal, "tag", selected.length, inventory);
       });
     });
 }
@@ -103,21 +103,21 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
 }
 
 function buildRows(
-  found: Inventory<Tag>,
+  { items }: Inventory<Tag>,
   { values, systems, logs }: StoredTagState,
   { read, inventory }: SourceEntry,
   { unit, system, class: className }: TagOptions,
 ): readonly LocatedObject<TagRow>[] {
-  const classOf = createClassFinder(read);
-  return found.items.flatMap(({ value: tag, siteId, site }) => {
+  const findTagClass = createClassFinder(read);
+  return items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = systems.get(tag.id)?.systemIds ?? [];
     const { value, quality = null, time: readAt = null } = values.get(tag.id) ?? {};
-    const own = classOf({ tag, siteId, systemIds })?.name ?? null;
+    const tagClass = findTagClass({ tag, siteId, systemIds })?.name ?? null;
     if (unit !== undefined && (tag.unit ?? "") !== unit) return [];
     if (system !== undefined && inventory.tags_of_systems && !systemIds.includes(system)) return [];
-    if (className !== undefined && own !== className) return [];
+    if (className !== undefined && tagClass !== className) return [];
     const hasLog = logs.get(tag.id) ?? null;
-    const row = { ...tag, siteId, site, systemIds, class: own, hasLog, value, quality, readAt };
+    const row = { ...tag, siteId, site, systemIds, class: tagClass, hasLog, value, quality, readAt };
     return [{ value: row, siteId, site }];
   });
 }
@@ -143,12 +143,12 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
 function refuseUnknownSystem(
   { system }: TagOptions,
   { inventory }: SourceEntry,
-  listed: readonly LocatedObject<Tag>[],
+  listedTags: readonly LocatedObject<Tag>[],
   { systems }: StoredTagState,
 ): void {
   if (system === undefined) return;
   const isMember = (id: string) => !inventory.tags_of_systems || systems.get(id)?.systemIds.includes(system);
-  if (listed.some(({ value }) => isMember(value.id))) return;
+  if (listedTags.some(({ value }) => isMember(value.id))) return;
   throw new ConfigError(`No tag that fits belongs to the system ${system}.`, {
     hint: "`plenum systems` lists the systems.",
   });
@@ -160,9 +160,9 @@ const MAX_NAMED_UNITS = 12;
 function refuseUnknownUnit(unit: string | undefined, tags: readonly LocatedObject<Tag>[]): void {
   const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
   if (unit === undefined || tags.length === 0 || counts.has(unit)) return;
-  const named = [...counts]
+  const namedUnits = [...counts]
     .toSorted(([, a], [, b]) => b.length - a.length)
     .slice(0, MAX_NAMED_UNITS)
     .map(([each, { length }]) => `${each === "" ? "none" : each} (${length})`);
-  throw new ConfigError(`No tag has the unit "${unit}"; there are ${named.join(", ")}.`);
+  throw new ConfigError(`No tag has the unit "${unit}"; there are ${namedUnits.join(", ")}.`);
 }

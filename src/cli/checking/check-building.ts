@@ -26,41 +26,41 @@ export interface ComparedSource {
   readonly places: LocateOption;
 }
 
-type Lines = readonly CheckLine[];
+type CheckLines = readonly CheckLine[];
 type Path = readonly (string | number)[];
 
-export function compareSource(compared: ComparedSource): Lines {
+export function compareSource(compared: ComparedSource): CheckLines {
   const { read, history, schedules } = compared.entry;
-  const what = `${compared.name}: values`;
+  const lineName = `${compared.name}: values`;
   const isReading = read.length + history.length > 0;
-  const noTags = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
+  const noTagsText = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
   return [
     ...siteLists(compared),
     ...classLines(compared),
     ...historyLines(compared),
     ...sensorLines(compared),
     ...writableLines(compared),
-    ...(isReading ? [] : [passedCheck(what, "none are read: `read` and `history` are empty")]),
+    ...(isReading ? [] : [passedCheck(lineName, "none are read: `read` and `history` are empty")]),
     ...(isReading && schedules.tags === false
-      ? [warningLine(what, noTags, compared.places(["sources", compared.name, "schedules", "tags"]))]
+      ? [warningLine(lineName, noTagsText, compared.places(["sources", compared.name, "schedules", "tags"]))]
       : []),
   ];
 }
 
-export function planLines(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): Lines {
-  const faster = "If the service allows more, raise quota.list_requests_per_minute.";
-  const slow = alarms === undefined ? [] : [warningLine(`${name}: alarms`, `${alarms} ${faster}`)];
-  if (classes.length + history.length === 0) return slow;
-  const what = `${name}: quota`;
-  const needs = `the wishes need ${(load * 100).toFixed(0)} % of what can be planned with`;
-  if (fits) return [...slow, passedCheck(what, needs)];
+export function planLines(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): CheckLines {
+  const limitAdvice = "If the service allows more, raise quota.list_requests_per_minute.";
+  const alarmWarnings = alarms === undefined ? [] : [warningLine(`${name}: alarms`, `${alarms} ${limitAdvice}`)];
+  if (classes.length + history.length === 0) return alarmWarnings;
+  const lineName = `${name}: quota`;
+  const loadText = `the wishes need ${(load * 100).toFixed(0)} % of what can be planned with`;
+  if (fits) return [...alarmWarnings, passedCheck(lineName, loadText)];
   const [cheapest] = changes;
-  const help = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
-  return [...slow, warningLine(what, `${needs}, so values become older than wished.${help}`)];
+  const changeAdvice = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
+  return [...alarmWarnings, warningLine(lineName, `${loadText}, so values become older than wished.${changeAdvice}`)];
 }
 
 /** Warns of priorities without alarms. Alarms may have undefined priorities, so this is no error. */
-export function priorityLines({ sinks }: Config, places: LocateOption): Lines {
+export function priorityLines({ sinks }: Config, places: LocateOption): CheckLines {
   return filterWarnings(sinks, places, "priorities", ({ priorities }) =>
     priorities.map((priority) =>
       DEFINED_PRIORITIES.includes(priority)
@@ -74,12 +74,12 @@ export function filterLines(
   { sinks }: Config,
   buildings: ReadonlyMap<string, Pick<SeenBuilding, "sites">>,
   places: LocateOption,
-): Lines {
+): CheckLines {
   return filterWarnings(sinks, places, "sites", (filter) => {
     const sources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
-    const seen = sources.map((source) => buildings.get(source));
-    if (filter.sources.length > 0 && seen.includes(undefined)) return [];
-    const sites = seen.flatMap((building) => building?.sites ?? []);
+    const knownBuildings = sources.map((source) => buildings.get(source));
+    if (filter.sources.length > 0 && knownBuildings.includes(undefined)) return [];
+    const sites = knownBuildings.flatMap((building) => building?.sites ?? []);
     const ids = new Set(sites.map(({ id }) => String(id)));
     return filter.sites.map((id) =>
       ids.has(id) ? null : `No event can be of a site ${id}; ${describeSites({ sites })}.`,
@@ -93,7 +93,7 @@ function filterWarnings(
   places: LocateOption,
   option: "priorities" | "sites",
   problems: (filter: Config["sinks"][string]["filter"]) => readonly (string | null)[],
-): Lines {
+): CheckLines {
   return Object.entries(sinks).flatMap(([sink, { filter }]) =>
     problems(filter).flatMap((problem, index) =>
       problem === null ? [] : [warningLine(`sink ${sink}`, problem, places(["sinks", sink, "filter", option, index]))],
@@ -107,7 +107,7 @@ function mismatchLines({ name, places }: ComparedSource, what: string, base: Pat
   );
 }
 
-function siteLists(compared: ComparedSource): Lines {
+function siteLists(compared: ComparedSource): CheckLines {
   const { entry, building } = compared;
   return (["alarms", "inventory"] as const).flatMap((section) => {
     const mismatches = findSiteMismatches(entry[section].sites ?? [], { ...building, followed: null });
@@ -115,23 +115,23 @@ function siteLists(compared: ComparedSource): Lines {
   });
 }
 
-function classLines(compared: ComparedSource): Lines {
+function classLines(compared: ComparedSource): CheckLines {
   const { read } = compared.entry;
   return compareClasses(read, compared.building).flatMap((found, index) => {
-    const every = formatDuration(read[index]?.every ?? 0);
-    return classComparison(compared, `read ${found.name}`, ["read", index], found, `, at most ${every} old`);
+    const intervalText = formatDuration(read[index]?.every ?? 0);
+    return classComparison(compared, `read ${found.name}`, ["read", index], found, `, at most ${intervalText} old`);
   });
 }
 
 /** Each resolution, and totals, is a separate list. */
-function historyLines(compared: ComparedSource): Lines {
-  const indexed = compared.entry.history.map((each, index) => ({ ...each, index }));
-  const lists = Map.groupBy(indexed, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
-  return [...lists].flatMap(([series, list]) =>
+function historyLines(compared: ComparedSource): CheckLines {
+  const classes = compared.entry.history.map((each, index) => ({ ...each, index }));
+  const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
+  return [...classesBySeries].flatMap(([series, list]) =>
     compareClasses(list, compared.building).flatMap((found, n) => {
       const { index = 0, backfill = 0 } = list[n] ?? {};
-      const past = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
-      return classComparison(compared, `history ${found.name}`, ["history", index], found, ` at ${series}${past}`);
+      const pastText = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
+      return classComparison(compared, `history ${found.name}`, ["history", index], found, ` at ${series}${pastText}`);
     }),
   );
 }
@@ -142,7 +142,7 @@ function classComparison(
   base: Path,
   { tags, mismatches }: ClassComparison,
   details: string,
-): Lines {
+): CheckLines {
   const lines = mismatchLines(compared, what, base, mismatches);
   if (tags > 0) return [passedCheck(`${compared.name}: ${what}`, `${formatCount(tags, "tag")}${details}`), ...lines];
   return lines.map((line, n) =>
@@ -151,13 +151,13 @@ function classComparison(
 }
 
 /** A tag is on the list as soon as one field matches, so each field is compared separately. */
-function sensorLines(compared: ComparedSource): Lines {
+function sensorLines(compared: ComparedSource): CheckLines {
   const { silent_sensors: sensors } = compared.entry;
   if (sensors === false) return [];
   // The default units and names of may_rest need not exist in every building.
   const { sites, systems, ids } = sensors.may_rest;
-  const written = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
-  return Object.entries(written).flatMap(([list, fields]) =>
+  const configuredLists = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
+  return Object.entries(configuredLists).flatMap(([list, fields]) =>
     Object.entries(fields).flatMap(([field, value]) => {
       const mismatches = value === undefined ? [] : findSelectionMismatches({ [field]: value }, compared.building);
       return mismatchLines(compared, "silent_sensors", ["silent_sensors", list], mismatches);
@@ -166,21 +166,21 @@ function sensorLines(compared: ComparedSource): Lines {
 }
 
 /** An allowed tag that the building lacks is an error: the operator expects to write it. */
-function writableLines(compared: ComparedSource): Lines {
+function writableLines(compared: ComparedSource): CheckLines {
   const { name, config, building, places } = compared;
   const { enabled, allow } = config.commands;
-  const what = `${name}: commands`;
-  const bad = allow.flatMap((entry, index) =>
+  const lineName = `${name}: commands`;
+  const mismatchedTags = allow.flatMap((entry, index) =>
     (entry.source ?? name) !== name
       ? []
       : findWritableMismatches(entry, building).map(({ path, message }) =>
-          (enabled ? wrongLine : warningLine)(what, message, places(["commands", "allow", index, ...path])),
+          (enabled ? wrongLine : warningLine)(lineName, message, places(["commands", "allow", index, ...path])),
         ),
   );
-  const good = writableTags(compared);
-  const ids = joinFirst(good.map((entry) => entry.tag_id));
-  const found = `${formatCount(good.length, "tag")} of commands.allow found in the building: ${ids}`;
-  return [...(good.length === 0 ? [] : [passedCheck(what, found)]), ...bad];
+  const foundTags = writableTags(compared);
+  const ids = joinFirst(foundTags.map((entry) => entry.tag_id));
+  const foundText = `${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`;
+  return [...(foundTags.length === 0 ? [] : [passedCheck(lineName, foundText)]), ...mismatchedTags];
 }
 
 export function writableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {

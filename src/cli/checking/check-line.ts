@@ -28,12 +28,12 @@ export async function withTimeLimit<T>(
   request: (signal: AbortSignal) => Promise<T>,
   limitMs = 20_000,
 ): Promise<T> {
-  const limit = AbortSignal.timeout(limitMs);
+  const timeoutSignal = AbortSignal.timeout(limitMs);
   try {
-    return await request(AbortSignal.any([signal, limit]));
+    return await request(AbortSignal.any([signal, timeoutSignal]));
   } catch (error) {
     signal.throwIfAborted();
-    if (!limit.aborted) throw error;
+    if (!timeoutSignal.aborted) throw error;
     throw new Retryable(`There was no response within ${limitMs / 1_000} s.`, { cause: error });
   }
 }

@@ -16,14 +16,14 @@ export async function checkMachine(
   signal: AbortSignal,
 ): Promise<readonly CheckLine[]> {
   const { state, status } = config;
-  const running = await findRunningWorker(config, file, signal);
-  const folder = state.postgres === undefined ? [checkFolder(state, places)] : await checkDatabase(config, places);
-  const address = await checkAddress(status, running === "own", places);
-  if (typeof running === "string") return [...folder, address];
-  const busy = `A worker that was started with ${running.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
+  const runningWorker = await findRunningWorker(config, file, signal);
+  const stateLines = state.postgres === undefined ? [checkFolder(state, places)] : await checkDatabase(config, places);
+  const addressLine = await checkAddress(status, runningWorker === "own", places);
+  if (typeof runningWorker === "string") return [...stateLines, addressLine];
+  const folderInUseText = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   // The running worker may use the address.
-  const doubtful = address.result === "ok" ? address : { ...address, result: "warning" as const };
-  return [...folder, warningLine("state folder", busy, places(["state", "folder"])), doubtful];
+  const uncertainAddress = addressLine.result === "ok" ? addressLine : { ...addressLine, result: "warning" as const };
+  return [...stateLines, warningLine("state folder", folderInUseText, places(["state", "folder"])), uncertainAddress];
 }
 
 /** Members of a fleet share one state, so any member counts as `own`. */
@@ -33,10 +33,10 @@ async function findRunningWorker(
   signal: AbortSignal,
 ): Promise<"none" | "own" | { readonly startedWith: string }> {
   try {
-    const found = await findWorkerFor({ config }, signal);
-    if (found.kind === "none") return "none";
-    if (found.kind === "silent" || config.state.postgres !== undefined) return "own";
-    const startedWith = (await requestReport(found.socket, signal)).configuration?.file ?? null;
+    const foundWorker = await findWorkerFor({ config }, signal);
+    if (foundWorker.kind === "none") return "none";
+    if (foundWorker.kind === "silent" || config.state.postgres !== undefined) return "own";
+    const startedWith = (await requestReport(foundWorker.socket, signal)).configuration?.file ?? null;
     return startedWith === null || isSameFile(startedWith, file) ? "own" : { startedWith };
   } catch {
     // The line about the folder reports a folder that cannot be read.
@@ -46,34 +46,34 @@ async function findRunningWorker(
 }
 
 function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: LocateOption): CheckLine {
-  const what = "state folder";
+  const lineName = "state folder";
   try {
     checkStateFolder(folder);
-    const free = freeDiskBytes(folder);
-    if (free >= maxBytes) return passedCheck(what, `${folder}, with ${formatSize(free)} free`);
-    const detail = `Its disk has ${formatSize(free)} free, and the log may take ${formatSize(maxBytes)}: lower state.max_bytes, or make room.`;
-    return warningLine(what, detail, places(["state", "max_bytes"]));
+    const freeBytes = freeDiskBytes(folder);
+    if (freeBytes >= maxBytes) return passedCheck(lineName, `${folder}, with ${formatSize(freeBytes)} free`);
+    const detail = `Its disk has ${formatSize(freeBytes)} free, and the log may take ${formatSize(maxBytes)}: lower state.max_bytes, or make room.`;
+    return warningLine(lineName, detail, places(["state", "max_bytes"]));
   } catch (error) {
-    return failedCheck(what, error, places(["state", "folder"]));
+    return failedCheck(lineName, error, places(["state", "folder"]));
   }
 }
 
 async function checkDatabase(config: Config, places: LocateOption): Promise<readonly CheckLine[]> {
-  const what = "state database";
-  const place = places(["state", "postgres"]);
+  const lineName = "state database";
+  const optionLocation = places(["state", "postgres"]);
   try {
     return await withStateDatabase(config, async (database) => {
       const description = await database.describe();
       return [
-        passedCheck(what, `${database.name} (${description.server}), ${formatSize(description.bytes)}`),
-        ...durabilityWarnings(description).map((detail) => warningLine(what, detail, place)),
+        passedCheck(lineName, `${database.name} (${description.server}), ${formatSize(description.bytes)}`),
+        ...durabilityWarnings(description).map((detail) => warningLine(lineName, detail, optionLocation)),
       ];
     });
   } catch (error) {
-    const failed = failedCheck(what, error, place);
+    const failureLine = failedCheck(lineName, error, optionLocation);
     // The first member that starts creates or migrates the schema.
     const isForMember = error instanceof ConfigError && error.field === "schema";
-    return [isForMember ? { ...failed, result: "warning" } : failed];
+    return [isForMember ? { ...failureLine, result: "warning" } : failureLine];
   }
 }
 
@@ -82,14 +82,14 @@ async function checkAddress(
   isRunning: boolean,
   places: LocateOption,
 ): Promise<CheckLine> {
-  const what = "status page";
-  if (port === 0) return passedCheck(what, `on ${host}, on any free port`);
-  if (isRunning) return passedCheck(what, `on ${host}:${port}; a worker is running on this state`);
+  const lineName = "status page";
+  if (port === 0) return passedCheck(lineName, `on ${host}, on any free port`);
+  if (isRunning) return passedCheck(lineName, `on ${host}:${port}; a worker is running on this state`);
   try {
     await tryAddress(host, port);
-    return passedCheck(what, `${host}:${port} is free`);
+    return passedCheck(lineName, `${host}:${port} is free`);
   } catch (error) {
-    return failedCheck(what, error, places(["status", "port"]));
+    return failedCheck(lineName, error, places(["status", "port"]));
   }
 }
 

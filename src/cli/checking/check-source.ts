@@ -34,7 +34,7 @@ export interface SourceToCheck {
 /** Checks token, clock and building of a source. Sends no tag request. */
 export async function checkSource(check: SourceToCheck) {
   const { name, entry, config, signal } = check;
-  const what = `source ${name}`;
+  const lineName = `source ${name}`;
   const lines: CheckLine[] = [];
   /** Null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
@@ -42,60 +42,60 @@ export async function checkSource(check: SourceToCheck) {
   let writable: readonly AllowedTag[] | null = null;
   try {
     await withStandaloneSource(name, entry, process.env, async (source) => {
-      const me = await withTimeLimit(signal, (limited) => source.me(limited));
-      sites = me.sites;
-      lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
+      const token = await withTimeLimit(signal, (limited) => source.me(limited));
+      sites = token.sites;
+      lines.push(...checkToken(lineName, name, entry, config, token, systemClock.now()));
       // The worker refuses every command while the clocks differ too much.
       const refusal = config.commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
-      if (refusal !== null) lines.push(wrongLine(what, refusal.message));
-      if (!check.lists || me.sites.length === 0) return;
-      const found = await compareBuilding(check, source, me);
-      lines.push(...found.lines);
-      writable = found.writable;
+      if (refusal !== null) lines.push(wrongLine(lineName, refusal.message));
+      if (!check.lists || token.sites.length === 0) return;
+      const comparison = await compareBuilding(check, source, token);
+      lines.push(...comparison.lines);
+      writable = comparison.writable;
     });
   } catch (error) {
     signal.throwIfAborted();
-    lines.push(failedCheck(what, error));
+    lines.push(failedCheck(lineName, error));
   }
   return { lines, sites, writable };
 }
 
-async function compareBuilding(check: SourceToCheck, source: Source, me: TokenInfo) {
+async function compareBuilding(check: SourceToCheck, source: Source, token: TokenInfo) {
   const { name, entry, config } = check;
-  const what = `${name}: building`;
+  const lineName = `${name}: building`;
   const selection = buildSelection(name, entry, config);
-  const needs = [
+  const unmetNeeds = [
     "read:tags",
     ...(selection.systems.length > 0 ? ["read:systems"] : []),
     ...(selection.gateways ? ["read:gateways"] : []),
-  ].filter((ability) => !me.abilities.includes(ability));
-  if (needs.length > 0) {
-    const detail = `not compared with the configuration: that needs ${needs.join(" and ")}`;
-    return { lines: [warningLine(what, detail)], writable: null };
+  ].filter((ability) => !token.abilities.includes(ability));
+  if (unmetNeeds.length > 0) {
+    const detail = `not compared with the configuration: that needs ${unmetNeeds.join(" and ")}`;
+    return { lines: [warningLine(lineName, detail)], writable: null };
   }
   const settings = planSettings(name, entry, config.state);
-  const fromWorker = check.ask
+  const workerFindings = check.ask
     ? null
     : await readStateIfAny({ config, source: name }, async (store) => {
-        const building = await buildingFromState(store, name, me.sites, selection);
+        const building = await buildingFromState(store, name, token.sites, selection);
         if (building === null) return null;
         return { building, plan: reportPlan(await factsFromState(store, settings, systemClock, null)) };
       });
   const building =
-    fromWorker?.building ??
-    (await buildingFromLists(source, me.sites, selection, check.signal, (progress) =>
+    workerFindings?.building ??
+    (await buildingFromLists(source, token.sites, selection, check.signal, (progress) =>
       check.update(`${describeListProgress(progress, entry.quota)} (--no-lists does without)`),
     ));
-  const active = fromWorker === null ? await countActiveAlarms(source, settings, check.signal) : 0;
-  const facts = { sites: building.sites.length, tags: building.tags, active };
-  const plan = fromWorker?.plan ?? reportPlan(factsFromTags(settings, facts, systemClock.now()));
-  const origin = fromWorker === null ? "as the service lists them" : "from the worker's state";
-  const found =
+  const activeAlarms = workerFindings === null ? await countActiveAlarms(source, settings, check.signal) : 0;
+  const buildingFacts = { sites: building.sites.length, tags: building.tags, active: activeAlarms };
+  const plan = workerFindings?.plan ?? reportPlan(factsFromTags(settings, buildingFacts, systemClock.now()));
+  const origin = workerFindings === null ? "as the service lists them" : "from the worker's state";
+  const tagsLine =
     building.tags.length === 0
-      ? warningLine(what, "no tags: the token's user sees none at these sites, so no value can be read")
-      : passedCheck(what, `${building.tags.length} tags, ${origin}`);
+      ? warningLine(lineName, "no tags: the token's user sees none at these sites, so no value can be read")
+      : passedCheck(lineName, `${building.tags.length} tags, ${origin}`);
   return {
-    lines: [found, ...compareSource({ ...check, building }), ...planLines(name, plan)],
+    lines: [tagsLine, ...compareSource({ ...check, building }), ...planLines(name, plan)],
     writable: writableTags({ ...check, building }),
   };
 }
@@ -122,19 +122,19 @@ function checkToken(
   source: string,
   entry: SourceEntry,
   config: Config,
-  me: TokenInfo,
+  token: TokenInfo,
   nowMs: number,
 ): readonly CheckLine[] {
-  const lacking = neededAbilities(entry, config, source).filter(({ ability }) => !me.abilities.includes(ability));
-  const sites = joinFirst(me.sites.map(({ id, displayName }) => `${id} (${displayName})`));
-  const isTooStrong = !config.commands.enabled && me.abilities.includes("write:tags");
+  const unmetNeeds = neededAbilities(entry, config, source).filter(({ ability }) => !token.abilities.includes(ability));
+  const sites = joinFirst(token.sites.map(({ id, displayName }) => `${id} (${displayName})`));
+  const isTooStrong = !config.commands.enabled && token.abilities.includes("write:tags");
   return [
-    checkExpiry(what, me, nowMs),
-    me.sites.length === 0
+    checkExpiry(what, token, nowMs),
+    token.sites.length === 0
       ? wrongLine(what, "the token sees 0 sites; have it scoped to at least one")
-      : passedCheck(what, `the token sees ${me.sites.length} sites: ${sites}`),
-    passedCheck(what, `the token may ${joinFirst(me.abilities) || "nothing"}`),
-    ...lacking.map(({ ability, purpose, without }) =>
+      : passedCheck(what, `the token sees ${token.sites.length} sites: ${sites}`),
+    passedCheck(what, `the token may ${joinFirst(token.abilities) || "nothing"}`),
+    ...unmetNeeds.map(({ ability, purpose, without }) =>
       wrongLine(what, `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${without}`),
     ),
     ...(isTooStrong ? [warningLine(what, "the token may write tags, and writing is off: a smaller one is safer")] : []),
@@ -153,7 +153,7 @@ function checkExpiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: 
 /** Lists the abilities that the token needs, with the part of the configuration that needs each ability. */
 function neededAbilities({ schedules, read, history }: SourceEntry, { commands }: Config, source: string) {
   const lists = ["gateways", "hosts", "systems"] as const;
-  const needs: readonly (readonly [isNeeded: boolean, ability: string, purpose: string, without: string])[] = [
+  const rules: readonly (readonly [isNeeded: boolean, ability: string, purpose: string, without: string])[] = [
     [
       schedules.alarms !== false || schedules.resolved_sweep !== false,
       "read:alarms",
@@ -182,5 +182,5 @@ function neededAbilities({ schedules, read, history }: SourceEntry, { commands }
       "commands.enabled: false",
     ],
   ];
-  return needs.flatMap(([isNeeded, ability, purpose, without]) => (isNeeded ? [{ ability, purpose, without }] : []));
+  return rules.flatMap(([isNeeded, ability, purpose, without]) => (isNeeded ? [{ ability, purpose, without }] : []));
 }

@@ -14,7 +14,7 @@ import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { ARM_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
+import { readSourceStores, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";
 
 /** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
@@ -42,7 +42,7 @@ function configurationBlockers({ commands, sources }: Config, places: LocateOpti
   const unlisted = Object.entries(sources).filter(
     ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
   );
-  const blockers: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
+  const reasons: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
     [!enabled, `${WRITING_OFF}, so every command is refused: set commands.enabled: true.`, ["commands"]],
     [
       rehearsal,
@@ -63,7 +63,7 @@ function configurationBlockers({ commands, sources }: Config, places: LocateOpti
         ] as const,
     ),
   ];
-  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
+  return reasons.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
 }
 
 /** Lists tags outside their allowed hours, which need no change by a person. */
@@ -83,11 +83,11 @@ function sourceNameOf({ source }: AllowedTag, sources: Config["sources"]): strin
 async function stateBlockers(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   try {
     const { state } = config;
-    const running = await findWorkerFor({ config }, signal);
+    const runningWorker = await findWorkerFor({ config }, signal);
     const noWorker = "No worker is running here, and only a running worker writes: start it with plenum run.";
     return [
       ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
-      ...(running.kind === "none" ? [passedCheck(CHECK_NAME, noWorker)] : []),
+      ...(runningWorker.kind === "none" ? [passedCheck(CHECK_NAME, noWorker)] : []),
     ];
   } catch (error) {
     signal.throwIfAborted();
@@ -99,16 +99,16 @@ const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason 
 
 async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
-  const stopped = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
+  const stoppedLines = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
   // A rehearsal needs no arming, and a pending arming request takes effect within a second.
   const needsArming = !config.commands.rehearsal && !readArmRequest(folder).isThere();
-  const found = await readStateIfAny({ config }, (store) =>
+  const stateLines = await readStateIfAny({ config }, (store) =>
     storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
   );
-  if (found !== null || !needsArming) return [...stopped, ...(found ?? [])];
-  const isNew =
+  if (stateLines !== null || !needsArming) return [...stoppedLines, ...(stateLines ?? [])];
+  const newStateText =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...stopped, passedCheck(CHECK_NAME, isNew)];
+  return [...stoppedLines, passedCheck(CHECK_NAME, newStateText)];
 }
 
 async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
@@ -122,38 +122,38 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
       name: database.name,
     };
   });
-  const place = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
-  const found = await readParts(config, Object.keys(config.sources), async (parts) => {
-    const all = await Promise.all(parts.map((store) => storeBlockers(config, store, place)));
-    return all.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
+  const unarmedPlace = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
+  const stateLines = await readSourceStores(config, Object.keys(config.sources), async (parts) => {
+    const sourceLines = await Promise.all(parts.map((store) => storeBlockers(config, store, unarmedPlace)));
+    return sourceLines.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
   // storeBlockers reports a fleet that was never armed.
   const unarmedHere =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [blockerLine(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
       : [];
-  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedHere, ...found];
+  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedHere, ...stateLines];
 }
 
 /** `place` names the state in the arming message; null needs no arming. */
-async function storeBlockers(config: Config, store: Store, place: string | null): Promise<readonly CheckLine[]> {
+async function storeBlockers(config: Config, store: Store, unarmedPlace: string | null): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
-  const unarmed = place === null ? null : await armingRefusal(store, place);
+  const armingProblem = unarmedPlace === null ? null : await armingRefusal(store, unarmedPlace);
   const isFull = (await openAuditSize(store)).bytes() >= auditBytes;
-  const view = createBuildingReader(store);
-  const offline = await Promise.all(
+  const buildingReader = createBuildingReader(store);
+  const offlineLines = await Promise.all(
     allow.map(async (entry) => {
-      const gateways = await view.gateways(sourceNameOf(entry, config.sources), entry.site_id);
-      const refusing = checkGateway({ entry, gateways });
-      return refusing === null
+      const gateways = await buildingReader.gateways(sourceNameOf(entry, config.sources), entry.site_id);
+      const gatewayRefusal = checkGateway({ entry, gateways });
+      return gatewayRefusal === null
         ? []
-        : [blockerLine(`Tag ${entry.tag_id} is not written until its gateway is back. ${refusing.message}`)];
+        : [blockerLine(`Tag ${entry.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`)];
     }),
   );
   return [
-    ...(unarmed === null ? [] : [blockerLine(unarmed.message)]),
+    ...(armingProblem === null ? [] : [blockerLine(armingProblem.message)]),
     ...(isFull ? [blockerLine("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
-    ...offline.flat(),
+    ...offlineLines.flat(),
   ];
 }
 
@@ -163,13 +163,13 @@ const OPERATOR_SENDER = "operator";
 function senderBlockers(config: Config, places: LocateOption): readonly CheckLine[] {
   const { sinks, commands } = config;
   const listeners = Object.keys(sinks).filter((name) => sinks[name] !== undefined && isListening(sinks[name]));
-  const named = commands.allow.flatMap(({ from = [] }, index) =>
+  const namedSenders = commands.allow.flatMap(({ from = [] }, index) =>
     from.map((sink, n) => ({ sink, path: ["commands", "allow", index, "from", n] })),
   );
-  const open = commands.allow.filter(({ from }) => from === undefined);
+  const tagsForAnySender = commands.allow.filter(({ from }) => from === undefined);
   return [
-    ...(open.length > 0 && listeners.length === 0 ? [noListenerLine(config, places)] : []),
-    ...[...Map.groupBy(named, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
+    ...(tagsForAnySender.length > 0 && listeners.length === 0 ? [noListenerLine(config, places)] : []),
+    ...[...Map.groupBy(namedSenders, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
       if (first === undefined || first.sink === OPERATOR_SENDER) return [];
       const detail = closedSinkText(first.sink, sinks[first.sink]);
       return detail === null ? [] : [blockerLine(detail, places(first.path))];
@@ -183,12 +183,12 @@ function senderBlockers(config: Config, places: LocateOption): readonly CheckLin
 
 function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
   const [name, sink] = Object.entries(sinks).find(([, each]) => canListen(each)) ?? [];
-  const how =
+  const listenAdvice =
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
       : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${listenOption(name, sink)}`;
   return blockerLine(
-    `No sink listens for commands, so a command that is published at a broker has no effect: ${how}; or write from: [operator] for tags that only the command line and the status page may write.`,
+    `No sink listens for commands, so a command that is published at a broker has no effect: ${listenAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
     places(name === undefined ? ["sinks"] : ["sinks", name]),
   );
 }

@@ -68,50 +68,50 @@ async function runChecks(
     ...checkPasswords(config),
     ...(await checkApproved(config)),
   ];
-  const blockers = await checkWriting(config, places, signal);
-  lines.push(...blockers);
-  const writable: AllowedTag[] = [];
+  const writingBlockers = await checkWriting(config, places, signal);
+  lines.push(...writingBlockers);
+  const writableTags: AllowedTag[] = [];
   const buildings = new Map<string, Pick<SeenBuilding, "sites">>();
   for (const [name, entry] of Object.entries(config.sources)) {
     update(`Asking source ${name}`);
-    const checked = await checkSource({ name, entry, config, places, lists, ask, signal, update });
-    lines.push(...checked.lines);
-    writable.push(...(checked.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
-    if (checked.sites !== null) buildings.set(name, { sites: checked.sites });
+    const result = await checkSource({ name, entry, config, places, lists, ask, signal, update });
+    lines.push(...result.lines);
+    writableTags.push(...(result.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
+    if (result.sites !== null) buildings.set(name, { sites: result.sites });
   }
   lines.push(...checkAnySink(config), ...priorityLines(config, places));
   for (const name of Object.keys(config.sinks)) {
     update(`Asking sink ${name}`);
     lines.push(...(await checkSink(name, config, signal)));
   }
-  const isKnown = buildings.size === Object.keys(config.sources).length;
-  if (isKnown) lines.push(...filterLines(config, buildings, places));
-  const isOpen = blockers.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
-  if (!isOpen || writable.length === 0) return lines;
+  if (buildings.size === Object.keys(config.sources).length) lines.push(...filterLines(config, buildings, places));
+  const mayWrite =
+    writingBlockers.length === 0 && !lines.some(({ result }) => ["wrong", "unavailable"].includes(result));
+  if (!mayWrite || writableTags.length === 0) return lines;
   return [
     ...lines,
-    passedCheck("writing", `${formatCount(writable.length, "tag")} may be written: ${writableText(writable)}`),
+    passedCheck("writing", `${formatCount(writableTags.length, "tag")} may be written: ${writableText(writableTags)}`),
   ];
 }
 
 function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
-  const what = "configuration";
+  const lineName = "configuration";
   try {
     if (!isWritableAllowed) refuseUntrustedFile(file);
-    return passedCheck(what, file);
+    return passedCheck(lineName, file);
   } catch (error) {
-    return failedCheck(what, error);
+    return failedCheck(lineName, error);
   }
 }
 
 /** Throws ConfigError if a check found something wrong, Retryable if something is only unavailable. */
 function throwIfFailed(lines: readonly CheckLine[], isStrict: boolean): void {
-  const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
-  const unavailable = lines.filter(({ result }) => result === "unavailable");
-  const bad = wrong.length + unavailable.length;
-  if (bad === 0) return;
-  const text = `${bad} of ${lines.length} checks did not pass.`;
-  throw wrong.length > 0 ? new ConfigError(text) : new Retryable(text);
+  const wrongLines = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
+  const unavailableLines = lines.filter(({ result }) => result === "unavailable");
+  const failedCount = wrongLines.length + unavailableLines.length;
+  if (failedCount === 0) return;
+  const failureText = `${failedCount} of ${lines.length} checks did not pass.`;
+  throw wrongLines.length > 0 ? new ConfigError(failureText) : new Retryable(failureText);
 }
 
 function checkPasswords({ status }: Config): readonly CheckLine[] {
@@ -126,35 +126,36 @@ function checkPasswords({ status }: Config): readonly CheckLine[] {
 /** Checks that a second person has approved what may be written. */
 async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   if (!config.commands.enabled) return [];
-  const what = "approval of writing";
+
   try {
     const question = await approvalQuestion(config);
     if (question.config === null && question.pinned === null) return [];
     const { approvedBy, refusing } = approvalState(question);
-    return [refusing === null ? passedCheck(what, `approved by ${approvedBy.join(", ")}`) : wrongLine(what, refusing)];
+    if (refusing !== null) return [wrongLine("approval of writing", refusing)];
+    return [passedCheck("approval of writing", `approved by ${approvedBy.join(", ")}`)];
   } catch (error) {
-    return [failedCheck(what, error)];
+    return [failedCheck("approval of writing", error)];
   }
 }
 
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
-  const what = `sink ${name}`;
+  const lineName = `sink ${name}`;
   const entry = config.sinks[name];
-  if (entry === undefined || !entry.enabled) return [warningLine(what, "switched off (enabled: false)")];
+  if (entry === undefined || !entry.enabled) return [warningLine(lineName, "switched off (enabled: false)")];
   const connector = findConnector(entry);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, entry);
-    if (sink?.probe === undefined) return [passedCheck(what, `${connector}: nothing to ask`)];
+    if (sink?.probe === undefined) return [passedCheck(lineName, `${connector}: nothing to ask`)];
     await withTimeLimit(signal, async (limited) => sink?.probe?.(limited));
     const retentionMs = await withTimeLimit(signal, async (limited) => (await sink?.retentionMs?.(limited)) ?? null);
     return [
-      passedCheck(what, `${connector} answers`),
-      ...(retentionMs === null ? [] : shortRetentionLines(what, entry, config, retentionMs)),
+      passedCheck(lineName, `${connector} answers`),
+      ...(retentionMs === null ? [] : shortRetentionLines(lineName, entry, config, retentionMs)),
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [failedCheck(what, error)];
+    return [failedCheck(lineName, error)];
   } finally {
     await sink?.close();
   }
@@ -162,8 +163,8 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
 
 function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
-  const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
-  const detail = `${none}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
+  const noSinkText = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
+  const detail = `${noSinkText}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
   return [warningLine("sinks", detail)];
 }
 
@@ -176,11 +177,11 @@ function shortRetentionLines(
 ): readonly CheckLine[] {
   return Object.entries(config.sources).flatMap(([source, { history }]) =>
     history.flatMap(({ name, backfill, total }): CheckLine[] => {
-      const type = total ? "tag-total" : "tag-history";
-      const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
+      const eventType = total ? "tag-total" : "tag-history";
+      const event = { type: eventType, source: sourceUri(source), siteid: filter.sites[0] } as Event;
       if (backfill <= retentionMs || !matchesFilter({ ...filter, priorities: [] }, event)) return [];
-      const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
-      const detail = `It keeps ${formatDuration(retentionMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
+      const backfillText = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
+      const detail = `It keeps ${formatDuration(retentionMs)}, and ${backfillText}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
       return [warningLine(what, detail)];
     }),
   );

@@ -32,11 +32,11 @@ interface SavedWorld {
 export async function startDemo({ folder }: { readonly folder: string }) {
   prepareFolder(folder);
   const worldFile = join(folder, "simulator.json");
-  const saved = readWorld(worldFile);
-  const epoch = saved?.epoch ?? epochNow();
-  const service = await startService({ epoch, sites: DEMO_SITES, port: PREFERRED_PORTS.service, state: saved?.state });
-  const save = () => writeWorld(worldFile, { epoch, state: service.simulator.exportState() });
-  save();
+  const world = readWorld(worldFile);
+  const epoch = world?.epoch ?? epochNow();
+  const service = await startService({ epoch, sites: DEMO_SITES, port: PREFERRED_PORTS.service, state: world?.state });
+  const saveWorld = () => writeWorld(worldFile, { epoch, state: service.simulator.exportState() });
+  saveWorld();
 
   const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
   const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
@@ -61,12 +61,12 @@ export async function startDemo({ folder }: { readonly folder: string }) {
     brokerUrl: broker.url,
     statusUrl: worker.statusUrl(),
     inboxUrl: inbox.url,
-    continued: saved !== null,
+    continued: world !== null,
     worker,
     async stop(): Promise<void> {
       unregister();
       await worker.stop(STOP_TIMEOUT_MS);
-      save();
+      saveWorld();
       await inbox.close();
       await broker.close();
       await service.close();

@@ -34,27 +34,27 @@ const STOP_TIMEOUT_MS = 10_000;
 
 export async function startFleetDemo(options: FleetDemoOptions) {
   /** Stop functions of the started parts; the last part stops first. */
-  const stops: (() => Promise<void> | void)[] = [];
+  const stoppers: (() => Promise<void> | void)[] = [];
   const stop = async () => {
-    for (let next = stops.pop(); next !== undefined; next = stops.pop()) await next();
+    for (let stopPart = stoppers.pop(); stopPart !== undefined; stopPart = stoppers.pop()) await stopPart();
   };
   try {
-    return { ...(await startParts(options, stops)), stop };
+    return { ...(await startParts(options, stoppers)), stop };
   } catch (error) {
     await stop();
     throw error;
   }
 }
 
-async function startParts({ members, program, signal }: FleetDemoOptions, stops: (() => Promise<void> | void)[]) {
+async function startParts({ members, program, signal }: FleetDemoOptions, stoppers: (() => Promise<void> | void)[]) {
   const postgres = await startPostgres(await freePort(PREFERRED_PORTS.database), signal);
-  stops.push(postgres.close);
+  stoppers.push(postgres.close);
   const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));
-  stops.push(() => rmSync(folder, { recursive: true, force: true }));
+  stoppers.push(() => rmSync(folder, { recursive: true, force: true }));
   const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
-  stops.push(broker.close);
+  stoppers.push(broker.close);
   const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
-  stops.push(inbox.close);
+  stoppers.push(inbox.close);
   const { PLENUM_DEMO_LOG } = process.env;
   const environment: Record<string, string> = {
     PLENUM_DEMO_FOLDER: folder,
@@ -67,14 +67,14 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stops:
   const epoch = epochNow();
   for (const [name, site] of Object.entries(SITE_BY_SOURCE)) {
     const service = await startService({ epoch, sites: [site], port: 0 });
-    stops.push(service.close);
+    stoppers.push(service.close);
     environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = service.url;
     environment[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = DEFAULT_TOKEN;
   }
 
-  const running: DemoMember[] = [];
-  stops.push(async () => {
-    await Promise.all(running.map((member) => member.stop("SIGTERM", STOP_TIMEOUT_MS)));
+  const runningMembers: DemoMember[] = [];
+  stoppers.push(async () => {
+    await Promise.all(runningMembers.map((member) => member.stop("SIGTERM", STOP_TIMEOUT_MS)));
   });
   const [command = process.execPath, ...programArgs] = program;
   for (let n = 1; n <= members; n += 1) {
@@ -83,9 +83,9 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stops:
     const args = [...programArgs, "run", "--config", FLEET_CONFIG, "--member", name, "--arm-writing"];
     args.push("--allow-writable-config");
     const env = { ...process.env, ...environment, PLENUM_DEMO_STATUS_PORT: String(port) };
-    running.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChild(command, args, { env }) });
+    runningMembers.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChild(command, args, { env }) });
   }
-  const statusUrl = running[0]?.statusUrl ?? "";
-  stops.push(registerDemo({ config: FLEET_CONFIG, statusUrl, environment }));
-  return { members: running, inboxUrl: inbox.url, brokerUrl: broker.url };
+  const statusUrl = runningMembers[0]?.statusUrl ?? "";
+  stoppers.push(registerDemo({ config: FLEET_CONFIG, statusUrl, environment }));
+  return { members: runningMembers, inboxUrl: inbox.url, brokerUrl: broker.url };
 }

@@ -69,10 +69,10 @@ export async function startInbox(options: { readonly port?: number } = {}) {
     messages: channel.messages,
     async close(): Promise<void> {
       if (!server.listening) return;
-      const closed = once(server, "close");
+      const serverClosed = once(server, "close");
       server.close();
       server.closeAllConnections();
-      await closed;
+      await serverClosed;
     },
   };
 }
@@ -83,26 +83,26 @@ function createChannel() {
   /** Messages by id, oldest first. */
   const messages = new Map<string, Message>();
 
-  function edit(id: string, post: PostedMessage, isClosed: boolean): Message | undefined {
-    const known = messages.get(id);
-    if (known === undefined) return undefined;
-    const message = { ...post, id, edits: known.edits + 1, isClosed };
+  function editMessage(id: string, post: PostedMessage, isClosed: boolean): Message | undefined {
+    const existingMessage = messages.get(id);
+    if (existingMessage === undefined) return undefined;
+    const message = { ...post, id, edits: existingMessage.edits + 1, isClosed };
     messages.set(id, message);
     return message;
   }
 
   return {
     messages: (): readonly Message[] => [...messages.values()].reverse(),
-    edit,
+    edit: editMessage,
     /** Adds a message, or edits the message with the same key. */
     post(post: PostedMessage): { readonly message: Message; readonly isNew: boolean } {
-      const known = messages.values().find(({ key }) => key === post.key);
-      const edited = known === undefined ? undefined : edit(known.id, post, false);
-      if (edited !== undefined) return { message: edited, isNew: false };
+      const existingMessage = messages.values().find(({ key }) => key === post.key);
+      const editedMessage = existingMessage === undefined ? undefined : editMessage(existingMessage.id, post, false);
+      if (editedMessage !== undefined) return { message: editedMessage, isNew: false };
       const message = { ...post, id: randomUUID(), edits: 0, isClosed: false };
       messages.set(message.id, message);
-      const [oldest] = messages.keys();
-      if (messages.size > MAX_MESSAGES && oldest !== undefined) messages.delete(oldest);
+      const [oldestId] = messages.keys();
+      if (messages.size > MAX_MESSAGES && oldestId !== undefined) messages.delete(oldestId);
       return { message, isNew: true };
     },
   };
@@ -158,13 +158,13 @@ function sendReply(response: ServerResponse, { status, type, body }: HttpReply):
 }
 
 async function readBody(request: IncomingMessage): Promise<string | null> {
-  const pieces: Buffer[] = [];
-  let size = 0;
-  for await (const piece of request as AsyncIterable<Buffer>) {
-    size += piece.length;
-    if (size <= MAX_BODY_BYTES) pieces.push(piece);
+  const bodyChunks: Buffer[] = [];
+  let byteCount = 0;
+  for await (const bodyChunk of request as AsyncIterable<Buffer>) {
+    byteCount += bodyChunk.length;
+    if (byteCount <= MAX_BODY_BYTES) bodyChunks.push(bodyChunk);
   }
-  return size > MAX_BODY_BYTES ? null : Buffer.concat(pieces).toString();
+  return byteCount > MAX_BODY_BYTES ? null : Buffer.concat(bodyChunks).toString();
 }
 
 function parseJson(text: string): unknown {

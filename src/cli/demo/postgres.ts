@@ -29,32 +29,32 @@ export function startChild(
   args: readonly string[],
   options: Pick<SpawnOptions, "cwd" | "env" | "gid" | "uid">,
 ) {
-  const child = spawn(program, args, { ...options, detached: true, stdio: ["ignore", "ignore", "pipe"] });
+  const childProcess = spawn(program, args, { ...options, detached: true, stdio: ["ignore", "ignore", "pipe"] });
   let errorOutput = "";
-  child.stderr?.on("data", (text: Buffer) => {
+  childProcess.stderr?.on("data", (text: Buffer) => {
     errorOutput = (errorOutput + text.toString()).slice(-MAX_ERROR_CHARACTERS);
   });
   let isRunning = true;
-  const ended = new Promise<string>((resolve) => {
-    const end = (reason: string) => {
+  const endReason = new Promise<string>((resolve) => {
+    const resolveEnd = (reason: string) => {
       isRunning = false;
       resolve(reason);
     };
-    child.once("error", (error) => end(error.message));
-    child.once("exit", (code, signal) => end(signal ?? `code ${code}`));
+    childProcess.once("error", (error) => resolveEnd(error.message));
+    childProcess.once("exit", (code, signal) => resolveEnd(signal ?? `code ${code}`));
   });
   return {
-    pid: child.pid ?? 0,
+    pid: childProcess.pid ?? 0,
     isRunning: () => isRunning,
     errorOutput: () => errorOutput,
     /** Signal or exit code that ended the process. */
-    ended,
+    ended: endReason,
     /** Stops the process; kills a process that ignores the signal. */
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
       if (!isRunning) return;
-      child.kill(signal);
-      if (!(await endsWithin(systemClock, withinMs, ended))) child.kill("SIGKILL");
-      await ended;
+      childProcess.kill(signal);
+      if (!(await endsWithin(systemClock, withinMs, endReason))) childProcess.kill("SIGKILL");
+      await endReason;
     },
   };
 }
@@ -66,11 +66,11 @@ const CHECK_INTERVAL_MS = 100;
 /** Starts a server on loopback in a temporary folder. Throws `ConfigError` if this user cannot run PostgreSQL. */
 export async function startPostgres(port: number, signal: AbortSignal) {
   const programs = findProgramsFolder();
-  const user = serverUser();
+  const postgresUser = serverUser();
   const folder = mkdtempSync(join(accessibleFolder(), "plenum-postgres-"));
   try {
-    if (user !== null) chownSync(folder, user.uid, user.gid);
-    return await startServer(folder, programs, user, port, signal);
+    if (postgresUser !== null) chownSync(folder, postgresUser.uid, postgresUser.gid);
+    return await startServer(folder, programs, postgresUser, port, signal);
   } catch (error) {
     rmSync(folder, { recursive: true, force: true });
     throw error;
@@ -84,30 +84,30 @@ async function startServer(
   port: number,
   signal: AbortSignal,
 ) {
-  const data = join(folder, "data");
+  const dataFolder = join(folder, "data");
   const password = randomBytes(16).toString("hex");
   const passwordFile = join(folder, "password");
   writeFileSync(passwordFile, password, { mode: 0o600 });
   if (user !== null) chownSync(passwordFile, user.uid, user.gid);
-  const as = { ...user, cwd: "/" };
+  const spawnOptions = { ...user, cwd: "/" };
   const options = `--locale=C.UTF-8 -U plenum -A scram-sha-256 -E UTF8 --no-sync`.split(" ");
-  execFileSync(join(programs, "initdb"), ["-D", data, `--pwfile=${passwordFile}`, ...options], {
-    ...as,
+  execFileSync(join(programs, "initdb"), ["-D", dataFolder, `--pwfile=${passwordFile}`, ...options], {
+    ...spawnOptions,
     stdio: "ignore",
   });
   rmSync(passwordFile);
   // The demo deletes all data when it stops, so it needs no fsync.
   const settings = [`port = ${port}`, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off"];
-  appendFileSync(join(data, "postgresql.conf"), `${settings.join("\n")}\n`);
-  const server = startChild(join(programs, "postgres"), ["-D", data], as);
+  appendFileSync(join(dataFolder, "postgresql.conf"), `${settings.join("\n")}\n`);
+  const server = startChild(join(programs, "postgres"), ["-D", dataFolder], spawnOptions);
   const close = async (): Promise<void> => {
     // At SIGINT PostgreSQL closes all connections and stops cleanly.
     await server.stop("SIGINT", STOP_TIMEOUT_MS);
     rmSync(folder, { recursive: true, force: true });
   };
-  const until = systemClock.monotonic() + START_TIMEOUT_MS;
+  const startDeadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
   while (!(await acceptsConnections(programs, port))) {
-    const mayContinue = server.isRunning() && systemClock.monotonic() < until;
+    const mayContinue = server.isRunning() && systemClock.monotonic() < startDeadlineMs;
     if (mayContinue && (await sleepFor(systemClock, CHECK_INTERVAL_MS, signal))) continue;
     await close();
     signal.throwIfAborted();
@@ -118,20 +118,20 @@ async function startServer(
 
 /** Lists where PostgreSQL may be: folders of PATH, Debian's folders of each version, folders of other systems. */
 function listProgramFolders(): readonly string[] {
-  const debian = "/usr/lib/postgresql";
-  const versions = listFolders(debian).toSorted((a, b) => Number(b) - Number(a));
+  const debianFolder = "/usr/lib/postgresql";
+  const postgresVersions = listFolders(debianFolder).toSorted((a, b) => Number(b) - Number(a));
   return [
     ...(process.env.PATH ?? "").split(delimiter).filter((folder) => folder !== ""),
-    ...versions.map((version) => join(debian, version, "bin")),
+    ...postgresVersions.map((version) => join(debianFolder, version, "bin")),
     ...["/opt/homebrew/bin", "/usr/local/bin", "/usr/pgsql/bin"],
   ];
 }
 
 /** Returns the folder with initdb and postgres. */
 export function findProgramsFolder(folders = listProgramFolders()): string {
-  const found = folders.find((folder) => isProgram(join(folder, "initdb")) && isProgram(join(folder, "postgres")));
+  const programsFolder = folders.find((path) => isProgram(join(path, "initdb")) && isProgram(join(path, "postgres")));
   // A link leads into the folder that contains all programs.
-  if (found !== undefined) return dirname(realpathSync(join(found, "postgres")));
+  if (programsFolder !== undefined) return dirname(realpathSync(join(programsFolder, "postgres")));
   throw new ConfigError("A fleet needs PostgreSQL, and none is installed here.", {
     hint: "Install it (apt-get install postgresql, dnf install postgresql-server, brew install postgresql); it need not run. Without --fleet the demo needs none.",
   });
@@ -162,9 +162,9 @@ interface ServerUser {
 /** Returns the user postgres if this process runs as root, because PostgreSQL refuses root; otherwise null. */
 function serverUser(): ServerUser | null {
   if (process.getuid?.() !== 0) return null;
-  const idOf = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { stdio: "pipe" }).toString());
+  const readUserId = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { stdio: "pipe" }).toString());
   try {
-    return { uid: idOf("-u"), gid: idOf("-g") };
+    return { uid: readUserId("-u"), gid: readUserId("-g") };
   } catch (error) {
     const message = "PostgreSQL refuses to run as root, and there is no user postgres that could run it.";
     throw new ConfigError(message, { cause: error, hint: "Start the demo as another user." });

@@ -26,7 +26,7 @@ export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     if (!isPrivateFolder(folder)) return () => undefined;
-    for (const other of listDemos(folder)) if (other.demo === null) rmSync(other.file, { force: true });
+    for (const otherDemo of listDemos(folder)) if (otherDemo.demo === null) rmSync(otherDemo.file, { force: true });
     writeFileSync(`${file}.new`, JSON.stringify({ ...demo, pid: process.pid }), { mode: 0o600 });
     renameSync(`${file}.new`, file);
   } catch {
@@ -51,15 +51,15 @@ export function findDemo(): RunningDemo | null {
 
 /** Lists the files of demos, newest first; `demo` is null if the demo ended or the file is invalid. */
 function listDemos(folder: string): readonly { readonly file: string; readonly demo: RunningDemo | null }[] {
-  const modifiedAt = (file: string) => lstatSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  const modificationTimeMs = (file: string) => lstatSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   return readdirSync(folder)
     .filter((name) => DEMO_FILE_NAME.test(name))
     .map((name) => join(folder, name))
-    .map((file) => ({ file, demo: readRunning(file), at: modifiedAt(file) }))
+    .map((file) => ({ file, demo: readRunningDemo(file), at: modificationTimeMs(file) }))
     .toSorted((a, b) => b.at - a.at);
 }
 
-function readRunning(file: string): RunningDemo | null {
+function readRunningDemo(file: string): RunningDemo | null {
   try {
     const demo = RunningDemo.parse(JSON.parse(readFileSync(file, "utf8")));
     // Signal 0 only checks that the process exists.

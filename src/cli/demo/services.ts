@@ -26,11 +26,11 @@ export async function startBroker(options: { readonly port?: number } = {}) {
     url: `mqtt://127.0.0.1:${port}`,
     port,
     async close(): Promise<void> {
-      const closed = once(server, "close");
+      const serverClosed = once(server, "close");
       server.close();
       await new Promise<void>((resolve) => broker.close(() => resolve()));
       for (const socket of sockets) socket.destroy();
-      await closed;
+      await serverClosed;
     },
   };
 }
@@ -51,14 +51,14 @@ export async function startService(options: {
   );
   if (state) simulator.importState(state);
   const server = await startSimulatorServer(simulator, { port: await freePort(port) });
-  const stopping = new AbortController();
-  const caretaker = acknowledgeAlarms(simulator, systemClock, stopping.signal);
+  const stopController = new AbortController();
+  const acknowledging = acknowledgeAlarms(simulator, systemClock, stopController.signal);
   return {
     simulator,
     url: server.url,
     async close(): Promise<void> {
-      stopping.abort();
-      await caretaker;
+      stopController.abort();
+      await acknowledging;
       await server.close();
     },
   };

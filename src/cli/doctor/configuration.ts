@@ -31,15 +31,15 @@ const MAX_SECRET_BYTES = 4_096;
 export function inspectConfiguration(file: string, environment: Environment): InspectedConfiguration {
   const content = readContent(file);
   const secrets = secretReferences(content).flatMap((ref) => secretProblem(ref, environment));
-  const shown = maskConfig(content, environment);
-  for (const text of shown.hidden) registerSecret(text);
-  const common = { file, secrets, content: shown.content };
+  const maskedConfig = maskConfig(content, environment);
+  for (const text of maskedConfig.hidden) registerSecret(text);
+  const commonFindings = { file, secrets, content: maskedConfig.content };
   try {
     const config = loadYaml({ schema: Config, file, environment });
-    return { findings: { ...common, found: "good", problems: [] }, config };
+    return { findings: { ...commonFindings, found: "good", problems: [] }, config };
   } catch (error) {
     const found = classifyError(error);
-    return { findings: { ...common, found, problems: listProblems(error) }, config: null };
+    return { findings: { ...commonFindings, found, problems: listProblems(error) }, config: null };
   }
 }
 
@@ -62,8 +62,8 @@ function listProblems(error: unknown): readonly string[] {
   if (!(error instanceof ConfigurationError)) return [errorText(error)];
   return error.problems.map(({ line, column, path, message }) => {
     // A YAML syntax error quotes the text, which may be a password.
-    const text = path === "" ? message.replace(/["'`*&].*$/s, MASKED_TEXT) : message;
-    return `line ${line}, column ${column}${path === "" ? "" : `, ${path}`}: ${text}`;
+    const maskedMessage = path === "" ? message.replace(/["'`*&].*$/s, MASKED_TEXT) : message;
+    return `line ${line}, column ${column}${path === "" ? "" : `, ${path}`}: ${maskedMessage}`;
   });
 }
 

@@ -45,29 +45,29 @@ const MEBIBYTE_BYTES = 1024 ** 2;
 function diagnoseConfiguration({
   configuration: { file, found, problems, secrets },
 }: DoctorFindings): readonly string[] {
-  const [first = "", ...others] = problems;
-  const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` shows them all)`;
+  const [firstProblem = "", ...otherProblems] = problems;
+  const moreText = otherProblems.length === 0 ? "" : ` (${otherProblems.length} more; \`plenum check\` shows them all)`;
   switch (found) {
     case "missing":
       return [
         `There is no configuration at ${file}: name the one that the worker uses with --config, or make one with plenum init.`,
       ];
     case "unreadable":
-      return [`The configuration cannot be read: ${first}`];
+      return [`The configuration cannot be read: ${firstProblem}`];
     case "wrong":
-      return [`A worker does not start with this configuration; correct it: ${first}${more}`];
+      return [`A worker does not start with this configuration; correct it: ${firstProblem}${moreText}`];
     default:
       return secrets.map((problem) => `A secret cannot be used: ${problem}`);
   }
 }
 
 function diagnoseState({ state: { folder, found, problems } }: DoctorFindings): readonly string[] {
-  const [first = ""] = problems;
+  const [firstProblem = ""] = problems;
   if (found === "damaged")
     return [
-      `The state in ${folder} is damaged: restart the worker, which sets aside what is damaged and goes on (\`plenum state check\` says more). ${first}`,
+      `The state in ${folder} is damaged: restart the worker, which sets aside what is damaged and goes on (\`plenum state check\` says more). ${firstProblem}`,
     ];
-  return found === "unusable" ? [`The state in ${folder} cannot be used: ${first}`] : problems;
+  return found === "unusable" ? [`The state in ${folder} cannot be used: ${firstProblem}`] : problems;
 }
 
 function diagnoseDisks(findings: DoctorFindings): readonly string[] {
@@ -83,15 +83,15 @@ function diagnoseDisks(findings: DoctorFindings): readonly string[] {
   });
 }
 
-function diagnoseClock({ state: { content }, reach: asked }: DoctorFindings): readonly string[] {
-  const off = (asked ?? []).filter(
+function diagnoseClock({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
+  const skewedServers = (reachResults ?? []).filter(
     ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS,
   );
-  const byService = off.map(
+  const clockProblems = skewedServers.map(
     ({ name, clockSkewMs }) =>
       `The clock of this machine is ${Math.round(Math.abs(clockSkewMs ?? 0) / 1_000)} s ${(clockSkewMs ?? 0) > 0 ? "ahead of" : "behind"} that of ${name}, so times are in doubt and commands are refused: set it right, best by NTP.`,
   );
-  if (byService.length > 0 || !isClockBehind(content)) return byService;
+  if (clockProblems.length > 0 || !isClockBehind(content)) return clockProblems;
   return [
     "The clock of this machine stands before events that it has recorded already, so one of the two times is wrong: set the clock right, best by NTP.",
   ];
@@ -118,8 +118,8 @@ function lastError(log: DoctorFindings["log"]): string {
   });
   if (errorLine === undefined) return "";
   const { msg, err } = parseLogLine(errorLine);
-  const words = [msg, (err as { message?: unknown } | undefined)?.message].filter((each) => typeof each === "string");
-  return ` The last complaint in its log: ${words.join(": ")}`;
+  const texts = [msg, (err as { message?: unknown } | undefined)?.message].filter((each) => typeof each === "string");
+  return ` The last complaint in its log: ${texts.join(": ")}`;
 }
 
 function parseLogLine(line: string): Readonly<Record<string, unknown>> {
@@ -130,17 +130,17 @@ function parseLogLine(line: string): Readonly<Record<string, unknown>> {
   }
 }
 
-function diagnoseReach({ reach: asked }: DoctorFindings): readonly string[] {
-  const remote = (asked ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
-  const unreachable = remote.filter(({ answers }) => !answers);
+function diagnoseReach({ reach: reachResults }: DoctorFindings): readonly string[] {
+  const remoteResults = (reachResults ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
+  const unreachable = remoteResults.filter(({ answers }) => !answers);
   // If no server at all can be reached, the cause is this machine's network.
-  if (unreachable.length > 1 && unreachable.length === remote.length && unreachable.every(isOutOfReach)) {
+  if (unreachable.length > 1 && unreachable.length === remoteResults.length && unreachable.every(isOutOfReach)) {
     return [
       `None of ${unreachable.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${unreachable[0]?.reason ?? ""}`,
     ];
   }
-  const silent = (asked ?? []).filter(({ answers }) => !answers);
-  return silent.toSorted((a, b) => rankSeverity(a) - rankSeverity(b)).map(reachabilityText);
+  const failedResults = (reachResults ?? []).filter(({ answers }) => !answers);
+  return failedResults.toSorted((a, b) => rankSeverity(a) - rankSeverity(b)).map(reachabilityText);
 }
 
 /** Returns true for a server without any response; a refusal is a response. */
@@ -159,10 +159,10 @@ function reachabilityText({ what, name, kind, reason }: Reachability): string {
   return `${SERVER_KINDS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
 }
 
-function diagnoseAccess({ state: { content }, reach: asked }: DoctorFindings): readonly string[] {
+function diagnoseAccess({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
   return (content?.lost ?? [])
     .filter(({ source, what }) => {
-      const token = (asked ?? []).find((each) => each.what === "source" && each.name === source)?.token;
+      const token = (reachResults ?? []).find((each) => each.what === "source" && each.name === source)?.token;
       return !token?.abilities.includes(what) && !token?.siteIds.map(String).includes(what);
     })
     .map(({ source, what, since }) =>
@@ -173,9 +173,9 @@ function diagnoseAccess({ state: { content }, reach: asked }: DoctorFindings): r
 }
 
 /** Lists warnings of the running worker, except warnings about sinks that `reach` reports already. */
-function workerNotices({ worker: { report }, reach: asked }: DoctorFindings): readonly string[] {
-  const unreachable = (asked ?? []).filter(({ what, answers }) => what === "sink" && !answers);
+function workerNotices({ worker: { report }, reach: reachResults }: DoctorFindings): readonly string[] {
+  const unreachableSinks = (reachResults ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(
-    (notice) => !unreachable.some(({ name }) => notice.startsWith(`${SERVER_KINDS.sink} ${name}: `)),
+    (notice) => !unreachableSinks.some(({ name }) => notice.startsWith(`${SERVER_KINDS.sink} ${name}: `)),
   );
 }

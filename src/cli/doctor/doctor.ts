@@ -57,13 +57,13 @@ function writeReport(folder: string, report: DoctorReport): string {
 const MAX_PRINTED_PROBLEMS = 10;
 
 function formatReport(file: string, { troubles }: DoctorReport): readonly string[] {
-  const [first, ...others] = troubles;
-  const more = others.length - MAX_PRINTED_PROBLEMS;
+  const [firstProblem, ...otherProblems] = troubles;
+  const unlistedCount = otherProblems.length - MAX_PRINTED_PROBLEMS;
   return keepPresentLines(
-    first === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${first}`,
-    others.length > 0 && "Also:",
-    ...others.slice(0, MAX_PRINTED_PROBLEMS).map((trouble) => `- ${trouble}`),
-    more > 0 && `- and ${more} more, in the file`,
+    firstProblem === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${firstProblem}`,
+    otherProblems.length > 0 && "Also:",
+    ...otherProblems.slice(0, MAX_PRINTED_PROBLEMS).map((trouble) => `- ${trouble}`),
+    unlistedCount > 0 && `- and ${unlistedCount} more, in the file`,
     `All that support would ask for is in ${file}; it holds no secret.`,
   );
 }
@@ -83,9 +83,9 @@ const MAX_LOG_BYTES = 1024 ** 2;
 /** Creates the report; changes nothing and masks every text. */
 async function createReport(options: GatherOptions): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
-  const { findings: configuration, config: own } = inspectConfiguration(configFile, environment);
+  const { findings: configuration, config: parsed } = inspectConfiguration(configFile, environment);
   const { config, stateFolder } =
-    own === null ? await findConfigElsewhere(options) : { config: own, stateFolder: own.state.folder };
+    parsed === null ? await findConfigElsewhere(options) : { config: parsed, stateFolder: parsed.state.folder };
   update("Looking at the state");
   const disks = readDiskSpace(stateFolder);
   const state = await inspectStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
@@ -110,25 +110,25 @@ async function findConfigElsewhere({ configFile, environment, signal }: GatherOp
   const { running, folders } = await findState(configFile, environment, signal);
   const [worker] = running;
   if (worker !== undefined) return { config: worker.config, stateFolder: worker.config.state.folder };
-  const said = lenientStateOf(configFile, environment).folder;
-  return { config: null, stateFolder: folders[0] ?? said ?? DEFAULT_FOLDER };
+  const configuredFolder = lenientStateOf(configFile, environment).folder;
+  return { config: null, stateFolder: folders[0] ?? configuredFolder ?? DEFAULT_FOLDER };
 }
 
 function readLogEnd(file: string): NonNullable<DoctorReport["log"]> {
   try {
-    const formatReport = readFileSync(file).subarray(-MAX_LOG_BYTES).toString("utf8").trimEnd().split("\n");
-    return { file, lines: formatReport.slice(-MAX_LOG_LINES).map((line) => line.slice(0, MAX_LINE_LENGTH)) };
+    const allLines = readFileSync(file).subarray(-MAX_LOG_BYTES).toString("utf8").trimEnd().split("\n");
+    return { file, lines: allLines.slice(-MAX_LOG_LINES).map((line) => line.slice(0, MAX_LINE_LENGTH)) };
   } catch (error) {
     throw new ConfigError(`The log file ${file} cannot be read.`, { cause: error });
   }
 }
 
 function maskSecrets<T>(value: T): T {
-  const shown = (each: unknown): unknown => {
+  const maskValue = (each: unknown): unknown => {
     if (typeof each === "string") return maskText(each);
-    if (Array.isArray(each)) return each.map(shown);
+    if (Array.isArray(each)) return each.map(maskValue);
     if (typeof each !== "object" || each === null) return each;
-    return Object.fromEntries(Object.entries(each).map(([key, below]) => [maskText(key), shown(below)]));
+    return Object.fromEntries(Object.entries(each).map(([key, innerValue]) => [maskText(key), maskValue(innerValue)]));
   };
-  return shown(value) as T;
+  return maskValue(value) as T;
 }

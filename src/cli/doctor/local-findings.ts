@@ -114,17 +114,17 @@ function damagedRows(check: StateReport | null): readonly string[] {
 }
 
 async function readStateContent(store: Store, sources: readonly string[]) {
-  const reported = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
-  const [{ schemaVersion, bytes }, { bytes: logBytes, pendingBytes }, events, [last], deadLetters, gaps] =
+  const reportedKinds = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
+  const [{ schemaVersion, bytes }, { bytes: logBytes, pendingBytes }, events, [latestEvent], deadLetters, gaps] =
     await Promise.all([
       store.describe(),
       store.outbox.pressure(),
-      store.outbox.latest(MAX_EVENTS, reported),
+      store.outbox.latest(MAX_EVENTS, reportedKinds),
       store.outbox.latest(1),
       store.outbox.deadLetters(undefined, MAX_DEAD_LETTERS),
       store.outbox.gaps(),
     ]);
-  const lost = sources.map(async (source) => {
+  const lostAbilities = sources.map(async (source) => {
     const token = await store.document<StoredToken>(documentSet("token", source), "token");
     return Object.entries(token?.lost ?? {}).map(([what, since]) => ({ source, what, since }));
   });
@@ -137,16 +137,16 @@ async function readStateContent(store: Store, sources: readonly string[]) {
     }),
     deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({ sink, at, kind: event?.type ?? null, reason })),
     gaps: gaps.slice(-MAX_DEAD_LETTERS),
-    lost: (await Promise.all(lost)).flat(),
-    lastCommittedAt: last?.committedAt ?? null,
+    lost: (await Promise.all(lostAbilities)).flat(),
+    lastCommittedAt: latestEvent?.committedAt ?? null,
   };
 }
 
-function tryOrDefault<T>(look: () => T, otherwise: T): T {
+function tryOrDefault<T>(readValue: () => T, fallbackValue: T): T {
   try {
-    return look();
+    return readValue();
   } catch {
-    return otherwise;
+    return fallbackValue;
   }
 }
 
@@ -154,6 +154,6 @@ function tryOrDefault<T>(look: () => T, otherwise: T): T {
 const MAX_CLOCK_LAG_MS = 60_000;
 
 export function isClockBehind(content: StateContent | null, nowMs = systemClock.now()): boolean {
-  const last = content?.lastCommittedAt ?? null;
-  return last !== null && Date.parse(last) > nowMs + MAX_CLOCK_LAG_MS;
+  const lastCommittedAt = content?.lastCommittedAt ?? null;
+  return lastCommittedAt !== null && Date.parse(lastCommittedAt) > nowMs + MAX_CLOCK_LAG_MS;
 }

@@ -40,58 +40,58 @@ export function maskConfig(
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): MaskedConfig {
   const hidden: string[] = [];
-  const root = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };
+  const rootSchema = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };
 
-  function alternatives(schema: JsonSchema | undefined): readonly JsonSchema[] {
+  function expandSchema(schema: JsonSchema | undefined): readonly JsonSchema[] {
     if (schema === undefined) return [];
     const { $ref, anyOf = [], oneOf = [], allOf = [] } = schema;
-    const referred = $ref?.startsWith("#/definitions/") ? root.definitions?.[$ref.slice(14)] : undefined;
-    return [schema, ...[...anyOf, ...oneOf, ...allOf].flatMap(alternatives), ...alternatives(referred)];
+    const referredSchema = $ref?.startsWith("#/definitions/") ? rootSchema.definitions?.[$ref.slice(14)] : undefined;
+    return [schema, ...[...anyOf, ...oneOf, ...allOf].flatMap(expandSchema), ...expandSchema(referredSchema)];
   }
 
-  const below = (known: readonly JsonSchema[], key: string) =>
-    known.flatMap(({ properties, additionalProperties }) => {
-      const own = properties !== undefined && Object.hasOwn(properties, key) ? properties[key] : undefined;
-      const any = typeof additionalProperties === "object" ? additionalProperties : undefined;
-      return alternatives(own ?? any);
+  const schemasOfKey = (parentSchemas: readonly JsonSchema[], key: string) =>
+    parentSchemas.flatMap(({ properties, additionalProperties }) => {
+      const propertySchema = properties !== undefined && Object.hasOwn(properties, key) ? properties[key] : undefined;
+      const additionalSchema = typeof additionalProperties === "object" ? additionalProperties : undefined;
+      return expandSchema(propertySchema ?? additionalSchema);
     });
 
-  function shown(value: unknown, known: readonly JsonSchema[], isSecret: boolean): unknown {
+  function maskUnexpected(value: unknown, allowedSchemas: readonly JsonSchema[], isSecret: boolean): unknown {
     if (value === null) return null;
-    if (known.length === 0) return hide(value);
+    if (allowedSchemas.length === 0) return mask(value);
     if (Array.isArray(value)) {
-      const items = known.flatMap(({ items: each }) => (Array.isArray(each) ? each : [each ?? {}]));
-      const own = items.flatMap((each: JsonSchema) => alternatives(each));
-      return value.map((each) => shown(each, own, isSecret));
+      const items = allowedSchemas.flatMap(({ items: each }) => (Array.isArray(each) ? each : [each ?? {}]));
+      const itemSchemas = items.flatMap((each: JsonSchema) => expandSchema(each));
+      return value.map((each) => maskUnexpected(each, itemSchemas, isSecret));
     }
     if (typeof value === "object") {
       const reference = secretReference(value);
-      if (reference !== null) return shownReference(reference);
+      if (reference !== null) return maskReference(reference);
       return Object.fromEntries(
         Object.entries(value).map(([key, each]) => [
-          key.length > MAX_KEY_LENGTH ? hide(key) : key,
-          shown(each, below(known, key), isSecret || SECRET_KEY.test(key)),
+          key.length > MAX_KEY_LENGTH ? mask(key) : key,
+          maskUnexpected(each, schemasOfKey(allowedSchemas, key), isSecret || SECRET_KEY.test(key)),
         ]),
       );
     }
     if (typeof value === "string" && BARE_PLACEHOLDER.test(value)) return value;
-    if (isSecret || !known.some((schema) => acceptsValue(schema, value))) return hide(value);
+    if (isSecret || !allowedSchemas.some((schema) => acceptsValue(schema, value))) return mask(value);
     return typeof value === "string" ? maskText(value) : value;
   }
 
-  function shownReference({ file, env }: SecretReference): SecretReference {
+  function maskReference({ file, env }: SecretReference): SecretReference {
     if (file !== undefined) return { file: maskText(file) };
-    const name = env ?? "";
-    return { env: VARIABLE_NAME.test(name) || environment[name] !== undefined ? name : hide(name) };
+    const variable = env ?? "";
+    return { env: VARIABLE_NAME.test(variable) || environment[variable] !== undefined ? variable : mask(variable) };
   }
 
-  function hide(value: unknown): typeof MASKED_TEXT {
+  function mask(value: unknown): typeof MASKED_TEXT {
     if (typeof value === "string") hidden.push(value);
-    else if (typeof value === "object" && value !== null) Object.values(value).forEach(hide);
+    else if (typeof value === "object" && value !== null) Object.values(value).forEach(mask);
     return MASKED_TEXT;
   }
 
-  return { content: shown(content, alternatives(root), false), hidden };
+  return { content: maskUnexpected(content, expandSchema(rootSchema), false), hidden };
 }
 
 interface SecretReference {
@@ -115,9 +115,9 @@ function secretReference(value: object): SecretReference | null {
 function acceptsValue(schema: JsonSchema, value: unknown): boolean {
   if (schema.const !== undefined) return schema.const === value;
   if (schema.enum !== undefined) return schema.enum.includes(value);
-  const types = [schema.type ?? []].flat();
-  if (typeof value === "number") return types.includes("number") || types.includes("integer");
-  return types.includes(typeof value);
+  const allowedTypes = [schema.type ?? []].flat();
+  if (typeof value === "number") return allowedTypes.includes("number") || allowedTypes.includes("integer");
+  return allowedTypes.includes(typeof value);
 }
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
@@ -139,27 +139,27 @@ const NAMED_SECRET =
 
 /** Masks secrets in a text. Masks user, query and path segments of URLs that may be keys. */
 export function maskText(text: string): string {
-  const plain = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED_TEXT}`);
-  return MACHINE_KEYS.reduce((left, pattern) => left.replace(pattern, MASKED_TEXT), plain).replace(
+  const partlyMasked = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED_TEXT}`);
+  return MACHINE_KEYS.reduce((maskedText, pattern) => maskedText.replace(pattern, MASKED_TEXT), partlyMasked).replace(
     LONG_TEXT_RUN,
-    (row) => (looksRandom(row) ? MASKED_TEXT : row),
+    (longRun) => (looksRandom(longRun) ? MASKED_TEXT : longRun),
   );
 }
 
-function looksRandom(row: string): boolean {
-  if (row.startsWith("/"))
-    return row
+function looksRandom(longRun: string): boolean {
+  if (longRun.startsWith("/"))
+    return longRun
       .slice(1)
       .split("/")
       .some((step) => step.length >= 20 && looksRandom(step));
-  const rest = row.replace(TIME_IN_NAME, "");
-  return MIXED_CHARACTERS.every((kind) => kind.test(rest));
+  const textWithoutTimes = longRun.replace(TIME_IN_NAME, "");
+  return MIXED_CHARACTERS.every((characterPattern) => characterPattern.test(textWithoutTimes));
 }
 
 function maskUrl(text: string): string {
   if (!URL.canParse(text)) return MASKED_TEXT;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const steps = pathname.split("/").map((step) => (PLAIN_PATH_STEP.test(step) ? step : MASKED_TEXT));
-  return `${protocol}//${host}${steps.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
+  const maskedSteps = pathname.split("/").map((step) => (PLAIN_PATH_STEP.test(step) ? step : MASKED_TEXT));
+  return `${protocol}//${host}${maskedSteps.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
 }

@@ -29,36 +29,36 @@ export async function inspectWorker(
   config: Config | null,
   signal: AbortSignal,
 ): Promise<WorkerFindings> {
-  const nothing = { notReady: null, portTaken: null, log: [] };
+  const defaults = { notReady: null, portTaken: null, log: [] };
   try {
-    const found = config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
-    if (found.kind === "open") {
-      const { socket } = found;
+    const worker = config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
+    if (worker.kind === "open") {
+      const { socket } = worker;
       const [report, notReady, log] = await Promise.all([
         requestReport(socket, signal),
         requestReady(socket, signal),
         requestLog(socket, signal),
       ]);
-      return { ...nothing, found: "running", trouble: null, notReady, report, log };
+      return { ...defaults, found: "running", trouble: null, notReady, report, log };
     }
-    const trouble = found.kind === "silent" ? errorText(found.failure) : null;
+    const trouble = worker.kind === "silent" ? errorText(worker.failure) : null;
     const report = await readStoredStatus(config);
-    return { ...nothing, found: found.kind, trouble, portTaken: await findTakenPort(config), report };
+    return { ...defaults, found: worker.kind, trouble, portTaken: await findTakenPort(config), report };
   } catch (error) {
     signal.throwIfAborted();
-    return { ...nothing, found: "unknown", trouble: errorText(error), report: null };
+    return { ...defaults, found: "unknown", trouble: errorText(error), report: null };
   }
 }
 
 async function findTakenPort(config: Config | null): Promise<string | null> {
   if (config === null || config.status.port === 0) return null;
   const { host, port } = config.status;
-  const taken = await new Promise<boolean>((resolve) => {
+  const isPortTaken = await new Promise<boolean>((resolve) => {
     const server = createServer();
     server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EADDRINUSE"));
     server.listen(port, host, () => server.close(() => resolve(false)));
   });
-  return taken ? `${host}:${port}` : null;
+  return isPortTaken ? `${host}:${port}` : null;
 }
 
 /** Reads the status from the state; null if the state cannot be read, which the state findings report. */
@@ -94,8 +94,8 @@ export function probeServers(config: Config, signal: AbortSignal): Promise<reado
 function probeDatabase(config: Config): readonly Promise<Reachability>[] {
   const { postgres } = config.state;
   if (postgres === undefined) return [];
-  const ask = () => withStateDatabase(config, async () => ({ clockSkewMs: null, token: null }));
-  return [probeServer("database", postgres.schema, "postgres", ask)];
+  const probeState = () => withStateDatabase(config, async () => ({ clockSkewMs: null, token: null }));
+  return [probeServer("database", postgres.schema, "postgres", probeState)];
 }
 
 interface SourceProbe {
@@ -113,17 +113,17 @@ async function probeServer(
   what: "database" | "source" | "sink",
   name: string,
   by: string,
-  ask: () => Promise<SourceProbe>,
+  probe: () => Promise<SourceProbe>,
 ) {
-  const begin = performance.now();
-  const result = await ask().then(
-    (learned) => ({ answers: true, kind: null, reason: null, ...learned }),
+  const startMs = performance.now();
+  const result = await probe().then(
+    (probeResult) => ({ answers: true, kind: null, reason: null, ...probeResult }),
     (error: unknown) => {
       const { kind } = asFailure(error);
       return { answers: false, kind, reason: errorText(error), clockSkewMs: null, token: null };
     },
   );
-  return { what, name, by, milliseconds: Math.round(performance.now() - begin), ...result };
+  return { what, name, by, milliseconds: Math.round(performance.now() - startMs), ...result };
 }
 
 function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<SourceProbe> {

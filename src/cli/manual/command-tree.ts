@@ -7,11 +7,11 @@ export type OptionDescription = ReturnType<typeof describeOption>;
 
 /** Lists every command and subcommand in the order of the help. All commands have to be defined. */
 export function describeCommands(program: Command): readonly CommandDescription[] {
-  const walk = (command: Command, path: string): readonly CommandDescription[] => [
+  const walkCommands = (command: Command, path: string): readonly CommandDescription[] => [
     describeCommand(command, path),
-    ...listSubcommands(command).flatMap((each) => walk(each, `${path} ${each.name()}`.trimStart())),
+    ...listSubcommands(command).flatMap((each) => walkCommands(each, `${path} ${each.name()}`.trimStart())),
   ];
-  return walk(program, "");
+  return walkCommands(program, "");
 }
 
 const listSubcommands = ({ commands }: Command) => commands.filter((each) => each.name() !== "help");
@@ -43,16 +43,16 @@ function describeOption(option: Option) {
 
 function describeArgument(argument: Argument) {
   const name = argument.name();
-  const inside = `${name}${argument.variadic ? "..." : ""}`;
-  return { name, description: argument.description, usage: argument.required ? `<${inside}>` : `[${inside}]` };
+  const usageName = `${name}${argument.variadic ? "..." : ""}`;
+  return { name, description: argument.description, usage: argument.required ? `<${usageName}>` : `[${usageName}]` };
 }
 
 /** Collects the added help texts (examples, exit codes), which commander stores as listeners. */
 function collectAddedHelp(command: Command): string {
-  let text = "";
-  const write = (piece: string) => {
-    text += piece;
+  let helpText = "";
+  const appendText = (textPiece: string) => {
+    helpText += textPiece;
   };
-  (command as unknown as EventEmitter).emit("afterHelp", { error: false, command, write });
-  return text.trim();
+  (command as unknown as EventEmitter).emit("afterHelp", { error: false, command, write: appendText });
+  return helpText.trim();
 }

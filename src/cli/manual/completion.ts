@@ -95,8 +95,8 @@ const ZSH_DIALECT: ShellDialect = {
   complete: (words) => `compadd -- ${words}`,
   names: (what) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`,
   setWords(words) {
-    const all = words.map(({ name, description }) => quoteWord(`${name.replaceAll(":", "\\:")}:${description}`));
-    return `all=(${all.join(" ")})`;
+    const items = words.map(({ name, description }) => quoteWord(`${name.replaceAll(":", "\\:")}:${description}`));
+    return `all=(${items.join(" ")})`;
   },
   beforeSinks: ["  _describe plenum all"],
   addSinks: (names) => `compadd -- ${names}`,
@@ -107,8 +107,8 @@ const ZSH_DIALECT: ShellDialect = {
 function buildCaseScript(facts: readonly CommandDescription[], dialect: ShellDialect): readonly string[] {
   const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
   const [words, first, current] = line;
-  const general = facts.find(({ path }) => path === "")?.options ?? [];
-  const help = { name: "--help", description: "display help" };
+  const generalOptions = facts.find(({ path }) => path === "")?.options ?? [];
+  const helpOption = { name: "--help", description: "display help" };
   return [
     ...head,
     `  for ((i = ${first}; i < ${current}; i++)); do`,
@@ -123,8 +123,8 @@ function buildCaseScript(facts: readonly CommandDescription[], dialect: ShellDia
     "  esac",
     '  case "$way" in',
     ...facts.map(({ path, commands, options }) => {
-      const all = [...commands, ...options, ...(path === "" ? [] : general), help];
-      return `    ${quoteWord(path)}) ${setWords(all)} ;;`;
+      const completedWords = [...commands, ...options, ...(path === "" ? [] : generalOptions), helpOption];
+      return `    ${quoteWord(path)}) ${setWords(completedWords)} ;;`;
     }),
     "  esac",
     ...beforeSinks,
@@ -139,22 +139,23 @@ function valueCases(
   facts: readonly CommandDescription[],
   { completeFile, complete, names }: ShellDialect,
 ): readonly string[] {
-  const all = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
-  const flagsOf = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
-  const files = new Set(all.filter(({ takes }) => FILE_ARGUMENTS.has(takes ?? "")).flatMap(flagsOf));
-  const sources = new Set(all.filter(({ name }) => name === "--source").flatMap(flagsOf));
-  const choices = new Map(all.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
-  const others = all.flatMap(flagsOf).filter((flag) => !files.has(flag) && !sources.has(flag) && !choices.has(flag));
+  const options = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
+  const listFlags = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
+  const fileFlags = new Set(options.filter(({ takes }) => FILE_ARGUMENTS.has(takes ?? "")).flatMap(listFlags));
+  const sourceFlags = new Set(options.filter(({ name }) => name === "--source").flatMap(listFlags));
+  const choices = new Map(options.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
+  const completedFlags = new Set([...fileFlags, ...sourceFlags, ...choices.keys()]);
+  const otherFlags = new Set(options.flatMap(listFlags)).difference(completedFlags);
   return [
-    `    ${[...files].join("|")}) ${completeFile}; return ;;`,
-    `    ${[...sources].join("|")}) ${complete(names("sources"))}; return ;;`,
+    `    ${[...fileFlags].join("|")}) ${completeFile}; return ;;`,
+    `    ${[...sourceFlags].join("|")}) ${complete(names("sources"))}; return ;;`,
     ...[...choices].map(([flag, each]) => `    ${flag}) ${complete(each.join(" "))}; return ;;`),
-    `    ${[...new Set(others)].join("|")}) return ;;`,
+    `    ${[...otherFlags].join("|")}) return ;;`,
   ];
 }
 
 function buildFishScript(facts: readonly CommandDescription[]): readonly string[] {
-  const names = (what: string) => quoteWord(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
+  const namesCommand = (what: string) => quoteWord(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
   return [
     "# Completion of plenum for fish: plenum completion fish > ~/.config/fish/completions/plenum.fish",
     "function __plenum_config",
@@ -186,12 +187,12 @@ function buildFishScript(facts: readonly CommandDescription[]): readonly string[
       ...options.map(({ name, usage, description, takes, choices }) => {
         const short = /^-([a-z]),/.exec(usage)?.[1];
         const where = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)}`;
-        const what = fishValue({ name, takes, choices }, names("sources"));
+        const what = fishValue({ name, takes, choices }, namesCommand("sources"));
         return `complete -c plenum${where} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${what} -d ${quoteWord(description)}`;
       }),
     ]),
     ...pathsWithSink(facts).map(
-      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${names("sinks")}`,
+      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${namesCommand("sinks")}`,
     ),
   ];
 }

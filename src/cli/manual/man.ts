@@ -16,8 +16,8 @@ function defineMan(command: Command, context: CliContext): void {
 export const man = { define: defineMan };
 
 export function buildManualPage(facts: readonly CommandDescription[], version: string): readonly string[] {
-  const [root, ...commands] = facts;
-  if (root === undefined) throw new Error("there is no program");
+  const [rootCommand, ...commands] = facts;
+  if (rootCommand === undefined) throw new Error("there is no program");
   return [
     '.\\" Made by `npm run man` from the commands; edit those.',
     `.TH PLENUM 1 "" "Plenum ${version}" "User Commands"`,
@@ -27,9 +27,9 @@ export function buildManualPage(facts: readonly CommandDescription[], version: s
     ".B plenum",
     "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIarguments\\fR]",
     ".SH DESCRIPTION",
-    escapeRoff(root.description),
+    escapeRoff(rootCommand.description),
     ".SH OPTIONS",
-    ...root.options.flatMap(optionLines),
+    ...rootCommand.options.flatMap(optionLines),
     ".SH COMMANDS",
     ...commands.flatMap(commandLines),
     ".SH EXIT STATUS",
@@ -48,29 +48,29 @@ export function buildManualPage(facts: readonly CommandDescription[], version: s
   ];
 }
 
-function commandLines({ path, description, options, arguments: all, more }: CommandDescription): readonly string[] {
-  const usages = all.map(({ usage }) => ` ${usage}`).join("");
+function commandLines({ path, description, options, arguments: args, more }: CommandDescription): readonly string[] {
+  const argumentUsages = args.map(({ usage }) => ` ${usage}`).join("");
   return [
-    `.SS ${escapeRoff(`plenum ${path}${usages}`)}`,
+    `.SS ${escapeRoff(`plenum ${path}${argumentUsages}`)}`,
     escapeRoff(capitalize(description)),
-    ...all.flatMap(({ usage, description: what }) => [".TP", `.I ${escapeRoff(usage)}`, escapeRoff(capitalize(what))]),
+    ...args.flatMap(({ usage, description: what }) => [".TP", `.I ${escapeRoff(usage)}`, escapeRoff(capitalize(what))]),
     ...options.flatMap(optionLines),
     ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(escapeRoff), ".fi"]),
   ];
 }
 
 function optionLines({ usage, description, choices, preset }: OptionDescription): readonly string[] {
-  const more = [
+  const optionNotes = [
     ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
     ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),
   ];
-  const what = more.length === 0 ? description : `${description} (${more.join("; ")})`;
-  return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(capitalize(what))];
+  const fullDescription = optionNotes.length === 0 ? description : `${description} (${optionNotes.join("; ")})`;
+  return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(capitalize(fullDescription))];
 }
 
 function capitalize(words: string): string {
-  const first = words.charAt(0).toUpperCase() + words.slice(1);
-  return /[.!?]$/.test(first) ? first : `${first}.`;
+  const capitalized = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(capitalized) ? capitalized : `${capitalized}.`;
 }
 
 function escapeRoff(line: string): string {

@@ -89,17 +89,17 @@ async function requestBackfill(
   await refuseUnknown(store, [source], "site", (select.sites ?? []).map(String));
   const request: StoredBackfill = { from, to, resolution, select, askedAt: isoUtc(systemClock.now()), doneAt: null };
   const id = randomBytes(4).toString("hex");
-  const set = syncSet("backfill", source);
-  await store.commit({ documents: [{ set, insert: [[id, request]] }] });
-  const first = await findBackfill(target, id);
-  if (first.tags === 0) {
-    await store.commit({ documents: [{ set, remove: [id] }] });
+  const documentSetName = syncSet("backfill", source);
+  await store.commit({ documents: [{ set: documentSetName, insert: [[id, request]] }] });
+  const firstStatus = await findBackfill(target, id);
+  if (firstStatus.tags === 0) {
+    await store.commit({ documents: [{ set: documentSetName, remove: [id] }] });
     throw new ConfigError("No known tag fits this selection.", {
       hint: "`plenum plan` says how many tags are known; names are patterns, * is any text.",
     });
   }
   if (terminal.json || options.detach === true || !isRunning) {
-    terminal.object({ ...request, ...first }, [backfillLine(first)]);
+    terminal.object({ ...request, ...firstStatus }, [backfillLine(firstStatus)]);
     if (!isRunning) terminal.say(NO_WORKER_TEXT);
     return;
   }
@@ -117,16 +117,16 @@ async function requestBackfill(
 }
 
 async function showBackfills({ context, list, isRunning }: BackfillTarget): Promise<void> {
-  const all = await list();
-  context.terminal().object(all, all.length === 0 ? ["No history is left to fetch."] : all.map(backfillLine));
+  const rows = await list();
+  context.terminal().object(rows, rows.length === 0 ? ["No history is left to fetch."] : rows.map(backfillLine));
   if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
 async function pauseOrResume({ context, store, source, isRunning }: BackfillTarget, isPaused: boolean): Promise<void> {
-  const text = isPaused
+  const effectText = isPaused
     ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
     : "The past is fetched again; the worker follows within seconds.";
-  context.terminal().object(await pauseBackfills(store, source, isPaused), [text]);
+  context.terminal().object(await pauseBackfills(store, source, isPaused), [effectText]);
   if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
@@ -146,9 +146,9 @@ async function cancelBackfill({ context, store, source }: BackfillTarget, id: st
 }
 
 async function findBackfill({ list }: BackfillTarget, id: string): Promise<BackfillStatus> {
-  const found = (await list()).find((each) => each.id === id);
-  if (found === undefined) throw new ConfigError(`Order ${id} was given up.`);
-  return found;
+  const backfill = (await list()).find((each) => each.id === id);
+  if (backfill === undefined) throw new ConfigError(`Order ${id} was given up.`);
+  return backfill;
 }
 
 interface BackfillStatus {
@@ -185,54 +185,54 @@ export async function listBackfills(
     store.outbox.pressure(),
   ]);
   const { paused } = orders;
-  const pending = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
+  const openState = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
   const perMinute = plannedRate(reportPlan(facts));
   let requestsBefore = 0;
-  const endAfter = (requests: number) => {
+  const expectedEndAfter = (requests: number) => {
     requestsBefore += requests;
     return paused ? null : isoUtc(nowMs + (requestsBefore / perMinute) * 60_000);
   };
-  const open = progress.orders.map((each): BackfillStatus => {
+  const openRequests = progress.orders.map((each): BackfillStatus => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
-    return { ...each, ...pending, requestsLeft, expectedAt: endAfter(requestsLeft) };
+    return { ...each, ...openState, requestsLeft, expectedAt: expectedEndAfter(requestsLeft) };
   });
-  const done = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
+  const endedRequests = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasEnded(order)) return [];
-    const end = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
-    return [{ id, from, to, resolution, doneAt, withoutLog, ...end }];
+    const endedFields = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
+    return [{ id, from, to, resolution, doneAt, withoutLog, ...endedFields }];
   });
-  const configured = progress.resolutions
+  const configuredBackfills = progress.resolutions
     .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
     .map(({ resolution, tags, requestsLeft, done: share }): BackfillStatus => {
-      const amount = { resolution, tags, requestsLeft, done: share, expectedAt: endAfter(requestsLeft) };
-      return { id: null, from: null, to: null, ...pending, ...amount };
+      const openFields = { resolution, tags, requestsLeft, done: share, expectedAt: expectedEndAfter(requestsLeft) };
+      return { id: null, from: null, to: null, ...openState, ...openFields };
     });
-  return [...done, ...open, ...configured];
+  return [...endedRequests, ...openRequests, ...configuredBackfills];
 }
 
 function plannedRate({ backfill, lanes, quota }: PlanReport): number {
-  const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
-  return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
+  const spareRate = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
+  return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spareRate);
 }
 
-const BAR_CELLS = 24;
+const PROGRESS_BAR_WIDTH = 24;
 
 /** `████████░░░░░░░░░░░░░░░░ 33 %, 120 requests left, done about 2026-11-23T08:52Z`; never 100 % before the end. */
 export function formatProgressBar({ done, requestsLeft, paused, sinksBehind, expectedAt }: BackfillStatus): string {
-  const full = Math.floor(done * BAR_CELLS);
-  const bar = `${"█".repeat(full)}${"░".repeat(BAR_CELLS - full)}`;
-  const end = expectedAt === null ? "" : `done about ${formatMinute(expectedAt)}`;
-  const state = paused ? "paused" : sinksBehind ? "waiting for the sinks (plenum outbox)" : end;
-  return `${bar} ${Math.min(99, Math.floor(done * 100))} %, ${requestsLeft} requests left, ${state}`;
+  const filledCells = Math.floor(done * PROGRESS_BAR_WIDTH);
+  const progressBar = `${"█".repeat(filledCells)}${"░".repeat(PROGRESS_BAR_WIDTH - filledCells)}`;
+  const endText = expectedAt === null ? "" : `done about ${formatMinute(expectedAt)}`;
+  const stateText = paused ? "paused" : sinksBehind ? "waiting for the sinks (plenum outbox)" : endText;
+  return `${progressBar} ${Math.min(99, Math.floor(done * 100))} %, ${requestsLeft} requests left, ${stateText}`;
 }
 
 function backfillLine(backfill: BackfillStatus): string {
   const { id, from, to, resolution, tags, doneAt, withoutLog } = backfill;
-  const what =
+  const requestText =
     id === null ? "configured backfill" : `order ${id}, ${formatMinute(from ?? "")} to ${formatMinute(to ?? "")}`;
-  if (doneAt === null) return `${what}, ${resolution}, ${tags} tags: ${formatProgressBar(backfill)}`;
-  return `${what}, ${resolution}: done at ${formatMinute(doneAt)}${withoutLogText(withoutLog)}`;
+  if (doneAt === null) return `${requestText}, ${resolution}, ${tags} tags: ${formatProgressBar(backfill)}`;
+  return `${requestText}, ${resolution}: done at ${formatMinute(doneAt)}${withoutLogText(withoutLog)}`;
 }
 
 function withoutLogText(withoutLog: BackfillStatus["withoutLog"]): string {

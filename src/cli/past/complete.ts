@@ -53,15 +53,15 @@ export function define(command: Command, context: CliContext): void {
       await readSource(context.config(), options.source, async (state) => {
         const { config, source, entry, store } = state;
         const { ledgers } = await historyFromState(store, planSettings(source, entry, config.state), nowMs);
-        const bySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
+        const ledgersBySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
         const { site } = options;
-        if (site !== undefined && !bySite.has(site))
+        if (site !== undefined && !ledgersBySite.has(site))
           throw new ConfigError(`No history of a site ${site} is followed in ${source}.`, {
             hint: "`plenum sites` lists the sites, and the classes of `history` say what is followed.",
           });
-        const sites = site === undefined ? [...bySite.keys()].sort((a, b) => a - b) : [site];
+        const sites = site === undefined ? [...ledgersBySite.keys()].sort((a, b) => a - b) : [site];
         const rows: SiteDayRow[] = [];
-        for (const id of sites) rows.push(...(await buildRows(state, id, bySite.get(id) ?? [], days, nowMs)));
+        for (const id of sites) rows.push(...(await buildRows(state, id, ledgersBySite.get(id) ?? [], days, nowMs)));
         if (rows.length === 0) terminal.say("No history is followed here: no class of `history` selects it.");
         terminal.rows(rows, {
           site: "site",
@@ -92,31 +92,31 @@ async function buildRows(
   const rows = [];
   for (const day of days) {
     const siteDay = createSiteDay(day);
-    const worst: WorstSeries[] = [];
+    const openSeries: WorstSeries[] = [];
     let notCounted = 0;
-    for (const each of series) {
-      const { ledger, rules, located, total } = each;
+    for (const seriesLedger of series) {
+      const { ledger, rules, located, total } = seriesLedger;
       if (!isCountedDay(ledger, day, nowMs)) {
         notCounted++;
         continue;
       }
       const key = historyKey(located.tag.id, { resolution: rules.resolution, total });
-      const own = siteDay.add(each, await loadCount(store, source, key, ledger, day), nowMs);
-      if (own.pending + own.refused > 0) worst.push(worstSeries(each, own));
+      const seriesDay = siteDay.add(seriesLedger, await loadCount(store, source, key, ledger, day), nowMs);
+      if (seriesDay.pending + seriesDay.refused > 0) openSeries.push(worstSeries(seriesLedger, seriesDay));
     }
     const { account, series: counted, byResolution } = siteDay.done();
-    const seal = finalized.get(`${site} ${dayDate(day)}`);
+    const finalizedDay = finalized.get(`${site} ${dayDate(day)}`);
     rows.push({
       site,
       date: dayDate(day),
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
-      sealed: seal === undefined ? null : { revision: seal.revision, at: seal.sealedAt },
+      sealed: finalizedDay === undefined ? null : { revision: finalizedDay.revision, at: finalizedDay.sealedAt },
       series: counted,
       /** An earlier version fetched these series, or the day is too old. */
       notCounted,
       ...account,
       byResolution,
-      worst: worst.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_WORST_SERIES),
+      worst: openSeries.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_WORST_SERIES),
     });
   }
   return rows;
@@ -140,21 +140,21 @@ function describeState({ complete, sealed, expected, notCounted }: SiteDayRow): 
 }
 
 function describeWorstSeries({ worst }: SiteDayRow): string | null {
-  const [first] = worst;
-  if (first === undefined) return null;
-  const { tagId, displayName, resolution, total, pending, refused, why, said } = first;
-  const words = said === null ? "" : `: ${said}`;
-  return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WAITING_TEXTS[why]}${words}`;
+  const [worstOfAll] = worst;
+  if (worstOfAll === undefined) return null;
+  const { tagId, displayName, resolution, total, pending, refused, why, said } = worstOfAll;
+  const refusalText = said === null ? "" : `: ${said}`;
+  return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WAITING_TEXTS[why]}${refusalText}`;
 }
 
-function chooseDays({ date: only, from, to }: CompleteOptions, nowMs: number): readonly number[] {
-  if (only !== undefined && (from ?? to) !== undefined)
+function chooseDays({ date: onlyDay, from, to }: CompleteOptions, nowMs: number): readonly number[] {
+  if (onlyDay !== undefined && (from ?? to) !== undefined)
     throw new InvalidArgumentError("Say either --date, or --from and --to.");
-  const last = only ?? to ?? utcDay(nowMs) - 1;
-  const first = only ?? from ?? last - DEFAULT_DAYS + 1;
-  if (last < first) throw new InvalidArgumentError("The first day is after the last one.");
-  if (last - first >= MAX_DAYS) throw new InvalidArgumentError(`At most ${MAX_DAYS} days at once.`);
-  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+  const lastDay = onlyDay ?? to ?? utcDay(nowMs) - 1;
+  const firstDay = onlyDay ?? from ?? lastDay - DEFAULT_DAYS + 1;
+  if (lastDay < firstDay) throw new InvalidArgumentError("The first day is after the last one.");
+  if (lastDay - firstDay >= MAX_DAYS) throw new InvalidArgumentError(`At most ${MAX_DAYS} days at once.`);
+  return Array.from({ length: lastDay - firstDay + 1 }, (_, i) => firstDay + i);
 }
 
 /** Parses a date such as 2026-02-28; rejects 2026-02-30. */

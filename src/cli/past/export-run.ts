@@ -76,19 +76,19 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
 
 async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillRequest | ConfigError> {
   const { store } = worker;
-  const stored = await storeRequest(run, store);
+  const storedRequest = await storeRequest(run, store);
   await refuseTokenWithoutTags(run, worker);
   await worker.start();
   await waitUntil(run, async () => {
     run.update(`Listing tags${await readWorkerProblem(run)}`);
     return (await storedPolls(run, store)).get("tags")?.lastSuccess != null;
   });
-  const unknown = await findUnknownSelection(run, store);
-  if (unknown !== null) return unknown;
-  const set = syncSet("backfill", run.source);
-  if ((await store.document(set, BACKFILL_ID)) === undefined)
-    await store.commit({ documents: [{ set, put: [[BACKFILL_ID, stored]] }] });
-  const request = parseBackfill(BACKFILL_ID, stored);
+  const unknownError = await findUnknownSelection(run, store);
+  if (unknownError !== null) return unknownError;
+  const backfillSet = syncSet("backfill", run.source);
+  if ((await store.document(backfillSet, BACKFILL_ID)) === undefined)
+    await store.commit({ documents: [{ set: backfillSet, put: [[BACKFILL_ID, storedRequest]] }] });
+  const request = parseBackfill(BACKFILL_ID, storedRequest);
   if (request === null) throw new Error("an order that was just made cannot be read");
   if ((await readLedgers(run, store, request)).length === 0)
     return new ConfigError("No tag fits this selection.", {
@@ -98,8 +98,8 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
     run.update(await fetchProgress(run, store));
     const nowMs = systemClock.now();
     const gaps = listHistoryGaps(await readLedgers(run, store, request), { open: [request], paused: false }, nowMs);
-    const listed = await storedPolls(run, store);
-    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LIST_JOBS.every((name) => listed.has(name));
+    const listedPolls = await storedPolls(run, store);
+    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LIST_JOBS.every((name) => listedPolls.has(name));
   });
   return request;
 }
@@ -109,29 +109,29 @@ async function writeDays(run: ExportRun, { store, start }: Worker, request: Back
   run.update("Counting days");
   const nowMs = systemClock.now();
   const ledgers = await readLedgers(run, store, request);
-  const days = await finalizeDays(store, run.source, request, ledgers, nowMs);
-  await store.commit({ events: days.seals });
+  const finalizedDays = await finalizeDays(store, run.source, request, ledgers, nowMs);
+  await store.commit({ events: finalizedDays.seals });
   await start();
-  const unsealed = new Set(days.seals);
+  const unsealed = new Set(finalizedDays.seals);
   await waitUntil(run, async () => {
-    const left = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
+    const undelivered = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
     for (const seal of unsealed) if (existsSync(join(run.folder, manifestPath(seal)))) unsealed.delete(seal);
-    run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await readWorkerProblem(run)}`);
-    return left === 0 && unsealed.size === 0;
+    run.update(`Writing: ${undelivered} events, ${unsealed.size} days to be sealed${await readWorkerProblem(run)}`);
+    return undelivered === 0 && unsealed.size === 0;
   });
   const gaps = listHistoryGaps(ledgers, { open: [request], paused: true }, nowMs);
-  const troubles = await listProblems(run, store);
+  const problems = await listProblems(run, store);
   return {
     /** Intervals without a log do not count as missing. */
-    complete: gaps.every(({ why }) => why === "no-log") && troubles.length === 0,
+    complete: gaps.every(({ why }) => why === "no-log") && problems.length === 0,
     from: request.stored.from,
     to: request.stored.to,
     tags: ledgers.length,
-    had: days.had,
-    null: days.null,
-    sealedDays: days.seals.length,
+    had: finalizedDays.had,
+    null: finalizedDays.null,
+    sealedDays: finalizedDays.seals.length,
     holes: gaps,
-    troubles,
+    troubles: problems,
   };
 }
 
@@ -148,10 +148,10 @@ async function findUnknownSelection({ request, source }: ExportRun, store: Store
   }
 }
 
-async function withWorker<T>(run: ExportRun, step: ExportStep, use: (worker: Worker) => Promise<T>): Promise<T> {
+async function withWorker<T>(run: ExportRun, step: ExportStep, useWorker: (worker: Worker) => Promise<T>): Promise<T> {
   const worker = await createWorker({ config: exportConfig(run, step), quotaStore: run.quotaStore });
   try {
-    return await use(worker);
+    return await useWorker(worker);
   } finally {
     await worker.stop(STOP_TIMEOUT_MS);
   }
@@ -159,15 +159,15 @@ async function withWorker<T>(run: ExportRun, step: ExportStep, use: (worker: Wor
 
 /** Stores the request; a later run returns the request of the first run. */
 async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
-  const known = await store.document<ExportRequest>(REQUEST_SET, "request");
-  if (known !== undefined && known.asked !== run.request.asked) {
+  const request = await store.document<ExportRequest>(REQUEST_SET, "request");
+  if (request !== undefined && request.asked !== run.request.asked) {
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
       hint: "Repeat that one with the same options, or name another folder.",
     });
   }
-  if (known === undefined) await store.commit({ documents: [{ set: REQUEST_SET, put: [["request", run.request]] }] });
+  if (request === undefined) await store.commit({ documents: [{ set: REQUEST_SET, put: [["request", run.request]] }] });
   await pauseBackfills(store, run.source, false);
-  return (known ?? run.request).order;
+  return (request ?? run.request).order;
 }
 
 async function refuseTokenWithoutTags({ signal, source }: ExportRun, worker: Worker): Promise<void> {
@@ -197,10 +197,10 @@ function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean 
 const storedPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
 async function fetchProgress(run: ExportRun, store: Store): Promise<string> {
-  const all = await listBackfills(store, buildPlanSettings(run), run.config.state);
-  const open = all.find(({ id, doneAt }) => id !== null && doneAt === null);
-  if (open === undefined) return "Listing what is left";
-  return `${formatProgressBar({ ...open, sinksBehind: false })}${await readWorkerProblem(run)}`;
+  const backfills = await listBackfills(store, buildPlanSettings(run), run.config.state);
+  const openBackfill = backfills.find(({ id, doneAt }) => id !== null && doneAt === null);
+  if (openBackfill === undefined) return "Listing what is left";
+  return `${formatProgressBar({ ...openBackfill, sinksBehind: false })}${await readWorkerProblem(run)}`;
 }
 
 /** First problem of the worker, after a semicolon. */
@@ -212,13 +212,13 @@ async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<st
 }
 
 async function listProblems(run: ExportRun, store: Store): Promise<readonly string[]> {
-  const listed = await storedPolls(run, store);
-  const lists = LIST_JOBS.flatMap((name) => {
-    const problem = listed.get(name)?.problem;
+  const listedPolls = await storedPolls(run, store);
+  const listProblemTexts = LIST_JOBS.flatMap((name) => {
+    const problem = listedPolls.get(name)?.problem;
     return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
   });
-  const dead = await store.outbox.deadLetters(EXPORT_SINK, 1);
-  return [...lists, ...dead.map(({ reason }) => `Something could not be written: ${reason}`)];
+  const deadLetters = await store.outbox.deadLetters(EXPORT_SINK, 1);
+  return [...listProblemTexts, ...deadLetters.map(({ reason }) => `Something could not be written: ${reason}`)];
 }
 
 /** Path of a day's manifest in the lake; see connectors/parquet/README.md. */
@@ -237,27 +237,27 @@ type ExportStep = "fetching" | "landing";
 /** Builds the worker's configuration: a source that only lists and fetches the past, and the lake as only sink. */
 function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportStep): Config {
   const isFetching = step === "fetching";
-  const parts = Config.parse({
+  const parsedConfig = Config.parse({
     // The parsed source below replaces this one; Config cannot parse its own output.
     sources: { [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" } },
     sinks: {
       [EXPORT_SINK]: { from: "beginning", batch: 5_000, parquet: { folder, max_age: isFetching ? "15m" : "1s" } },
     },
   });
-  const lists = isFetching ? START_ONLY_CRON : false;
+  const listSchedule = isFetching ? START_ONLY_CRON : false;
   const schedules: SourceEntry["schedules"] = {
     ...{ token: isFetching ? entry.schedules.token : false, alarms: false, resolved_sweep: false },
-    ...{ sites: lists, gateways: lists, hosts: lists, systems: lists, tags: lists },
+    ...{ sites: listSchedule, gateways: listSchedule, hosts: listSchedule, systems: listSchedule, tags: listSchedule },
   };
   const inventory = { ...entry.inventory, tags_of_systems: true };
-  const disabled = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
+  const disabledParts = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
   return {
-    ...parts,
+    ...parsedConfig,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
     // The command reports failures.
     log: { level: "silent" },
-    status: { ...parts.status, port: 0 },
-    sources: { [source]: { ...entry, ...disabled, inventory, schedules } },
+    status: { ...parsedConfig.status, port: 0 },
+    sources: { [source]: { ...entry, ...disabledParts, inventory, schedules } },
   };
 }
 
@@ -274,15 +274,16 @@ async function finalizeDays(
 ) {
   const finalizedDays: Event<"day-sealed">[] = [];
   let [had, nulls] = [0, 0];
+  const time = isoUtc(nowMs);
   for (const [siteId, series] of Map.groupBy(ledgers, ({ located }) => located.siteId)) {
-    const requested = series.map((each) => limitToRequest(each, request, nowMs));
-    const fromMs = Math.min(...requested.map(({ range }) => range.fromMs));
-    const toMs = Math.max(...requested.map(({ range }) => range.toMs));
-    const stored = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
-    const site = stored?.value ?? { id: siteId, displayName: String(siteId) };
+    const requestedSeries = series.map((each) => limitToRequest(each, request, nowMs));
+    const fromMs = Math.min(...requestedSeries.map(({ range }) => range.fromMs));
+    const toMs = Math.max(...requestedSeries.map(({ range }) => range.toMs));
+    const storedSite = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+    const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
       const accounts = createSiteDay(day);
-      for (const { series: each } of requested) {
+      for (const { series: each } of requestedSeries) {
         const key = historyKey(each.located.tag.id, { resolution: request.resolution, total: false });
         accounts.add(each, await loadCount(store, source, key, each.ledger, day), nowMs);
       }
@@ -297,8 +298,8 @@ async function finalizeDays(
       if (!isComplete || !isInRange || mayChange) continue;
       if (!series.every(({ ledger }) => isCountedDay(ledger, day, nowMs))) continue;
       const data = buildDayFact(site, day, siteDay, 1, 0);
-      const about = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
-      finalizedDays.push(makeEvent({ type: "day-sealed", ...about, time: isoUtc(nowMs), data, facts: [data.date, 1] }));
+      const origin = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
+      finalizedDays.push(makeEvent({ type: "day-sealed", ...origin, time, data, facts: [data.date, 1] }));
     }
   }
   return { had, null: nulls, seals: finalizedDays };

@@ -61,10 +61,10 @@ export function define(command: Command, context: CliContext): void {
       const folder = resolve(options.toFolder);
       const isNew = prepareFolder(folder);
       // The lock of the state keeps workers from starting, and the state counts the requests sent here.
-      const own = await openStore({ folder: config.state.folder, clock: systemClock });
+      const ownStore = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
         const stateFolder = join(folder, STATE_FOLDER_NAME);
-        const { quotaStore } = own;
+        const { quotaStore } = ownStore;
         const run = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
         const outcome = await terminal.progress("Exporting", (update) => runExport({ ...run, update }));
         if (outcome instanceof ConfigError) {
@@ -75,7 +75,7 @@ export function define(command: Command, context: CliContext): void {
         else process.exitCode = EXIT_CODE.incomplete;
         terminal.object({ folder, ...outcome }, exportLines(folder, outcome));
       } finally {
-        await own.close();
+        await ownStore.close();
       }
     });
 }
@@ -94,13 +94,13 @@ function buildRequest(
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
-  const closed = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
-  const first = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
-  const end = closed < to.at ? closed : to.at;
-  if (first >= end)
+  const closedUntil = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
+  const firstInterval = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
+  const end = closedUntil < to.at ? closedUntil : to.at;
+  if (firstInterval >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = buildSelection(tagIds, options);
-  const order = { from: first, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
+  const order = { from: firstInterval, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
   return { order, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
@@ -142,9 +142,9 @@ function exportLines(folder: string, outcome: ExportOutcome): readonly string[] 
   return [
     `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,
     ...groupGaps(holes, false).map(({ tags: count, example, gap }) => {
-      const when = gap.from === null ? "" : ` from ${gap.from} to ${gap.to}`;
-      const more = count === 1 ? "" : ` and ${count - 1} more`;
-      return `not had${when}: ${example}${more}: ${gapReasonText(gap)}`;
+      const rangeText = gap.from === null ? "" : ` from ${gap.from} to ${gap.to}`;
+      const moreTagsText = count === 1 ? "" : ` and ${count - 1} more`;
+      return `not had${rangeText}: ${example}${moreTagsText}: ${gapReasonText(gap)}`;
     }),
     ...troubles,
     ...(complete

@@ -43,12 +43,12 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       await readSource(context.config(), options.source, async ({ config, source, entry, store }) => {
         const nowMs = systemClock.now();
-        const past = await historyFromState(store, planSettings(source, entry, config.state), nowMs);
+        const storedHistory = await historyFromState(store, planSettings(source, entry, config.state), nowMs);
         const ids = splitIds(tagIds);
         const isDetailed = ids.length > 0;
         await refuseUnknown(store, [source], "tag", ids);
-        const ledgers = past.ledgers.filter(({ located }) => !isDetailed || ids.includes(located.tag.id));
-        const gaps = listHistoryGaps(ledgers, past.orders, nowMs, { silences: isDetailed });
+        const ledgers = storedHistory.ledgers.filter(({ located }) => !isDetailed || ids.includes(located.tag.id));
+        const gaps = listHistoryGaps(ledgers, storedHistory.orders, nowMs, { silences: isDetailed });
         if (terminal.json) return terminal.object(gaps, []);
         if (gaps.every(({ why }) => ANSWERED_REASONS.has(why))) terminal.say(noGaps(ledgers.length));
         if (gaps.length === 0) return;
@@ -72,9 +72,9 @@ function noGaps(series: number): string {
 
 /** Groups tags with the same gap, except with `isDetailed`. `example` is the first tag of a group. */
 export function groupGaps(gaps: readonly HistoryGap[], isDetailed: boolean) {
-  const keyOf = (gap: HistoryGap) =>
+  const gapKey = (gap: HistoryGap) =>
     `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isDetailed ? gap.tagId : ""}`;
-  return [...Map.groupBy(gaps, keyOf).values()].flatMap(([gap, ...others]) =>
-    gap === undefined ? [] : [{ tags: others.length + 1, example: `${gap.tagId} ${gap.tagName}`, gap }],
+  return [...Map.groupBy(gaps, gapKey).values()].flatMap(([gap, ...otherGaps]) =>
+    gap === undefined ? [] : [{ tags: otherGaps.length + 1, example: `${gap.tagId} ${gap.tagName}`, gap }],
   );
 }

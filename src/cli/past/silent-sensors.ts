@@ -23,23 +23,23 @@ export function define(command: Command, context: CliContext): void {
         for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summarizeReport(report));
         const rows = reports.flatMap(({ site, findings }) => findings.map((each) => ({ ...each, siteId: site.id })));
         if (rows.length === 0) return;
-        const tag = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
-        terminal.rows(rows, { site: "siteId", tag, finding: "finding", why: "message" });
+        const tagText = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
+        terminal.rows(rows, { site: "siteId", tag: tagText, finding: "finding", why: "message" });
       });
     });
 }
 
 async function readReports(store: Store, source: string, site: number | undefined): Promise<readonly SilentSensors[]> {
-  const held = await store.documents<SilentSensors>(syncSet("silent-sensors", source));
-  return [...held.values()]
+  const storedReports = await store.documents<SilentSensors>(syncSet("silent-sensors", source));
+  return [...storedReports.values()]
     .filter((report) => site === undefined || report.site.id === site)
     .sort((a, b) => a.site.id - b.site.id || a.part - b.part);
 }
 
 function summarizeReport({ site, from, to, watchedHours, tags, judged, counts }: SilentSensors): string {
-  const found = SENSOR_FINDINGS.filter((kind) => counts[kind] > 0).map((kind) => `${counts[kind]} ${kind}`);
-  const what = found.length === 0 ? "nothing to report" : found.join(", ");
-  return `Site ${site.id} ${site.displayName}: ${what}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
+  const findingCounts = SENSOR_FINDINGS.filter((kind) => counts[kind] > 0).map((kind) => `${counts[kind]} ${kind}`);
+  const countsText = findingCounts.length === 0 ? "nothing to report" : findingCounts.join(", ");
+  return `Site ${site.id} ${site.displayName}: ${countsText}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
 }
 
 async function explainNoReport(store: Store, source: string, option: object | false): Promise<string> {

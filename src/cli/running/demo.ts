@@ -50,23 +50,23 @@ export function define(command: Command, context: CliContext): void {
       );
       await printEvents(demo.worker.store, say, context.signal);
       say("Stopping …");
-      const begin = performance.now();
+      const stopStartMs = performance.now();
       await demo.stop();
-      say(`Stopped cleanly in ${((performance.now() - begin) / 1000).toFixed(1)} s.`);
+      say(`Stopped cleanly in ${((performance.now() - stopStartMs) / 1000).toFixed(1)} s.`);
     });
 }
 
 async function printEvents(store: Store, say: PrintLines, signal: AbortSignal): Promise<void> {
-  const feed = createTerminalFeed(say, systemClock.now);
+  const terminalFeed = createTerminalFeed(say, systemClock.now);
   const [latest] = await store.outbox.latest(1);
-  let values = 0;
+  let valueCount = 0;
   let countedAt = performance.now();
   for await (const page of newEvents(store, latest?.position ?? 0, signal)) {
-    page.forEach(feed.event);
-    values += page.filter(({ event }) => event.type === "tag-value").length;
-    if (values === 0 || performance.now() - countedAt < COUNT_INTERVAL_MS) continue;
-    say(`${formatClockTime(systemClock.now())}   ${values} values read`);
-    values = 0;
+    page.forEach(terminalFeed.event);
+    valueCount += page.filter(({ event }) => event.type === "tag-value").length;
+    if (valueCount === 0 || performance.now() - countedAt < COUNT_INTERVAL_MS) continue;
+    say(`${formatClockTime(systemClock.now())}   ${valueCount} values read`);
+    valueCount = 0;
     countedAt = performance.now();
   }
 }
@@ -123,19 +123,19 @@ function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: PrintL
 }
 
 function reportMemberEnd(member: DemoMember, say: PrintLines, signal: AbortSignal): void {
-  void member.ended.then((how) => {
+  void member.ended.then((endReason) => {
     if (signal.aborted) return;
-    const last = how.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
+    const lastErrorLine = endReason.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
     say(
-      `${formatClockTime(systemClock.now())}  ${member.name} ended (${how}).${last} What it held, the others take within 15 s.`,
+      `${formatClockTime(systemClock.now())}  ${member.name} ended (${endReason}).${lastErrorLine} What it held, the others take within 15 s.`,
     );
   });
 }
 
 /** Returns false after Ctrl-C. */
 async function waitForSources(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
-  const until = systemClock.monotonic() + START_TIMEOUT_MS;
-  while (systemClock.monotonic() < until) {
+  const deadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
+  while (systemClock.monotonic() < deadlineMs) {
     const status = await fetchStatus(demo, signal);
     const isComplete =
       status !== null &&
@@ -150,21 +150,21 @@ async function waitForSources(demo: FleetDemo, signal: AbortSignal): Promise<boo
 async function fetchStatus({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
   for (const { isRunning, statusUrl } of members) {
     if (!isRunning()) continue;
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(RESPONSE_TIMEOUT_MS)]);
-    const answer = await fetch(new URL("/api/fleet", statusUrl), { signal: limit }).catch(() => null);
-    if (answer?.ok === true) return (await answer.json().catch(() => null)) as FleetStatus | null;
+    const limitSignal = AbortSignal.any([signal, AbortSignal.timeout(RESPONSE_TIMEOUT_MS)]);
+    const response = await fetch(new URL("/api/fleet", statusUrl), { signal: limitSignal }).catch(() => null);
+    if (response?.ok === true) return (await response.json().catch(() => null)) as FleetStatus | null;
   }
   return null;
 }
 
 async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSignal): Promise<void> {
-  let known: ReadonlySet<string> | null = null;
+  let seenKeys: ReadonlySet<string> | null = null;
   do {
     const status = await fetchStatus(demo, signal);
     if (status === null) continue;
-    const fresh = status.takeovers.filter((each) => known !== null && !known.has(takeoverKey(each)));
-    known = new Set(status.takeovers.map(takeoverKey));
-    for (const { at, from, reason, source, to } of fresh.toReversed())
+    const newTakeovers = status.takeovers.filter((each) => seenKeys !== null && !seenKeys.has(takeoverKey(each)));
+    seenKeys = new Set(status.takeovers.map(takeoverKey));
+    for (const { at, from, reason, source, to } of newTakeovers.toReversed())
       say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASONS[reason]})`);
   } while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));
 }

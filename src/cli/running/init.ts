@@ -81,14 +81,14 @@ interface InitContext {
   readonly options: InitOptions;
 }
 
-async function writeConfiguration(setting: InitContext, written: string | undefined): Promise<void> {
-  const { terminal, file, options } = setting;
-  const { address, seen, token } = await reachService(setting, written);
+async function writeConfiguration(initContext: InitContext, writtenAddress: string | undefined): Promise<void> {
+  const { terminal, file, options } = initContext;
+  const { address, seen, token } = await reachService(initContext, writtenAddress);
   terminal.say(...buildingLines(seen, systemClock.now()));
-  const timeZone = await chooseZone(setting, seen);
-  const mqttUrl = options.mqtt ?? (await chooseBroker(setting));
+  const timeZone = await chooseZone(initContext, seen);
+  const mqttUrl = options.mqtt ?? (await chooseBroker(initContext));
   const source = options.name ?? sourceName(seen);
-  const tokenFile = "file" in token ? token.file : await newTokenFile(setting, source);
+  const tokenFile = "file" in token ? token.file : await newTokenFile(initContext, source);
   const frame = buildFrame(file, await freeStatusPort(), {
     ...{ name: source, timeZone, mqttUrl, baseUrl: address.baseUrl },
     allowPlainHttp: options.allowPlainHttp ?? false,
@@ -97,34 +97,33 @@ async function writeConfiguration(setting: InitContext, written: string | undefi
   });
   const history: SetupChoices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
-  const choices = proposedChoices(seen, history, (tried) => draftConfiguration(frame, tried, seen).plan);
-  const drafted = draftConfiguration(frame, choices, seen);
+  const choices = proposedChoices(seen, history, (triedChoices) => draftConfiguration(frame, triedChoices, seen).plan);
+  const draft = draftConfiguration(frame, choices, seen);
   const newToken = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
-  writeSetup({ file, text: drafted.text, option: "--config" }, newToken);
-  printResult(setting, seen, drafted, newToken?.file ?? null);
+  writeSetup({ file, text: draft.text, option: "--config" }, newToken);
+  printResult(initContext, seen, draft, newToken?.file ?? null);
 }
 
 function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
-  const missing = keepPresentLines(
+  const missingOptions = keepPresentLines(
     address === undefined && "the address of the service",
     tokenFile === undefined && "--token-file",
     timeZone === undefined && "--time-zone",
   );
-  if (missing.length === 0) return;
-  const last = missing.at(-1);
-  const all = missing.length === 1 ? last : `${missing.slice(0, -1).join(", ")} and ${last}`;
-  throw new InvalidArgumentError(`Without a terminal no question can be asked: add ${all}.`);
+  if (missingOptions.length === 0) return;
+  const missingText = new Intl.ListFormat("en-GB").format(missingOptions);
+  throw new InvalidArgumentError(`Without a terminal no question can be asked: add ${missingText}.`);
 }
 
 /** Repeats a question until the answer is accepted; without a terminal the first error is final. */
 async function repeatUntilAccepted<T>(
   { asker, terminal }: InitContext,
-  take: (attempt: number) => Promise<T>,
+  attemptOnce: (attempt: number) => Promise<T>,
   isRefusal: (error: unknown) => boolean = (error) => error instanceof ConfigError,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await take(attempt);
+      return await attemptOnce(attempt);
     } catch (error) {
       if (!isRefusal(error) || asker === null || attempt >= MAX_ATTEMPTS) throw error;
       terminal.say(errorText(error));
@@ -142,21 +141,21 @@ const isRefused = (error: unknown) => error instanceof ConfigError && error.reas
 const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
 
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
-function reachService(setting: InitContext, written: string | undefined): Promise<ReachedService> {
-  const { asker, options, terminal } = setting;
+function reachService(initContext: InitContext, writtenAddress: string | undefined): Promise<ReachedService> {
+  const { asker, options, terminal } = initContext;
   let token: ServiceAccess["token"] | null = null;
   const withAddress = async (attempt: number) => {
-    const given = attempt === 1 ? written : undefined;
-    const text = given ?? (await asker?.ask("Address of the monitoring service")) ?? "";
-    const address = readAddress(text, options.allowPlainHttp ?? false);
+    const givenAddress = attempt === 1 ? writtenAddress : undefined;
+    const addressText = givenAddress ?? (await asker?.ask("Address of the monitoring service")) ?? "";
+    const address = readAddress(addressText, options.allowPlainHttp ?? false);
     terminal.say(...address.notes.map(englishText));
-    const withToken = async (again: number) => {
-      token = again === 1 && token !== null ? token : await chooseToken(setting, again);
-      return { address, token, seen: await lookAtService(setting, address, token) };
+    const withToken = async (tokenAttempt: number) => {
+      token = tokenAttempt === 1 && token !== null ? token : await chooseToken(initContext, tokenAttempt);
+      return { address, token, seen: await lookAtService(initContext, address, token) };
     };
-    return repeatUntilAccepted(setting, withToken, isRefused);
+    return repeatUntilAccepted(initContext, withToken, isRefused);
   };
-  return repeatUntilAccepted(setting, withAddress, mayAskAgain);
+  return repeatUntilAccepted(initContext, withAddress, mayAskAgain);
 }
 
 async function chooseToken({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
@@ -182,15 +181,15 @@ function lookAtService(
   );
 }
 
-async function chooseZone(setting: InitContext, seen: BuildingSummary): Promise<string> {
-  const { asker, options, terminal } = setting;
+async function chooseZone(initContext: InitContext, seen: BuildingSummary): Promise<string> {
+  const { asker, options, terminal } = initContext;
   const { proposed, note } = guessZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
-  return repeatUntilAccepted(setting, async (attempt) => {
-    const given = attempt === 1 ? options.timeZone : undefined;
-    if (given === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
-    const zone = given ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
-    const complaint = describeZoneProblem(zone);
-    if (complaint !== null) throw new ConfigError(complaint);
+  return repeatUntilAccepted(initContext, async (attempt) => {
+    const givenZone = attempt === 1 ? options.timeZone : undefined;
+    if (givenZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
+    const zone = givenZone ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
+    const zoneProblem = describeZoneProblem(zone);
+    if (zoneProblem !== null) throw new ConfigError(zoneProblem);
     return zone;
   });
 }
@@ -200,14 +199,14 @@ async function chooseBroker({ asker }: InitContext): Promise<string | null> {
   return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
 }
 
-function newTokenFile(setting: InitContext, source: string): Promise<string> {
-  const { asker, file, options } = setting;
-  return repeatUntilAccepted(setting, async (attempt) => {
-    const usual = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
-    const isSaid = attempt === 1 && options.tokenFile !== undefined;
-    const path = isSaid ? usual : await asker?.ask("File for the token, readable by you only", usual);
-    refuseExisting(path ?? usual, "--token-file");
-    return path ?? usual;
+function newTokenFile(initContext: InitContext, source: string): Promise<string> {
+  const { asker, file, options } = initContext;
+  return repeatUntilAccepted(initContext, async (attempt) => {
+    const usualPath = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
+    const isGivenByOption = attempt === 1 && options.tokenFile !== undefined;
+    const path = isGivenByOption ? usualPath : await asker?.ask("File for the token, readable by you only", usualPath);
+    refuseExisting(path ?? usualPath, "--token-file");
+    return path ?? usualPath;
   });
 }
 
@@ -217,8 +216,8 @@ function printResult(
   { plan, text }: DraftedConfiguration,
   token: string | null,
 ) {
-  const next = nextCommands(file);
-  const width = Math.max(...next.map(([command]) => command.length));
+  const followUpCommands = nextCommands(file);
+  const commandWidth = Math.max(...followUpCommands.map(([command]) => command.length));
   const { load, fits } = plan;
   terminal.object({ file, source: plan.source, sites: seen.sites.length, tags: seen.tags, fits, load }, [
     "",
@@ -228,7 +227,7 @@ function printResult(
     ...planMessages(plan).map((each) => `  ${englishText(each)}`),
     "",
     "What comes next:",
-    ...next.map(([command, what]) => `  ${command.padEnd(width)}  ${what}`),
+    ...followUpCommands.map(([command, what]) => `  ${command.padEnd(commandWidth)}  ${what}`),
   ]);
 }
 
@@ -247,26 +246,26 @@ type TerminalAsker = NonNullable<ReturnType<typeof createAsker>>;
 
 function createAsker(signal: AbortSignal) {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
-  let hidden = false;
+  let isInputHidden = false;
   const output = new Writable({
-    write(chunk, _encoding, done) {
-      if (!hidden) process.stderr.write(chunk);
-      done();
+    write(chunk, _encoding, onWritten) {
+      if (!isInputHidden) process.stderr.write(chunk);
+      onWritten();
     },
   });
-  const lines = createInterface({ input: process.stdin, output, terminal: true });
+  const lineReader = createInterface({ input: process.stdin, output, terminal: true });
   // In this mode Ctrl-C raises no signal by itself.
-  lines.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
-  const closed = new AbortController();
-  lines.once("close", () => closed.abort(new Rejected("The terminal was closed before all was answered.")));
-  const either = AbortSignal.any([signal, closed.signal]);
+  lineReader.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
+  const closing = new AbortController();
+  lineReader.once("close", () => closing.abort(new Rejected("The terminal was closed before all was answered.")));
+  const abortOrClose = AbortSignal.any([signal, closing.signal]);
 
-  async function question(text: string): Promise<string> {
+  async function askQuestion(text: string): Promise<string> {
     try {
-      return (await lines.question(text, { signal: either })).trim();
+      return (await lineReader.question(text, { signal: abortOrClose })).trim();
     } catch (error) {
       signal.throwIfAborted();
-      closed.signal.throwIfAborted();
+      closing.signal.throwIfAborted();
       throw error;
     }
   }
@@ -274,19 +273,19 @@ function createAsker(signal: AbortSignal) {
   return {
     /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
     async ask(text: string, proposed?: string) {
-      const answer = await question(toPrintable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
+      const answer = await askQuestion(toPrintable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
       return answer === "" ? (proposed ?? "") : answer;
     },
     async askHidden(text: string) {
       process.stderr.write(toPrintable(`${text}: `));
-      hidden = true;
+      isInputHidden = true;
       try {
-        return await question("");
+        return await askQuestion("");
       } finally {
-        hidden = false;
+        isInputHidden = false;
         process.stderr.write("\n");
       }
     },
-    close: () => lines.close(),
+    close: () => lineReader.close(),
   };
 }

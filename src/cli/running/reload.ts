@@ -16,14 +16,14 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: { readonly dryRun?: boolean }) => {
       const config = context.config();
       const { folder } = config.state;
-      const found = await findWorkerFor({ config }, context.signal);
-      if (found.kind === "silent") throw found.failure;
-      if (found.kind === "none") {
+      const foundWorker = await findWorkerFor({ config }, context.signal);
+      if (foundWorker.kind === "silent") throw foundWorker.failure;
+      if (foundWorker.kind === "none") {
         throw new Rejected(`No worker is running on the state folder ${folder}.`, {
           hint: "If state.folder was just changed, that needs a restart; otherwise plenum run starts one.",
         });
       }
-      const report = await requestReload(found.socket, options.dryRun === true, context.signal);
+      const report = await requestReload(foundWorker.socket, options.dryRun === true, context.signal);
       if (report.refused !== null) throw new ConfigError(report.refused.join("\n"));
       context.terminal().object(report, reloadLines(report));
     });

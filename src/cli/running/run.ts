@@ -34,37 +34,37 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: RunOptions) => {
       if (options.setup === true && !(await (await import("./setup.ts")).runSetup(context))) return;
-      const load = () => {
+      const loadTrustedConfig = () => {
         if (options.allowWritableConfig !== true) refuseUntrustedFile(context.configFile());
         return context.config();
       };
-      const config = load();
+      const config = loadTrustedConfig();
       restartWithFlags(Object.keys(config.sources).length);
-      const recent = createRecentLines();
+      const recentLines = createRecentLines();
       const terminal = context.terminal();
       const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
       const log = createLog({
         level: config.log.level,
-        recent,
+        recent: recentLines,
         ...(feed === null ? {} : { destination: feed.destination }),
       });
       redirectStandardError(log);
-      const running = {
+      const workerOptions = {
         config,
         log,
-        recentLog: recent.lines,
+        recentLog: recentLines.lines,
         armWriting: options.armWriting ?? false,
-        configFile: { file: resolve(context.configFile()), load, isWatched: true },
+        configFile: { file: resolve(context.configFile()), load: loadTrustedConfig, isWatched: true },
       };
       if (config.state.postgres !== undefined)
-        return runMember({ ...running, ...memberIdentity(config, options.member) }, feed, context.signal);
+        return runMember({ ...workerOptions, ...memberIdentity(config, options.member) }, feed, context.signal);
       if (options.member !== undefined)
         throw new ConfigError("Only a fleet has members.", {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
       // A restart replaces a state that was damaged while it was open.
-      let isArming = running.armWriting;
-      while (await runWorker({ ...running, armWriting: isArming }, feed, context.signal)) isArming = false;
+      let isArming = workerOptions.armWriting;
+      while (await runWorker({ ...workerOptions, armWriting: isArming }, feed, context.signal)) isArming = false;
     });
 }
 
@@ -77,18 +77,18 @@ async function runWorker(
   const { log } = options;
   const worker = await createWorker(options);
   if (process.stdin.isTTY !== true) reloadOnHangup(() => void worker.reload?.("signal", false));
-  const [latest] = await worker.store.outbox.latest(1);
+  const position = (await worker.store.outbox.latest(1))[0]?.position ?? 0;
   writeWorkerPointer(options, false);
   await worker.start();
   const status = worker.statusUrl();
   log.info({ status }, "Plenum is running");
-  const stopped = new AbortController();
-  const printing = feed === null ? null : printActivity(worker, feed, latest?.position ?? 0, log, stopped.signal);
+  const stopController = new AbortController();
+  const printLoop = feed === null ? null : printActivity(worker, feed, position, log, stopController.signal);
   const { damaged } = worker.store;
   await untilAborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
   feed?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
-  stopped.abort();
-  await printing;
+  stopController.abort();
+  await printLoop;
   await worker.stop(STOP_TIMEOUT_MS);
   return !signal.aborted;
 }
@@ -104,13 +104,13 @@ interface RunOptions {
 const MEMBER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
 /** A named member has its own folder, so one machine can run several. */
-function memberIdentity({ state }: Config, given: string | undefined) {
-  const name = given ?? hostname();
-  if (!MEMBER_NAME.test(name))
-    throw new ConfigError(`A member cannot be called ${name}.`, {
+function memberIdentity({ state }: Config, givenName: string | undefined) {
+  const memberName = givenName ?? hostname();
+  if (!MEMBER_NAME.test(memberName))
+    throw new ConfigError(`A member cannot be called ${memberName}.`, {
       hint: "Give it a name with --member: up to 63 letters, digits, `_`, `.` and `-`, a letter or digit first.",
     });
-  return { name, folder: given === undefined ? state.folder : join(state.folder, name) };
+  return { name: memberName, folder: givenName === undefined ? state.folder : join(state.folder, memberName) };
 }
 
 async function runMember(options: MemberOptions, feed: TerminalFeed | null, signal: AbortSignal): Promise<void> {
@@ -123,12 +123,12 @@ async function runMember(options: MemberOptions, feed: TerminalFeed | null, sign
   const status = member.statusUrl();
   options.log?.info({ member: member.name, status }, "Plenum is running");
   feed?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
-  const stopped = new AbortController();
-  const printing = feed === null ? null : printReadiness(status, feed, stopped.signal).catch(() => undefined);
+  const stopController = new AbortController();
+  const printLoop = feed === null ? null : printReadiness(status, feed, stopController.signal).catch(() => undefined);
   await untilAborted(signal);
   feed?.say("Stopping.");
-  stopped.abort();
-  await printing;
+  stopController.abort();
+  await printLoop;
   await member.stop(STOP_TIMEOUT_MS);
 }
 
@@ -171,9 +171,9 @@ async function printActivity(
 
 async function printReadiness(status: string, feed: TerminalFeed, signal: AbortSignal): Promise<void> {
   while (await sleepFor(systemClock, READY_CHECK_MS, signal)) {
-    const answer = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
-    if (answer === null) continue;
-    const { reasons } = (await answer.json()) as {
+    const response = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
+    if (response === null) continue;
+    const { reasons } = (await response.json()) as {
       readonly reasons: readonly { readonly message: string }[];
     };
     feed.readiness(reasons.map(({ message }) => message));

@@ -78,13 +78,13 @@ export async function freeStatusPort(): Promise<number> {
 export function buildFrame(
   configFile: string,
   statusPort: number,
-  given: Pick<
+  givenSettings: Pick<
     ConfigurationFrame,
     "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl"
   >,
 ): ConfigurationFrame {
   return {
-    ...given,
+    ...givenSettings,
     statusPort,
     stateFolder: pathNextToConfig(configFile, "state"),
     eventsFolder: pathNextToConfig(configFile, "events"),
@@ -96,12 +96,12 @@ export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
 
 /** Drafts the configuration with its plan. Throws ConfigurationError for a wrong frame. */
 export function draftConfiguration(frame: ConfigurationFrame, choices: SetupChoices, building: BuildingSummary) {
-  const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
-  const bare = parse(plenumYaml(frame, choices, building, null));
-  const plan = planBuilding(bare, building, systemClock.now(), planSettings);
-  const text = plenumYaml(frame, choices, building, quotaText(plan));
-  parse(text);
-  return { text, plan };
+  const parseConfig = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
+  const configWithoutQuota = parseConfig(plenumYaml(frame, choices, building, null));
+  const plan = planBuilding(configWithoutQuota, building, systemClock.now(), planSettings);
+  const configText = plenumYaml(frame, choices, building, quotaText(plan));
+  parseConfig(configText);
+  return { text: configText, plan };
 }
 
 export function nextCommands(
@@ -125,10 +125,10 @@ export async function runSetup(context: CliContext): Promise<boolean> {
   const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   // The worker gets the same address for its status page.
   const port = await freeStatusPort();
-  const started = Promise.withResolvers<boolean>();
-  const stop = () => started.resolve(false);
-  context.signal.addEventListener("abort", stop, { once: true });
-  const onStart = () => started.resolve(true);
+  const startDecision = Promise.withResolvers<boolean>();
+  const declineStart = () => startDecision.resolve(false);
+  context.signal.addEventListener("abort", declineStart, { once: true });
+  const onStart = () => startDecision.resolve(true);
   const options = { steps: createSetupSteps(file, port), clock: systemClock, machineZone, onStart };
   const server = await startSetupServer(options, port);
   terminal.say(
@@ -139,11 +139,11 @@ export async function runSetup(context: CliContext): Promise<boolean> {
     "  Ctrl-C ends it; nothing is written before the page says so.",
     "",
   );
-  if (context.signal.aborted) stop();
+  if (context.signal.aborted) declineStart();
   try {
-    return await started.promise;
+    return await startDecision.promise;
   } finally {
-    context.signal.removeEventListener("abort", stop);
+    context.signal.removeEventListener("abort", declineStart);
     await server.close();
   }
 }
@@ -160,13 +160,13 @@ function createSetupSteps(file: string, port: number): SetupSteps {
       summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
     plan: (building, choices) => draftConfiguration(planFrame("https://plan.invalid"), choices, building).plan,
     write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
-      const complaint = describeZoneProblem(timeZone);
-      if (complaint !== null) throw new ConfigError(complaint);
+      const zoneProblem = describeZoneProblem(timeZone);
+      if (zoneProblem !== null) throw new ConfigError(zoneProblem);
       const name = sourceName(building);
       const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);
-      const broker = mqttUrl.trim() === "" ? null : mqttUrl.trim();
+      const brokerUrl = mqttUrl.trim() === "" ? null : mqttUrl.trim();
       const frame = buildFrame(file, port, {
-        ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: broker },
+        ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: brokerUrl },
       });
       const { text } = draftConfiguration(frame, choices, building);
       writeSetup({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });

@@ -21,25 +21,21 @@ export function define(command: Command, context: CliContext): void {
     .option("--speed <factor>", "recorded seconds per second", parseSpeed)
     .option("--state <file>", "start from a state that GET /_simulator/state gave")
     .addHelpText("after", `\nThe token is ${DEFAULT_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
-    .action(async (given: SimulateOptions) => {
+    .action(async ({ host, port, speed, state, options: file }: SimulateOptions) => {
       const terminal = context.terminal();
       const fromFile =
-        given.options === undefined
+        file === undefined
           ? SimulatorOptions.parse({})
-          : loadYaml({ schema: SimulatorOptions, file: given.options, environment: process.env });
-      const options = given.speed === undefined ? fromFile : { ...fromFile, speed: given.speed };
+          : loadYaml({ schema: SimulatorOptions, file, environment: process.env });
+      const options = speed === undefined ? fromFile : { ...fromFile, speed };
       const { createSimulator } = await import("../../simulator/simulator.ts");
       const { startSimulatorServer } = await import("../../simulator/server.ts");
       const simulator = createSimulator(options, { now: Date.now });
-      if (given.state !== undefined) simulator.importState(JSON.parse(readFileSync(given.state, "utf8")));
-      const server = await startSimulatorServer(simulator, { host: given.host, port: given.port }).catch(
-        (error: NodeJS.ErrnoException) => {
-          throw new ConfigError(`Port ${given.port} on ${given.host} cannot be used (${error.code}).`, {
-            hint: "Name another with --port, or 0 for any free one.",
-            cause: error,
-          });
-        },
-      );
+      if (state !== undefined) simulator.importState(JSON.parse(readFileSync(state, "utf8")));
+      const server = await startSimulatorServer(simulator, { host, port }).catch((error: NodeJS.ErrnoException) => {
+        const hint = "Name another with --port, or 0 for any free one.";
+        throw new ConfigError(`Port ${port} on ${host} cannot be used (${error.code}).`, { hint, cause: error });
+      });
       terminal.object({ url: server.url }, [`The simulator answers at ${server.url}; Ctrl-C ends it.`]);
       await untilAborted(context.signal);
       await server.close();

@@ -15,24 +15,24 @@ const REPLACED_MESSAGES = ["started", "Plenum is running"];
 
 /** Prints log lines and important events, but no values, as short lines for a person. */
 export function createTerminalFeed(print: (line: string) => void, now: () => number) {
-  const printedAt = new Map<string, number>();
+  const printedMs = new Map<string, number>();
   /** `/readyz` reports a sink only after a while. */
   const failingSinks = new Set<string>();
   let wasReady: boolean | null = null;
   let initialAlarms = 0;
 
-  function say(mark: " " | "!", text: string): void {
+  function printOnce(mark: " " | "!", text: string): void {
     const atMs = now();
-    if (atMs - (printedAt.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_PAUSE_MS) return;
-    for (const [old, oldMs] of printedAt) if (atMs - oldMs >= REPEAT_PAUSE_MS) printedAt.delete(old);
-    printedAt.set(text, atMs);
+    if (atMs - (printedMs.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_PAUSE_MS) return;
+    for (const [oldText, oldMs] of printedMs) if (atMs - oldMs >= REPEAT_PAUSE_MS) printedMs.delete(oldText);
+    printedMs.set(text, atMs);
     print(`${formatClockTime(atMs)} ${mark} ${text}`);
   }
 
   /** Counts alarms of the first listing instead of printing each, because there can be hundreds. */
-  function sayInitialAlarms(): void {
+  function printInitialAlarms(): void {
     if (initialAlarms > 0)
-      say(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
+      printOnce(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
     initialAlarms = 0;
   }
 
@@ -42,7 +42,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
         const { level, msg, ...fields } = JSON.parse(line) as LogFields;
         if (fields.sink !== undefined && level < WARN_LEVEL) failingSinks.delete(fields.sink);
         if (fields.sink !== undefined && fields.problem !== undefined) failingSinks.add(fields.sink);
-        if (!REPLACED_MESSAGES.includes(msg)) say(level >= WARN_LEVEL ? "!" : " ", formatLog(msg, fields));
+        if (!REPLACED_MESSAGES.includes(msg)) printOnce(level >= WARN_LEVEL ? "!" : " ", formatLog(msg, fields));
       },
     },
     event(logged: LoggedEvent) {
@@ -51,21 +51,21 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
         initialAlarms += 1;
         return;
       }
-      sayInitialAlarms();
-      const words = describeEvent(event);
-      if (words !== null) print(`${formatClockTime(now())} ${words.mark} ${words.text}: ${eventSummary(logged).gist}`);
+      printInitialAlarms();
+      const line = describeEvent(event);
+      if (line !== null) print(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(logged).gist}`);
     },
     /** No reasons mean ready. */
     readiness(reasons: readonly string[]) {
-      sayInitialAlarms();
+      printInitialAlarms();
       const isReady = reasons.length === 0;
-      if (isReady && wasReady !== true) say(" ", formatReadiness(wasReady === null, [...failingSinks]));
-      for (const reason of reasons) say("!", reason);
+      if (isReady && wasReady !== true) printOnce(" ", formatReadiness(wasReady === null, [...failingSinks]));
+      for (const reason of reasons) printOnce("!", reason);
       if (isReady !== wasReady)
-        for (const text of printedAt.keys()) if (/^All is well/.test(text)) printedAt.delete(text);
+        for (const text of printedMs.keys()) if (/^All is well/.test(text)) printedMs.delete(text);
       wasReady = isReady;
     },
-    say: (text: string) => say(" ", text),
+    say: (text: string) => printOnce(" ", text),
   };
 }
 
@@ -91,11 +91,11 @@ interface LogFields {
 
 function formatLog(msg: string, fields: Omit<LogFields, "level" | "msg">): string {
   const { sink, source, job, problem, reason, err } = fields;
-  const who = [source, job, sink].filter((each) => each !== undefined).join(", ");
-  const first = who === "" ? msg : `${who}: ${msg}`;
+  const originText = [source, job, sink].filter((each) => each !== undefined).join(", ");
+  const firstSentence = originText === "" ? msg : `${originText}: ${msg}`;
   const { problems = [], changes = [], pending = [] } = fields;
-  const why = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(endSentence)];
-  return capitalize([endSentence(first), ...why.filter((each) => typeof each === "string")].join(" "));
+  const details = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(endSentence)];
+  return capitalize([endSentence(firstSentence), ...details.filter((each) => typeof each === "string")].join(" "));
 }
 
 function endSentence(text: string): string {
@@ -142,10 +142,10 @@ const POLL_INTERVAL_MS = 1_000;
 
 /** Yields pages of events after a position until the signal aborts. */
 export async function* newEvents({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
-  let last = position;
+  let lastPosition = position;
   while (!signal.aborted) {
-    const page = await outbox.after(last, PAGE_EVENTS);
-    last = page.at(-1)?.position ?? last;
+    const page = await outbox.after(lastPosition, PAGE_EVENTS);
+    lastPosition = page.at(-1)?.position ?? lastPosition;
     if (page.length > 0) yield page;
     else await sleepFor(systemClock, POLL_INTERVAL_MS, signal);
   }

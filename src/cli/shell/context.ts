@@ -43,10 +43,10 @@ export function createCliContext(
   allCommands: () => Promise<Command>,
 ): CliContext {
   const terminal = () => createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
-  let found: string | null = null;
+  let chosenFile: string | null = null;
   const configFile = () => {
-    found ??= chooseConfigFile(program, name, terminal());
-    return found;
+    chosenFile ??= chooseConfigFile(program, name, terminal());
+    return chosenFile;
   };
   const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
   const accepted = () => acceptedConfig(configFile(), config, signal);
@@ -57,18 +57,18 @@ export function createCliContext(
     config,
     accepted,
     async acceptedConfig() {
-      const found = await accepted();
-      if (found.rejected !== null) terminal().say(keptConfigText(configFile(), found.rejected));
-      return found.config;
+      const acceptedFile = await accepted();
+      if (acceptedFile.rejected !== null) terminal().say(keptConfigText(configFile(), acceptedFile.rejected));
+      return acceptedFile.config;
     },
     terminal,
     utc: () => program.opts().utc === true,
-    async withReader(wanted, use) {
+    async withReader(wantedSource, use) {
       refuseUnverifiedTls();
       const settings = config();
-      const [name, entry] = chooseSource(settings, wanted);
-      const door = await controlSocketFor({ config: settings, source: name }, signal);
-      if (door !== null) return use(remoteReader(door, name), signal, entry.time_zone);
+      const [name, entry] = chooseSource(settings, wantedSource);
+      const controlSocket = await controlSocketFor({ config: settings, source: name }, signal);
+      if (controlSocket !== null) return use(remoteReader(controlSocket, name), signal, entry.time_zone);
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
         import("../../engine/store/open.ts"),
         import("../../app/build-source.ts"),
@@ -100,10 +100,10 @@ export interface SourceState {
 /** Without a name, reads the state of the only source. */
 export function readSource<T>(
   config: Config,
-  wanted: string | undefined,
+  wantedSource: string | undefined,
   use: (state: SourceState) => Promise<T>,
 ): Promise<T> {
-  const [source, entry] = chooseSource(config, wanted);
+  const [source, entry] = chooseSource(config, wantedSource);
   return readState({ config, source }, (store) => use({ config, source, entry, store }));
 }
 
@@ -113,8 +113,8 @@ function chooseConfigFile(program: Command, name: string, terminal: Terminal): s
   const isNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;
   if (demo === true) {
     if (NO_DEMO_COMMANDS.has(name)) throw new InvalidArgumentError(`plenum ${name} takes no --demo.`);
-    const running = findDemo();
-    if (running !== null) return useDemoConfig(running);
+    const runningDemo = findDemo();
+    if (runningDemo !== null) return useDemoConfig(runningDemo);
     throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
   }
   if (isNamed || NO_DEMO_COMMANDS.has(name) || existsSync(config) || readPointers(config).length > 0) return config;
@@ -129,22 +129,22 @@ function useDemoConfig({ config, environment }: RunningDemo): string {
   return config;
 }
 
-export function chooseSource(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
-  const all = Object.entries(config.sources);
-  const names = all.map(([name]) => name).join(", ");
-  const found = wanted === undefined && all.length === 1 ? all[0] : all.find(([name]) => name === wanted);
-  if (found !== undefined) return found;
+export function chooseSource(config: Config, source: string | undefined): readonly [string, SourceEntry] {
+  const entries = Object.entries(config.sources);
+  const entry = source === undefined && entries.length === 1 ? entries[0] : entries.find(([name]) => name === source);
+  if (entry !== undefined) return entry;
+  const names = Object.keys(config.sources).join(", ");
   throw new ConfigError(
-    wanted === undefined
+    source === undefined
       ? `There are several sources; add --source and one of ${names}.`
-      : `There is no source ${wanted}; known are: ${names}.`,
+      : `There is no source ${source}; known are: ${names}.`,
   );
 }
 
 export async function collectPages<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
-  const all: T[] = [];
-  for await (const page of pages) all.push(...page.items);
-  return all;
+  const collectedItems: T[] = [];
+  for await (const page of pages) collectedItems.push(...page.items);
+  return collectedItems;
 }
 
 export async function untilAborted(signal: AbortSignal): Promise<void> {

@@ -44,8 +44,8 @@ export function toExitCode(error: unknown): number {
 /** Formats an error as a sentence without stack trace; a wrong configuration gets one line per mistake. */
 export function errorLines(error: unknown): readonly string[] {
   if (error instanceof ConfigurationError) return error.problems.map(formatProblem);
-  const text = withoutCredentials(errorText(error));
-  return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
+  const safeText = withoutCredentials(errorText(error));
+  return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${safeText}` : safeText];
 }
 
 function isProgramBug(error: unknown): boolean {
@@ -53,9 +53,9 @@ function isProgramBug(error: unknown): boolean {
 }
 
 /** Returns the program name as the user typed it: `./plenum` in a clone, `plenum` if installed. */
-export function programName({ PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
-  const isFound = PATH.split(delimiter).includes(dirname(by));
-  return shellWord(isFound ? basename(by) : by);
+export function programName({ PLENUM_CALLED: path = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
+  const isFound = PATH.split(delimiter).includes(dirname(path));
+  return shellWord(isFound ? basename(path) : path);
 }
 
 /** Replaces the program name in commands such as ``Make one with `plenum init`.`` */

@@ -18,32 +18,32 @@ import { readPointers } from "./pointer.ts";
 import { type StateSelector, withStateDatabase } from "./state-access.ts";
 
 /** Members of a fleet have a control socket each, below the state folder; `source` selects the member that holds it. */
-export async function findWorkerFor(which: StateSelector, signal: AbortSignal): Promise<FoundWorker> {
-  const { state } = which.config;
+export async function findWorkerFor(stateSelector: StateSelector, signal: AbortSignal): Promise<FoundWorker> {
+  const { state } = stateSelector.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
-  let silent: FoundWorker | null = null;
-  for (const found of await findLocalMembers(state, signal)) {
-    if (found.kind === "silent") silent = found;
-    if (found.kind === "open" && (await holdsSource(found.socket, which.source, signal))) return found;
+  let silentWorker: FoundWorker | null = null;
+  for (const member of await findLocalMembers(state, signal)) {
+    if (member.kind === "silent") silentWorker = member;
+    if (member.kind === "open" && (await holdsSource(member.socket, stateSelector.source, signal))) return member;
   }
-  return silent ?? { kind: "none" };
+  return silentWorker ?? { kind: "none" };
 }
 
 export async function findLocalMembers(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
 ): Promise<readonly FoundWorker[]> {
-  const found = await Promise.all([folder, ...listFolders(folder)].map((each) => findWorker(each, signal)));
-  return found.filter(({ kind }) => kind !== "none");
+  const foundWorkers = await Promise.all([folder, ...listFolders(folder)].map((each) => findWorker(each, signal)));
+  return foundWorkers.filter(({ kind }) => kind !== "none");
 }
 
 /** Returns null if no worker runs. Throws if the worker does not respond. */
-export async function controlSocketFor(which: StateSelector, signal: AbortSignal): Promise<ControlSocket | null> {
-  const found = await findWorkerFor(which, signal);
-  if (found.kind === "silent") throw found.failure;
-  if (found.kind === "open") return found.socket;
-  if (which.config.state.postgres === undefined || which.source === undefined) return null;
-  throw await otherMachineError(which.config.state, which.source);
+export async function controlSocketFor(state: StateSelector, signal: AbortSignal): Promise<ControlSocket | null> {
+  const foundWorker = await findWorkerFor(state, signal);
+  if (foundWorker.kind === "silent") throw foundWorker.failure;
+  if (foundWorker.kind === "open") return foundWorker.socket;
+  if (state.config.state.postgres === undefined || state.source === undefined) return null;
+  throw await otherMachineError(state.config.state, state.source);
 }
 
 async function otherMachineError(state: Config["state"], source: string): Promise<Retryable> {
@@ -58,9 +58,9 @@ async function otherMachineError(state: Config["state"], source: string): Promis
   return new Retryable(message, { hint });
 }
 
-async function holdsSource(door: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
+async function holdsSource(socket: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
   if (source === undefined) return true;
-  const { sources } = await requestReport(door, signal);
+  const { sources } = await requestReport(socket, signal);
   return sources.some(({ name }) => name === source);
 }
 
@@ -107,9 +107,9 @@ export async function acceptedConfig(file: string, load: () => Config, signal: A
   }
 }
 
-export function rejectedFileText(file: string, [first = "", ...others]: readonly string[]): string {
-  const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` lists them)`;
-  return `The configuration file ${file} is rejected: ${first}${more}`;
+export function rejectedFileText(file: string, [firstProblem = "", ...otherProblems]: readonly string[]): string {
+  const moreText = otherProblems.length === 0 ? "" : ` (${otherProblems.length} more; \`plenum check\` lists them)`;
+  return `The configuration file ${file} is rejected: ${firstProblem}${moreText}`;
 }
 
 export function keptConfigText(file: string, rejected: readonly string[]): string {
@@ -129,30 +129,30 @@ export async function findState(file: string, environment: Environment, signal: 
       return { stateFolder, isFleet: isOfFleet(stateFolder), isConfigured: configured.folder !== null };
     }),
   ];
-  const running: RunningWorker[] = [];
+  const workers: RunningWorker[] = [];
   const folders = new Set<string>();
   let trouble: FoundState["trouble"] = null;
   for (const { stateFolder, isFleet, isConfigured } of candidates) {
     let isOther = false;
-    for (const found of (await orTrouble(() => findWorkersIn(stateFolder, signal))) ?? []) {
-      if (found.kind === "silent") trouble = found.failure;
-      if (found.kind !== "open") continue;
-      const { socket: door } = found;
-      const accepted = await orTrouble(() => requestConfiguration(door, signal));
+    for (const foundWorker of (await orNoteFailure(() => findWorkersIn(stateFolder, signal))) ?? []) {
+      if (foundWorker.kind === "silent") trouble = foundWorker.failure;
+      if (foundWorker.kind !== "open") continue;
+      const { socket: door } = foundWorker;
+      const accepted = await orNoteFailure(() => requestConfiguration(door, signal));
       if (accepted === null) continue;
       isOther = !isConfigured && accepted.file !== null && !isSameFile(accepted.file, file);
-      if (isOther || running.some((each) => resolve(each.door.stateFolder) === resolve(door.stateFolder))) continue;
-      running.push({ door, config: accepted.config as Config });
+      if (isOther || workers.some((each) => resolve(each.door.stateFolder) === resolve(door.stateFolder))) continue;
+      workers.push({ door, config: accepted.config as Config });
     }
     if (!isOther && !isFleet && existsSync(lockFile(stateFolder))) folders.add(stateFolder);
   }
-  for (const { config } of running) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
-  return { running, folders: [...folders], fleetState: fleetStateOf(configured), trouble };
+  for (const { config } of workers) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
+  return { running: workers, folders: [...folders], fleetState: fleetStateOf(configured), trouble };
 
   /** ConfigError: untrusted folder. Retryable: worker does not respond. */
-  async function orTrouble<T>(look: () => Promise<T>): Promise<T | null> {
+  async function orNoteFailure<T>(requestWorker: () => Promise<T>): Promise<T | null> {
     try {
-      return await look();
+      return await requestWorker();
     } catch (error) {
       if (!(error instanceof ConfigError || error instanceof Retryable)) throw error;
       trouble = error;
@@ -162,8 +162,8 @@ export async function findState(file: string, environment: Environment, signal: 
 }
 
 async function findWorkersIn(folder: string, signal: AbortSignal): Promise<readonly FoundWorker[]> {
-  const single = await findWorker(folder, signal);
-  return single.kind === "none" ? findLocalMembers({ folder }, signal) : [single];
+  const singleWorker = await findWorker(folder, signal);
+  return singleWorker.kind === "none" ? findLocalMembers({ folder }, signal) : [singleWorker];
 }
 
 function fleetStateOf({ folder, postgres }: StateSection): StateConfig | null {
@@ -177,9 +177,9 @@ export function lenientStateOf(file: string, environment: Environment): StateSec
 
 export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;
 
-export function isSameFile(one: string, other: string): boolean {
+export function isSameFile(firstPath: string, secondPath: string): boolean {
   try {
-    return resolve(one) === resolve(other) || realpathSync(one) === realpathSync(other);
+    return resolve(firstPath) === resolve(secondPath) || realpathSync(firstPath) === realpathSync(secondPath);
   } catch {
     return false;
   }

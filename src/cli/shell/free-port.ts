@@ -9,8 +9,8 @@ function tryPort(port: number): Promise<number | null> {
     const server = createServer();
     server.once("error", () => resolve(null));
     server.listen(port, "127.0.0.1", () => {
-      const free = (server.address() as AddressInfo).port;
-      server.close(() => resolve(free));
+      const assignedPort = (server.address() as AddressInfo).port;
+      server.close(() => resolve(assignedPort));
     });
   });
 }

@@ -19,20 +19,20 @@ export const DEFINED_PRIORITIES: readonly string[] = ["A", "B", "C"];
 export async function refuseUnknown(
   store: Store,
   sources: readonly string[],
-  what: keyof typeof LIST_COMMAND_TEXTS,
+  objectKind: keyof typeof LIST_COMMAND_TEXTS,
   ids: Iterable<string>,
 ): Promise<void> {
-  const unknown: string[] = [];
+  const unknownIds: string[] = [];
   for (const id of ids) {
-    const held = await Promise.all(sources.map((source) => store.document(documentSet(what, source), id)));
-    if (held.every((each) => each === undefined)) unknown.push(id);
+    const documents = await Promise.all(sources.map((source) => store.document(documentSet(objectKind, source), id)));
+    if (documents.every((each) => each === undefined)) unknownIds.push(id);
   }
-  if (unknown.length === 0) return;
-  const named = unknown.length === 1 ? what : `${what}s`;
-  const [only] = sources;
-  const where = sources.length === 1 && only !== undefined ? ` of ${only}` : "";
-  throw new ConfigError(`The state knows no ${named} ${unknown.join(", ")}${where}.`, {
-    hint: LIST_COMMAND_TEXTS[what],
+  if (unknownIds.length === 0) return;
+  const kindText = unknownIds.length === 1 ? objectKind : `${objectKind}s`;
+  const [onlySource] = sources;
+  const sourceText = sources.length === 1 && onlySource !== undefined ? ` of ${onlySource}` : "";
+  throw new ConfigError(`The state knows no ${kindText} ${unknownIds.join(", ")}${sourceText}.`, {
+    hint: LIST_COMMAND_TEXTS[objectKind],
   });
 }
 
@@ -47,16 +47,16 @@ export function refuseUnknownSources({ sources }: Pick<Config, "sources">, names
 export async function refuseUnknownPriorities(
   store: Store,
   sources: readonly string[],
-  wanted: readonly string[],
+  priorities: readonly string[],
 ): Promise<void> {
   const known = new Set<string>(DEFINED_PRIORITIES);
-  if (wanted.every((each) => known.has(each))) return;
+  if (priorities.every((each) => known.has(each))) return;
   for (const source of sources)
     for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
       known.add(alarm.trigger.priority);
-  const unknown = wanted.find((each) => !known.has(each));
-  if (unknown !== undefined)
-    throw new ConfigError(`No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`);
+  const priority = priorities.find((each) => !known.has(each));
+  if (priority !== undefined)
+    throw new ConfigError(`No alarm has a priority ${priority}; known are ${[...known].toSorted().join(", ")}.`);
 }
 
 /** The service rejects a request with an unknown tag, often without a reason and at the cost of quota. */
@@ -73,12 +73,12 @@ export async function refuseUnlisted(
       store.document<StoredPoll>(documentSet("poll", source), "tags"),
     ]);
     // A tag that has vanished from the listings is unknown to the service too.
-    const unknown = ids.filter((id) => tags.get(id)?.missingSince !== null);
+    const unknownIds = ids.filter((id) => tags.get(id)?.missingSince !== null);
     const listedAt = poll?.lastSuccess ?? null;
-    if (unknown.length === 0 || listedAt === null) return;
-    const named = unknown.length === 1 ? `Tag ${unknown[0]} is` : `Tags ${unknown.join(", ")} are`;
+    if (unknownIds.length === 0 || listedAt === null) return;
+    const unknownTagsText = unknownIds.length === 1 ? `Tag ${unknownIds[0]} is` : `Tags ${unknownIds.join(", ")} are`;
     throw new ConfigError(
-      `${named} not among the ${tags.size} tags of ${source}, listed at ${listedAt}; nothing was asked.`,
+      `${unknownTagsText} not among the ${tags.size} tags of ${source}, listed at ${listedAt}; nothing was asked.`,
       { hint: "If the list is too old, add --ask." },
     );
   });

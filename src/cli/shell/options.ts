@@ -12,13 +12,13 @@ export interface SelectionOptions {
 
 /** Adds --site, --name and --unit, which may be given several times. */
 export function addSelectionOptions(command: Command): Command {
-  const another = <T>(value: T, before: readonly T[] = []) => [...before, value];
+  const appendValue = <T>(value: T, previousValues: readonly T[] = []) => [...previousValues, value];
   return command
-    .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
-      another(parseInteger(text), before),
+    .option("--site <id>", "only tags of this site; may be given several times", (text, previousIds?: number[]) =>
+      appendValue(parseInteger(text), previousIds),
     )
-    .option("--name <pattern>", "only tags with such a name, * is any text", another<string>)
-    .option("--unit <unit>", "only tags with this unit", another<string>);
+    .option("--name <pattern>", "only tags with such a name, * is any text", appendValue<string>)
+    .option("--unit <unit>", "only tags with this unit", appendValue<string>);
 }
 
 /** Builds the selection of tags; selects every tag without any criterion. */
@@ -38,8 +38,8 @@ export function splitIds(texts: readonly string[]): readonly string[] {
 
 /** Creates an option for a time, whose default the help prints as an age. */
 export function timeOption(flags: string, description: string, ageByDefault: string): Option {
-  const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
-  return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), shown);
+  const defaultText = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
+  return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), defaultText);
 }
 
 /** Returns ISO 8601 UTC for a time or an age such as 24h. */
@@ -51,8 +51,8 @@ export function parseTime(text: string): string {
   return iso;
 }
 
-export function collectWords(text: string, before: readonly string[] = []): readonly string[] {
-  return [...before, ...text.split(",")];
+export function collectWords(text: string, previousWords: readonly string[] = []): readonly string[] {
+  return [...previousWords, ...text.split(",")];
 }
 
 export function addLogOptions(command: Command): Command {

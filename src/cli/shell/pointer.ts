@@ -17,30 +17,30 @@ export interface WorkerPointer {
 /** A health check loads this, so it needs no library. */
 function isPointer(read: unknown): read is WorkerPointer {
   if (typeof read !== "object" || read === null) return false;
-  const { stateFolder, isFleet, ...rest } = read as Partial<Record<string, unknown>>;
+  const { stateFolder, isFleet, ...otherFields } = read as Partial<Record<string, unknown>>;
   const isFolder = typeof stateFolder === "string" && stateFolder !== "";
-  return isFolder && typeof isFleet === "boolean" && Object.keys(rest).length === 0;
+  return isFolder && typeof isFleet === "boolean" && Object.keys(otherFields).length === 0;
 }
 
 /** Without access next to the file, writes into every runtime folder: a later command's shell may know another one. */
 export function writePointer(configFile: string, pointer: WorkerPointer): boolean {
-  const [nextToFile, ...others] = pointerLocations(configFile);
+  const [nextToFile, ...otherLocations] = pointerLocations(configFile);
   const text = JSON.stringify(pointer);
   if (nextToFile !== undefined && writeFile(nextToFile, text)) return true;
-  return others.map((place) => writeFile(place, text)).includes(true);
+  return otherLocations.map((pointerLocation) => writeFile(pointerLocation, text)).includes(true);
 }
 
 function writeFile({ file, isRuntime }: PointerLocation, text: string): boolean {
-  const written = `${file}.${process.pid}.new`;
+  const temporaryFile = `${file}.${process.pid}.new`;
   const folder = dirname(file);
   try {
     if (isRuntime && folder !== SERVICE_FOLDER) mkdirSync(folder, { recursive: true, mode: 0o700 });
     if (isRuntime && !isPrivateFolder(folder)) return false;
-    writeFileSync(written, text, { mode: 0o600, flag: "wx" });
-    renameSync(written, file);
+    writeFileSync(temporaryFile, text, { mode: 0o600, flag: "wx" });
+    renameSync(temporaryFile, file);
     return true;
   } catch {
-    removeIfPresent(written);
+    removeIfPresent(temporaryFile);
     return false;
   }
 }
@@ -71,20 +71,20 @@ function* pointerLocations(configFile: string): Generator<PointerLocation> {
   // Loading crypto takes a tenth of a health check.
   const { hash } = process.getBuiltinModule("node:crypto");
   const digest = hash("sha256", join(folder, name)).slice(0, 32);
-  for (const each of runtimeFolders()) yield { file: join(each, `worker-${digest}.json`), isRuntime: true };
+  for (const folderPath of runtimeFolders()) yield { file: join(folderPath, `worker-${digest}.json`), isRuntime: true };
 }
 
 /** The pointer's owner has to own the state folder, and be this user, root, or the owner of the file or its folder. */
 function readTrusted(file: string, configFile: string): readonly WorkerPointer[] {
-  const found = lstatSync(file);
-  if (!found.isFile()) return [];
+  const fileStats = lstatSync(file);
+  if (!fileStats.isFile()) return [];
   const pointer: unknown = JSON.parse(readFileSync(file, "utf8"));
   if (!isPointer(pointer)) return [];
   const { uid } = statSync(pointer.stateFolder);
   if (process.geteuid === undefined) return [pointer];
   const owners = [configFile, dirname(configFile)].map((path) => lstatSync(path, { throwIfNoEntry: false })?.uid);
-  const isTrusted = [process.geteuid(), 0, ...owners].includes(found.uid) && (found.mode & 0o022) === 0;
-  return isTrusted && found.uid === uid ? [pointer] : [];
+  const isTrusted = [process.geteuid(), 0, ...owners].includes(fileStats.uid) && (fileStats.mode & 0o022) === 0;
+  return isTrusted && fileStats.uid === uid ? [pointer] : [];
 }
 
 function removeIfPresent(file: string): void {
@@ -96,8 +96,8 @@ function removeIfPresent(file: string): void {
 }
 
 export function runtimeFolder(): string {
-  const given = process.env.XDG_RUNTIME_DIR;
-  return given ? join(given, "plenum") : temporaryFolder();
+  const runtimeDirectory = process.env.XDG_RUNTIME_DIR;
+  return runtimeDirectory ? join(runtimeDirectory, "plenum") : temporaryFolder();
 }
 
 function temporaryFolder(): string {
@@ -114,7 +114,7 @@ function runtimeFolders(): readonly string[] {
 
 /** True if only this user may open the folder. */
 export function isPrivateFolder(folder: string): boolean {
-  const found = lstatSync(folder, { throwIfNoEntry: false });
-  if (found?.isDirectory() !== true) return false;
-  return process.getuid === undefined || (found.uid === process.getuid() && (found.mode & 0o077) === 0);
+  const folderStats = lstatSync(folder, { throwIfNoEntry: false });
+  if (folderStats?.isDirectory() !== true) return false;
+  return process.getuid === undefined || (folderStats.uid === process.getuid() && (folderStats.mode & 0o077) === 0);
 }

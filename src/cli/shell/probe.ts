@@ -29,15 +29,15 @@ function probedConfig(
   environment: Readonly<Record<string, string | undefined>>,
 ): string | null {
   let file = environment.PLENUM_CONFIG ?? "plenum.yaml";
-  const words: string[] = [];
+  const otherArguments: string[] = [];
   for (let n = 0; n < args.length; n++) {
     const [name, value] = args[n]?.split(/=(.*)/s) ?? [];
     if (name === "--config" || args[n] === "-c") {
       file = value ?? args[n + 1] ?? "";
       if (value === undefined) n += 1;
-    } else words.push(args[n] ?? "");
+    } else otherArguments.push(args[n] ?? "");
   }
-  return file !== "" && words.toSorted().join(" ") === "--probe status" ? file : null;
+  return file !== "" && otherArguments.toSorted().join(" ") === "--probe status" ? file : null;
 }
 
 function listFolders(folder: string): readonly string[] {
@@ -54,15 +54,15 @@ async function reportsReady(stateFolder: string): Promise<boolean> {
   const socket = await connectToWorker(stateFolder);
   // Loading `node:http` takes longer than the request.
   socket.setEncoding("utf8").end("GET /ready HTTP/1.0\r\nhost: plenum\r\n\r\n");
-  const limit = setTimeout(() => socket.destroy(new Error("No answer in time.")), RESPONSE_TIMEOUT_MS);
-  const answer = await new Promise<string>((resolve, reject) => {
-    let received = "";
+  const timeoutTimer = setTimeout(() => socket.destroy(new Error("No answer in time.")), RESPONSE_TIMEOUT_MS);
+  const responseText = await new Promise<string>((resolve, reject) => {
+    let receivedText = "";
     socket.on("data", (text) => {
-      received += text;
+      receivedText += text;
     });
-    socket.once("end", () => resolve(received)).once("error", reject);
+    socket.once("end", () => resolve(receivedText)).once("error", reject);
   });
-  clearTimeout(limit);
-  const [head = "", body = ""] = answer.split("\r\n\r\n");
+  clearTimeout(timeoutTimer);
+  const [head = "", body = ""] = responseText.split("\r\n\r\n");
   return /^HTTP\/1\.. 200 /.test(head) && (JSON.parse(body) as { readonly result: unknown }).result === null;
 }

@@ -18,76 +18,76 @@ export interface StateSelector {
 }
 
 /** Throws ConfigError if there is no state. */
-export async function readState<T>(which: StateSelector, look: (store: Store) => Promise<T>): Promise<T> {
-  return withState(which, true, look);
+export async function readState<T>(stateSelector: StateSelector, readStore: (store: Store) => Promise<T>): Promise<T> {
+  return withState(stateSelector, true, readStore);
 }
 
-export async function readStateIfAny<T>(which: StateSelector, look: (store: Store) => Promise<T>): Promise<T | null> {
-  const store = await openState(which, true).catch((error: unknown) => {
+export async function readStateIfAny<T>(state: StateSelector, use: (store: Store) => Promise<T>): Promise<T | null> {
+  const store = await openState(state, true).catch((error: unknown) => {
     if (error instanceof ConfigError) return null;
     throw error;
   });
-  return store === null ? null : closeAfter(store, () => look(store));
+  return store === null ? null : closeAfter(store, () => use(store));
 }
 
 /** Opens the state for `work`, also while a worker is running. */
 export async function withState<T>(
-  which: StateSelector,
+  stateSelector: StateSelector,
   readOnly: boolean,
   work: (store: Store) => Promise<T>,
 ): Promise<T> {
-  const store = await openState(which, readOnly);
+  const store = await openState(stateSelector, readOnly);
   return closeAfter(store, () => work(store));
 }
 
 /** Opens the state, also while a worker is running. The caller closes the store. */
 export async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
   const sources = source === undefined ? Object.keys(config.sources) : [source];
-  const { parts, close } = await openParts(config.state, sources, readOnly);
+  const { parts, close } = await openSourceStores(config.state, sources, readOnly);
   return { ...joinStores(parts), close };
 }
 
 /** Reads each source of a fleet, and all of them combined. */
-export async function readParts<T>(
+export async function readSourceStores<T>(
   { state }: StateSelector["config"],
   sources: readonly string[],
-  look: (parts: readonly Store[], all: Store) => Promise<T>,
+  readStores: (parts: readonly Store[], all: Store) => Promise<T>,
 ): Promise<T> {
-  const opened = await openParts(state, sources, true);
-  const stores = opened.parts.map(({ store }) => store);
-  return closeAfter(opened, () => look(stores, joinStores(opened.parts)));
+  const openedParts = await openSourceStores(state, sources, true);
+  const stores = openedParts.parts.map(({ store }) => store);
+  return closeAfter(openedParts, () => readStores(stores, joinStores(openedParts.parts)));
 }
 
-export async function changeParts<T>(
+export async function changeSourceStores<T>(
   { state, sources }: StateSelector["config"],
   change: (parts: readonly Store[]) => Promise<T>,
 ): Promise<T> {
-  const opened = await openParts(state, Object.keys(sources), false);
-  return closeAfter(opened, () => change(opened.parts.map(({ store }) => store)));
+  const openedParts = await openSourceStores(state, Object.keys(sources), false);
+  return closeAfter(openedParts, () => change(openedParts.parts.map(({ store }) => store)));
 }
 
-export async function readStateFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
+export async function readStateFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true, lock: false });
-  return closeAfter(store, () => look(store));
+  return closeAfter(store, () => readStore(store));
 }
 
-async function openParts({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
+async function openSourceStores({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
   if (postgres === undefined) {
     const store = await openStore({ folder, clock: systemClock, readOnly, lock: false });
     return { parts: [{ source: "", store }], close: () => store.close() };
   }
   const database = await openStateDatabaseForCommand(postgres);
-  const shared = {
+  const shardOptions = {
     as: readOnly ? "reader" : "operator",
     clock: systemClock,
     log: createLog({ level: "error" }),
   } as const;
-  const open = async (source: string): Promise<SourceStore> => ({
+  const openSourceStore = async (source: string): Promise<SourceStore> => ({
     source,
-    store: await openShard(database, { source, ...shared }),
+    store: await openShard(database, { source, ...shardOptions }),
   });
   try {
-    const parts = await Promise.all(sources.map(open));
+    const parts = await Promise.all(sources.map(openSourceStore));
     const close = async () => {
       await Promise.all(parts.map(({ store }) => store.close()));
       await database.close();

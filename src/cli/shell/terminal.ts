@@ -36,54 +36,54 @@ export function createTerminal(options: {
   readonly streams?: TerminalStreams;
 }): Terminal {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
-  const json = (value: unknown) => out.write(`${toPrintableJson(JSON.stringify(value))}\n`);
+  const writeJson = (value: unknown) => out.write(`${toPrintableJson(JSON.stringify(value))}\n`);
   const isForMachines = options.json || options.utc === true;
-  const words = (text: string) => toPrintable(isForMachines ? text : localizeTimes(text, Date.now()));
-  const print = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
-    stream.write(`${lines.map(words).join("\n")}\n`);
-  const cell = (value: unknown) => (value === null || value === undefined ? "–" : words(String(value)));
+  const toTerminalText = (text: string) => toPrintable(isForMachines ? text : localizeTimes(text, Date.now()));
+  const printLines = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
+    stream.write(`${lines.map(toTerminalText).join("\n")}\n`);
+  const toCell = (value: unknown) => (value === null || value === undefined ? "–" : toTerminalText(String(value)));
   return {
     json: options.json,
     rows<T>(rows: readonly T[], columns: TableFields<T>) {
-      if (options.json) json(rows);
+      if (options.json) writeJson(rows);
       else if (rows.length === 0) err.write("nothing\n");
       else {
         const values = Object.values(columns);
-        const cells = rows.map((row) => values.map((each) => cell(typeof each === "function" ? each(row) : row[each])));
+        const cells = rows.map((row) => values.map((key) => toCell(typeof key === "function" ? key(row) : row[key])));
         const [head = "", ...lines] = formatTable(Object.keys(columns), cells);
         out.write(`${[out.isTTY === true ? styleText("bold", head) : head, ...lines].join("\n")}\n`);
       }
     },
     object(value, lines) {
-      if (options.json) json(value);
-      else print(out, lines);
+      if (options.json) writeJson(value);
+      else printLines(out, lines);
     },
     text: (lines) => void out.write(`${lines.map(toPrintable).join("\n")}\n`),
-    say: (...lines) => void print(err, lines),
+    say: (...lines) => void printLines(err, lines),
     async progress(what, work) {
-      let text = what;
-      let shown = false;
-      const begin = performance.now();
-      const show = () => {
-        const seconds = Math.round((performance.now() - begin) / 1000);
-        const line = toPrintable(`${text} … ${seconds} s`);
+      let progressText = what;
+      let wasShown = false;
+      const startMs = performance.now();
+      const showProgress = () => {
+        const seconds = Math.round((performance.now() - startMs) / 1000);
+        const line = toPrintable(`${progressText} … ${seconds} s`);
         if (err.isTTY === true) err.write(`\r\u001b[K${line}`);
-        else if (!shown || seconds % 10 === 0) err.write(`${line}\n`);
-        shown = true;
+        else if (!wasShown || seconds % 10 === 0) err.write(`${line}\n`);
+        wasShown = true;
       };
-      let every: NodeJS.Timeout | undefined;
-      const first = setTimeout(() => {
-        show();
-        every = setInterval(show, 1000);
+      let progressTimer: NodeJS.Timeout | undefined;
+      const delayTimer = setTimeout(() => {
+        showProgress();
+        progressTimer = setInterval(showProgress, 1000);
       }, PROGRESS_DELAY_MS);
       try {
-        return await work((next) => {
-          text = next;
+        return await work((newText) => {
+          progressText = newText;
         });
       } finally {
-        clearTimeout(first);
-        clearInterval(every);
-        if (shown && err.isTTY === true) err.write("\r\u001b[K");
+        clearTimeout(delayTimer);
+        clearInterval(progressTimer);
+        if (wasShown && err.isTTY === true) err.write("\r\u001b[K");
       }
     },
   };
@@ -107,14 +107,14 @@ export function formatTable(
   rows: readonly (readonly string[])[],
   alignment: "left" | "right" = "left",
 ): readonly string[] {
-  const width = (text = "") => [...text].length;
-  const lines = [titles, ...rows];
-  const widths = titles.map((_, column) => Math.max(...lines.map((cells) => width(cells[column]))));
-  const padded = (text: string, column: number) => {
-    const space = " ".repeat((widths[column] ?? 0) - width(text));
-    return alignment === "right" && column > 0 ? space + text : text + space;
+  const textWidth = (text = "") => [...text].length;
+  const tableRows = [titles, ...rows];
+  const columnWidths = titles.map((_, column) => Math.max(...tableRows.map((cells) => textWidth(cells[column]))));
+  const padCell = (text: string, column: number) => {
+    const padding = " ".repeat((columnWidths[column] ?? 0) - textWidth(text));
+    return alignment === "right" && column > 0 ? padding + text : text + padding;
   };
-  return lines.map((cells) => cells.map(padded).join("  ").trimEnd());
+  return tableRows.map((cells) => cells.map(padCell).join("  ").trimEnd());
 }
 
 const UTC_TIME = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
@@ -143,8 +143,8 @@ export function formatClockTime(atMs: number): string {
 
 function formatUtcOffset(at: Date): string {
   const minutes = -at.getTimezoneOffset();
-  const far = Math.abs(minutes);
-  return `${minutes < 0 ? "-" : "+"}${padTwoDigits(Math.floor(far / 60))}:${padTwoDigits(far % 60)}`;
+  const offsetMinutes = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${padTwoDigits(Math.floor(offsetMinutes / 60))}:${padTwoDigits(offsetMinutes % 60)}`;
 }
 
 const SECOND_MS = 1_000;
@@ -155,15 +155,15 @@ const MAX_AGE_MS = 60 * DAY_MS;
 
 /** Formats an age, such as `3 min ago` or `in 5 days`; null beyond 60 days. */
 export function formatAge(agoMs: number): string | null {
-  const far = Math.abs(agoMs);
-  if (far > MAX_AGE_MS) return null;
-  if (far < SECOND_MS) return "now";
-  const text = formatSpan(far);
-  return agoMs > 0 ? `${text} ago` : `in ${text}`;
+  const distanceMs = Math.abs(agoMs);
+  if (distanceMs > MAX_AGE_MS) return null;
+  if (distanceMs < SECOND_MS) return "now";
+  const durationText = formatInOneUnit(distanceMs);
+  return agoMs > 0 ? `${durationText} ago` : `in ${durationText}`;
 }
 
 /** Formats a duration in one unit: up to 119 s in seconds, then 2 min. */
-function formatSpan(ms: number): string {
+function formatInOneUnit(ms: number): string {
   if (ms < 2 * MINUTE_MS) return `${Math.floor(ms / SECOND_MS)} s`;
   if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;
   if (ms < 2 * DAY_MS) return `${Math.floor(ms / HOUR_MS)} h`;

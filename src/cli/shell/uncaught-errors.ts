@@ -14,14 +14,14 @@ export function redirectStandardError(log: Log): void {
     const { code } = warning as { code?: string };
     log.warn({ warning: warning.name, code, text: withoutCredentials(warning.message) }, "the runtime warns");
   });
-  const print = (...words: readonly unknown[]) =>
+  const logPrintedText = (...words: readonly unknown[]) =>
     log.warn({ text: withoutCredentials(format(...words)) }, "a library prints");
-  for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = print;
+  for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = logPrintedText;
 }
 
 /** After an uncaught error the memory may be inconsistent. Committed data is on disk. */
 export function exitOnUncaughtErrors(): void {
-  const fail = (error: unknown) => {
+  const exitOnError = (error: unknown) => {
     // The reader closed the pipe, as in `plenum alarms | head`.
     if ((error as NodeJS.ErrnoException | null)?.code === "EPIPE") process.exit(EXIT_CODE.ok);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
@@ -35,6 +35,6 @@ export function exitOnUncaughtErrors(): void {
     );
     process.exit(EXIT_CODE.failure);
   };
-  process.on("uncaughtException", fail);
-  process.on("unhandledRejection", fail);
+  process.on("uncaughtException", exitOnError);
+  process.on("unhandledRejection", exitOnError);
 }

@@ -10,7 +10,7 @@ import { eventSummary } from "../../ui/status/events.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
 import { addLogOptions, collectWords } from "../shell/options.ts";
-import { readParts } from "../shell/state-access.ts";
+import { readSourceStores } from "../shell/state-access.ts";
 import { formatLocalTime } from "../shell/terminal.ts";
 
 interface EventsOptions {
@@ -51,21 +51,21 @@ async function showEvents(context: CliContext, options: EventsOptions): Promise<
   const config = await context.acceptedConfig();
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
-  await readParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {
-    const wanted = await createEventTest(options, config, all);
+  await readSourceStores(config, options.source ?? Object.keys(config.sources), async (stores, joinedStore) => {
+    const isWanted = await createEventTest(options, config, joinedStore);
     let isEmpty = true;
-    const say = (logged: LoggedEvent) => {
+    const printEvent = (logged: LoggedEvent) => {
       isEmpty = false;
       if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
       else terminal.text([formatEvent(logged, context.utc())]);
     };
-    const logs = await Promise.all(stores.map((store) => readLog(store, options, wanted)));
-    for (const each of mergeByTime(logs, options)) say(each);
+    const logs = await Promise.all(stores.map((store) => readLog(store, options, isWanted)));
+    for (const each of mergeByTime(logs, options)) printEvent(each);
     if (options.follow !== true) {
       if (isEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
-    do for (const log of logs) for (const each of await log.readNew(context.signal)) say(each);
+    do for (const log of logs) for (const each of await log.readNew(context.signal)) printEvent(each);
     while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
   });
 }
@@ -74,54 +74,54 @@ type LogReader = Awaited<ReturnType<typeof readLog>>;
 
 async function readLog(store: Store, options: EventsOptions, isWanted: EventTest) {
   let changes = await store.changes();
-  const end = (await store.outbox.latest(1))[0]?.position ?? 0;
-  let printed = end;
+  const endPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
+  let printedPosition = endPosition;
 
-  async function after(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
-    const found: LoggedEvent[] = [];
-    for (let from = position; signal?.aborted !== true; ) {
-      const page = await store.outbox.after(from, PAGE_EVENTS);
-      const last = page.at(-1);
-      if (last === undefined) break;
-      found.push(...page.filter(({ event }) => isWanted(event)));
-      from = last.position;
-      printed = Math.max(printed, from);
+  async function readAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
+    const matchingEvents: LoggedEvent[] = [];
+    for (let lastRead = position; signal?.aborted !== true; ) {
+      const page = await store.outbox.after(lastRead, PAGE_EVENTS);
+      const lastEvent = page.at(-1);
+      if (lastEvent === undefined) break;
+      matchingEvents.push(...page.filter(({ event }) => isWanted(event)));
+      lastRead = lastEvent.position;
+      printedPosition = Math.max(printedPosition, lastRead);
     }
-    return found;
+    return matchingEvents;
   }
 
   const present =
     options.since === undefined
-      ? await findLastMatching(store, end, options.last, isWanted)
-      : await after(await findPosition(store, end, Date.parse(options.since)));
+      ? await findLastMatching(store, endPosition, options.last, isWanted)
+      : await readAfter(await findPosition(store, endPosition, Date.parse(options.since)));
   return {
     present,
     async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
       const now = await store.changes();
       if (now === changes) return [];
       changes = now;
-      return after(printed, signal);
+      return readAfter(printedPosition, signal);
     },
   };
 }
 
 /** Merges events of several logs by commit time, because positions are counted in each log. */
-function mergeByTime(parts: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
-  const [only] = parts;
-  if (parts.length === 1 && only !== undefined) return only.present;
-  const all = parts.flatMap(({ present }) => present).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
-  return since === undefined ? all.slice(-last) : all;
+function mergeByTime(logs: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
+  const [onlyReader] = logs;
+  if (logs.length === 1 && onlyReader !== undefined) return onlyReader.present;
+  const events = logs.flatMap(({ present }) => present).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
+  return since === undefined ? events.slice(-last) : events;
 }
 
 function formatEvent(logged: LoggedEvent, utc: boolean): string {
   const { type, gist } = eventSummary(logged);
   const { time, siteid, priority } = logged.event;
-  const marks = [
+  const eventMarks = [
     ...(siteid === undefined ? [] : [`site ${siteid}`]),
     ...(priority === undefined ? [] : [`priority ${priority}`]),
   ];
   const at = utc ? time : formatLocalTime(Date.parse(time));
-  return [at, type.padEnd(18), ...marks, gist].join("  ");
+  return [at, type.padEnd(18), ...eventMarks, gist].join("  ");
 }
 
 async function createEventTest(options: EventsOptions, config: Config, store: Store): Promise<EventTest> {
@@ -139,32 +139,32 @@ async function createEventTest(options: EventsOptions, config: Config, store: St
 /** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
 async function findLastMatching(
   store: Store,
-  end: number,
-  most: number,
-  wanted: EventTest,
+  endPosition: number,
+  maxEvents: number,
+  isWanted: EventTest,
 ): Promise<readonly LoggedEvent[]> {
-  for (let reach = 1_000; ; reach *= 10) {
-    const found: LoggedEvent[] = [];
-    let after = Math.max(0, end - reach);
-    while (after < end) {
-      const page = await store.outbox.after(after, PAGE_EVENTS);
-      found.push(...page.filter(({ event, position }) => position <= end && wanted(event)));
-      found.splice(0, found.length - most);
-      after = page.at(-1)?.position ?? end;
+  for (let searchedEvents = 1_000; ; searchedEvents *= 10) {
+    const matchingEvents: LoggedEvent[] = [];
+    let lastRead = Math.max(0, endPosition - searchedEvents);
+    while (lastRead < endPosition) {
+      const page = await store.outbox.after(lastRead, PAGE_EVENTS);
+      matchingEvents.push(...page.filter(({ event, position }) => position <= endPosition && isWanted(event)));
+      matchingEvents.splice(0, matchingEvents.length - maxEvents);
+      lastRead = page.at(-1)?.position ?? endPosition;
     }
-    if (found.length === most || reach >= end) return found;
+    if (matchingEvents.length === maxEvents || searchedEvents >= endPosition) return matchingEvents;
   }
 }
 
 /** Finds the position before the first event committed at or after a time. */
-async function findPosition(store: Store, end: number, sinceMs: number): Promise<number> {
-  let low = 0;
-  let high = end;
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2);
-    const [next] = await store.outbox.after(middle, 1);
-    if (next === undefined || Date.parse(next.committedAt) >= sinceMs) high = middle;
-    else low = next.position;
+async function findPosition(store: Store, endPosition: number, sinceMs: number): Promise<number> {
+  let lowPosition = 0;
+  let highPosition = endPosition;
+  while (lowPosition < highPosition) {
+    const middlePosition = Math.floor((lowPosition + highPosition) / 2);
+    const [nextEvent] = await store.outbox.after(middlePosition, 1);
+    if (nextEvent === undefined || Date.parse(nextEvent.committedAt) >= sinceMs) highPosition = middlePosition;
+    else lowPosition = nextEvent.position;
   }
-  return low;
+  return lowPosition;
 }

@@ -67,16 +67,16 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
   const { id } = stored.value;
   const nowMs = systemClock.now();
   const subjects = [eventSubject("tag", stored.siteId, id), `site/-/tag/${id}`];
-  const about = { source: sourceUri(source), subjects };
+  const eventOrigin = { source: sourceUri(source), subjects };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
     store.document<StoredQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
     historyFromState(store, planSettings(source, entry, config.state), nowMs),
-    store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), about),
-    store.outbox.latest(MAX_COMMANDS, ["command-result"], about),
+    store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), eventOrigin),
+    store.outbox.latest(MAX_COMMANDS, ["command-result"], eventOrigin),
   ]);
-  const own = past.ledgers.filter(({ located }) => located.tag.id === id);
+  const tagLedgers = past.ledgers.filter(({ located }) => located.tag.id === id);
   return {
     source,
     tag: stored.value,
@@ -89,13 +89,13 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
     /** Next and last requests, which only the worker knows. */
     work: worker.kind === "open" ? await requestTag(worker.socket, source, id, signal) : null,
     worker: worker.kind,
-    history: own.map(({ rules, total, ledger }) => ({
+    history: tagLedgers.map(({ rules, total, ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
       held: ledger,
       /** Start of the fetched range, which ends at the watermark. */
       hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
-    holes: listHistoryGaps(own, past.orders, nowMs, { silences: true }),
+    holes: listHistoryGaps(tagLedgers, past.orders, nowMs, { silences: true }),
     sinks: await sinkProgress(state, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };
@@ -106,15 +106,15 @@ export type AlarmExplanation = Awaited<ReturnType<typeof explainAlarm>>;
 async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: FoundWorker, signal: AbortSignal) {
   const { store, source, entry, config } = state;
   const { id, site } = stored.alarm;
-  const about = { source: sourceUri(source), subjects: [eventSubject("alarm", site.id, id)] };
+  const eventOrigin = { source: sourceUri(source), subjects: [eventSubject("alarm", site.id, id)] };
   const kinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
   const [events, polls, latest, tickets] = await Promise.all([
-    store.outbox.latest(MAX_ALARM_EVENTS, kinds, about),
+    store.outbox.latest(MAX_ALARM_EVENTS, kinds, eventOrigin),
     store.documents<StoredPoll>(documentSet("poll", source)),
     worker.kind === "open" ? requestPolls(worker.socket, source, signal) : null,
     ticketsOf((set) => store.documents(set), configView(config).sinks),
   ]);
-  const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
+  const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const schedule = entry.schedules[job];
     // The worker stores successful polls once a minute; its own response is newer.
     const poll = withLatestSuccess(polls.get(job), latest?.[job]);
@@ -125,7 +125,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
     source,
     held: stored,
     told: events.map(({ event: { time, type, data } }) => ({ time, type, late: (data as { late: boolean }).late })),
-    polls: jobs,
+    polls: alarmPolls,
     worker: worker.kind,
     sinks: await sinkProgress(state, events[0]),
     tickets: tickets.get(ticketKey(source, stored.episode)) ?? [],
@@ -135,8 +135,8 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
 function withLatestSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
-  const later = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
-  return { ...poll, lastSuccess: later(poll.lastSuccess), lastAttempt: later(poll.lastAttempt) };
+  const newerOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
+  return { ...poll, lastSuccess: newerOf(poll.lastSuccess), lastAttempt: newerOf(poll.lastAttempt) };
 }
 
 /** Progress of a sink with the last event of a tag or alarm. */
@@ -149,24 +149,24 @@ export interface SinkProgress {
   readonly exact: boolean;
 }
 
-async function sinkProgress({ store, config }: SourceState, last: LoggedEvent | undefined) {
+async function sinkProgress({ store, config }: SourceState, lastEvent: LoggedEvent | undefined) {
   const { filterBySink } = configView(config);
   const [lags, deadLetters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
-  const stateAt = (sink: string, reached: number): SinkProgress["last"] => {
-    if (last === undefined) return null;
-    if (deadLetters.some((letter) => letter.sink === sink && letter.event?.id === last.event.id)) return "refused";
-    return reached >= last.position ? "settled" : "waiting";
+  const lastEventState = (sink: string, reached: number): SinkProgress["last"] => {
+    if (lastEvent === undefined) return null;
+    if (deadLetters.some((letter) => letter.sink === sink && letter.event?.id === lastEvent.event.id)) return "refused";
+    return reached >= lastEvent.position ? "settled" : "waiting";
   };
   return lags.map(({ sink, position, urgent, depth, again, exact }): SinkProgress => {
-    const reached = last !== undefined && isUrgent(last.event.type) ? Math.max(position, urgent) : position;
-    return { sink, last: stateAt(sink, reached), behind: depth + again, exact };
+    const reachedPosition = lastEvent && isUrgent(lastEvent.event.type) ? Math.max(position, urgent) : position;
+    return { sink, last: lastEventState(sink, reachedPosition), behind: depth + again, exact };
   });
 }
 
 const MAX_ITEMS = 8;
 
-export function tagLines(explained: TagExplanation): readonly string[] {
-  const { tag, value, history, holes, commands, siteId, source, missingSince, quarantine, leftOut } = explained;
+export function tagLines(explanation: TagExplanation): readonly string[] {
+  const { tag, value, history, holes, commands, siteId, source, missingSince, quarantine, leftOut } = explanation;
   return keepPresentLines(
     `tag ${tag.id} ${tag.displayName}${tag.unit === null ? "" : ` [${tag.unit}]`}, site ${siteId ?? "unknown"} of ${source}`,
     tag.description !== null && `  ${tag.description}`,
@@ -185,10 +185,10 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     quarantine !== null && `  Set aside until ${quarantine.until}: ${quarantine.reason}`,
     "",
     "Next reading",
-    ...nextLines(explained),
+    ...nextLines(explanation),
     "",
     "Last requests",
-    ...requestLines(explained),
+    ...requestLines(explanation),
     ...(history.length === 0 ? [] : ["", "History"]),
     ...history.map(historyLine),
     ...holes
@@ -196,7 +196,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
       .map((gap) => `  ${gap.resolution} from ${gap.from} to ${gap.to}: ${gapReasonText(gap)}`),
     "",
     "Sinks",
-    ...sinkLines(explained.sinks),
+    ...sinkLines(explanation.sinks),
     ...(commands.length === 0 ? [] : ["", "Last commands"]),
     ...commands.map(
       ({ commandId, outcome, requested, message }) => `  ${commandId}: ${requested} ended as ${outcome}: ${message}`,
@@ -206,11 +206,11 @@ export function tagLines(explained: TagExplanation): readonly string[] {
 
 function historyLine({ key, held, hadSince }: TagExplanation["history"][number]): string {
   const { state, refusal, watermark } = held;
-  const fetched = `  ${key}: ${hadSince === watermark ? "nothing is had yet" : `answered from ${hadSince} to ${watermark}`}`;
-  const retry = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
-  if (state === "no-log") return `${fetched}; the service says that it has no log of it (${refusal?.said})${retry}`;
-  if (refusal !== null) return `${fetched}; refused at ${refusal.at}: ${refusal.said}${retry}`;
-  return `${fetched}${state === "unproven" ? "; it is not known yet whether it has a log" : ""}`;
+  const rangeText = `  ${key}: ${hadSince === watermark ? "nothing is had yet" : `answered from ${hadSince} to ${watermark}`}`;
+  const retryAt = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
+  if (state === "no-log") return `${rangeText}; the service says that it has no log of it (${refusal?.said})${retryAt}`;
+  if (refusal !== null) return `${rangeText}; refused at ${refusal.at}: ${refusal.said}${retryAt}`;
+  return `${rangeText}${state === "unproven" ? "; it is not known yet whether it has a log" : ""}`;
 }
 
 const SILENT_WORKER_TEXT = "  Unknown: a worker is there and does not answer.";
@@ -232,17 +232,17 @@ function requestLines({ work, worker }: TagExplanation): readonly string[] {
   if (worker === "silent") return [SILENT_WORKER_TEXT];
   if (work === null) return ["  Only a running worker remembers them."];
   const { requests, remembered } = work;
-  const slots = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
+  const quotaSlots = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
   return [
     ...requests.slice(-MAX_ITEMS).toReversed().map(requestLine),
-    `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${slots.toFixed(2)} of them are its share.`,
+    `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${quotaSlots.toFixed(2)} of them are its share.`,
   ];
 }
 
 function requestLine({ number, at, endpoint, lane, tagIds, outcome, message, tookMs }: TracedRequest) {
-  const others = tagIds.length - 1;
+  const otherTags = tagIds.length - 1;
   const result = outcome === "ok" ? "" : `: ${outcome}${message === null ? "" : `, ${message}`}`;
-  return `  ${at}  request ${number}, ${endpoint} (${lane}), with ${others} others, ${tookMs} ms with waiting${result}`;
+  return `  ${at}  request ${number}, ${endpoint} (${lane}), with ${otherTags} others, ${tookMs} ms with waiting${result}`;
 }
 
 function alarmLines({ source, held, told, polls, sinks, tickets, worker }: AlarmExplanation): readonly string[] {
@@ -277,8 +277,8 @@ function pollLine(poll: AlarmExplanation["polls"][number], worker: AlarmExplanat
 }
 
 function ticketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
-  const where = [ticket, link].filter((text) => text !== null).join(" ") || "told there";
-  return `  ${sink}: ${where}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
+  const ticketText = [ticket, link].filter((text) => text !== null).join(" ") || "told there";
+  return `  ${sink}: ${ticketText}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
 
 const LAST_EVENT_TEXTS = {

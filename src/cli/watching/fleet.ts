@@ -37,14 +37,14 @@ async function changeDraining(context: CliContext, member: string, isDraining: b
     await setDraining(database, member, isDraining);
     return readFleet(database, null, sources);
   });
-  const isAlone = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
-  const alone = "! No other member runs: nothing is polled until one is started, or this one undrained.";
+  const isLastMember = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
+  const lastMemberWarning = "! No other member runs: nothing is polled until one is started, or this one undrained.";
   context
     .terminal()
     .object(
-      { member, draining: isDraining, lastOne: isAlone },
+      { member, draining: isDraining, lastOne: isLastMember },
       keepPresentLines(
-        isAlone && alone,
+        isLastMember && lastMemberWarning,
         isDraining
           ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
           : `${member} takes its share of the sources again.`,
@@ -54,9 +54,9 @@ async function changeDraining(context: CliContext, member: string, isDraining: b
 
 function showFleet(context: CliContext, status: FleetStatus, takeovers: number): void {
   const terminal = context.terminal();
-  const latest = status.takeovers.slice(0, takeovers);
+  const latestTakeovers = status.takeovers.slice(0, takeovers);
   if (terminal.json) {
-    terminal.object({ ...status, takeovers: latest }, []);
+    terminal.object({ ...status, takeovers: latestTakeovers }, []);
     return;
   }
   const { database } = status;
@@ -85,7 +85,7 @@ function showFleet(context: CliContext, status: FleetStatus, takeovers: number):
     since: "since",
     because: "reason",
   });
-  if (latest.length === 0) return;
+  if (latestTakeovers.length === 0) return;
   terminal.text([""]);
-  terminal.rows(latest, { when: "at", source: "source", from: "from", to: "to", because: "reason" });
+  terminal.rows(latestTakeovers, { when: "at", source: "source", from: "from", to: "to", because: "reason" });
 }

@@ -33,16 +33,16 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const { sources, state } = config;
-      const chosen = options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
-      const reports = await terminal.progress("Planning", async (update) => {
-        const made: PlanReport[] = [];
-        for (const [name, entry] of chosen) {
-          const known = options.ask === true ? null : await planFromState(context, config, name, entry);
-          made.push(known ?? (await planFromLists(context, state, name, entry, update)));
+      const entries = options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
+      const planReports = await terminal.progress("Planning", async (update) => {
+        const finishedReports: PlanReport[] = [];
+        for (const [name, entry] of entries) {
+          const statePlan = options.ask === true ? null : await planFromState(context, config, name, entry);
+          finishedReports.push(statePlan ?? (await planFromLists(context, state, name, entry, update)));
         }
-        return made;
+        return finishedReports;
       });
-      terminal.object(reports, reports.flatMap(planLines));
+      terminal.object(planReports, planReports.flatMap(planLines));
     });
 }
 
@@ -53,24 +53,24 @@ async function planFromState(
   name: string,
   entry: SourceEntry,
 ): Promise<PlanReport | null> {
-  const which = { config, source: name };
-  return readStateIfAny(which, async (store) => {
-    const found = await findWorkerFor(which, context.signal);
-    if (found.kind === "silent") context.terminal().say(`${found.failure.message} What it measures is left out.`);
-    const running =
-      found.kind === "open" ? await requestPlan(found.socket, name, context.signal).catch(() => null) : null;
+  const stateSelector = { config, source: name };
+  return readStateIfAny(stateSelector, async (store) => {
+    const worker = await findWorkerFor(stateSelector, context.signal);
+    if (worker.kind === "silent") context.terminal().say(`${worker.failure.message} What it measures is left out.`);
+    const runningPlan =
+      worker.kind === "open" ? await requestPlan(worker.socket, name, context.signal).catch(() => null) : null;
     const { quota } = entry;
-    const usual = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
-    const live = running && {
+    const usualRate = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
+    const measurements = runningPlan && {
       // Count what refusals and other clients take now, and a lower quota in the file.
-      quota: { polls: Math.min(usual, running.quota.polls), shared: running.quota.shared },
-      freshness: running.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
+      quota: { polls: Math.min(usualRate, runningPlan.quota.polls), shared: runningPlan.quota.shared },
+      freshness: runningPlan.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
         ...{ name, tags, promisedMs: promisedSeconds * 1_000 },
         achievedMs: measuredSeconds === null ? null : measuredSeconds * 1_000,
       })),
     };
-    const facts = await factsFromState(store, planSettings(name, entry, config.state), systemClock, live);
-    return facts.tags === 0 ? null : reportPlan(facts);
+    const planFacts = await factsFromState(store, planSettings(name, entry, config.state), systemClock, measurements);
+    return planFacts.tags === 0 ? null : reportPlan(planFacts);
   });
 }
 
@@ -83,23 +83,23 @@ async function planFromLists(
 ): Promise<PlanReport> {
   refuseUnverifiedTls();
   const settings = planSettings(name, entry, state);
-  const told = (progress: ListProgress) => update(describeListProgress(progress, entry.quota));
+  const reportProgress = (progress: ListProgress) => update(describeListProgress(progress, entry.quota));
   return withStandaloneSource(name, entry, process.env, async (source) =>
-    reportPlan(await factsFromLists(source, settings, systemClock, context.signal, told)),
+    reportPlan(await factsFromLists(source, settings, systemClock, context.signal, reportProgress)),
   );
 }
 
 export function planLines(plan: PlanReport): readonly string[] {
   const { quota, backfill, classes, history, learning } = plan;
-  const unread =
+  const unreadText =
     plan.tagsNotRead === 0 || classes.length === 0 ? "" : ` (${plan.tagsNotRead} in no class of live reads)`;
   const origin = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
-  const polls = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
+  const pollText = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
   const lanes = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), formatPercent(each.share)]);
   return keepPresentLines(
-    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unread}, ${origin}`,
+    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadText}, ${origin}`,
     "",
-    ...indentTable(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), polls]]),
+    ...indentTable(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), pollText]]),
     "",
     ...(classes.length === 0 ? ["No live reads: `read` is empty."] : classTable(classes)),
     classes.length > 0 && `Reading every one of them once takes ${durationText(plan.fullSweepSeconds)}.`,
@@ -153,29 +153,29 @@ function backfillLines(backfill: NonNullable<PlanReport["backfill"]>): readonly 
 }
 
 function formatVerdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
-  const needs = `${(load * 100).toFixed(0)} % of what can be planned with`;
+  const loadText = `${(load * 100).toFixed(0)} % of what can be planned with`;
   if (fits)
     return [
-      `It fits: the wishes need ${needs}.${formatMeasuredAges(classes) || " By this plan no value becomes older than wished."}`,
+      `It fits: the wishes need ${loadText}.${formatMeasuredAges(classes) || " By this plan no value becomes older than wished."}`,
     ];
-  const [cheapest, ...others] = changes;
+  const [cheapest, ...otherChanges] = changes;
   return [
-    `It does not fit: the wishes need ${needs}.${formatMeasuredAges(classes)}`,
+    `It does not fit: the wishes need ${loadText}.${formatMeasuredAges(classes)}`,
     ...(cheapest === undefined ? [] : [`The cheapest change: ${cheapest.text}`, `    ${cheapest.yaml}`]),
-    ...others.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
+    ...otherChanges.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
   ];
 }
 
 function formatMeasuredAges(classes: PlanReport["classes"]): string {
-  const known = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
-  const older = known.filter(({ olderThanWished }) => olderThanWished);
-  if (known.length === 0) return "";
-  if (older.length === 0) return " No value that was measured was older than wished.";
-  const each = older.map(
+  const measuredClasses = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
+  const lateClasses = measuredClasses.filter(({ olderThanWished }) => olderThanWished);
+  if (measuredClasses.length === 0) return "";
+  if (lateClasses.length === 0) return " No value that was measured was older than wished.";
+  const classTexts = lateClasses.map(
     ({ name, measuredSeconds, wishedSeconds }) =>
       `${name} ${durationText(measuredSeconds ?? 0)} instead of ${durationText(wishedSeconds)}`,
   );
-  return ` Measured, values became older than wished: ${each.join(", ")}.`;
+  return ` Measured, values became older than wished: ${classTexts.join(", ")}.`;
 }
 
 const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;

@@ -8,7 +8,7 @@ import { addSilence, alarmText, cutSilence, endSilence, getSilences, toSilence }
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
-import { changeParts, withState } from "../shell/state-access.ts";
+import { changeSourceStores, withState } from "../shell/state-access.ts";
 
 interface AddOptions {
   readonly source?: string;
@@ -61,10 +61,10 @@ export function define(silence: Command, context: CliContext): void {
 
 /** Ends a silence. In a fleet, ends the copy of each source, and the holders of the sources emit the end. */
 function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
-  const endIn = config.state.postgres === undefined ? endSilence : cutSilence;
-  return changeParts(config, async (parts) => {
-    const ended = await Promise.all(parts.map((store) => endIn(store, id, at, "cli")));
-    return ended.includes(true);
+  const endInStore = config.state.postgres === undefined ? endSilence : cutSilence;
+  return changeSourceStores(config, async (parts) => {
+    const endResults = await Promise.all(parts.map((store) => endInStore(store, id, at, "cli")));
+    return endResults.includes(true);
   });
 }
 
@@ -86,11 +86,11 @@ async function addFromOptions(context: CliContext, config: Config, store: Store,
   await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
   await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
   await refuseUnknownPriorities(store, sources, priority ?? []);
-  const wish = {
+  const requestedSilence = {
     ...{ source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null },
     ...{ priorities: priority ?? null, fromMs, toMs, reason: options.reason, madeBy: "cli" },
   };
-  const silence = toSilence(wish, nowMs);
+  const silence = toSilence(requestedSilence, nowMs);
   await addSilence(store, silence);
   const line = `Silence ${silence.id} until ${silence.to}: ${alarmText(silence)}. ${silence.reason}`;
   context.terminal().object(silence, [line]);

@@ -24,45 +24,45 @@ function defineOutbox(outbox: Command, context: CliContext): void {
     .command("dead")
     .description("list dead letters: events that a sink refused for good, and why")
     .argument("[sink]", "only this sink's")
-    .action((sink?: string) => withStore(context, true, (store) => showDead(context, store, sink), sink));
+    .action((sink?: string) => withStore(context, true, (store) => showDeadLetters(context, store, sink), sink));
 
-  const changing = <T extends unknown[]>(
+  const addSinkCommand = <T extends unknown[]>(
     name: string,
     description: string,
-    change: (store: Store, sink: string, rest: T, config: Config) => Promise<readonly [value: object, line: string]>,
+    change: (store: Store, sink: string, args: T, config: Config) => Promise<readonly [value: object, line: string]>,
   ) => {
-    const run = async (sink: string, rest: T, store: Store, config: Config) => {
-      const [value, line] = await change(store, sink, rest, config);
+    const runChange = async (sink: string, args: T, store: Store, config: Config) => {
+      const [value, line] = await change(store, sink, args, config);
       context.terminal().object(value, [line]);
     };
     return outbox
       .command(name)
       .description(description)
       .argument("<sink>", "name of a sink")
-      .action((sink: string, ...rest: T) =>
-        withStore(context, false, (store, config) => run(sink, rest, store, config), sink),
+      .action((sink: string, ...args: T) =>
+        withStore(context, false, (store, config) => runChange(sink, args, store, config), sink),
       );
   };
   const IDS_ARGUMENT = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
-  changing<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
+  addSinkCommand<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
     const count = await store.outbox.resendDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ resent: count }, `${count} dead letters will be offered to ${sink} again.`];
   }).argument(...IDS_ARGUMENT);
-  changing<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
+  addSinkCommand<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
     const count = await store.outbox.discardDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
   }).argument(...IDS_ARGUMENT);
   const REPLAY_TEXT = "send delivered events once more, with the same ids, for a sink that lost them";
-  changing<[{ readonly since: string }]>("replay", REPLAY_TEXT, async (store, sink, [{ since }]) => {
+  addSinkCommand<[{ readonly since: string }]>("replay", REPLAY_TEXT, async (store, sink, [{ since }]) => {
     const count = await store.outbox.replay(sink, since);
     return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
   }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", parseAge);
   const SNAPSHOT_TEXT = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
-  changing("snapshot", SNAPSHOT_TEXT, async (store, sink) => {
+  addSinkCommand("snapshot", SNAPSHOT_TEXT, async (store, sink) => {
     await store.commit({ documents: [buildSnapshotRequest(sink, isoUtc(systemClock.now()))] });
     return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
   });
-  changing("revive", "resume a sink that ended because its server wants no more events (410 Gone)", reviveSink);
+  addSinkCommand("revive", "resume a sink that ended because its server wants no more events (410 Gone)", reviveSink);
 }
 
 async function reviveSink(
@@ -76,32 +76,32 @@ async function reviveSink(
       hint: "Put it there; it then goes on by itself.",
     });
   }
-  const lag = async () => (await outbox.lag(configView(config).filterBySink)).find((each) => each.sink === sink);
-  const hasEnded = ((await lag())?.ended ?? null) !== null;
+  const readLag = async () => (await outbox.lag(configView(config).filterBySink)).find((each) => each.sink === sink);
+  const hasEnded = ((await readLag())?.ended ?? null) !== null;
   if (hasEnded) await outbox.setEnded(sink, null);
-  const now = await lag();
-  const waiting = now === undefined ? "no" : backlogText(now);
+  const currentLag = await readLag();
+  const backlog = currentLag === undefined ? "no" : backlogText(currentLag);
   return [
-    { revived: hasEnded, waiting: now?.depth ?? 0 },
+    { revived: hasEnded, waiting: currentLag?.depth ?? 0 },
     hasEnded
-      ? `${sink} goes on, with ${waiting} events that it has not got.`
-      : `${sink} has not ended; ${waiting} events wait for it.`,
+      ? `${sink} goes on, with ${backlog} events that it has not got.`
+      : `${sink} has not ended; ${backlog} events wait for it.`,
   ];
 }
 
 async function showLag(context: CliContext, store: Store, config: Config): Promise<void> {
-  const seconds = (since: string) => Math.round((systemClock.now() - Date.parse(since)) / 1000);
+  const ageSeconds = (since: string) => Math.round((systemClock.now() - Date.parse(since)) / 1000);
   context.terminal().rows(await store.outbox.lag(configView(config).filterBySink), {
     sink: "sink",
     lag: backlogText,
-    oldest: ({ oldest }) => (oldest === null ? null : `${seconds(oldest)} s`),
+    oldest: ({ oldest }) => (oldest === null ? null : `${ageSeconds(oldest)} s`),
     "dead letters": "deadLetters",
     dropped: "dropped",
     ended: "ended",
   });
 }
 
-async function showDead(context: CliContext, store: Store, sink: string | undefined): Promise<void> {
+async function showDeadLetters(context: CliContext, store: Store, sink: string | undefined): Promise<void> {
   context.terminal().rows(await store.outbox.deadLetters(sink), {
     id: "id",
     sink: "sink",
@@ -122,9 +122,9 @@ async function withStore(
   const config = await context.acceptedConfig();
   await withState({ config }, readOnly, async (store) => {
     const lags = sink === undefined ? [] : await store.outbox.lag();
-    const known = new Set([...Object.keys(config.sinks), ...lags.map((lag) => lag.sink)]);
-    if (sink !== undefined && !known.has(sink))
-      throw new ConfigError(`There is no sink ${sink}; known are: ${[...known].join(", ")}.`);
+    const knownSinks = new Set([...Object.keys(config.sinks), ...lags.map((lag) => lag.sink)]);
+    if (sink !== undefined && !knownSinks.has(sink))
+      throw new ConfigError(`There is no sink ${sink}; known are: ${[...knownSinks].join(", ")}.`);
     await use(store, config);
   });
 }
@@ -139,11 +139,11 @@ async function parseLetterIds(
   if (!ids.every((id) => /^\d+$/.test(id)))
     throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
   const numbers = ids.map(Number);
-  const known = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
-  const unknown = numbers.filter((id) => !known.has(id));
-  if (unknown.length === 0) return numbers;
+  const knownIds = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
+  const unknownIds = numbers.filter((id) => !knownIds.has(id));
+  if (unknownIds.length === 0) return numbers;
   throw new ConfigError(
-    `The sink ${sink} has no dead letter${unknown.length === 1 ? "" : "s"} ${unknown.join(", ")}.`,
+    `The sink ${sink} has no dead letter${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}.`,
     {
       hint: "`plenum outbox dead` lists them; one that is sent again is listed only if it is refused again.",
     },

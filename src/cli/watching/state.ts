@@ -34,9 +34,9 @@ export function define(state: Command, context: CliContext): void {
     .action(async () => {
       const terminal = context.terminal();
       const { folder } = context.config().state;
-      const report = await terminal.progress("Reading the state", async () => checkState(folder));
-      terminal.object({ ...report, whole: isStateIntact(report) }, checkLines(report));
-      if (!isStateIntact(report)) {
+      const stateReport = await terminal.progress("Reading the state", async () => checkState(folder));
+      terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, checkLines(stateReport));
+      if (!isStateIntact(stateReport)) {
         throw new Rejected("The state is damaged.", {
           hint: "Restart the worker: it sets aside what is damaged and goes on.",
         });
@@ -55,9 +55,9 @@ export function define(state: Command, context: CliContext): void {
     .action(async (file: string) => {
       const terminal = context.terminal();
       const { folder } = context.config().state;
-      const salvaged = await terminal.progress("Reading the file", () => salvageFile(folder, file, systemClock));
-      terminal.object(salvaged, salvageLines(salvaged));
-      if (salvaged.found === 0) {
+      const salvageReport = await terminal.progress("Reading the file", () => salvageFile(folder, file, systemClock));
+      terminal.object(salvageReport, salvageLines(salvageReport));
+      if (salvageReport.found === 0) {
         throw new Rejected(`No event could be read out of ${file}.`, {
           hint: "It may be of another program, or of a version that wrote no checksums.",
         });
@@ -68,30 +68,30 @@ export function define(state: Command, context: CliContext): void {
 }
 
 function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateReport) {
-  const damaged = tables.filter((table) => table.damaged > 0);
+  const damagedTables = tables.filter((table) => table.damaged > 0);
   const rows = tables.reduce((sum, table) => sum + table.rows, 0);
   return keepPresentLines(
     `${file}: ${(bytes / 1024 ** 2).toFixed(1)} MiB, schema ${schemaVersion}`,
     ...trouble.map((complaint) => `Damaged: ${complaint}`),
     trouble.length === 0 && `The file is whole. ${rows} rows were compared with their checksums.`,
     ...tables.map((table) => `  ${table.table}: ${table.rows}`),
-    ...damaged.map((table) => `Damaged: ${table.damaged} of ${table.rows} rows of ${table.table}.`),
+    ...damagedTables.map((table) => `Damaged: ${table.damaged} of ${table.rows} rows of ${table.table}.`),
     ...setAside.map(
-      (kept) =>
-        `Found damaged before, and kept apart: ${kept.rows} of ${`${kept.table} ${kept.part}`.trimEnd()}, the last at ${kept.lastFound}.`,
+      (quarantinedRows) =>
+        `Found damaged before, and kept apart: ${quarantinedRows.rows} of ${`${quarantinedRows.table} ${quarantinedRows.part}`.trimEnd()}, the last at ${quarantinedRows.lastFound}.`,
     ),
     ...filesSetAside.map((name) => `A damaged state was set aside here: ${name} (plenum state salvage).`),
   );
 }
 
 function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: SalvageReport) {
-  const lost = Object.entries(cursors).filter(([, position]) => position === null);
+  const lostCursors = Object.entries(cursors).filter(([, position]) => position === null);
   return [
     `${found} events were read out of ${pages} pages.`,
     `Taken: ${taken}, for every sink. The worker delivers them with their ids.`,
     `Not taken: ${delivered} that every sink had, ${known} that the log has already, ${damaged} of which too little is left.`,
     `Not taken either: ${deadLetters} dead letters; what was known of the building (it is asked again), commands and the audit log.`,
-    ...lost.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
+    ...lostCursors.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
   ];
 }
 
@@ -131,12 +131,12 @@ function defineMove(state: Command, context: CliContext): void {
       const connection = { migrate: true, connections: 2, allowsLongTransaction: true };
       const database = await openStateDatabase({ config: postgres, clock: systemClock, log, ...connection });
       try {
-        const move = {
+        const moveOptions = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
           ...{ fleetDocuments: fleetDocuments(folder), closingRecord: createChainClosing(folder, database.name) },
         };
-        const moved = await terminal.progress("Moving the state", () => moveState(move));
-        terminal.object(moved, movedLines(moved, config.state.postgres === undefined));
+        const moveResult = await terminal.progress("Moving the state", () => moveState(moveOptions));
+        terminal.object(moveResult, movedLines(moveResult, config.state.postgres === undefined));
       } finally {
         await database.close();
       }
@@ -149,8 +149,8 @@ function targetDatabase(
   configured: PostgresState | undefined,
 ) {
   if (to === undefined) {
-    const more = schema ?? passwordFile ?? caFile ?? allowPlain;
-    if (configured !== undefined && more === undefined) return configured;
+    const otherOption = schema ?? passwordFile ?? caFile ?? allowPlain;
+    if (configured !== undefined && otherOption === undefined) return configured;
     throw new ConfigError(
       configured === undefined
         ? "It is not said which database the state is to be moved to."
@@ -177,19 +177,19 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const at = isoUtc(systemClock.now());
   const by = `the state ${resolve(folder)}, where it was thrown`;
   if (createKillSwitch(folder).isThrown()) documents.set(KILL_SWITCH_KEY, JSON.stringify({ by, at }));
-  const pinned = readPin(folder);
-  if (pinned !== null) documents.set(APPROVERS_KEY, JSON.stringify(pinned));
+  const pinnedApprovers = readPin(folder);
+  if (pinnedApprovers !== null) documents.set(APPROVERS_KEY, JSON.stringify(pinnedApprovers));
   return documents;
 }
 
 /** Returns a function for the last record of a moved audit chain; each source continues from the chain's head. */
 export function createChainClosing(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
-  const from = { folder: resolve(folder), host: hostname() };
+  const stateOrigin = { folder: resolve(folder), host: hostname() };
   return (log: string, source: string, { sequence, body }: LastRecord): unknown => {
     if (log !== AUDIT_LOG) return null;
     const head = (body as Partial<AuditRecord>).hash ?? CHAIN_START;
-    const detail = { from, to, source, records: sequence, head };
+    const detail = { from: stateOrigin, to, source, records: sequence, head };
     return hashEntry(head, { at, commandId: "-", step: "state-moved", detail });
   };
 }

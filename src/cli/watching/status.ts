@@ -28,34 +28,34 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: { readonly probe?: boolean }) => {
       const { config, rejected } = await context.accepted();
-      const found = await findWorkerFor({ config }, context.signal);
-      if (options.probe === true) return probeReadiness(found, context.signal);
+      const foundWorker = await findWorkerFor({ config }, context.signal);
+      if (options.probe === true) return probeReadiness(foundWorker, context.signal);
       const fileWarnings = rejected === null ? [] : [keptConfigText(context.configFile(), rejected)];
       if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
-      const { report: own, failure } = await readReport(found, config, context.signal);
-      const report = withFileWarning(fileWarnings, own);
+      const { report: workerReport, failure } = await readReport(foundWorker, config, context.signal);
+      const report = withFileWarning(fileWarnings, workerReport);
       context.terminal().object(report, statusLines(report, failure !== null));
       // The report from the state may be outdated, as the exit code says.
       if (failure !== null) throw failure;
     });
 }
 
-async function probeReadiness(found: FoundWorker, signal: AbortSignal): Promise<void> {
-  if (found.kind === "none") throw new Rejected("No worker is running on this state folder.");
-  if (found.kind === "silent") throw found.failure;
-  const reason = await requestReady(found.socket, signal);
+async function probeReadiness(foundWorker: FoundWorker, signal: AbortSignal): Promise<void> {
+  if (foundWorker.kind === "none") throw new Rejected("No worker is running on this state folder.");
+  if (foundWorker.kind === "silent") throw foundWorker.failure;
+  const reason = await requestReady(foundWorker.socket, signal);
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
 /** Requests the worker's report; returns the report in the state if no worker responds. */
 async function readReport(
-  found: FoundWorker,
+  foundWorker: FoundWorker,
   config: Config,
   signal: AbortSignal,
 ): Promise<{ readonly report: StatusReport; readonly failure: Retryable | null }> {
-  let failure = found.kind === "silent" ? found.failure : null;
+  let failure = foundWorker.kind === "silent" ? foundWorker.failure : null;
   try {
-    if (found.kind === "open") return { report: await requestReport(found.socket, signal), failure };
+    if (foundWorker.kind === "open") return { report: await requestReport(foundWorker.socket, signal), failure };
   } catch (error) {
     if (!(error instanceof Retryable)) throw error;
     failure = error;
@@ -67,19 +67,19 @@ async function readReport(
 function withFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (fileWarnings.length === 0) return report;
-  const refused = configuration?.refused ?? null;
-  const same = configuration === null || refused === null ? null : refusedNotice(configuration.file, refused);
-  return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== same)] };
+  const problems = configuration?.refused ?? null;
+  const ownNotice = configuration === null || problems === null ? null : refusedNotice(configuration.file, problems);
+  return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== ownNotice)] };
 }
 
 async function showFleet(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
   const terminal = context.terminal();
   const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
-  const found = await findLocalMembers(config.state, context.signal);
-  const here = await Promise.all(
-    found.map((each) => (each.kind === "open" ? requestReport(each.socket, context.signal) : null)),
+  const foundMembers = await findLocalMembers(config.state, context.signal);
+  const memberReports = await Promise.all(
+    foundMembers.flatMap((member) => (member.kind === "open" ? requestReport(member.socket, context.signal) : [])),
   );
-  const reports = here.filter((report) => report !== null).map((report) => withFileWarning(fileWarnings, report));
+  const reports = memberReports.map((report) => withFileWarning(fileWarnings, report));
   terminal.object({ fleet, members: reports }, [
     ...fileWarnings.map((warning) => `! ${warning}`),
     ...fleetLines(fleet),
@@ -90,7 +90,7 @@ async function showFleet(context: CliContext, config: Config, fileWarnings: read
     ]),
     ...(reports.length === 0 ? ["", "No member runs on this machine."] : []),
   ]);
-  for (const each of found) if (each.kind === "silent") throw each.failure;
+  for (const foundMember of foundMembers) if (foundMember.kind === "silent") throw foundMember.failure;
 }
 
 function fleetLines({ members, sources }: FleetStatus): readonly string[] {
@@ -105,9 +105,9 @@ function fleetLines({ members, sources }: FleetStatus): readonly string[] {
 }
 
 export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
-  const stored = workerIsSilent ? "A worker is there and does not answer" : "No worker is running";
+  const noWorker = workerIsSilent ? "A worker is there and does not answer" : "No worker is running";
   return [
-    report.startedAt === null ? `${stored}; this is what the state remembers.` : `Running since ${report.startedAt}.`,
+    report.startedAt === null ? `${noWorker}; this is what the state remembers.` : `Running since ${report.startedAt}.`,
     ...report.notices.map((notice) => `! ${notice}`),
     ...report.sources.flatMap(sourceLines),
     ...report.sinks.map(sinkLine),
@@ -117,7 +117,7 @@ export function statusLines(report: StatusReport, workerIsSilent: boolean): read
 
 function sourceLines(source: SourceReport): readonly string[] {
   const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
-  const numbers = [
+  const countTexts = [
     formatReliableCount(readings.sites, counts.sites, "sites"),
     formatReliableCount(readings.tags, counts.tags, "tags"),
     counts.values === 0 ? "no value read yet" : `${counts.values} values`,
@@ -126,7 +126,7 @@ function sourceLines(source: SourceReport): readonly string[] {
   ];
   const expiry = token?.expiresAt ? ` expires ${token.expiresAt}` : "";
   return keepPresentLines(
-    `source ${name}: ${numbers.join(", ")}`,
+    `source ${name}: ${countTexts.join(", ")}`,
     firstInventory?.message == null ? null : `  ${firstInventory.message}`,
     token === null ? "  token: not known yet" : `  token "${token.name}"${expiry}`,
     health !== null &&
@@ -162,16 +162,16 @@ function formatGateways({ sites, readings }: SourceReport): string {
 }
 
 function jobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {
-  const mark = `${partly ? " (in part)" : ""}${late ? " (late)" : ""}`;
-  return `  job ${name}: last good poll ${lastSuccess ?? "never"}${mark}${problem === null ? "" : `; ${problem}`}`;
+  const pollMarks = `${partly ? " (in part)" : ""}${late ? " (late)" : ""}`;
+  return `  job ${name}: last good poll ${lastSuccess ?? "never"}${pollMarks}${problem === null ? "" : `; ${problem}`}`;
 }
 
 function sinkLine(sink: SinkReport): string {
   const { deadLetters, problem, remembered } = sink;
-  const refused = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
-  const memory = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
-  const trouble = problem === null ? "" : `; ${problem}`;
-  return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${refused}${memory}${trouble}`;
+  const deadLettersText = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
+  const rememberedText = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
+  const problemText = problem === null ? "" : `; ${problem}`;
+  return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${deadLettersText}${rememberedText}${problemText}`;
 }
 
 export function statusFromState(store: Store, config: Config): Promise<StatusReport> {

@@ -21,31 +21,31 @@ export function define(audit: Command, context: CliContext): void {
     )
     .option("--source <name>", "in a fleet, whose sources have a log each: only this one's")
     .action(async (options: { readonly expect?: string; readonly source?: string }) => {
-      const expected = options.expect === undefined ? null : parseHead(options.expect);
+      const expectedHead = options.expect === undefined ? null : parseHead(options.expect);
       const config = context.config();
       refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
-      if (config.state.postgres === undefined) return verifyLog(context, { config }, expected);
-      if (expected !== null)
-        return verifyLog(context, { config, source: chooseSource(config, options.source)[0] }, expected);
-      const broken: unknown[] = [];
+      if (config.state.postgres === undefined) return verifyLog(context, { config }, expectedHead);
+      if (expectedHead !== null)
+        return verifyLog(context, { config, source: chooseSource(config, options.source)[0] }, expectedHead);
+      const brokenLogs: unknown[] = [];
       for (const source of options.source === undefined ? Object.keys(config.sources) : [options.source])
-        await verifyLog(context, { config, source }, null).catch((error: unknown) => broken.push(error));
-      if (broken.length > 0) throw broken[0];
+        await verifyLog(context, { config, source }, null).catch((error: unknown) => brokenLogs.push(error));
+      if (brokenLogs.length > 0) throw brokenLogs[0];
     });
   defineShow(audit.command("show"), context);
 }
 
-async function verifyLog(context: CliContext, which: StateSelector, expected: AuditHead | null): Promise<void> {
+async function verifyLog(context: CliContext, selector: StateSelector, expectedHead: AuditHead | null): Promise<void> {
   const terminal = context.terminal();
-  const whose = which.source === undefined ? "" : `${which.source}: `;
-  await readState(which, async (store) => {
-    const verdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expected));
-    terminal.object(which.source === undefined ? verdict : { source: which.source, ...verdict }, [
-      verdict.brokenAt === null
-        ? `${whose}The chain of ${verdict.records} records is whole. Its head: ${verdict.records}:${verdict.head}`
-        : `${whose}The chain breaks at record ${verdict.brokenAt}.`,
+  const sourcePrefix = selector.source === undefined ? "" : `${selector.source}: `;
+  await readState(selector, async (store) => {
+    const result = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expectedHead));
+    terminal.object(selector.source === undefined ? result : { source: selector.source, ...result }, [
+      result.brokenAt === null
+        ? `${sourcePrefix}The chain of ${result.records} records is whole. Its head: ${result.records}:${result.head}`
+        : `${sourcePrefix}The chain breaks at record ${result.brokenAt}.`,
     ]);
-    refuseChangedLog(verdict, expected);
+    refuseChangedLog(result, expectedHead);
   });
 }
 
@@ -95,13 +95,13 @@ function defineShow(show: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       refuseUnknownSources(config, options.source ?? []);
-      const only = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
-      const found = await readState({ config, source: only }, (store) => findRecords(store, options));
-      const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
+      const onlySource = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
+      const foundRecords = await readState({ config, source: onlySource }, (store) => findRecords(store, options));
+      const rows = foundRecords.map(({ sequence, body }) => ({ sequence, ...body }));
       if (rows.length === 0 && !terminal.json) return terminal.say("No record matches.");
-      const lineOf = ({ sequence, at, step, commandId, detail }: (typeof rows)[number]) =>
+      const formatRecord = ({ sequence, at, step, commandId, detail }: (typeof rows)[number]) =>
         [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  ");
-      terminal.object(rows, rows.map(lineOf));
+      terminal.object(rows, rows.map(formatRecord));
     });
 }
 
@@ -112,58 +112,58 @@ async function findRecords(store: Store, options: ShowOptions): Promise<readonly
   const { since, command, tag, source, kind } = options;
   const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
   const filter = createFilter(options);
-  const found: LogRecord<AuditRecord>[] = [];
+  const foundRecords: LogRecord<AuditRecord>[] = [];
   // Sequences are consecutive, so the last records are found without reading the others.
-  const end = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
-  for (let after = isFiltered ? 0 : Math.max(0, end - options.last); ; ) {
-    const page = await store.records<AuditRecord>(AUDIT_LOG, after, PAGE_RECORDS);
-    const last = page.at(-1);
-    if (last === undefined) break;
-    after = last.sequence;
-    found.push(...page.filter(({ body }) => filter.matches(body)));
-    if (since === undefined) found.splice(0, found.length - options.last);
+  const endSequence = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
+  for (let lastSequence = isFiltered ? 0 : Math.max(0, endSequence - options.last); ; ) {
+    const page = await store.records<AuditRecord>(AUDIT_LOG, lastSequence, PAGE_RECORDS);
+    const lastRecord = page.at(-1);
+    if (lastRecord === undefined) break;
+    lastSequence = lastRecord.sequence;
+    foundRecords.push(...page.filter(({ body }) => filter.matches(body)));
+    if (since === undefined) foundRecords.splice(0, foundRecords.length - options.last);
   }
   filter.refuseUnknown();
-  return found;
+  return foundRecords;
 }
 
 /** Creates a filter that must see the log from its beginning: only the first record of a command names the tag. */
 function createFilter({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
-  const subjects = new Map<string, AuditSubject>();
-  const tags = new Set<string>();
-  const steps = new Set<string>();
-  const commands = new Set<string>();
+  const subjectByCommand = new Map<string, AuditSubject>();
+  const knownTags = new Set<string>();
+  const knownSteps = new Set<string>();
+  const knownCommands = new Set<string>();
   const sinceMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
-  const includes = (wanted: readonly string[], value: string | undefined) =>
+  const includesIfAny = (wanted: readonly string[], value: string | undefined) =>
     wanted.length === 0 || (value !== undefined && wanted.includes(value));
   const notFoundError = (what: string, hint?: string) =>
     new ConfigError(`The audit log has no record ${what}.`, hint === undefined ? {} : { hint });
 
   return {
     matches({ at, commandId, step, detail }: AuditRecord): boolean {
-      const own = toSubject(detail);
-      if (step === "accepted") subjects.set(commandId, own);
-      const { tagId, source: sourceName } = { ...subjects.get(commandId), ...own };
-      commands.add(commandId);
-      steps.add(step);
-      if (tagId !== undefined) tags.add(tagId);
+      const recordSubject = toSubject(detail);
+      if (step === "accepted") subjectByCommand.set(commandId, recordSubject);
+      const { tagId, source: sourceName } = { ...subjectByCommand.get(commandId), ...recordSubject };
+      knownCommands.add(commandId);
+      knownSteps.add(step);
+      if (tagId !== undefined) knownTags.add(tagId);
       return (
         Date.parse(at) >= sinceMs &&
-        includes(command, commandId) &&
-        includes(tag, tagId) &&
-        includes(source, sourceName) &&
+        includesIfAny(command, commandId) &&
+        includesIfAny(tag, tagId) &&
+        includesIfAny(source, sourceName) &&
         (kind.length === 0 || kind.some((pattern) => globMatches(pattern, step)))
       );
     },
     refuseUnknown(): void {
-      const unknown = command.find((id) => !commands.has(id));
-      if (unknown !== undefined) throw notFoundError(`of a command ${unknown}`);
-      const tagId = tag.find((id) => !tags.has(id));
+      const unknownCommand = command.find((id) => !knownCommands.has(id));
+      if (unknownCommand !== undefined) throw notFoundError(`of a command ${unknownCommand}`);
+      const tagId = tag.find((id) => !knownTags.has(id));
       if (tagId !== undefined) throw notFoundError(`about a tag ${tagId}`);
-      const pattern = kind.find((each) => ![...steps].some((step) => globMatches(each, step)));
+      const pattern = kind.find((each) => ![...knownSteps].some((step) => globMatches(each, step)));
       if (pattern === undefined) return;
-      const all = [...steps].toSorted().join(", ");
-      throw notFoundError(`of a step ${pattern}`, steps.size === 0 ? "It is empty." : `Its steps are ${all}.`);
+      const names = [...knownSteps].toSorted().join(", ");
+      throw notFoundError(`of a step ${pattern}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${names}.`);
     },
   };
 }

@@ -34,8 +34,8 @@ export async function findKillControls(context: CliContext): Promise<KillControl
 
 /** A running worker still uses the old folder after a change of `state.folder`. */
 function controlsOfFile(context: CliContext, file: string, folder: string): KillControls {
-  const own = controlsOfFolder(folder);
-  const others = async () => {
+  const ownControls = controlsOfFolder(folder);
+  const findOtherControls = async () => {
     const { running } = await findState(file, process.env, context.signal);
     const folders = running.flatMap(({ config: { state } }) =>
       state.postgres === undefined && resolve(state.folder) !== resolve(folder) ? [state.folder] : [],
@@ -44,10 +44,10 @@ function controlsOfFile(context: CliContext, file: string, folder: string): Kill
   };
   // A search for a worker that hangs takes seconds, so the folder of the file comes first.
   return {
-    stop: async (by) => [...(await own.stop(by)), ...(await (await others()).stop(by))],
+    stop: async (by) => [...(await ownControls.stop(by)), ...(await (await findOtherControls()).stop(by))],
     async resume() {
-      await own.resume();
-      await (await others()).resume();
+      await ownControls.resume();
+      await (await findOtherControls()).resume();
     },
   };
 }
@@ -55,33 +55,33 @@ function controlsOfFile(context: CliContext, file: string, folder: string): Kill
 async function controlsWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillControls> {
   const { signal } = context;
   const { fleetState, folders, running, trouble } = await findState(file, process.env, signal);
-  const member = running.find(({ config }) => config.state.postgres !== undefined);
-  const all = [
+  const runningMember = running.find(({ config }) => config.state.postgres !== undefined);
+  const allControls = [
     ...folders.map(controlsOfFolder),
-    ...(member === undefined ? [] : [controlsOfMember(member, signal)]),
-    ...(member === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
+    ...(runningMember === undefined ? [] : [controlsOfMember(runningMember, signal)]),
+    ...(runningMember === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
   ];
-  if (all.length === 0) {
+  if (allControls.length === 0) {
     context.terminal().say(NOT_FOUND_TEXT, ...(trouble === null ? [] : [errorText(trouble)]));
     throw error;
   }
   context.terminal().say(rejectedFileText(file, errorLines(error)));
-  return combineControls(all);
+  return combineControls(allControls);
 }
 
 const NOT_FOUND_TEXT =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
 /** Tries every location, then throws the first failure. */
-function combineControls(all: readonly KillControls[]): KillControls {
-  async function each<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
-    const done = await Promise.allSettled(all.map(work));
-    for (const one of done) if (one.status === "rejected") throw one.reason;
-    return done.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+function combineControls(allControls: readonly KillControls[]): KillControls {
+  async function applyToAll<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
+    const outcomes = await Promise.allSettled(allControls.map(work));
+    for (const one of outcomes) if (one.status === "rejected") throw one.reason;
+    return outcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
   }
   return {
-    stop: async (by) => (await each((one) => one.stop(by))).flat(),
-    resume: async () => void (await each((one) => one.resume())),
+    stop: async (by) => (await applyToAll((one) => one.stop(by))).flat(),
+    resume: async () => void (await applyToAll((one) => one.resume())),
   };
 }
 
@@ -102,8 +102,8 @@ function controlsOfFolder(folder: string): KillControls {
 function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
   return {
     async stop(by) {
-      const thrown = { by, at: isoUtc(systemClock.now()) };
-      await withStateDatabase(state, (database) => throwFleetKillSwitch(database, thrown));
+      const killRecord = { by, at: isoUtc(systemClock.now()) };
+      await withStateDatabase(state, (database) => throwFleetKillSwitch(database, killRecord));
       return [STOPPED_IN_FLEET];
     },
     async resume() {

@@ -54,15 +54,15 @@ export function addSecond(writes: Command, context: CliContext): void {
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
       await sendAndWait(context, "Agreeing", options.source, async ({ door, user, results }) => {
-        const found = new AbortController();
-        const signal = AbortSignal.any([context.signal, found.signal]);
+        const resultFound = new AbortController();
+        const signal = AbortSignal.any([context.signal, resultFound.signal]);
         try {
-          const replies = [results.of(id, signal), results.of(`${id}/second`, signal)];
-          const confirmed = sendSecond(door, { id, source: options.source ?? null, value, user }, signal);
-          const [, first] = await Promise.all([confirmed, Promise.any(replies)]);
-          return first;
+          const possibleResults = [results.of(id, signal), results.of(`${id}/second`, signal)];
+          const confirmation = sendSecond(door, { id, source: options.source ?? null, value, user }, signal);
+          const [, firstResult] = await Promise.all([confirmation, Promise.any(possibleResults)]);
+          return firstResult;
         } finally {
-          found.abort();
+          resultFound.abort();
         }
       });
     });
@@ -125,19 +125,19 @@ const RESULT_TIMEOUT_MS = 6 * 60_000;
 type ResultWatch = Awaited<ReturnType<typeof watchResults>>;
 
 /** Watches for results of commands; ignores earlier results. */
-async function watchResults(which: StateSelector) {
-  const store = await openState(which, true);
-  const before = (await store.outbox.latest(1))[0]?.position ?? 0;
+async function watchResults(stateSelector: StateSelector) {
+  const store = await openState(stateSelector, true);
+  const startPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
   return {
     async of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">> {
-      const until = systemClock.monotonic() + RESULT_TIMEOUT_MS;
+      const deadlineMs = systemClock.monotonic() + RESULT_TIMEOUT_MS;
       do {
-        const found = (await store.outbox.latest(RESULTS_PER_POLL, ["command-result"]))
-          .filter(({ position }) => position > before)
+        const commandResult = (await store.outbox.latest(RESULTS_PER_POLL, ["command-result"]))
+          .filter(({ position }) => position > startPosition)
           .map(({ event }) => event as Event<"command-result">)
           .find(({ data }) => data.commandId === commandId);
-        if (found !== undefined) return found;
-      } while (systemClock.monotonic() < until && (await sleepFor(systemClock, POLL_INTERVAL_MS, signal)));
+        if (commandResult !== undefined) return commandResult;
+      } while (systemClock.monotonic() < deadlineMs && (await sleepFor(systemClock, POLL_INTERVAL_MS, signal)));
       signal.throwIfAborted();
       throw new Retryable(`Command ${commandId} has no result yet.`, {
         hint: "Look for it on the status page.",

@@ -94,19 +94,19 @@ function addApproval(writes: Command, context: CliContext): void {
 
 export async function approvalQuestion(config: Config): Promise<ApprovalQuestion> {
   const { folder, postgres } = config.state;
-  const stored = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
+  const approvers = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
   return {
     config: config.commands.approval ?? null,
     rules: approvedRules(config.commands, writingSettings(config)),
-    pinned: postgres === undefined ? readPin(folder) : stored ? (JSON.parse(stored) as PinnedApprovers) : null,
+    pinned: postgres === undefined ? readPin(folder) : approvers ? (JSON.parse(approvers) as PinnedApprovers) : null,
     nowMs: systemClock.now(),
   };
 }
 
 function showApproval(context: CliContext, state: ApprovalState): void {
-  const by = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
-  const verdict = state.refusing ?? "What may be written is approved as it stands.";
-  context.terminal().object(state, [...state.changes, `Approved by ${by} in ${state.file}.`, verdict]);
+  const approverNames = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
+  const approvalText = state.refusing ?? "What may be written is approved as it stands.";
+  context.terminal().object(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);
 }
 
 function readConfirmationKey(file: string): string {

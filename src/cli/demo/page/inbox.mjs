@@ -7,7 +7,7 @@ const list = document.querySelector("ol");
 const connectionWarning = document.querySelector(".gone");
 const empty = document.querySelector(".empty");
 /** Drawn cards by message id, with the number of edits that they show. */
-const cards = new Map();
+const cardsById = new Map();
 
 function element(name, className, ...content) {
   const made = document.createElement(name);
@@ -24,7 +24,7 @@ function lineOf(line) {
     : element("p", "", element("span", "label", label), element("span", "", text));
 }
 
-function draw(card, message) {
+function drawMessage(card, message) {
   const { edits, isClosed, priority, status, statusText, text, title } = message;
   card.className = isClosed ? "closed" : "open";
   const times = edits === 0 ? "" : `edited ${edits === 1 ? "once" : `${edits} times`}`;
@@ -46,20 +46,20 @@ function draw(card, message) {
 }
 
 /** Adds new cards at the top and redraws edited ones in place. */
-function show(messages) {
+function showMessages(messages) {
   const ids = new Set(messages.map(({ id }) => id));
-  for (const [id, { card }] of cards) {
+  for (const [id, { card }] of cardsById) {
     if (ids.has(id)) continue;
     card.remove();
-    cards.delete(id);
+    cardsById.delete(id);
   }
   for (const message of messages.toReversed()) {
-    const drawn = cards.get(message.id);
+    const drawn = cardsById.get(message.id);
     if (drawn?.edits === message.edits) continue;
     const card = drawn?.card ?? document.createElement("li");
-    draw(card, message);
+    drawMessage(card, message);
     if (drawn === undefined) list.prepend(card);
-    cards.set(message.id, { card, edits: message.edits });
+    cardsById.set(message.id, { card, edits: message.edits });
   }
   empty.hidden = messages.length > 0;
 }
@@ -70,7 +70,7 @@ async function refresh() {
       cache: "no-store",
       signal: AbortSignal.timeout(RESPONSE_WITHIN_MS),
     });
-    show(await response.json());
+    showMessages(await response.json());
     connectionWarning.hidden = true;
   } catch {
     connectionWarning.hidden = false;
