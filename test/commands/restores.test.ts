@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { COMMAND_REFUSALS } from "#src/engine/commands/command.ts";
-import { isLost, mayRetry } from "#src/engine/commands/timed.ts";
+import { isUnrestored, mayRetry } from "#src/engine/commands/timed.ts";
 import { type Rig, SITE } from "./rig.ts";
 import { allowed, TAG as tag, testRig } from "./test-rig.ts";
 
@@ -184,6 +184,6 @@ describe("the restore of a timed write", () => {
       "outside-hours",
       "gateway-offline",
     ]);
-    expect(COMMAND_REFUSALS.filter((reason) => !isLost(finish(reason)))).toEqual(["unexpected-value"]);
+    expect(COMMAND_REFUSALS.filter((reason) => !isUnrestored(finish(reason)))).toEqual(["unexpected-value"]);
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { applyReceipt, type Batch, sequenceAt, takeBatch } from "#src/engine/delivery/batches.ts";
+import { applyReceipt, type Batch, sequenceOfEvent, takeBatch } from "#src/engine/delivery/batches.ts";
 import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
@@ -22,7 +22,7 @@ describe("batchOf", () => {
   });
 
   test("numbers the events of a batch from the last used sequence number", () => {
-    expect([0, 2].map((index) => sequenceAt(portion(3), index)?.number)).toEqual([101, 103]);
+    expect([0, 2].map((index) => sequenceOfEvent(portion(3), index)?.number)).toEqual([101, 103]);
   });
 });
 

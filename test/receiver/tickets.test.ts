@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import { ticketKey, ticketsOf, withTickets } from "#src/engine/views/tickets.ts";
+import { readTickets, ticketKey, withTickets } from "#src/engine/views/tickets.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, receiving } from "./trial.ts";
 
@@ -10,7 +10,7 @@ test("ticketsOf returns the ticket of each single or folded alarm, open or close
   await trial.offer(own.raised(), behind.raised(), over.raised());
   await trial.offer(over.resolved(4));
   await trial.memory.put(new Map([["something", { of: "another connector" }]]));
-  const tickets = await ticketsOf((set) => trial.store.documents(set), ["chat", "absent"]);
+  const tickets = await readTickets((set) => trial.store.documents(set), ["chat", "absent"]);
   const of = (one: ReturnType<typeof alarm>) => tickets.get(ticketKey("main", one.episode));
   const chat = { sink: "chat", link: null };
   expect(of(own)).toEqual([{ ...chat, ticket: "N-1", isOpen: true, isFolded: false }]);
@@ -24,7 +24,7 @@ test("ticketsOf returns only http(s) addresses as links", async () => {
     trial.board.open = async () => ({ ref: n, ticket: null, link });
     await trial.offer(alarm(n).raised());
   }
-  const tickets = await ticketsOf((set) => trial.store.documents(set), ["chat"]);
+  const tickets = await readTickets((set) => trial.store.documents(set), ["chat"]);
   expect([...tickets.values()].flat().map(({ link }) => link)).toEqual(["https://example.com/1", null, null]);
 });
 

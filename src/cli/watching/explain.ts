@@ -22,7 +22,7 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { type Ticket, ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
+import { readTickets, type Ticket, ticketKey } from "../../engine/views/tickets.ts";
 import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/remote.ts";
 import { gapReasonText } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
@@ -112,7 +112,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
     store.outbox.latest(MAX_ALARM_EVENTS, kinds, eventOrigin),
     store.documents<StoredPoll>(documentSet("poll", source)),
     worker.kind === "open" ? requestPolls(worker.socket, source, signal) : null,
-    ticketsOf((set) => store.documents(set), configView(config).sinks),
+    readTickets((set) => store.documents(set), configView(config).sinks),
   ]);
   const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const schedule = entry.schedules[job];

@@ -7,7 +7,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { approvedRules, type PinnedApprovers } from "../../engine/commands/approval/approval.ts";
 import {
-  type ApprovalQuestion,
+  type ApprovalInputs,
   type ApprovalState,
   approvalState,
   signRules,
@@ -92,7 +92,7 @@ function addApproval(writes: Command, context: CliContext): void {
     });
 }
 
-export async function approvalQuestion(config: Config): Promise<ApprovalQuestion> {
+export async function approvalQuestion(config: Config): Promise<ApprovalInputs> {
   const { folder, postgres } = config.state;
   const approvers = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
   return {

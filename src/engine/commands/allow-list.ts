@@ -9,39 +9,39 @@ import type { AcceptedCommand } from "./journal.ts";
 export type AllowList = ReturnType<typeof createAllowList>;
 
 export function createAllowList(config: CommandsConfig, sourceNames: readonly string[]) {
-  const only = sourceNames.length === 1 ? (sourceNames[0] ?? null) : null;
-  let entries = entriesOf(config);
+  const onlySource = sourceNames.length === 1 ? (sourceNames[0] ?? null) : null;
+  let entries = indexEntries(config);
 
-  function entriesOf({ allow }: CommandsConfig): Map<string, AllowedTag> {
-    const listed = new Map<string, AllowedTag>();
+  function indexEntries({ allow }: CommandsConfig): Map<string, AllowedTag> {
+    const entriesByTag = new Map<string, AllowedTag>();
     for (const entry of allow) {
-      const source = entry.source ?? only;
+      const source = entry.source ?? onlySource;
       if (source === null || !sourceNames.includes(source)) {
         throw new ConfigError(`The entry for tag ${entry.tag_id} under commands.allow names no known source.`, {
           hint: `Write one of: ${sourceNames.join(", ")}.`,
         });
       }
       const key = tagKey({ source, tagId: entry.tag_id });
-      if (listed.has(key)) {
+      if (entriesByTag.has(key)) {
         const hint = "Keep one of them.";
         throw new ConfigError(`Tag ${entry.tag_id} has two entries under commands.allow.`, { hint });
       }
-      listed.set(key, entry);
+      entriesByTag.set(key, entry);
     }
-    return listed;
+    return entriesByTag;
   }
 
   return {
     /** The source that a message names; null when it is unknown, or missing where there are several. */
     sourceOf: (named: string | null): string | null =>
-      named === null ? only : sourceNames.includes(named) ? named : null,
+      named === null ? onlySource : sourceNames.includes(named) ? named : null,
     entry: (source: string, tagId: string) => entries.get(tagKey({ source, tagId })),
     holds: ({ command, entry }: AcceptedCommand): boolean => entries.get(tagKey(command)) === entry,
     /** Replaces the entries. Equal entries stay the same object, so that commands they accepted stay valid. */
     change(next: CommandsConfig): void {
-      const listed = entriesOf(next);
-      for (const [key, entry] of entries) if (isDeepStrictEqual(listed.get(key), entry)) listed.set(key, entry);
-      entries = listed;
+      const newList = indexEntries(next);
+      for (const [key, entry] of entries) if (isDeepStrictEqual(newList.get(key), entry)) newList.set(key, entry);
+      entries = newList;
     },
   };
 }
@@ -58,9 +58,9 @@ export interface WritableTag {
 export function writableTag(entry: AllowedTag, rehearsal: boolean, refusing: WriteRefusal | null): WritableTag {
   const { from, type } = entry;
   const isOpen = from === undefined || from.includes("operator");
-  const sender = isOpen ? null : `Only commands from ${from.join(", ")} may write this tag.`;
+  const senderNotice = isOpen ? null : `Only commands from ${from.join(", ")} may write this tag.`;
   const trial = rehearsal ? "This is a rehearsal (commands.rehearsal): everything is done but the write itself." : null;
-  const closed = refusing?.message ?? sender ?? trial;
+  const closed = refusing?.message ?? senderNotice ?? trial;
   if (entry.type === "boolean") return { type, min: null, max: null, step: null, closed };
   return { type, min: entry.min, max: entry.max, step: entry.max_step ?? null, closed };
 }

@@ -10,7 +10,7 @@ import { RESTORE_SET, UNRESTORED_SET } from "./timed.ts";
 import { WRITE_COUNT_SET } from "./write-count-limit.ts";
 
 /** Only an armed state folder may write, so that a new or copied folder bypasses no kill switch, limit or approval. */
-export type Arming = Awaited<ReturnType<typeof openArming>>;
+export type WriteArming = Awaited<ReturnType<typeof openArming>>;
 
 export interface ArmRequest {
   readonly by: string;
@@ -23,7 +23,7 @@ export const ARM_FILE = "ARM-WRITES";
 const ARMED_SET = "command-armed";
 const ARMED_KEY = "writing";
 
-const GUARD_SETS = [ARMED_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
+const WRITE_LIMIT_SETS = [ARMED_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
 
 interface ArmedState {
   readonly at: string;
@@ -45,15 +45,15 @@ export async function openArming(options: {
   readonly log: Log;
 }) {
   const { store, guards, atStart, journal, clock, log } = options;
-  const found = await readArming(store);
-  const { copy, damaged } = found;
-  let { armed } = found;
+  const armingState = await readArming(store);
+  const { copy, damaged } = armingState;
+  let { armed } = armingState;
 
   async function arm(by: string): Promise<void> {
-    const own = copy === undefined ? {} : { copy: copy.identity };
-    const next = { at: isoUtc(clock.now()), by, damaged, ...own };
-    await journal.note("writing-armed", { seenAt: next.at, by }, [armedDocument(next)]);
-    armed = next;
+    const copyMark = copy === undefined ? {} : { copy: copy.identity };
+    const armedState = { at: isoUtc(clock.now()), by, damaged, ...copyMark };
+    await journal.note("writing-armed", { seenAt: armedState.at, by }, [armedDocument(armedState)]);
+    armed = armedState;
     log.info({ by }, "writing is armed in this state");
   }
 
@@ -61,7 +61,7 @@ export async function openArming(options: {
 
   return {
     refusing(): WriteRefusal | null {
-      if (armed === null) return notArmed(guards.place, found);
+      if (armed === null) return buildNotArmedRefusal(guards.place, armingState);
       const message = guards.unarmedHere();
       return message === null ? null : { reason: "not-armed", message };
     },
@@ -76,21 +76,21 @@ export async function openArming(options: {
 }
 
 export async function armingRefusal(store: ArmingStore, place: string): Promise<WriteRefusal | null> {
-  const found = await readArming(store);
-  return found.armed === null ? notArmed(place, found) : null;
+  const armingState = await readArming(store);
+  return armingState.armed === null ? buildNotArmedRefusal(place, armingState) : null;
 }
 
 async function readArming(store: ArmingStore) {
-  const keys = await Promise.all(GUARD_SETS.map((set) => store.damagedKeys(set)));
-  const damaged = keys.flat().length;
-  const stored = (await store.document<ArmedState>(ARMED_SET, ARMED_KEY)) ?? null;
+  const keys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
+  const damagedCount = keys.flat().length;
+  const storedState = (await store.document<ArmedState>(ARMED_SET, ARMED_KEY)) ?? null;
   const { copy } = await store.describe();
-  const isAnothers = stored !== null && stored.copy !== copy?.identity;
-  const isArmed = stored !== null && !isAnothers && stored.damaged >= damaged;
-  return { armed: isArmed ? stored : null, damaged, isAnothers, copy };
+  const isArmedElsewhere = storedState !== null && storedState.copy !== copy?.identity;
+  const isArmed = storedState !== null && !isArmedElsewhere && storedState.damaged >= damagedCount;
+  return { armed: isArmed ? storedState : null, damaged: damagedCount, isAnothers: isArmedElsewhere, copy };
 }
 
-function notArmed(place: string, found: Awaited<ReturnType<typeof readArming>>): WriteRefusal {
+function buildNotArmedRefusal(place: string, found: Awaited<ReturnType<typeof readArming>>): WriteRefusal {
   const { copy, damaged, isAnothers } = found;
   return {
     reason: "not-armed",
@@ -118,9 +118,9 @@ export function readArmRequest(stateFolder: string): ArmRequest {
     by: "a file in the state folder",
     /** Accepts only a file of the worker's user or of root, and no link. */
     isThere() {
-      const found = lstatSync(join(stateFolder, ARM_FILE), { throwIfNoEntry: false });
-      const own = process.geteuid?.();
-      return found?.isFile() === true && (own === undefined || found.uid === own || found.uid === 0);
+      const stats = lstatSync(join(stateFolder, ARM_FILE), { throwIfNoEntry: false });
+      const userId = process.geteuid?.();
+      return stats?.isFile() === true && (userId === undefined || stats.uid === userId || stats.uid === 0);
     },
     taken: () => rmSync(join(stateFolder, ARM_FILE), { force: true }),
   };

@@ -3,7 +3,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { ApprovalGuard } from "./approval/guard.ts";
-import type { Arming } from "./arming.ts";
+import type { WriteArming } from "./arming.ts";
 import type { AuditSpace } from "./audit/space.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { WriteRefusal } from "./gate.ts";
@@ -21,7 +21,7 @@ const CHECK_INTERVAL_MS = 1_000;
 export function createClosingConditions(options: {
   readonly config: () => CommandsConfig;
   readonly killSwitch: KillSwitch;
-  readonly arming: Arming;
+  readonly arming: WriteArming;
   readonly approval: ApprovalGuard;
   readonly auditSpace: AuditSpace;
   readonly journal: Pick<Journal, "note">;
@@ -29,9 +29,9 @@ export function createClosingConditions(options: {
   readonly log: Log;
 }) {
   const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
-  let recorded: RecordedRefusals = { isThrown: false, approval: null };
+  let recordedRefusals: RecordedRefusals = { isThrown: false, approval: null };
   // A rehearsal writes nothing, so it needs no arming.
-  const unarmed = () => (config().rehearsal ? null : arming.refusing());
+  const findArmingRefusal = () => (config().rehearsal ? null : arming.refusing());
 
   /** Audits and logs a change of the kill switch or of the approval. Both are files that anybody may change. */
   async function recordChanges(): Promise<void> {
@@ -39,20 +39,20 @@ export function createClosingConditions(options: {
     const isThrown = killSwitch.isThrown();
     const unapproved = config().enabled ? approval.refusing() : null;
     const approvedAt = approval.approvedAt();
-    const was = recorded;
-    const now = { isThrown, approval: unapproved?.message ?? approvedAt };
+    const previousRefusals = recordedRefusals;
+    const currentRefusals = { isThrown, approval: unapproved?.message ?? approvedAt };
     const seenAt = isoUtc(clock.now());
-    if (isThrown !== was.isThrown) {
+    if (isThrown !== previousRefusals.isThrown) {
       await journal.note(isThrown ? "writing-stopped" : "writing-released", { seenAt });
       log.warn({ remedy: killSwitch.remedy }, isThrown ? "writing is stopped" : "writing is allowed again");
     }
-    if (now.approval !== was.approval) {
-      const step = unapproved === null ? "rules-approved" : "rules-not-approved";
-      await journal.note(step, { seenAt, approvedAt, why: unapproved?.message ?? null });
+    if (currentRefusals.approval !== previousRefusals.approval) {
+      const auditStep = unapproved === null ? "rules-approved" : "rules-not-approved";
+      await journal.note(auditStep, { seenAt, approvedAt, why: unapproved?.message ?? null });
       if (unapproved === null) log.info({ approvedAt }, "what may be written is approved");
       else log.warn({ why: unapproved.message }, "writing is closed until it is approved");
     }
-    recorded = now;
+    recordedRefusals = currentRefusals;
   }
 
   return {
@@ -60,23 +60,23 @@ export function createClosingConditions(options: {
       if (!config().enabled) return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
       if (killSwitch.isThrown())
         return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
-      return unarmed() ?? approval.refusing() ?? auditSpace.full();
+      return findArmingRefusal() ?? approval.refusing() ?? auditSpace.full();
     },
     notices(): readonly string[] {
       if (!config().enabled) return [];
-      const messages = [unarmed()?.message, approval.refusing()?.message, auditSpace.notice()];
+      const messages = [findArmingRefusal()?.message, approval.refusing()?.message, auditSpace.notice()];
       return messages.filter((text) => typeof text === "string");
     },
     async watch(signal: AbortSignal): Promise<void> {
       // Two loops: when the request to arm cannot be read, the kill switch is still audited.
-      const every = (check: () => Promise<number | null>, problem: string) =>
+      const checkRegularly = (check: () => Promise<number | null>, problem: string) =>
         runLoop({ clock, signal, onlyChecks: true, turn: check, fault: (error) => log.warn({ err: error }, problem) });
       await Promise.all([
-        every(async () => {
+        checkRegularly(async () => {
           await recordChanges();
           return CHECK_INTERVAL_MS;
         }, "what closes writing could not be audited"),
-        every(async () => {
+        checkRegularly(async () => {
           await arming.look();
           // An armed state stays armed while the worker runs.
           return arming.refusing() === null ? null : CHECK_INTERVAL_MS;

@@ -83,28 +83,29 @@ const HOURLY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
   const { around = {}, clock, clockDoubt, guards, log, metrics, store } = options;
   const { killSwitch } = guards;
-  let current = options.config;
-  const config = () => current;
+  let currentConfig = options.config;
+  const config = () => currentConfig;
   const allowList = createAllowList(
-    current,
+    currentConfig,
     options.sources.map(({ source }) => source.name),
   );
-  const lines = new Map<string, SourceWriter>();
+  const sourceWriters = new Map<string, SourceWriter>();
   function expectedWaitMs(name: string): number {
-    const line = lines.get(name);
-    return line === undefined ? 0 : current.group_window + quotaWaitMs(line.source, line.writer.waiting(), clock);
+    const sourceWriter = sourceWriters.get(name);
+    if (sourceWriter === undefined) return 0;
+    return currentConfig.group_window + quotaWaitMs(sourceWriter.source, sourceWriter.writer.waiting(), clock);
   }
-  const journal = await openJournal({ store, clock, rehearsal: current.rehearsal, expectedWaitMs });
+  const journal = await openJournal({ store, clock, rehearsal: currentConfig.rehearsal, expectedWaitMs });
   const approval = createApprovalGuard({
-    config: current.approval ?? null,
-    rules: approvedRules(options.approved ?? current, around),
+    config: currentConfig.approval ?? null,
+    rules: approvedRules(options.approved ?? currentConfig, around),
     pin: guards.pin,
     clock,
   });
   const arming = await openArming({ store, guards, atStart: options.armAtStart ?? false, journal, clock, log });
   const auditSpace = createAuditSpace({
     size: journal.auditSize,
-    maxBytes: current.audit_max_bytes,
+    maxBytes: currentConfig.audit_max_bytes,
     freeBytes: guards.freeBytes,
     metrics,
     log,
@@ -112,39 +113,39 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const closing = createClosingConditions({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
   const view = createBuildingReader(store);
   const count = (outcome: string, reason: string | null) => metrics.commands.inc({ outcome, reason: reason ?? "none" });
-  const dispatch = (accepted: AcceptedCommand) => lines.get(accepted.command.source)?.writer.add(accepted);
+  const dispatch = (accepted: AcceptedCommand) => sourceWriters.get(accepted.command.source)?.writer.add(accepted);
   const clockRefusal = (source: Source) => checkClock(source.clockSkewMs(), clockDoubt.stepped());
   const isTrusted = (source: Source) => source.clockSkewMs() !== null && clockRefusal(source) === null;
   function isClockTrusted(name: string): boolean {
-    const line = lines.get(name);
-    return line !== undefined && isTrusted(line.source);
+    const sourceWriter = sourceWriters.get(name);
+    return sourceWriter !== undefined && isTrusted(sourceWriter.source);
   }
   const restores = createRestores({ journal, allowList, view, clock, isClockTrusted, log, dispatch });
   const endings = createEndings({ journal, clock, log, count, putsOff: restores.putsOff });
   const refusals = createRefusals({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
-    const shared = { source, view, journal, endings, clock, log: log.child({ source: source.name }) };
-    const values = createFreshValues(shared);
-    const readBack = createReadBack({ ...shared, values, settleMs: () => current.read_back_after });
+    const sourceDeps = { source, view, journal, endings, clock, log: log.child({ source: source.name }) };
+    const values = createFreshValues(sourceDeps);
+    const readBack = createReadBack({ ...sourceDeps, values, settleMs: () => currentConfig.read_back_after });
     const closed = () => closing.closed() ?? clockRefusal(source);
-    const writer = createWriter({ ...shared, timeZone, config, holds: allowList.holds, values, closed, readBack });
-    lines.set(source.name, { source, readBack, writer });
+    const writer = createWriter({ ...sourceDeps, timeZone, config, holds: allowList.holds, values, closed, readBack });
+    sourceWriters.set(source.name, { source, readBack, writer });
   }
   const accept = createIntake({
     ...{ config, allowList, view, journal, refusals, killSwitch, clock, clockDoubt, dispatch, count },
     closed: closing.closed,
-    clockSkewMs: (name) => lines.get(name)?.source.clockSkewMs() ?? null,
-    onSecond: (name) => lines.get(name)?.writer.wake(),
+    clockSkewMs: (name) => sourceWriters.get(name)?.source.clockSkewMs() ?? null,
+    onSecond: (name) => sourceWriters.get(name)?.writer.wake(),
   });
-  const stopping = new AbortController();
-  const cutting = new AbortController();
-  let running: Promise<unknown> | null = null;
-  let stopped: Promise<void> | null = null;
+  const stopController = new AbortController();
+  const cutController = new AbortController();
+  let runPromise: Promise<unknown> | null = null;
+  let stopPromise: Promise<void> | null = null;
 
   async function tidyJournal(): Promise<number> {
     // A clock that is a week ahead would forget ids too early, and they could be used again.
-    if (![...lines.values()].every(({ source }) => isTrusted(source))) return MINUTE_MS;
+    if (![...sourceWriters.values()].every(({ source }) => isTrusted(source))) return MINUTE_MS;
     await journal.tidy();
     return HOUR_MS;
   }
@@ -156,29 +157,29 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
 
   async function recover(signal: AbortSignal): Promise<void> {
     for (const { command, state, changedAt } of journal.open()) {
-      const line = lines.get(command.source);
+      const sourceWriter = sourceWriters.get(command.source);
       if (state === "accepted") {
         // A restore stays open: the old value is put back as soon as possible.
         if (journal.restoreBy(command.id) === undefined) await endings.end(command, STOPPED_END, signal);
-      } else if (line === undefined) {
+      } else if (sourceWriter === undefined) {
         const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
         await endings.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
       } else {
         const sentAtMs = Date.parse(changedAt);
-        line.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null, sentAtMs }]);
+        sourceWriter.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null, sentAtMs }]);
       }
     }
   }
 
   async function end(deadlineMs: number): Promise<void> {
     const untilMs = clock.monotonic() + deadlineMs;
-    stopping.abort(new Stopping());
-    await endsWithin(clock, deadlineMs, running ?? Promise.resolve());
-    cutting.abort(new Stopping());
-    const flushed = refusals.flush().catch((error: unknown) => {
+    stopController.abort(new Stopping());
+    await endsWithin(clock, deadlineMs, runPromise ?? Promise.resolve());
+    cutController.abort(new Stopping());
+    const flushPromise = refusals.flush().catch((error: unknown) => {
       log.error({ err: error }, "refusals could not be recorded");
     });
-    await endsWithin(clock, Math.max(FINAL_FLUSH_MS, untilMs - clock.monotonic()), flushed);
+    await endsWithin(clock, Math.max(FINAL_FLUSH_MS, untilMs - clock.monotonic()), flushPromise);
   }
 
   return {
@@ -187,47 +188,50 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     killSwitch,
     notices: () => [...closing.notices(), ...restores.notices()],
     status: () => ({
-      enabled: current.enabled,
-      rehearsal: current.rehearsal,
+      enabled: currentConfig.enabled,
+      rehearsal: currentConfig.rehearsal,
       stopped: killSwitch.isThrown(),
-      writable: current.allow.length,
-      waiting: [...lines.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
+      writable: currentConfig.allow.length,
+      waiting: [...sourceWriters.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
     }),
     change(next, nextAround) {
       allowList.change(next);
       approval.change({ config: next.approval ?? null, rules: approvedRules(next, nextAround) });
       auditSpace.change(next.audit_max_bytes);
-      current = next;
-      for (const { writer } of lines.values()) writer.wake();
+      currentConfig = next;
+      for (const { writer } of sourceWriters.values()) writer.wake();
     },
     writable(name, tagId) {
       const entry = allowList.entry(name, tagId);
-      const line = lines.get(name);
-      if (entry === undefined || line === undefined) return null;
-      return writableTag(entry, current.rehearsal, closing.closed() ?? clockRefusal(line.source));
+      const sourceWriter = sourceWriters.get(name);
+      if (entry === undefined || sourceWriter === undefined) return null;
+      return writableTag(entry, currentConfig.rehearsal, closing.closed() ?? clockRefusal(sourceWriter.source));
     },
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {
-      if (running !== null || stopping.signal.aborted) return;
-      const ending = AbortSignal.any([signal, stopping.signal]);
-      const cut = AbortSignal.any([signal, cutting.signal]);
-      const hourly = (turn: () => Promise<number>, problem: string) => {
+      if (runPromise !== null || stopController.signal.aborted) return;
+      const stopSignal = AbortSignal.any([signal, stopController.signal]);
+      const cutSignal = AbortSignal.any([signal, cutController.signal]);
+      const runHourly = (turn: () => Promise<number>, problem: string) => {
         const fault = (error: unknown) => log.warn({ err: error }, problem);
-        return runLoop({ clock, signal: ending, turn, fault, backoff: HOURLY_BACKOFF });
+        return runLoop({ clock, signal: stopSignal, turn, fault, backoff: HOURLY_BACKOFF });
       };
-      running = Promise.allSettled([
-        recover(cut),
-        ...[...lines.values()].flatMap(({ writer, readBack }) => [writer.run(ending, cut), readBack.run(ending)]),
-        refusals.run(ending),
-        restores.run(endings, ending),
-        hourly(tidyJournal, "old commands could not be forgotten"),
-        hourly(publishHead, "the head of the audit log could not be published"),
-        closing.watch(ending),
+      runPromise = Promise.allSettled([
+        recover(cutSignal),
+        ...[...sourceWriters.values()].flatMap(({ writer, readBack }) => [
+          writer.run(stopSignal, cutSignal),
+          readBack.run(stopSignal),
+        ]),
+        refusals.run(stopSignal),
+        restores.run(endings, stopSignal),
+        runHourly(tidyJournal, "old commands could not be forgotten"),
+        runHourly(publishHead, "the head of the audit log could not be published"),
+        closing.watch(stopSignal),
       ]);
     },
     stop(deadlineMs) {
-      stopped ??= end(deadlineMs);
-      return stopped;
+      stopPromise ??= end(deadlineMs);
+      return stopPromise;
     },
   };
 }
@@ -235,13 +239,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
 /** Upper bound of the milliseconds that the quota delays a write behind `waiting` other writes. */
 function quotaWaitMs(source: Source, waiting: number, clock: Clock): number {
   const { buckets, heldUntilMs } = source.quota();
-  const left = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());
+  const msUntil = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());
   const requestsBefore = Math.floor(waiting / TAGS_PER_REQUEST);
-  const waits = buckets.map((bucket) => {
-    const free = bucket.perMinute - bucket.used;
-    const slot = free > 0 ? 0 : bucket.nextSlotInMs;
-    const others = Math.max(0, requestsBefore - Math.max(0, free - 1)) * (MINUTE_MS / bucket.perMinute);
-    return Math.max(left(bucket.heldUntilMs), slot) + others;
+  const bucketWaitsMs = buckets.map((bucket) => {
+    const freeSlots = bucket.perMinute - bucket.used;
+    const slotWaitMs = freeSlots > 0 ? 0 : bucket.nextSlotInMs;
+    const queuedWaitMs = Math.max(0, requestsBefore - Math.max(0, freeSlots - 1)) * (MINUTE_MS / bucket.perMinute);
+    return Math.max(msUntil(bucket.heldUntilMs), slotWaitMs) + queuedWaitMs;
   });
-  return Math.max(0, left(heldUntilMs), ...waits);
+  return Math.max(0, msUntil(heldUntilMs), ...bucketWaitsMs);
 }

@@ -64,14 +64,14 @@ export const AllowedTag = z
 export type AllowedTag = z.output<typeof AllowedTag>;
 
 const AllowList = z.array(AllowedTag).superRefine((entries, context) => {
-  const seen = new Set<string>();
+  const seenKeys = new Set<string>();
   for (const [index, { source, tag_id }] of entries.entries()) {
     const key = `${source ?? ""}/${tag_id}`;
-    if (seen.has(key)) {
+    if (seenKeys.has(key)) {
       const message = `Tag ${tag_id} has two entries; keep one.`;
       context.addIssue({ code: "custom", path: [index, "tag_id"], message });
     }
-    seen.add(key);
+    seenKeys.add(key);
   }
 });
 

@@ -5,7 +5,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { BuildingReader } from "./building-view.ts";
 import type { Command } from "./command.ts";
-import { type FreshValue, freshValue, isFromBefore, MAX_VALUE_AGE_MS, needsFreshValue } from "./gate.ts";
+import { type FreshValue, freshValue, isFromFuture, MAX_VALUE_AGE_MS, needsFreshValue } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 
 /** Current values of tags: from live reads when they are recent, otherwise from a request. */
@@ -22,8 +22,8 @@ export function createFreshValues(options: {
   readonly log: Log;
 }) {
   const { clock, journal, log, source } = options;
-  const read = new Map<string, FreshValue>();
-  const reading = new Set<string>();
+  const lastReadings = new Map<string, FreshValue>();
+  const tagsBeingRead = new Set<string>();
   const triedAtMs = new WeakMap<AcceptedCommand, number>();
 
   /** Last live value; undefined when it cannot be loaded, which must not delay other commands. */
@@ -38,11 +38,11 @@ export function createFreshValues(options: {
 
   async function latest({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
     const polled = await live(tagId);
-    const own = read.get(tagId);
-    const isOwnLater = polled === undefined || isFromBefore(polled, clock.now()) || (own?.time ?? "") > polled.time;
-    const reading = own !== undefined && isOwnLater ? own : polled;
+    const ownRead = lastReadings.get(tagId);
+    const isOwnLater = polled === undefined || isFromFuture(polled, clock.now()) || (ownRead?.time ?? "") > polled.time;
+    const latestReading = ownRead !== undefined && isOwnLater ? ownRead : polled;
     const writtenAtMs = journal.writeCounts.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
-    return reading === undefined || Date.parse(reading.time) <= writtenAtMs ? undefined : reading;
+    return latestReading === undefined || Date.parse(latestReading.time) <= writtenAtMs ? undefined : latestReading;
   }
 
   /** True when a command needs a reading that was not attempted within the last minute. */
@@ -54,18 +54,19 @@ export function createFreshValues(options: {
 
   function learn(reply: ReadReply): void {
     const time = isoUtc(reply.receivedAtMs);
-    for (const { id, value } of reply.readings) read.set(id, { value, quality: value === null ? "bad" : "good", time });
+    for (const { id, value } of reply.readings)
+      lastReadings.set(id, { value, quality: value === null ? "bad" : "good", time });
   }
 
-  async function request(missing: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
+  async function requestValues(missing: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
     const ids = missing.map(({ command }) => command.tagId);
-    for (const id of ids) reading.add(id);
+    for (const id of ids) tagsBeingRead.add(id);
     try {
       learn(await source.read(ids, "on-demand", signal));
     } catch (error) {
       if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
     } finally {
-      for (const id of ids) reading.delete(id);
+      for (const id of ids) tagsBeingRead.delete(id);
       for (const accepted of missing) triedAtMs.set(accepted, clock.monotonic());
     }
   }
@@ -76,11 +77,11 @@ export function createFreshValues(options: {
     learn,
     isMissing,
     async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
-      const missing: AcceptedCommand[] = [];
+      const missingCommands: AcceptedCommand[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
-        if (!reading.has(accepted.command.tagId) && (await isMissing(accepted))) missing.push(accepted);
+        if (!tagsBeingRead.has(accepted.command.tagId) && (await isMissing(accepted))) missingCommands.push(accepted);
       }
-      if (missing.length > 0) await endsWithin(clock, READING_LIMIT_MS, request(missing, signal));
+      if (missingCommands.length > 0) await endsWithin(clock, READING_LIMIT_MS, requestValues(missingCommands, signal));
     },
   };
 }

@@ -53,8 +53,8 @@ export type ArrivalVerdict = { readonly expiresAtMs: number } | { readonly refus
 
 export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
   const expiresAtMs = expiryTime(facts);
-  const refused = checkTime(facts, expiresAtMs) ?? checkRequest(facts);
-  return refused === null ? { expiresAtMs } : { refused };
+  const refusal = checkTime(facts, expiresAtMs) ?? checkRequest(facts);
+  return refusal === null ? { expiresAtMs } : { refused: refusal };
 }
 
 function issueTime({ request, receivedAtMs }: ArrivalFacts): number {
@@ -64,16 +64,16 @@ function issueTime({ request, receivedAtMs }: ArrivalFacts): number {
 function expiryTime(facts: ArrivalFacts): number {
   const { expirySeconds, receivedAtMs, request } = facts;
   const ttlMs = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
-  const byBroker = expirySeconds === null ? Infinity : receivedAtMs + expirySeconds * 1000;
-  return Math.min(Math.min(issueTime(facts), receivedAtMs) + ttlMs, byBroker);
+  const brokerExpiryMs = expirySeconds === null ? Infinity : receivedAtMs + expirySeconds * 1000;
+  return Math.min(Math.min(issueTime(facts), receivedAtMs) + ttlMs, brokerExpiryMs);
 }
 
 function checkTime(facts: ArrivalFacts, expiresAtMs: number): WriteRefusal | null {
   const { receivedAtMs } = facts;
   if (issueTime(facts) > receivedAtMs + MAX_CLOCK_DIFFERENCE_MS)
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
-  const wrongClock = checkClock(facts.clockSkewMs, facts.clockStep);
-  if (wrongClock !== null || expiresAtMs > receivedAtMs) return wrongClock;
+  const clockRefusal = checkClock(facts.clockSkewMs, facts.clockStep);
+  if (clockRefusal !== null || expiresAtMs > receivedAtMs) return clockRefusal;
   return refuse("expired", "The command is older than its time to live.");
 }
 
@@ -109,7 +109,7 @@ function checkRequest(facts: ArrivalFacts): WriteRefusal | null {
   if (entry.type === "number" && !isWithinLimits(value, entry))
     return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
   return (
-    checkTimed(forMs, entry, facts.maxRestoreAfterMs) ??
+    checkRestoreTime(forMs, entry, facts.maxRestoreAfterMs) ??
     checkRate({ ...facts, entry, forMs, nowMs: facts.receivedAtMs })
   );
 }
@@ -123,7 +123,7 @@ export function isWithinLimits(value: TagScalar, entry: AllowedTag): boolean {
   return entry.type === "boolean" || (Number(value) >= entry.min && Number(value) <= entry.max);
 }
 
-function checkTimed(forMs: number | null, entry: AllowedTag, longestMs: number): WriteRefusal | null {
+function checkRestoreTime(forMs: number | null, entry: AllowedTag, longestMs: number): WriteRefusal | null {
   if (forMs === null) return null;
   if (!entry.restore)
     return refuse("not-restorable", `Tag ${entry.tag_id} is not open for writes that end by themselves.`);
@@ -152,11 +152,11 @@ export function needsFreshValue(
 }
 
 export function freshValue(current: FreshValue | undefined, nowMs: number): TagValue {
-  if (current === undefined || current.quality !== "good" || isFromBefore(current, nowMs)) return null;
+  if (current === undefined || current.quality !== "good" || isFromFuture(current, nowMs)) return null;
   return nowMs - Date.parse(current.time) <= MAX_VALUE_AGE_MS ? current.value : null;
 }
 
-export function isFromBefore({ time }: FreshValue, nowMs: number): boolean {
+export function isFromFuture({ time }: FreshValue, nowMs: number): boolean {
   return Date.parse(time) > nowMs + MAX_VALUE_AHEAD_MS;
 }
 
@@ -183,29 +183,29 @@ export function isSetAlready(present: TagValue, value: TagScalar): boolean {
 function checkStep(facts: DispatchFacts): WriteRefusal | null {
   const { entry, expect, value } = facts;
   if (!needsFreshValue(entry, facts)) return null;
-  const present = freshValue(facts.current, facts.nowMs);
-  if (present === null)
+  const tagValue = freshValue(facts.current, facts.nowMs);
+  if (tagValue === null)
     return refuse("value-unknown", "The present value could not be read, so the change cannot be judged.");
-  if (expect !== null && !sameValue(present, expect))
-    return refuse("unexpected-value", `The tag holds ${present}, not the expected ${expect}.`);
-  if (facts.forMs !== null && !isWithinLimits(present, entry))
-    return refuse("not-restorable", `The tag holds ${present}, which may not be written back.`);
+  if (expect !== null && !sameValue(tagValue, expect))
+    return refuse("unexpected-value", `The tag holds ${tagValue}, not the expected ${expect}.`);
+  if (facts.forMs !== null && !isWithinLimits(tagValue, entry))
+    return refuse("not-restorable", `The tag holds ${tagValue}, which may not be written back.`);
   if (entry.type !== "number" || entry.max_step === undefined) return null;
   const isSmall =
-    typeof present === "number" && typeof value === "number" && !differsByMoreThan(present, value, entry.max_step);
-  return isSmall ? null : refuse("step-too-large", `From ${present} to ${value} is more than ${entry.max_step}.`);
+    typeof tagValue === "number" && typeof value === "number" && !differsByMoreThan(tagValue, value, entry.max_step);
+  return isSmall ? null : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${entry.max_step}.`);
 }
 
 function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): WriteRefusal | null {
-  const last = past.ofTag.at(-1);
-  if (last !== undefined && nowMs - last < entry.min_interval) {
-    const seconds = Math.ceil((entry.min_interval - (nowMs - last)) / 1000);
+  const lastWriteMs = past.ofTag.at(-1);
+  if (lastWriteMs !== undefined && nowMs - lastWriteMs < entry.min_interval) {
+    const seconds = Math.ceil((entry.min_interval - (nowMs - lastWriteMs)) / 1000);
     return refuse("too-soon", `The tag was written a moment ago; try again in ${seconds} s.`);
   }
-  const needed = forMs === null ? 1 : 2;
-  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + needed > entry.max_per_day)
+  const neededWrites = forMs === null ? 1 : 2;
+  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + neededWrites > entry.max_per_day)
     return refuse("too-many", `No more than ${entry.max_per_day} writes of this tag in 24 hours.`);
-  if (past.lastHour + needed <= maxPerHour) return null;
+  if (past.lastHour + neededWrites <= maxPerHour) return null;
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }
 
@@ -213,24 +213,24 @@ export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs
   const { hours } = facts.entry;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
-  const inside = (atMs: number) => {
+  const isWithinHours = (atMs: number) => {
     const at = DateTime.fromMillis(atMs, { zone: facts.timeZone }).toFormat("HH:mm");
     return from <= to ? at >= from && at < to : at >= from || at < to;
   };
   const message = `The tag may be written from ${from} to ${to} only`;
-  if (!inside(facts.nowMs)) return refuse("outside-hours", `${message}.`);
-  if (facts.forMs === null || inside(facts.nowMs + facts.forMs)) return null;
+  if (!isWithinHours(facts.nowMs)) return refuse("outside-hours", `${message}.`);
+  if (facts.forMs === null || isWithinHours(facts.nowMs + facts.forMs)) return null;
   return refuse("outside-hours", `${message}, and so has it to be put back.`);
 }
 
 /** Without a gateway in the entry, refuses only when all gateways of the site are offline. */
 export function checkGateway({ entry, gateways }: Pick<DispatchFacts, "entry" | "gateways">): WriteRefusal | null {
   const id = entry.gateway_id;
-  const present = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);
-  if (present.length === 0 || present.some((each) => each.value.online !== false)) return null;
+  const relevant = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);
+  if (relevant.length === 0 || relevant.some((each) => each.value.online !== false)) return null;
   return refuse(
     "gateway-offline",
-    `The gateway is offline: ${present.map((each) => each.value.displayName).join(", ")}.`,
+    `The gateway is offline: ${relevant.map((each) => each.value.displayName).join(", ")}.`,
   );
 }
 
@@ -239,10 +239,10 @@ function refuse(reason: CommandRefusal, message: string): WriteRefusal {
 }
 
 /** Compares decimals exactly: from 0.6 to 1.1 is 0.5, although the binary difference is 0.5000000000000001. */
-export function differsByMoreThan(from: number, to: number, most: number): boolean {
-  const decimals = [from, to, most].map(parseDecimal);
-  const least = Math.min(...decimals.map(({ exponent }) => exponent));
-  const [a = 0n, b = 0n, limit = 0n] = decimals.map(({ digits, exponent }) => digits * 10n ** BigInt(exponent - least));
+export function differsByMoreThan(from: number, to: number, maxDifference: number): boolean {
+  const decimals = [from, to, maxDifference].map(parseDecimal);
+  const scale = Math.min(...decimals.map(({ exponent }) => exponent));
+  const [a = 0n, b = 0n, limit = 0n] = decimals.map(({ digits, exponent }) => digits * 10n ** BigInt(exponent - scale));
   return (a > b ? a - b : b - a) > limit;
 }
 

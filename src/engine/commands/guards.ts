@@ -1,7 +1,7 @@
 import type { Pin } from "./approval/approval.ts";
 import { readPin, writePin } from "./approval/files.ts";
 import { type ArmRequest, readArmRequest } from "./arming.ts";
-import { freeBytesOf } from "./audit/space.ts";
+import { readFreeBytes } from "./audit/space.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 
 /** State outside the store that may close writing: files in the state folder, or rows that a fleet shares. */
@@ -26,6 +26,6 @@ export function folderGuards(folder: string): WritingGuards {
       // The folder is locked, so no other process writes.
       version: () => "",
     },
-    freeBytes: () => freeBytesOf(folder),
+    freeBytes: () => readFreeBytes(folder),
   };
 }

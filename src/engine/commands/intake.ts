@@ -22,8 +22,8 @@ interface Refusal {
   readonly outcome?: MessageResult["outcome"];
 }
 
-const KNOWN_ID: Refusal = { reason: "duplicate", message: "This id was used before." };
-const RESERVED_ID: Refusal = {
+const DUPLICATE_ID_REFUSAL: Refusal = { reason: "duplicate", message: "This id was used before." };
+const RESERVED_ID_REFUSAL: Refusal = {
   reason: "invalid",
   message: "An id that ends in /restore stands for putting an old value back; choose another.",
 };
@@ -33,7 +33,7 @@ const FLOOD_RATES = [
   { count: 20, withinMs: 60_000, period: "a minute" },
   { count: 120, withinMs: 3_600_000, period: "an hour" },
 ] as const;
-const LONGEST_MS = 3_600_000;
+const LONGEST_PERIOD_MS = 3_600_000;
 const OPERATOR_TOPIC = "operator";
 
 /** Ends each message with a rejection or a journaled command. The broker waits for this, so send no request here. */
@@ -55,7 +55,7 @@ export function createIntake(options: {
   const { allowList, clock, config, journal, killSwitch } = options;
   const acceptedAtMs = new Map<string, readonly number[]>();
 
-  function resultOf(arrival: CommandMessage, id: string, subject: CommandSubject | null, why: Refusal): MessageResult {
+  function toResult(arrival: CommandMessage, id: string, subject: CommandSubject | null, why: Refusal): MessageResult {
     const source = allowList.sourceOf(subject?.source ?? arrival.source);
     const tagId = subject?.tagId ?? arrival.tagId;
     const { reason, message } = why;
@@ -75,7 +75,7 @@ export function createIntake(options: {
     };
   }
 
-  async function report(...results: readonly MessageResult[]): Promise<void> {
+  async function reportResults(...results: readonly MessageResult[]): Promise<void> {
     for (const { outcome, reason } of results) options.count(outcome, reason);
     await options.refusals.report(results);
   }
@@ -83,23 +83,23 @@ export function createIntake(options: {
   function checkFlood(source: string, tagId: string): WriteRefusal | null {
     const now = clock.monotonic();
     const key = tagKey({ source, tagId });
-    const lately = (acceptedAtMs.get(key) ?? []).filter((at) => at > now - LONGEST_MS);
-    const flood = FLOOD_RATES.find(({ count, withinMs }) => lately.filter((at) => at > now - withinMs).length >= count);
-    acceptedAtMs.set(key, flood === undefined ? [...lately, now] : lately);
-    if (flood === undefined) return null;
-    return { reason: "flood", message: `More than ${flood.count} commands for tag ${tagId} within ${flood.period}.` };
+    const timesMs = (acceptedAtMs.get(key) ?? []).filter((at) => at > now - LONGEST_PERIOD_MS);
+    const rate = FLOOD_RATES.find(({ count, withinMs }) => timesMs.filter((at) => at > now - withinMs).length >= count);
+    acceptedAtMs.set(key, rate === undefined ? [...timesMs, now] : timesMs);
+    if (rate === undefined) return null;
+    return { reason: "flood", message: `More than ${rate.count} commands for tag ${tagId} within ${rate.period}.` };
   }
 
-  async function judge(
+  async function judgeRequest(
     arrival: CommandMessage,
     request: Request,
   ): Promise<AcceptedCommand | { readonly refused: Refusal }> {
-    if (journal.knows(request.id)) return { refused: KNOWN_ID };
-    if (isRestoreId(request.id)) return { refused: RESERVED_ID };
+    if (journal.knows(request.id)) return { refused: DUPLICATE_ID_REFUSAL };
+    if (isRestoreId(request.id)) return { refused: RESERVED_ID_REFUSAL };
     const source = allowList.sourceOf(request.source);
     const entry = source === null ? undefined : allowList.entry(source, request.tagId);
     const isListed = source !== null && entry !== undefined;
-    const verdict = checkArrival({
+    const arrivalVerdict = checkArrival({
       ...arrival,
       request,
       defaultTtlMs: config().default_ttl,
@@ -116,10 +116,10 @@ export function createIntake(options: {
         lastHour: isListed ? journal.writeCounts.lastHour(source) : 0,
       },
     });
-    if ("refused" in verdict) return verdict;
+    if ("refused" in arrivalVerdict) return arrivalVerdict;
     if (!isListed) throw new Error("The gate accepted a tag that is not on the allow-list.");
-    const flood = checkFlood(source, request.tagId);
-    if (flood !== null) return { refused: flood };
+    const floodRefusal = checkFlood(source, request.tagId);
+    if (floodRefusal !== null) return { refused: floodRefusal };
     const { id, tagId, value, expect, forMs } = request;
     const { via, receivedAtMs, replyTo, correlation } = arrival;
     const command: Command = {
@@ -128,14 +128,14 @@ export function createIntake(options: {
       via,
       by: describeSender(arrival),
       receivedAt: isoUtc(receivedAtMs),
-      expiresAt: isoUtc(verdict.expiresAtMs),
+      expiresAt: isoUtc(arrivalVerdict.expiresAtMs),
       replyTo,
       correlation,
     };
     return { command, entry };
   }
 
-  function wrongSecond(arrival: CommandMessage, { id, value }: SecondApproval): Refusal | null {
+  function checkSecondApproval(arrival: CommandMessage, { id, value }: SecondApproval): Refusal | null {
     const command = journal.unseconded(id);
     let message: string | null = null;
     if (command === undefined || (arrival.source !== null && arrival.source !== command.source)) {
@@ -151,60 +151,61 @@ export function createIntake(options: {
 
   async function acceptSecond(arrival: CommandMessage, second: SecondApproval): Promise<void> {
     const command = journal.unseconded(second.id) ?? null;
-    const wrong = options.closed() ?? wrongSecond(arrival, second);
-    if (wrong === null && (await journal.second(second.id, describeSender(arrival)))) {
+    const refusal = options.closed() ?? checkSecondApproval(arrival, second);
+    if (refusal === null && (await journal.second(second.id, describeSender(arrival)))) {
       if (command !== null) options.onSecond(command.source);
       return;
     }
-    const late: Refusal = { reason: "wrong-second", message: `Command ${second.id} has ended meanwhile.` };
-    await report(resultOf(arrival, `${second.id}/second`, command, wrong ?? late));
+    const lateRefusal: Refusal = { reason: "wrong-second", message: `Command ${second.id} has ended meanwhile.` };
+    await reportResults(toResult(arrival, `${second.id}/second`, command, refusal ?? lateRefusal));
   }
 
   async function stopWriting(arrival: CommandMessage, id: string): Promise<void> {
     await killSwitch.throwIt(describeSender(arrival), isoUtc(clock.now()));
     const message = `Writing is stopped; ${killSwitch.remedy} to go on.`;
-    await report(resultOf(arrival, id, null, { outcome: "confirmed", reason: "stop", message }));
+    await reportResults(toResult(arrival, id, null, { outcome: "confirmed", reason: "stop", message }));
   }
 
   return async (arrival) => {
     if (arrival.payload.byteLength > config().max_payload_bytes) {
       const message = `The message is larger than ${config().max_payload_bytes} bytes.`;
-      return report(resultOf(arrival, substituteId(arrival), null, { reason: "too-large", message }));
+      return reportResults(toResult(arrival, substituteId(arrival), null, { reason: "too-large", message }));
     }
     const parsed = parsePayload(arrival, config().bare_values);
     if ("stop" in parsed) return stopWriting(arrival, parsed.stop.id);
     if ("refused" in parsed)
-      return report(resultOf(arrival, parsed.refused.id ?? substituteId(arrival), null, parsed.refused));
+      return reportResults(toResult(arrival, parsed.refused.id ?? substituteId(arrival), null, parsed.refused));
     if ("second" in parsed) return acceptSecond(arrival, parsed.second);
     const { requests } = parsed;
     const closed = options.closed();
     if (closed !== null) {
       // A known id is a duplicate: its sender gets the known result.
-      const why = ({ id }: Request) => (journal.knows(id) ? KNOWN_ID : closed);
-      return report(...requests.map((request) => resultOf(arrival, request.id, request, why(request))));
+      const findRefusal = ({ id }: Request) => (journal.knows(id) ? DUPLICATE_ID_REFUSAL : closed);
+      return reportResults(...requests.map((request) => toResult(arrival, request.id, request, findRefusal(request))));
     }
-    const good: AcceptedCommand[] = [];
-    const bad: MessageResult[] = [];
+    const acceptedCommands: AcceptedCommand[] = [];
+    const refusals: MessageResult[] = [];
     for (const request of requests) {
-      const verdict = await judge(arrival, request);
-      if ("refused" in verdict) bad.push(resultOf(arrival, request.id, request, verdict.refused));
-      else good.push(verdict);
+      const requestVerdict = await judgeRequest(arrival, request);
+      if ("refused" in requestVerdict) refusals.push(toResult(arrival, request.id, request, requestVerdict.refused));
+      else acceptedCommands.push(requestVerdict);
     }
-    const fresh = new Set(await journal.accept(good));
-    for (const accepted of fresh) options.dispatch(accepted);
+    const newCommands = new Set(await journal.accept(acceptedCommands));
+    for (const accepted of newCommands) options.dispatch(accepted);
     for (const request of requests) {
-      const accepted = good.find(({ command }) => command.id === request.id);
-      if (accepted !== undefined && !fresh.has(accepted)) bad.push(resultOf(arrival, request.id, request, KNOWN_ID));
+      const accepted = acceptedCommands.find(({ command }) => command.id === request.id);
+      if (accepted !== undefined && !newCommands.has(accepted))
+        refusals.push(toResult(arrival, request.id, request, DUPLICATE_ID_REFUSAL));
     }
-    await report(...bad);
+    await reportResults(...refusals);
   };
 }
 
 /** Connector, topic and the name that the sender states: the broker does not say who it was. */
 function describeSender({ properties, topic, via }: CommandMessage): string {
-  const way = `${via} ${topic}`.slice(0, 300);
-  const user = properties.user?.replace(/\p{Cc}/gu, " ").slice(0, 64);
-  return user === undefined || user === "" ? way : `${way}, says ${user.toWellFormed()}`;
+  const senderPath = `${via} ${topic}`.slice(0, 300);
+  const userName = properties.user?.replace(/\p{Cc}/gu, " ").slice(0, 64);
+  return userName === undefined || userName === "" ? senderPath : `${senderPath}, says ${userName.toWellFormed()}`;
 }
 
 function substituteId(arrival: CommandMessage): string {

@@ -12,18 +12,18 @@ import { sameValue } from "./gate.ts";
 import { acceptedEvent, type MessageResult, messageEvent, resultEvent } from "./result-event.ts";
 import {
   createPromise,
-  isLost,
+  isUnrestored,
   isWritten,
   notRestoredEvent,
-  promisesAfter,
   RESTORE_SET,
   type Restore,
+  restoreChain,
   restoreId,
+  restoresAfter,
   takenOver,
   toUnrestored,
   UNRESTORED_SET,
   type UnrestoredValue,
-  withOlder,
 } from "./timed.ts";
 import { createWriteCountLimit, WRITE_COUNT_SET, type WriteCount } from "./write-count-limit.ts";
 
@@ -72,26 +72,26 @@ export async function openJournal(options: {
 }) {
   const { store, clock, rehearsal, expectedWaitMs } = options;
   const writeCountSet = rehearsal ? `${WRITE_COUNT_SET}-rehearsal` : WRITE_COUNT_SET;
-  const open = new Map<string, OpenEntry>();
+  const openById = new Map<string, OpenEntry>();
   const finished = new Map<string, string>();
   /** Last finished write of each tag, for `isUnproved`. */
   const lastSent = new Map<string, StoredEntry>();
   for (const [id, stored] of await store.documents<StoredEntry>(COMMAND_SET)) {
     const { state, changedAt, command, sent } = stored;
     const isOpen = command !== undefined && (state === "accepted" || state === "sending");
-    if (isOpen) open.set(id, { command, state, changedAt });
+    if (isOpen) openById.set(id, { command, state, changedAt });
     else finished.set(id, changedAt);
     if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? "")) lastSent.set(sent.tag, stored);
   }
-  for (const id of await store.damagedKeys(COMMAND_SET)) if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
-  const seconded = new Set<string>();
+  for (const id of await store.damagedKeys(COMMAND_SET)) if (!openById.has(id)) finished.set(id, isoUtc(clock.now()));
+  const secondedIds = new Set<string>();
   const writeCounts = createWriteCountLimit(await store.documents<WriteCount>(writeCountSet), clock);
   const restores = await store.documents<Restore>(RESTORE_SET);
-  const lost = await store.documents<UnrestoredValue>(UNRESTORED_SET);
+  const unrestoredValues = await store.documents<UnrestoredValue>(UNRESTORED_SET);
   const auditSize = await openAuditSize(store);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
   /** The audit chain has one tip, so steps run one at a time. */
-  const inTurn = oneAtATime();
+  const runInTurn = oneAtATime();
 
   async function commit(
     audits: readonly AuditEntry[],
@@ -110,13 +110,13 @@ export async function openJournal(options: {
     auditSize.add(records);
   }
 
-  function restoreBy(commandId: string): Restore | undefined {
-    return [...restores.values()].flatMap(withOlder).find(({ command }) => restoreId(command.id) === commandId);
+  function findRestore(commandId: string): Restore | undefined {
+    return [...restores.values()].flatMap(restoreChain).find(({ command }) => restoreId(command.id) === commandId);
   }
 
   function unseconded(id: string): Command | undefined {
-    const entry = open.get(id);
-    const isWaiting = entry?.state === "accepted" && entry.command.needsSecond && !seconded.has(id);
+    const entry = openById.get(id);
+    const isWaiting = entry?.state === "accepted" && entry.command.needsSecond && !secondedIds.has(id);
     return isWaiting ? entry.command : undefined;
   }
 
@@ -126,34 +126,34 @@ export async function openJournal(options: {
 
   return {
     accept: (all: readonly AcceptedCommand[]): Promise<readonly AcceptedCommand[]> =>
-      inTurn(async () => {
+      runInTurn(async () => {
         const changedAt = isoUtc(clock.now());
-        const fresh = all.filter(({ command }) => !open.has(command.id) && !finished.has(command.id));
-        if (fresh.length === 0) return fresh;
-        const commands = fresh.map(({ command }) => command);
+        const newCommands = all.filter(({ command }) => !openById.has(command.id) && !finished.has(command.id));
+        if (newCommands.length === 0) return newCommands;
+        const commands = newCommands.map(({ command }) => command);
         const entries = putEntries(commands, "accepted", changedAt);
         await commit(
-          fresh.map(({ command, entry }) => {
+          newCommands.map(({ command, entry }) => {
             const { replyTo: _replyTo, correlation: _correlation, id: _id, ...request } = command;
             return buildAuditEntry(command, "accepted", changedAt, { ...request, limits: entry });
           }),
           [{ set: COMMAND_SET, insert: entries }],
           () => commands.map((command) => acceptedEvent(command, expectedWaitMs(command.source), changedAt)),
         );
-        for (const [id, entry] of entries) open.set(id, entry);
-        return fresh;
+        for (const [id, entry] of entries) openById.set(id, entry);
+        return newCommands;
       }),
 
     sending: (leaving: readonly SentCommand[]): Promise<void> =>
-      inTurn(async () => {
+      runInTurn(async () => {
         const changedAt = isoUtc(clock.now());
         const commands = leaving.map(({ command }) => command);
         const group = commands.map(({ id }) => id);
         const entries = putEntries(commands, "sending", changedAt);
         const counts = writeCounts.writing(commands);
-        const promises = leaving.flatMap(({ command, before }) => {
+        const restoreEntries = leaving.flatMap(({ command, before }) => {
           // A command that restores a value keeps its promise until it has ended.
-          if (command.forMs === null || before === null || restoreBy(command.id) !== undefined) return [];
+          if (command.forMs === null || before === null || findRestore(command.id) !== undefined) return [];
           const key = tagKey(command);
           return [[key, createPromise(command, before, restores.get(key), clock.now())] as const];
         });
@@ -162,81 +162,81 @@ export async function openJournal(options: {
           [
             { set: COMMAND_SET, put: entries },
             { set: writeCountSet, put: counts },
-            { set: RESTORE_SET, put: promises },
+            { set: RESTORE_SET, put: restoreEntries },
           ],
           (hashes) => [
             auditHeadEvent({ records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip }, changedAt),
           ],
         );
-        for (const [id, entry] of entries) open.set(id, entry);
+        for (const [id, entry] of entries) openById.set(id, entry);
         writeCounts.remember(counts);
-        for (const [key, promise] of promises) restores.set(key, promise);
+        for (const [key, promise] of restoreEntries) restores.set(key, promise);
       }),
 
     second: (id: string, by: string): Promise<boolean> =>
-      inTurn(async () => {
+      runInTurn(async () => {
         const command = unseconded(id);
         if (command === undefined) return false;
         await commit([buildAuditEntry(command, "seconded", isoUtc(clock.now()), { by })], []);
-        seconded.add(id);
+        secondedIds.add(id);
         return true;
       }),
     unseconded,
 
     /** Records the outcome; returns false when the command had ended before. Also ends the restores that it settles. */
     finish: (command: Command, finish: CommandEnd): Promise<boolean> =>
-      inTurn(async () => {
-        const promise = restoreBy(command.id);
-        if (!open.has(command.id) && promise === undefined) return false;
+      runInTurn(async () => {
+        const restore = findRestore(command.id);
+        if (!openById.has(command.id) && restore === undefined) return false;
         const changedAt = isoUtc(clock.now());
         const key = tagKey(command);
-        const hasLeft = open.get(command.id)?.state === "sending";
+        const hasLeft = openById.get(command.id)?.state === "sending";
         const sent = hasLeft ? { sent: { tag: key, value: command.value } } : {};
-        const done: StoredEntry = { state: finish.outcome, changedAt, ...sent };
+        const endEntry: StoredEntry = { state: finish.outcome, changedAt, ...sent };
         const counts = writeCounts.writing(finish.rehearsal === true ? [command] : []);
-        const stored = restores.get(key);
-        const { current, over } = promisesAfter(command, finish, stored, clock.now());
-        const ended = over.map(takenOver);
-        const endedIds = ended.map((each) => each.command.id).filter((id) => open.has(id));
-        const superseded: StoredEntry = { state: "superseded", changedAt };
-        const failed = promise !== undefined && isLost(finish) ? toUnrestored(promise, finish, changedAt) : null;
-        const isSettled = failed === null && lost.has(key) && isWritten(finish);
+        const storedRestore = restores.get(key);
+        const { current, over } = restoresAfter(command, finish, storedRestore, clock.now());
+        const endedRestores = over.map(takenOver);
+        const endedIds = endedRestores.map((each) => each.command.id).filter((id) => openById.has(id));
+        const oldEntry: StoredEntry = { state: "superseded", changedAt };
+        const failure = restore !== undefined && isUnrestored(finish) ? toUnrestored(restore, finish, changedAt) : null;
+        const isOver = failure === null && unrestoredValues.has(key) && isWritten(finish);
         await commit(
           [
-            ...ended.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.finish })),
+            ...endedRestores.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.finish })),
             buildAuditEntry(command, finish.outcome, changedAt, { ...finish }),
-            ...(failed === null ? [] : [buildAuditEntry(command, "not-restored", changedAt, { ...failed })]),
+            ...(failure === null ? [] : [buildAuditEntry(command, "not-restored", changedAt, { ...failure })]),
           ],
           [
-            { set: COMMAND_SET, put: [[command.id, done], ...endedIds.map((id) => [id, superseded] as const)] },
+            { set: COMMAND_SET, put: [[command.id, endEntry], ...endedIds.map((id) => [id, oldEntry] as const)] },
             { set: writeCountSet, put: counts },
             current === null
-              ? { set: RESTORE_SET, remove: stored === undefined ? [] : [key] }
+              ? { set: RESTORE_SET, remove: storedRestore === undefined ? [] : [key] }
               : { set: RESTORE_SET, put: [[key, current]] },
-            { set: UNRESTORED_SET, put: failed === null ? [] : [[key, failed]], remove: isSettled ? [key] : [] },
+            { set: UNRESTORED_SET, put: failure === null ? [] : [[key, failure]], remove: isOver ? [key] : [] },
           ],
           () => [
-            ...ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
+            ...endedRestores.map((each) => resultEvent(each.command, each.finish, changedAt)),
             resultEvent(command, finish, changedAt),
-            ...(failed === null ? [] : [notRestoredEvent(failed)]),
+            ...(failure === null ? [] : [notRestoredEvent(failure)]),
           ],
         );
         for (const id of [command.id, ...endedIds]) {
-          open.delete(id);
+          openById.delete(id);
           finished.set(id, changedAt);
         }
-        seconded.delete(command.id);
-        if (hasLeft) lastSent.set(key, done);
+        secondedIds.delete(command.id);
+        if (hasLeft) lastSent.set(key, endEntry);
         writeCounts.remember(counts);
         if (current === null) restores.delete(key);
         else restores.set(key, current);
-        if (failed !== null) lost.set(key, failed);
-        if (isSettled) lost.delete(key);
+        if (failure !== null) unrestoredValues.set(key, failure);
+        if (isOver) unrestoredValues.delete(key);
         return true;
       }),
 
     report: (results: readonly MessageResult[]): Promise<void> =>
-      inTurn(async () => {
+      runInTurn(async () => {
         const at = isoUtc(clock.now());
         await commit(
           results.map(({ replyTo: _replyTo, correlation: _correlation, ...detail }) => ({
@@ -254,49 +254,49 @@ export async function openJournal(options: {
       step: string,
       detail: Readonly<Record<string, unknown>>,
       documents: readonly DocumentChange[] = [],
-    ): Promise<void> => inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
+    ): Promise<void> => runInTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
 
-    knows: (id: string): boolean => open.has(id) || finished.has(id),
-    entry: (id: string): OpenEntry | undefined => open.get(id),
-    open: (): readonly OpenEntry[] => [...open.values()],
+    knows: (id: string): boolean => openById.has(id) || finished.has(id),
+    entry: (id: string): OpenEntry | undefined => openById.get(id),
+    open: (): readonly OpenEntry[] => [...openById.values()],
     /** True from `sending` to the outcome of a write of the tag. */
     isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean {
       const key = tagKey(tag);
-      return [...open.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
+      return [...openById.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
     },
     /** True when the tag's last write, within a week, was of another value that the tag never had. */
     isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean {
-      const last = lastSent.get(tagKey(command));
+      const lastWrite = lastSent.get(tagKey(command));
       // Any later reading of the sent value proves the write.
-      if (last?.sent === undefined || sameValue(last.sent.value, command.value)) return false;
-      return ["mismatch", "unknown", "accepted-unverified"].includes(last.state);
+      if (lastWrite?.sent === undefined || sameValue(lastWrite.sent.value, command.value)) return false;
+      return ["mismatch", "unknown", "accepted-unverified"].includes(lastWrite.state);
     },
     writeCounts: { ofTag: writeCounts.ofTag, lastHour: writeCounts.lastHour },
     auditSize,
     restores: (): readonly Restore[] => [...restores.values()],
-    restoreBy,
-    unrestored: (): readonly UnrestoredValue[] => [...lost.values()],
+    restoreBy: findRestore,
+    unrestored: (): readonly UnrestoredValue[] => [...unrestoredValues.values()],
     forgetUnrestored: (past: UnrestoredValue): Promise<void> =>
-      inTurn(async () => {
+      runInTurn(async () => {
         const key = tagKey(past);
-        if (lost.get(key)?.commandId !== past.commandId) return;
+        if (unrestoredValues.get(key)?.commandId !== past.commandId) return;
         await store.commit({ documents: [{ set: UNRESTORED_SET, remove: [key] }] });
-        lost.delete(key);
+        unrestoredValues.delete(key);
       }),
     publishHead: (): Promise<void> =>
-      inTurn(async () => {
+      runInTurn(async () => {
         const records = auditSize.records();
         if (records === 0) return;
         await store.commit({ events: [auditHeadEvent({ records, head: tip }, isoUtc(clock.now()))] });
       }),
     tidy: (): Promise<void> =>
-      inTurn(async () => {
+      runInTurn(async () => {
         await auditSize.remember();
         const limit = isoUtc(clock.now() - ENTRY_RETENTION_MS);
-        const old = [...finished].filter(([, endedAt]) => endedAt < limit).map(([id]) => id);
-        if (old.length === 0) return;
-        await store.commit({ documents: [{ set: COMMAND_SET, remove: old }] });
-        for (const id of old) finished.delete(id);
+        const oldIds = [...finished].filter(([, endedAt]) => endedAt < limit).map(([id]) => id);
+        if (oldIds.length === 0) return;
+        await store.commit({ documents: [{ set: COMMAND_SET, remove: oldIds }] });
+        for (const id of oldIds) finished.delete(id);
         for (const [key, { changedAt }] of lastSent) if (changedAt < limit) lastSent.delete(key);
       }),
   };

@@ -1,7 +1,7 @@
 import type { CommandMessage } from "../../core/connector.ts";
 import type { TagScalar } from "../../core/model/building.ts";
 
-interface FromOperator {
+interface OperatorCall {
   readonly id: string;
   readonly source: string | null;
   readonly value: TagScalar;
@@ -11,7 +11,7 @@ interface FromOperator {
 }
 
 export function operatorArrival(
-  fields: FromOperator & {
+  fields: OperatorCall & {
     readonly tagId: string;
     readonly forSeconds: number | null;
     readonly expect?: TagScalar | null;
@@ -26,14 +26,14 @@ export function operatorArrival(
     ...(forSeconds === null ? {} : { for_s: forSeconds }),
     ...(ttlSeconds === null ? {} : { ttl_s: ttlSeconds }),
   };
-  return { ...arrivalOf(fields, command), tagId };
+  return { ...toArrival(fields, command), tagId };
 }
 
-export function operatorSecond(fields: FromOperator): CommandMessage {
-  return { ...arrivalOf(fields, { second: fields.id, value: fields.value }), purpose: "second" };
+export function operatorSecond(fields: OperatorCall): CommandMessage {
+  return { ...toArrival(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }
 
-function arrivalOf({ at = "command line", receivedAtMs, source, user }: FromOperator, content: object): CommandMessage {
+function toArrival({ at = "command line", receivedAtMs, source, user }: OperatorCall, content: object): CommandMessage {
   return {
     via: "operator",
     topic: at,

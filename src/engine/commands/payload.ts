@@ -50,24 +50,24 @@ const SharedFields = {
   ttl_s: z.number().positive().optional(),
   for_s: z.number().positive().optional(),
 };
-const Write = z.strictObject({ tag: IdText, value: WriteValue, expect: WriteValue.optional() });
-const SingleWrite = z.strictObject({ ...SharedFields, ...Write.shape, tag: IdText.optional() });
-const WriteGroup = z.strictObject({ ...SharedFields, writes: z.array(Write).min(1).max(20) });
+const TagWriteItem = z.strictObject({ tag: IdText, value: WriteValue, expect: WriteValue.optional() });
+const SingleWrite = z.strictObject({ ...SharedFields, ...TagWriteItem.shape, tag: IdText.optional() });
+const WriteGroup = z.strictObject({ ...SharedFields, writes: z.array(TagWriteItem).min(1).max(20) });
 const SecondMessage = z.strictObject({ second: z.string().min(1).max(300), value: WriteValue });
-const Stop = z.strictObject({ id: IdText.optional(), stop: z.literal(true) });
+const StopMessage = z.strictObject({ id: IdText.optional(), stop: z.literal(true) });
 
 const LOOP_MESSAGE = "This is a message that Plenum itself published; it is not a command.";
 
 export function parsePayload(arrival: CommandMessage, bareValues: boolean): ParsedPayload {
-  let text: string;
+  let messageText: string;
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(arrival.payload).trim();
+    messageText = new TextDecoder("utf-8", { fatal: true }).decode(arrival.payload).trim();
   } catch {
     return refuse("unreadable", "The message is not UTF-8 text.");
   }
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = JSON.parse(messageText);
   } catch {
     return refuse("unreadable", "The message is neither a bare value nor JSON.");
   }
@@ -76,7 +76,7 @@ export function parsePayload(arrival: CommandMessage, bareValues: boolean): Pars
 }
 
 function parseBareValue(value: unknown, arrival: CommandMessage, allowed: boolean): ParsedPayload {
-  if (isMarked(arrival)) return refuse("loop", LOOP_MESSAGE);
+  if (isOwnMessage(arrival)) return refuse("loop", LOOP_MESSAGE);
   const scalar = WriteValue.safeParse(value);
   if (!scalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
   if (!allowed) return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
@@ -85,55 +85,55 @@ function parseBareValue(value: unknown, arrival: CommandMessage, allowed: boolea
   if (id === null && arrival.duplicate)
     return refuse("duplicate", "A repeated delivery of a bare value cannot be told from a new one; send an id.");
   const { source, tagId } = arrival;
-  const plain = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
-  return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...plain }] };
+  const defaultFields = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
+  return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...defaultFields }] };
 }
 
 function fromJson(value: object, arrival: CommandMessage): ParsedPayload {
   const id = claimedId(value) ?? givenId(arrival);
   const refuseIt = (message: string) => refuse("invalid", message, id);
-  if (isMarked(arrival) || looksLikeOurs(value, id)) return refuse("loop", LOOP_MESSAGE, id);
+  if (isOwnMessage(arrival) || looksLikeOurs(value, id)) return refuse("loop", LOOP_MESSAGE, id);
   if ("stop" in value) {
-    if (!Stop.safeParse(value).success) return refuseIt('To stop all writing, send {"stop": true}.');
+    if (!StopMessage.safeParse(value).success) return refuseIt('To stop all writing, send {"stop": true}.');
     return { stop: { id: id ?? arrivalId(arrival) } };
   }
   if (arrival.purpose === "second") {
-    const second = SecondMessage.safeParse(value);
-    if (second.success) return { second: { id: second.data.second, value: second.data.value } };
+    const secondMessage = SecondMessage.safeParse(value);
+    if (secondMessage.success) return { second: { id: secondMessage.data.second, value: secondMessage.data.value } };
     return refuseIt('Here goes {"second": "<id of a command>", "value": …} only.');
   }
   const parsed = "writes" in value ? WriteGroup.safeParse(value) : SingleWrite.safeParse(value);
   if (!parsed.success) return refuseIt(firstIssue(parsed.error));
   const body = parsed.data;
   if (id === null) return refuse("invalid", "A command needs an id.");
-  const shared = {
+  const sharedFields = {
     source: body.source ?? arrival.source,
     issuedAtMs: body.issued_at === undefined ? null : Date.parse(body.issued_at),
     ttlMs: body.ttl_s === undefined ? null : body.ttl_s * 1000,
     forMs: body.for_s === undefined ? null : body.for_s * 1000,
   };
-  if (arrival.source !== null && shared.source !== arrival.source)
+  if (arrival.source !== null && sharedFields.source !== arrival.source)
     return refuseIt("The command names another source than its topic.");
   if (!("writes" in body)) {
     const { tag: tagId = arrival.tagId, value: wanted, expect = null } = body;
     if (tagId === null) return refuseIt("The command names no tag.");
     if (arrival.tagId !== null && tagId !== arrival.tagId)
       return refuseIt("The command names another tag than its topic.");
-    return { requests: [{ id, tagId, value: wanted, expect, ...shared }] };
+    return { requests: [{ id, tagId, value: wanted, expect, ...sharedFields }] };
   }
   if (arrival.tagId !== null) return refuseIt("Send a command for several tags to the topic that names no tag.");
   if (new Set(body.writes.map((write) => write.tag)).size < body.writes.length)
     return refuseIt("A tag is named twice in one command.");
   const requests = body.writes.map(({ tag, value: wanted, expect = null }) => {
-    return { id: `${id}/${tag}`, tagId: tag, value: wanted, expect, ...shared };
+    return { id: `${id}/${tag}`, tagId: tag, value: wanted, expect, ...sharedFields };
   });
   return { requests };
 }
 
 function firstIssue(error: z.ZodError): string {
   const [issue] = error.issues;
-  const where = issue?.path.length ? `${issue.path.join(".")}: ` : "";
-  return `${where}${issue?.message ?? "not a command"}.`.slice(0, 300);
+  const issuePath = issue?.path.length ? `${issue.path.join(".")}: ` : "";
+  return `${issuePath}${issue?.message ?? "not a command"}.`.slice(0, 300);
 }
 
 function claimedId(value: object): string | null {
@@ -147,7 +147,7 @@ function givenId(arrival: CommandMessage): string | null {
 }
 
 /** True for a message that Plenum published over MQTT 5. */
-function isMarked(arrival: CommandMessage): boolean {
+function isOwnMessage(arrival: CommandMessage): boolean {
   return "plenum-event-id" in arrival.properties;
 }
 

@@ -57,83 +57,83 @@ export function createReadBack(options: {
   readonly settleMs: () => number;
 }) {
   const { clock, endings, log, settleMs, source, values } = options;
-  const pending = new Set<PendingVerification>();
-  const added = createWakeup();
+  const pendingWrites = new Set<PendingVerification>();
+  const writeAdded = createWakeup();
 
-  async function end(each: PendingVerification, present: TagValue, signal: AbortSignal): Promise<void> {
-    await endings.end(each.write.command, judgeReading(each.write, present), signal);
-    pending.delete(each);
+  async function end(check: PendingVerification, present: TagValue, signal: AbortSignal): Promise<void> {
+    await endings.end(check.write.command, judgeReading(check.write, present), signal);
+    pendingWrites.delete(check);
   }
 
   async function confirmByLiveReads(due: readonly PendingVerification[], signal: AbortSignal) {
-    const others: PendingVerification[] = [];
-    for (const each of due) {
-      const { command, sentAtMs } = each.write;
-      const live = await values.live(command.tagId);
+    const remaining: PendingVerification[] = [];
+    for (const check of due) {
+      const { command, sentAtMs } = check.write;
+      const liveValue = await values.live(command.tagId);
       const isConfirmed =
-        live !== undefined && Date.parse(live.time) > sentAtMs && sameValue(live.value, command.value);
-      if (isConfirmed) await end(each, live.value, signal);
-      else others.push(each);
+        liveValue !== undefined && Date.parse(liveValue.time) > sentAtMs && sameValue(liveValue.value, command.value);
+      if (isConfirmed) await end(check, liveValue.value, signal);
+      else remaining.push(check);
     }
-    return others;
+    return remaining;
   }
 
-  async function read(due: readonly PendingVerification[], signal: AbortSignal): Promise<void> {
+  async function readGroup(due: readonly PendingVerification[], signal: AbortSignal): Promise<void> {
     const [first] = due;
-    const group = first?.readsSingly ? [first] : due.filter((each) => !each.readsSingly).slice(0, TAGS_PER_REQUEST);
-    let present: ReadonlyMap<string, TagValue> = new Map();
+    const group = first?.readsSingly ? [first] : due.filter((check) => !check.readsSingly).slice(0, TAGS_PER_REQUEST);
+    let valuesByTag: ReadonlyMap<string, TagValue> = new Map();
     try {
       const ids = new Set(group.map(({ write }) => write.command.tagId));
       const reply = await source.read([...ids], "on-demand", signal);
       values.learn(reply);
-      present = new Map(reply.readings.map((reading) => [reading.id, reading.value]));
+      valuesByTag = new Map(reply.readings.map((reading) => [reading.id, reading.value]));
     } catch (error) {
       if (signal.aborted) throw error;
       log.warn({ err: error }, "reading back failed");
       // One tag that the token cannot see makes the service refuse the whole group.
       if (group.length > 1 && ["rejected", "config"].includes(asFailure(error).kind)) {
-        for (const each of group) each.readsSingly = true;
+        for (const check of group) check.readsSingly = true;
         return;
       }
     }
-    for (const each of group) {
-      const value = present.get(each.write.command.tagId) ?? null;
-      each.attempts += 1;
-      const isOurs = value !== null && sameValue(value, each.write.command.value);
+    for (const check of group) {
+      const value = valuesByTag.get(check.write.command.tagId) ?? null;
+      check.attempts += 1;
+      const isOurs = value !== null && sameValue(value, check.write.command.value);
       const isOther = value !== null && !isOurs;
-      const isCertain = isOurs || (isOther && each.sawOther);
-      each.sawOther ||= isOther;
-      if (isCertain || each.attempts >= MAX_READ_ATTEMPTS) await end(each, value, signal);
-      else each.dueMs = clock.monotonic() + Math.max(RETRY_MS, settleMs()) * 2 ** each.attempts;
+      const isCertain = isOurs || (isOther && check.sawOther);
+      check.sawOther ||= isOther;
+      if (isCertain || check.attempts >= MAX_READ_ATTEMPTS) await end(check, value, signal);
+      else check.dueMs = clock.monotonic() + Math.max(RETRY_MS, settleMs()) * 2 ** check.attempts;
     }
   }
 
-  async function turn(signal: AbortSignal): Promise<number> {
-    const due = [...pending].filter((each) => each.dueMs <= clock.monotonic());
-    const others = await confirmByLiveReads(due, signal);
+  async function checkDueWrites(signal: AbortSignal): Promise<number> {
+    const dueWrites = [...pendingWrites].filter((check) => check.dueMs <= clock.monotonic());
+    const remaining = await confirmByLiveReads(dueWrites, signal);
     const now = clock.monotonic();
     // While polls wait for the quota, a live read may soon have the value, and a request would cost them a slot.
     const isBusy = source.quota().buckets.some(({ waiting }) => waiting.live + waiting.history > 0);
-    const urgent = others.filter((each) => !isBusy || now >= each.postponedUntilMs);
-    for (const each of others) if (!urgent.includes(each)) each.dueMs = now + RETRY_MS;
-    if (urgent.length > 0) await read(urgent, signal);
-    return Math.min(...[...pending].map((each) => each.dueMs)) - clock.monotonic();
+    const urgent = remaining.filter((check) => !isBusy || now >= check.postponedUntilMs);
+    for (const check of remaining) if (!urgent.includes(check)) check.dueMs = now + RETRY_MS;
+    if (urgent.length > 0) await readGroup(urgent, signal);
+    return Math.min(...[...pendingWrites].map((check) => check.dueMs)) - clock.monotonic();
   }
 
   return {
     add(writes: readonly UnverifiedWrite[]): void {
       const dueMs = clock.monotonic() + settleMs();
-      const fresh = { postponedUntilMs: dueMs + MAX_POSTPONEMENT_MS, attempts: 0, sawOther: false, readsSingly: false };
-      for (const write of writes) pending.add({ write, dueMs, ...fresh });
-      added.wakeUp();
+      const start = { postponedUntilMs: dueMs + MAX_POSTPONEMENT_MS, attempts: 0, sawOther: false, readsSingly: false };
+      for (const write of writes) pendingWrites.add({ write, dueMs, ...start });
+      writeAdded.wakeUp();
     },
     /** Pending commands stay `sending` when the signal aborts; the next start verifies them. */
     run: (signal: AbortSignal): Promise<void> =>
       runLoop({
         clock,
         signal,
-        wakeup: added,
-        turn: () => turn(signal),
+        wakeup: writeAdded,
+        turn: () => checkDueWrites(signal),
         fault: (error) => log.error({ err: error }, "a written tag could not be verified"),
       }),
   };
@@ -144,9 +144,9 @@ function judgeReading({ command, sent, before, complaint }: UnverifiedWrite, rea
   if (readBack !== null && sameValue(readBack, command.value))
     return { ...common, outcome: "confirmed", reason: null, message: `The tag holds ${readBack}.` };
   if (readBack !== null) {
-    const held = `The tag holds ${readBack}, not ${command.value}.`;
-    if (sent !== "group-refused") return { ...common, outcome: "mismatch", reason: "mismatch", message: held };
-    const message = `${complaint ?? "Refused."} ${held}`;
+    const mismatch = `The tag holds ${readBack}, not ${command.value}.`;
+    if (sent !== "group-refused") return { ...common, outcome: "mismatch", reason: "mismatch", message: mismatch };
+    const message = `${complaint ?? "Refused."} ${mismatch}`;
     return { ...common, outcome: "rejected", reason: "refused-by-service", message };
   }
   if (sent === "answered") {

@@ -35,10 +35,10 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
   }
 
   function count(latest: MessageResult): void {
-    const same = counted.get(latest.reason);
-    if (same !== undefined) {
-      same.count += 1;
-      same.latest = latest;
+    const countedRefusal = counted.get(latest.reason);
+    if (countedRefusal !== undefined) {
+      countedRefusal.count += 1;
+      countedRefusal.latest = latest;
       return;
     }
     const dueMs = clock.monotonic() + MINUTE_MS;
@@ -47,13 +47,13 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
   }
 
   async function flush(): Promise<void> {
-    const all = [...counted];
+    const countedEntries = [...counted];
     counted.clear();
-    if (all.length === 0) return;
+    if (countedEntries.length === 0) return;
     try {
-      await journal.report(all.map(([, each]) => summarizeRefusals(each)));
+      await journal.report(countedEntries.map(([, each]) => summarizeRefusals(each)));
     } catch (error) {
-      for (const [reason, each] of all)
+      for (const [reason, each] of countedEntries)
         counted.set(reason, { ...each, count: each.count + (counted.get(reason)?.count ?? 0) });
       throw error;
     }
@@ -61,12 +61,12 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
 
   return {
     async report(results: readonly MessageResult[]): Promise<void> {
-      const single: MessageResult[] = [];
+      const singleResults: MessageResult[] = [];
       for (const result of results) {
-        if (takeToken(result.reason)) single.push(result);
+        if (takeToken(result.reason)) singleResults.push(result);
         else count(result);
       }
-      if (single.length > 0) await journal.report(single);
+      if (singleResults.length > 0) await journal.report(singleResults);
     },
     flush,
     run: (signal: AbortSignal): Promise<void> =>
@@ -86,14 +86,14 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
 }
 
 function summarizeRefusals({ count, sinceMs, latest }: CountedRefusals): MessageResult {
-  const since = isoUtc(sinceMs);
+  const startTime = isoUtc(sinceMs);
   return {
     ...latest,
-    commandId: `many-${latest.reason}-${since}`,
+    commandId: `many-${latest.reason}-${startTime}`,
     siteId: null,
     tagId: null,
     requested: null,
-    message: `${count} more commands were refused for this reason since ${since}; the last: ${latest.message}`,
+    message: `${count} more commands were refused for this reason since ${startTime}; the last: ${latest.message}`,
     replyTo: null,
     correlation: null,
   };

@@ -13,11 +13,11 @@ import {
   MAX_RESTORE_DELAY_MS,
   mayRetry,
   type Restore,
+  restoreChain,
   restoreId,
   restoringCommand,
   type UnrestoredValue,
   unrestoredLine,
-  withOlder,
 } from "./timed.ts";
 
 /** Minimum and maximum wait between two attempts. Each may cost a request to read the present value. */
@@ -48,15 +48,15 @@ export function createRestores(options: {
   readonly dispatch: (accepted: AcceptedCommand) => void;
 }) {
   const { allowList, clock, dispatch, isClockTrusted, journal, log, view } = options;
-  const attempts = new Map<string, RestoreAttempt>();
-  const attemptOf = (id: string) => attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null, isEnding: false };
+  const attemptsById = new Map<string, RestoreAttempt>();
+  const findAttempt = (id: string) => attemptsById.get(id) ?? { tries: 0, againAtMs: 0, why: null, isEnding: false };
   const retry = createWakeup();
 
   /** Starts a due restore. Returns the milliseconds until its next check; null when a wake-up follows. */
-  async function check(restore: Restore, endings: CommandEndings, signal: AbortSignal): Promise<number | null> {
+  async function startIfDue(restore: Restore, endings: CommandEndings, signal: AbortSignal): Promise<number | null> {
     const id = restoreId(restore.command.id);
-    const attempt = attemptOf(id);
-    attempts.set(id, attempt);
+    const attempt = findAttempt(id);
+    attemptsById.set(id, attempt);
     const { source } = restore.command;
     const dueInMs = msUntilDue(attempt, restore);
     if (dueInMs > 0) return dueInMs;
@@ -68,12 +68,12 @@ export function createRestores(options: {
     if (!isLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
     const command = entry?.command ?? restoringCommand(restore, clock.now());
     const allowed = allowList.entry(command.source, command.tagId);
-    const end = isLate ? tooLate(restore, attempt.why) : refusal(restore);
+    const end = isLate ? buildTooLateEnd(restore, attempt.why) : findRefusal(restore);
     if (end !== null || allowed === undefined) {
       attempt.isEnding = true;
       try {
-        await endings.end(command, end ?? notAllowed(restore), signal);
-        attempts.delete(id);
+        await endings.end(command, end ?? buildNotAllowedEnd(restore), signal);
+        attemptsById.delete(id);
       } finally {
         attempt.isEnding = false;
       }
@@ -83,7 +83,8 @@ export function createRestores(options: {
     attempt.againAtMs = null;
     try {
       const accepted = { command, entry: allowed };
-      for (const each of entry === undefined ? await journal.accept([accepted]) : [accepted]) dispatch(each);
+      for (const newCommand of entry === undefined ? await journal.accept([accepted]) : [accepted])
+        dispatch(newCommand);
     } catch (error) {
       attempt.againAtMs = againAtMs;
       throw error;
@@ -93,21 +94,21 @@ export function createRestores(options: {
 
   /** Uses the earlier of wall clock and monotonic clock, and only the monotonic clock while the wall clock is in doubt. */
   function msUntilDue(attempt: RestoreAttempt, { command, dueAt }: Restore): number {
-    const byWall = Date.parse(dueAt) - clock.now();
+    const wallWaitMs = Date.parse(dueAt) - clock.now();
     const isTrusted = isClockTrusted(command.source);
-    const dueMs = attempt.dueMs ?? clock.monotonic() + byWall;
+    const dueMs = attempt.dueMs ?? clock.monotonic() + wallWaitMs;
     if (isTrusted) attempt.dueMs = dueMs;
-    const measured = dueMs - clock.monotonic();
-    return isTrusted ? Math.min(byWall, measured) : measured;
+    const monotonicWaitMs = dueMs - clock.monotonic();
+    return isTrusted ? Math.min(wallWaitMs, monotonicWaitMs) : monotonicWaitMs;
   }
 
   function isTagTaken(restore: Restore): boolean {
-    const own = new Set(withOlder(restore).map(({ command }) => restoreId(command.id)));
+    const ownCommandIds = new Set(restoreChain(restore).map(({ command }) => restoreId(command.id)));
     const key = tagKey(restore.command);
-    return journal.open().some(({ command }) => tagKey(command) === key && !own.has(command.id));
+    return journal.open().some(({ command }) => tagKey(command) === key && !ownCommandIds.has(command.id));
   }
 
-  function refusal(restore: Restore): CommandEnd | null {
+  function findRefusal(restore: Restore): CommandEnd | null {
     const { command, before } = restore;
     const id = restoreId(command.id);
     if (journal.knows(id) && journal.entry(id) === undefined) {
@@ -115,23 +116,24 @@ export function createRestores(options: {
       return { outcome: "rejected", reason: "duplicate", message };
     }
     const allowed = allowList.entry(command.source, command.tagId);
-    return allowed?.restore === true && isWithinLimits(before, allowed) ? null : notAllowed(restore);
+    return allowed?.restore === true && isWithinLimits(before, allowed) ? null : buildNotAllowedEnd(restore);
   }
 
-  async function isOver({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
-    const live = await view.value(source, tagId);
-    if (live === undefined || live.quality !== "good" || live.time <= toldAt) return false;
-    return inForce !== null && !sameValue(live.value, inForce);
+  async function isNoLongerInForce({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
+    const liveValue = await view.value(source, tagId);
+    if (liveValue === undefined || liveValue.quality !== "good" || liveValue.time <= toldAt) return false;
+    return inForce !== null && !sameValue(liveValue.value, inForce);
   }
 
-  async function turn(endings: CommandEndings, signal: AbortSignal): Promise<number> {
+  async function checkRestores(endings: CommandEndings, signal: AbortSignal): Promise<number> {
     let nextMs = CHECK_EVERY_MS;
     for (const restore of journal.restores())
-      nextMs = Math.min(nextMs, (await check(restore, endings, signal)) ?? nextMs);
-    for (const lost of journal.unrestored()) if (await isOver(lost)) await journal.forgetUnrestored(lost);
-    const promises = journal.restores().flatMap(withOlder);
-    const ids = new Set(promises.map(({ command }) => restoreId(command.id)));
-    for (const id of attempts.keys()) if (!ids.has(id)) attempts.delete(id);
+      nextMs = Math.min(nextMs, (await startIfDue(restore, endings, signal)) ?? nextMs);
+    for (const missed of journal.unrestored())
+      if (await isNoLongerInForce(missed)) await journal.forgetUnrestored(missed);
+    const openRestores = journal.restores().flatMap(restoreChain);
+    const ids = new Set(openRestores.map(({ command }) => restoreId(command.id)));
+    for (const id of attemptsById.keys()) if (!ids.has(id)) attemptsById.delete(id);
     return Math.max(1, nextMs);
   }
 
@@ -140,9 +142,9 @@ export function createRestores(options: {
     putsOff(command: Command, finish: CommandEnd): boolean {
       const { id, tagId, value } = command;
       if (journal.restoreBy(id) === undefined || journal.entry(id)?.state !== "accepted") return false;
-      const attempt = attemptOf(id);
+      const attempt = findAttempt(id);
       if (attempt.isEnding || !mayRetry(finish)) return false;
-      attempts.set(id, attempt);
+      attemptsById.set(id, attempt);
       attempt.tries += 1;
       attempt.againAtMs = clock.monotonic() + backoffMs(RESTORE_BACKOFF, attempt.tries);
       // These two reasons must not hide an earlier, more useful one.
@@ -154,16 +156,16 @@ export function createRestores(options: {
       return true;
     },
     notices(): readonly string[] {
-      const waiting = journal.restores().flatMap(({ command, before, dueAt }) => {
-        const why = attempts.get(restoreId(command.id))?.why ?? null;
+      const waitingNotices = journal.restores().flatMap(({ command, before, dueAt }) => {
+        const why = attemptsById.get(restoreId(command.id))?.why ?? null;
         if (why === null) return [];
-        const until = isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS);
+        const lastAttemptTime = isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS);
         return [
           `Tag ${command.tagId} still holds ${command.value}, written by ${command.id}: ${before} should hold again ` +
-            `since ${dueAt}. ${why} It is tried until ${until}.`,
+            `since ${dueAt}. ${why} It is tried until ${lastAttemptTime}.`,
         ];
       });
-      return [...journal.unrestored().map(unrestoredLine), ...waiting];
+      return [...journal.unrestored().map(unrestoredLine), ...waitingNotices];
     },
     run(endings: CommandEndings, signal: AbortSignal): Promise<void> {
       endings.onEnd(retry.wakeUp);
@@ -171,19 +173,19 @@ export function createRestores(options: {
         clock,
         signal,
         wakeup: retry,
-        turn: () => turn(endings, signal),
+        turn: () => checkRestores(endings, signal),
         fault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
       });
     },
   };
 }
 
-function tooLate({ before }: Restore, why: string | null): CommandEnd {
+function buildTooLateEnd({ before }: Restore, why: string | null): CommandEnd {
   const message = `It was too late to put ${before} back; nothing was written.`;
   return { outcome: "expired", reason: "expired", message: why === null ? message : `${message} ${why}` };
 }
 
-function notAllowed({ before, command }: Restore): CommandEnd {
+function buildNotAllowedEnd({ before, command }: Restore): CommandEnd {
   const message = `${before} is not put back: tag ${command.tagId} is not open for it any more.`;
   return { outcome: "rejected", reason: "not-restorable", message };
 }

@@ -5,8 +5,8 @@ import type { Command, CommandEnd, CommandReason } from "./command.ts";
 
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
   const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, tagId, value } = command;
-  const known = { commandId, tagId, requested: value, waitMs: Math.round(waitMs) };
-  const data = { ...known, expiresAt, forMs, needsSecond, correlation, replyTo };
+  const commandFields = { commandId, tagId, requested: value, waitMs: Math.round(waitMs) };
+  const data = { ...commandFields, expiresAt, forMs, needsSecond, correlation, replyTo };
   return makeEvent({ type: "command-accepted", ...resultSubject(command), time, facts: [commandId], data });
 }
 

@@ -29,26 +29,26 @@ export function createPromise(command: Command, before: TagScalar, older: Restor
 }
 
 /** Returns the tag's promise after a command ended, and the promises that are over. */
-export function promisesAfter(
+export function restoresAfter(
   command: Command,
   finish: CommandEnd,
   stored: Restore | undefined,
   nowMs: number,
 ): { readonly current: Restore | null; readonly over: readonly Restore[] } {
   if (stored === undefined) return { current: null, over: [] };
-  const older = stored.older === undefined ? [] : withOlder(stored.older);
+  const olderRestores = stored.older === undefined ? [] : restoreChain(stored.older);
   if (command.id === restoreId(stored.command.id)) {
     const isOlders = finish.reason === "unexpected-value" && stored.older !== undefined;
-    return isOlders ? { current: stored.older, over: [] } : { current: null, over: older };
+    return isOlders ? { current: stored.older, over: [] } : { current: null, over: olderRestores };
   }
   const isOwn = command.id === stored.command.id;
   if (isWritten(finish)) {
-    const { older: _older, ...own } = stored;
-    if (isOwn) return { current: own, over: older };
-    const current = extendTime(command, finish, stored, nowMs);
-    if (current === null && command.forMs !== null && finish.reason === "already-set")
+    const { older: _older, ...ownRestore } = stored;
+    if (isOwn) return { current: ownRestore, over: olderRestores };
+    const extendedRestore = extendTime(command, finish, stored, nowMs);
+    if (extendedRestore === null && command.forMs !== null && finish.reason === "already-set")
       return { current: stored, over: [] };
-    return { current, over: withOlder(stored) };
+    return { current: extendedRestore, over: restoreChain(stored) };
   }
   // The value may be in force although it was not read back: readings lag by up to 14 s, and an offline gateway writes later.
   const mayHold = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
@@ -67,8 +67,8 @@ export function isWritten({ outcome, rehearsal }: CommandEnd): boolean {
 }
 
 /** A promise and those that it replaces, newest first. */
-export function withOlder(restore: Restore): readonly Restore[] {
-  return restore.older === undefined ? [restore] : [restore, ...withOlder(restore.older)];
+export function restoreChain(restore: Restore): readonly Restore[] {
+  return restore.older === undefined ? [restore] : [restore, ...restoreChain(restore.older)];
 }
 
 /** Later, a sudden change of the value does more harm than the report that the value was not restored. */
@@ -126,7 +126,7 @@ export function mayRetry({ reason }: CommandEnd): boolean {
 }
 
 /** True when a restore ended although the timed value may still be in force. */
-export function isLost({ outcome, reason }: CommandEnd): boolean {
+export function isUnrestored({ outcome, reason }: CommandEnd): boolean {
   // Somebody has written another value, so ours is over.
   if (reason === "unexpected-value") return false;
   return outcome === "rejected" || outcome === "expired" || outcome === "mismatch" || outcome === "unknown";
@@ -183,9 +183,9 @@ export function takenOver({ command, before }: Restore): { readonly command: Com
 
 export function unrestoredLine(lost: UnrestoredValue): string {
   const { commandId, dueAt, inForce, message, since, tagId, wanted } = lost;
-  const holds = inForce === null ? "holds nobody knows what" : `still holds ${inForce}`;
+  const tagStateText = inForce === null ? "holds nobody knows what" : `still holds ${inForce}`;
   return (
-    `Tag ${tagId} ${holds}, written by ${commandId} at ${since} for a time: ` +
+    `Tag ${tagId} ${tagStateText}, written by ${commandId} at ${since} for a time: ` +
     `${wanted} should hold again since ${dueAt}, and was not put back. ${message} Set it right by hand.`
   );
 }

@@ -13,20 +13,20 @@ const DAY_MS = 24 * HOUR_MS;
 
 /** Counts writes per tag and source: frequent writes wear out a controller's memory, and a loop writes without end. */
 export function createWriteCountLimit(byTag: Map<string, WriteCount>, clock: Clock) {
-  function within(times: readonly number[] = [], periodMs: number): readonly number[] {
+  function timesWithin(times: readonly number[] = [], periodMs: number): readonly number[] {
     return times.filter((at) => at > clock.now() - periodMs);
   }
-  const ofKey = (key: string) => within(byTag.get(key)?.sentAtMs, DAY_MS);
+  const timesOf = (key: string) => timesWithin(byTag.get(key)?.sentAtMs, DAY_MS);
 
   return {
-    ofTag: (source: string, tagId: string) => ofKey(tagKey({ source, tagId })),
+    ofTag: (source: string, tagId: string) => timesOf(tagKey({ source, tagId })),
     lastHour(source: string): number {
       const counts = [...byTag].filter(([key]) => key.startsWith(`${source}/`));
-      return counts.reduce((sum, [, { sentAtMs }]) => sum + within(sentAtMs, HOUR_MS).length, 0);
+      return counts.reduce((sum, [, { sentAtMs }]) => sum + timesWithin(sentAtMs, HOUR_MS).length, 0);
     },
     /** Documents to store when these tags are written now; call `remember` after the commit. */
     writing: (tags: readonly { readonly source: string; readonly tagId: string }[]) =>
-      tags.map(tagKey).map((key): readonly [string, WriteCount] => [key, { sentAtMs: [...ofKey(key), clock.now()] }]),
+      tags.map(tagKey).map((key): readonly [string, WriteCount] => [key, { sentAtMs: [...timesOf(key), clock.now()] }]),
     remember(counts: readonly (readonly [string, WriteCount])[]): void {
       for (const [key, count] of counts) byTag.set(key, count);
     },

@@ -77,7 +77,7 @@ export function createWriter(options: {
   readonly log: Log;
 }) {
   const { clock, config, endings, journal, log, source, values } = options;
-  const state: WriterState = {
+  const writerState: WriterState = {
     queue: new Map(),
     deadlines: new WeakMap(),
     slot: null,
@@ -87,31 +87,31 @@ export function createWriter(options: {
   const mayLeave = createWakeup();
   const queueGrew = createWakeup();
 
-  const isUnseconded = ({ command }: AcceptedCommand) => journal.unseconded(command.id) !== undefined;
+  const isAwaitingSecond = ({ command }: AcceptedCommand) => journal.unseconded(command.id) !== undefined;
   const untilExpiry = ({ command }: AcceptedCommand) => Date.parse(command.expiresAt) - clock.now();
   const msLeft = (accepted: AcceptedCommand) =>
-    Math.min(untilExpiry(accepted), (state.deadlines.get(accepted) ?? 0) - clock.monotonic());
+    Math.min(untilExpiry(accepted), (writerState.deadlines.get(accepted) ?? 0) - clock.monotonic());
 
   function add(accepted: AcceptedCommand): void {
-    state.deadlines.set(accepted, clock.monotonic() + untilExpiry(accepted));
+    writerState.deadlines.set(accepted, clock.monotonic() + untilExpiry(accepted));
     const key = tagKey(accepted.command);
-    const older = state.queue.get(key);
-    state.queue.delete(key);
-    state.queue.set(key, accepted);
-    if (older !== undefined) supersede(older, accepted);
+    const olderCommand = writerState.queue.get(key);
+    writerState.queue.delete(key);
+    writerState.queue.set(key, accepted);
+    if (olderCommand !== undefined) supersede(olderCommand, accepted);
     queueGrew.wakeUp();
     mayLeave.wakeUp();
   }
 
-  function take(accepted: AcceptedCommand): boolean {
+  function removeFromQueue(accepted: AcceptedCommand): boolean {
     const key = tagKey(accepted.command);
-    return state.queue.get(key) === accepted && state.queue.delete(key);
+    return writerState.queue.get(key) === accepted && writerState.queue.delete(key);
   }
 
   function putBack(accepted: AcceptedCommand): void {
-    const newer = state.queue.get(tagKey(accepted.command));
-    if (newer === undefined) state.queue.set(tagKey(accepted.command), accepted);
-    else supersede(accepted, newer);
+    const newerCommand = writerState.queue.get(tagKey(accepted.command));
+    if (newerCommand === undefined) writerState.queue.set(tagKey(accepted.command), accepted);
+    else supersede(accepted, newerCommand);
     queueGrew.wakeUp();
   }
 
@@ -128,20 +128,20 @@ export function createWriter(options: {
     if (closed !== null) return { outcome: "rejected", ...closed };
     if (!options.holds(accepted)) return RULES_CHANGED_END;
     if (msLeft(accepted) > 0) return null;
-    return isUnseconded(accepted) ? NOT_SECONDED_END : EXPIRED_END;
+    return isAwaitingSecond(accepted) ? NOT_SECONDED_END : EXPIRED_END;
   }
 
   async function endBeforeSending(accepted: AcceptedCommand, others: number): Promise<CommandEnd | null> {
-    const ended = endInQueue(accepted);
-    if (ended !== null) return ended;
+    const earlyEnd = endInQueue(accepted);
+    if (earlyEnd !== null) return earlyEnd;
     const { command, entry } = accepted;
     const nowMs = clock.now();
-    const current = await values.latest(command);
-    const before = freshValue(current, nowMs);
-    const refusing = checkDispatch({
+    const latestValue = await values.latest(command);
+    const valueBefore = freshValue(latestValue, nowMs);
+    const refusal = checkDispatch({
       ...command,
       entry,
-      current,
+      current: latestValue,
       past: {
         ofTag: journal.writeCounts.ofTag(command.source, command.tagId),
         lastHour: journal.writeCounts.lastHour(command.source) + others,
@@ -151,34 +151,36 @@ export function createWriter(options: {
       timeZone: options.timeZone,
       nowMs,
     });
-    if (refusing !== null) return { outcome: "rejected", before, ...refusing };
+    if (refusal !== null) return { outcome: "rejected", before: valueBefore, ...refusal };
     // After an unverified write, an offline gateway may still write the other value, so an older reading proves nothing.
-    if (isSetAlready(before, command.value) && !journal.isUnproved(command)) {
-      const message = `The tag held ${before} already; nothing was written.`;
-      return { outcome: "confirmed", reason: "already-set", message, before, readBack: before };
+    if (isSetAlready(valueBefore, command.value) && !journal.isUnproved(command)) {
+      const message = `The tag held ${valueBefore} already; nothing was written.`;
+      return { outcome: "confirmed", reason: "already-set", message, before: valueBefore, readBack: valueBefore };
     }
     if (!config().rehearsal) return null;
     const message = "Rehearsal: everything was checked, nothing was written.";
-    return { outcome: "accepted-unverified", reason: "rehearsal", message, before, rehearsal: true };
+    return { outcome: "accepted-unverified", reason: "rehearsal", message, before: valueBefore, rehearsal: true };
   }
 
   /** Commands that may share a request: approved, no unverified write of the tag, a bisection tag only singly. */
-  function candidates(): readonly AcceptedCommand[] {
-    const free = [...state.queue.values()].filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
+  function sendableCommands(): readonly AcceptedCommand[] {
+    const free = [...writerState.queue.values()].filter(
+      (each) => !isAwaitingSecond(each) && !journal.isUnderWay(each.command),
+    );
     const [first] = free;
-    const size = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
-    if (first === undefined || state.bisection.has(first.command.tagId)) return free.slice(0, 1);
-    return free.filter(({ command }) => !state.bisection.has(command.tagId)).slice(0, size);
+    const maxGroupSize = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
+    if (first === undefined || writerState.bisection.has(first.command.tagId)) return free.slice(0, 1);
+    return free.filter(({ command }) => !writerState.bisection.has(command.tagId)).slice(0, maxGroupSize);
   }
 
   /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
-  async function prepare(cutting: AbortSignal): Promise<readonly SentCommand[]> {
-    const taken = candidates();
-    for (const accepted of taken) take(accepted);
+  async function prepareGroup(cutting: AbortSignal): Promise<readonly SentCommand[]> {
+    const chosen = sendableCommands();
+    for (const accepted of chosen) removeFromQueue(accepted);
     const ready = new Map<AcceptedCommand, SentCommand>();
     const ends = new Map<AcceptedCommand, CommandEnd>();
     try {
-      for (const accepted of taken) {
+      for (const accepted of chosen) {
         if (await values.isMissing(accepted)) continue;
         const end = await endBeforeSending(accepted, ready.size);
         const before = freshValue(await values.latest(accepted.command), clock.now());
@@ -188,10 +190,10 @@ export function createWriter(options: {
       }
       if (ready.size > 0) await journal.sending([...ready.values()]);
     } catch (error) {
-      for (const accepted of taken) putBack(accepted);
+      for (const accepted of chosen) putBack(accepted);
       throw error;
     }
-    for (const accepted of taken) if (!ready.has(accepted) && !ends.has(accepted)) putBack(accepted);
+    for (const accepted of chosen) if (!ready.has(accepted) && !ends.has(accepted)) putBack(accepted);
     for (const accepted of ready.keys()) {
       const end = endInQueue(accepted);
       if (end !== null && ready.delete(accepted)) ends.set(accepted, end);
@@ -203,66 +205,66 @@ export function createWriter(options: {
   }
 
   function runInBackground(work: () => Promise<void>): void {
-    const settled = work().catch((error: unknown) => {
+    const backgroundTask = work().catch((error: unknown) => {
       if (!isStopping(error)) log.error({ err: error }, "the outcome of a command could not be recorded");
     });
-    state.background.add(settled);
-    void settled.then(() => state.background.delete(settled));
+    writerState.background.add(backgroundTask);
+    void backgroundTask.then(() => writerState.background.delete(backgroundTask));
   }
 
   async function endWithoutSlot(cutting: AbortSignal): Promise<void> {
-    for (const accepted of candidates()) {
+    for (const accepted of sendableCommands()) {
       if (await values.isMissing(accepted)) continue;
       const end = await endBeforeSending(accepted, 0);
-      if (end !== null && take(accepted)) await endings.end(accepted.command, end, cutting);
+      if (end !== null && removeFromQueue(accepted)) await endings.end(accepted.command, end, cutting);
     }
   }
 
   async function isAnySendable(): Promise<boolean> {
-    for (const accepted of candidates()) if (!(await values.isMissing(accepted))) return true;
+    for (const accepted of sendableCommands()) if (!(await values.isMissing(accepted))) return true;
     return false;
   }
 
   /** Sends one group; resolves when its request has left or is not needed. Returns the wait until the next group. */
   async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
-    await values.refresh(candidates(), stopping);
+    await values.refresh(sendableCommands(), stopping);
     await endWithoutSlot(cutting);
     if (!(await isAnySendable())) return AFTER_MISSING_MS;
     const slot = combineSignals(stopping);
-    state.slot = slot;
-    const left = Promise.withResolvers<void>();
-    runInBackground(() => request(slot, left, cutting));
+    writerState.slot = slot;
+    const requestSent = Promise.withResolvers<void>();
+    runInBackground(() => sendAll(slot, requestSent, cutting));
     try {
-      await left.promise;
+      await requestSent.promise;
     } catch (error) {
       if (!slot.signal.aborted) throw error;
     }
     return 0;
   }
 
-  async function request(slot: WorkSignal, left: PromiseWithResolvers<void>, cutting: AbortSignal): Promise<void> {
-    let leaving: readonly SentCommand[] = [];
+  async function sendAll(slot: WorkSignal, left: PromiseWithResolvers<void>, cutting: AbortSignal): Promise<void> {
+    let leavingCommands: readonly SentCommand[] = [];
     function releaseSlot(): void {
       slot.end();
-      if (state.slot === slot) state.slot = null;
+      if (writerState.slot === slot) writerState.slot = null;
     }
     async function writes(): Promise<readonly TagWrite[]> {
       releaseSlot();
-      leaving = await prepare(cutting);
+      leavingCommands = await prepareGroup(cutting);
       left.resolve();
-      return leaving.map(({ command: { tagId, value } }) => ({ tagId, value }));
+      return leavingCommands.map(({ command: { tagId, value } }) => ({ tagId, value }));
     }
     try {
       const reply = await source.write(writes, AbortSignal.any([slot.signal, cutting]));
       left.resolve();
       const written = new Map(reply.written.map(({ id, value }) => [id, value]));
-      for (const { command } of leaving) state.bisection.delete(command.tagId);
+      for (const { command } of leavingCommands) writerState.bisection.delete(command.tagId);
       // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
       const isTaken = ({ tagId, value }: SentCommand["command"]) => sameValue(written.get(tagId) ?? null, value);
-      verify(leaving, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
+      startVerification(leavingCommands, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
     } catch (error) {
-      if (leaving.length === 0) left.reject(error);
-      else await judgeFailure(leaving, error, cutting);
+      if (leavingCommands.length === 0) left.reject(error);
+      else await judgeFailure(leavingCommands, error, cutting);
     } finally {
       releaseSlot();
     }
@@ -284,11 +286,11 @@ export function createWriter(options: {
         await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);
       return;
     }
-    if (isRefused) for (const { command } of leaving) state.bisection.add(command.tagId);
-    verify(leaving, () => (isRefused ? "group-refused" : "in-doubt"), errorText(failure));
+    if (isRefused) for (const { command } of leaving) writerState.bisection.add(command.tagId);
+    startVerification(leaving, () => (isRefused ? "group-refused" : "in-doubt"), errorText(failure));
   }
 
-  function verify(
+  function startVerification(
     leaving: readonly SentCommand[],
     sent: (each: SentCommand) => SendResult,
     complaint: string | null,
@@ -299,8 +301,8 @@ export function createWriter(options: {
     );
   }
 
-  async function turn(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
-    if (candidates().length === 0) return Number.POSITIVE_INFINITY;
+  async function sendNextGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
+    if (sendableCommands().length === 0) return Number.POSITIVE_INFINITY;
     if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
     try {
       return await sendGroup(stopping, cutting);
@@ -308,8 +310,8 @@ export function createWriter(options: {
       const failure = asFailure(error);
       // Without a token no command can leave until a person acts, and each attempt would cost a slot.
       const end: CommandEnd = { outcome: "rejected", reason: "no-ability", message: errorText(failure) };
-      for (const accepted of failure.kind === "config" ? candidates() : []) {
-        if (take(accepted)) await endings.end(accepted.command, end, cutting);
+      for (const accepted of failure.kind === "config" ? sendableCommands() : []) {
+        if (removeFromQueue(accepted)) await endings.end(accepted.command, end, cutting);
       }
       throw error;
     }
@@ -317,24 +319,24 @@ export function createWriter(options: {
 
   /** Ends queued commands whose time is over, or all when writing closes. */
   async function endOverdue(cutting: AbortSignal): Promise<number> {
-    for (const accepted of [...state.queue.values()]) {
+    for (const accepted of [...writerState.queue.values()]) {
       const end = endInQueue(accepted);
-      if (end === null || !take(accepted)) continue;
-      if (state.queue.size === 0) state.slot?.abort(QUEUE_EMPTY);
+      if (end === null || !removeFromQueue(accepted)) continue;
+      if (writerState.queue.size === 0) writerState.slot?.abort(QUEUE_EMPTY);
       await endings.end(accepted.command, end, cutting);
     }
-    if (state.queue.size === 0) return Number.POSITIVE_INFINITY;
-    return Math.max(1, Math.min(CLOSED_CHECK_MS, ...[...state.queue.values()].map(msLeft)));
+    if (writerState.queue.size === 0) return Number.POSITIVE_INFINITY;
+    return Math.max(1, Math.min(CLOSED_CHECK_MS, ...[...writerState.queue.values()].map(msLeft)));
   }
 
   return {
     add,
     wake: mayLeave.wakeUp,
-    waiting: () => state.queue.size,
+    waiting: () => writerState.queue.size,
     /** Works until `stopping` aborts; `cutting` aborts a running request. */
     async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
       endings.onEnd(mayLeave.wakeUp);
-      const overdue = runLoop({
+      const overdueLoop = runLoop({
         clock,
         signal: stopping,
         wakeup: queueGrew,
@@ -345,14 +347,14 @@ export function createWriter(options: {
         clock,
         signal: stopping,
         wakeup: mayLeave,
-        turn: () => turn(stopping, cutting),
+        turn: () => sendNextGroup(stopping, cutting),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: SEND_BACKOFF,
       });
-      await overdue;
-      await Promise.all(state.background);
-      const queued = [...state.queue.values()];
-      state.queue.clear();
+      await overdueLoop;
+      await Promise.all(writerState.background);
+      const queued = [...writerState.queue.values()];
+      writerState.queue.clear();
       for (const { command } of queued) await endings.end(command, STOPPED_END, cutting);
     },
   };

@@ -37,21 +37,21 @@ export function createBackPressure(options: {
   let isPaused = false;
   let pendingBytes = 0;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
-  let checked: Promise<boolean> = Promise.resolve(true);
+  let checkPromise: Promise<boolean> = Promise.resolve(true);
 
   const isFullOfRecentEvents = ({ bytes, oldestTelemetry }: LogPressure) =>
     bytes > maxBytes * FULL_LOG_SHARE &&
     oldestTelemetry !== null &&
     clock.now() - Date.parse(oldestTelemetry) < MIN_REPLAY_MS;
 
-  async function check(): Promise<boolean> {
-    const pressure = await outbox.pressure();
-    pendingBytes = pressure.pendingBytes;
+  async function checkPressure(): Promise<boolean> {
+    const logPressure = await outbox.pressure();
+    pendingBytes = logPressure.pendingBytes;
     const wasPaused = isPaused;
-    isPaused = areSinksBehind(pressure, maxBytes, wasPaused);
+    isPaused = areSinksBehind(logPressure, maxBytes, wasPaused);
     if (isPaused && !wasPaused) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
     if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill goes on");
-    return !isPaused && !isFullOfRecentEvents(pressure);
+    return !isPaused && !isFullOfRecentEvents(logPressure);
   }
 
   return {
@@ -59,9 +59,9 @@ export function createBackPressure(options: {
       const nowMs = clock.monotonic();
       if (nowMs - checkedAtMs >= CHECK_INTERVAL_MS) {
         checkedAtMs = nowMs;
-        checked = check();
+        checkPromise = checkPressure();
       }
-      return checked;
+      return checkPromise;
     },
     change(nextMaxBytes: number): void {
       maxBytes = nextMaxBytes;
@@ -88,12 +88,12 @@ export function createLogSpaceMonitor(options: {
   readonly log: Pick<Log, "warn">;
 }) {
   const { outbox, metrics, log } = options;
-  let notice: string | null = null;
+  let spaceWarning: string | null = null;
 
   async function findSlowestSinks(): Promise<readonly string[]> {
-    const inUse = (await outbox.lag()).filter(({ ended }) => ended === null);
-    const lowestPosition = Math.min(...inUse.map(({ position }) => position));
-    return inUse.filter(({ position }) => position === lowestPosition).map(({ sink }) => sink);
+    const activeSinks = (await outbox.lag()).filter(({ ended }) => ended === null);
+    const lowestPosition = Math.min(...activeSinks.map(({ position }) => position));
+    return activeSinks.filter(({ position }) => position === lowestPosition).map(({ sink }) => sink);
   }
 
   return {
@@ -102,14 +102,14 @@ export function createLogSpaceMonitor(options: {
       metrics.logBytes.set(bytes);
       metrics.logPendingBytes.set(pendingBytes);
       metrics.logLimitBytes.set(maxBytes);
-      const wasScarce = notice !== null;
+      const wasScarce = spaceWarning !== null;
       const isScarce = pendingBytes >= WARN_ABOVE_SHARE * maxBytes;
-      notice = isScarce ? formatSpaceWarning(pendingBytes, maxBytes, await findSlowestSinks()) : null;
+      spaceWarning = isScarce ? formatSpaceWarning(pendingBytes, maxBytes, await findSlowestSinks()) : null;
       if (isScarce && !wasScarce) {
         log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");
       }
     },
-    notices: (): readonly string[] => (notice === null ? [] : [notice]),
+    notices: (): readonly string[] => (spaceWarning === null ? [] : [spaceWarning]),
   };
 }
 

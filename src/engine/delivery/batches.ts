@@ -49,12 +49,12 @@ export function createEventChooser(options: {
     /** Urgent events after a position; empty when there are none, or when it is the turn of the others. */
     async urgent(after: number): Promise<Offer> {
       isTurnOfOthers = urgentBatches >= MAX_URGENT_BATCHES && !othersWait();
-      const offer =
+      const urgentOffer =
         urgentFirst && !isTurnOfOthers
           ? await outbox.nextUrgent(sink, batchSize, { after, looked: urgentThrough })
           : EMPTY_OFFER;
-      urgentBatches = offer.events.length > 0 ? urgentBatches + 1 : 0;
-      return offer;
+      urgentBatches = urgentOffer.events.length > 0 ? urgentBatches + 1 : 0;
+      return urgentOffer;
     },
     isTurn: () => isTurnOfOthers,
     others: async (after: number): Promise<Offer> => (othersWait() ? EMPTY_OFFER : outbox.next(sink, limit, after)),
@@ -87,7 +87,7 @@ export interface Batch {
   readonly counted: Sequence | undefined;
 }
 
-/** Takes up to `most` events that pass the filter and are not settled, in order. */
+/** Takes up to `size` events that pass the filter and are not settled, in order. */
 export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size: number): Batch {
   const events: LoggedEvent[] = [];
   let through = 0;
@@ -105,7 +105,7 @@ export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size:
   return { again: offer.again, urgent: offer.urgent, events, through, passed, counted: offer.counted };
 }
 
-export function sequenceAt({ events, counted }: Batch, index: number): Sequence | undefined {
+export function sequenceOfEvent({ events, counted }: Batch, index: number): Sequence | undefined {
   return events[index]?.sequence ?? sequenceAfter(counted, index + 1);
 }
 
@@ -123,35 +123,35 @@ export interface WriteOutcome {
 /** Validates a receipt. A receipt that does not fit its batch keeps all events: receivers recognize repeats by id. */
 export function applyReceipt(sink: string, batch: Batch, receipt: Receipt | undefined): WriteOutcome {
   const { events, again, urgent } = batch;
-  const size = events.length;
-  if (!isValidReceipt(receipt, size) || (receipt.buffered === true && !mayBeBuffered(batch))) {
+  const batchSize = events.length;
+  if (!isValidReceipt(receipt, batchSize) || (receipt.buffered === true && !mayBeBuffered(batch))) {
     const hint = "This is a fault of the connector; the whole batch is kept.";
     const message = "The connector answered with a receipt that does not fit its batch.";
     return keepEventsFrom(batch, 0, new Retryable(message, { hint }));
   }
-  const from = receipt.retry?.from ?? size;
+  const retryIndex = receipt.retry?.from ?? batchSize;
   const documents = buildSinkStateChanges(sink, receipt.stateChanges);
   const reasons = new Map(
-    receipt.rejected.filter(({ index }) => index < from).map(({ index, reason }) => [index, reason]),
+    receipt.rejected.filter(({ index }) => index < retryIndex).map(({ index, reason }) => [index, reason]),
   );
-  const rejected = events.flatMap(({ position }, index) => {
+  const rejectedEvents = events.flatMap(({ position }, index) => {
     const reason = reasons.get(index);
     if (reason === undefined) return [];
-    return [{ position, reason: withoutCredentials(reason), sequence: sequenceAt(batch, index) }];
+    return [{ position, reason: withoutCredentials(reason), sequence: sequenceOfEvent(batch, index) }];
   });
-  if (receipt.buffered === true) return { settlement: null, accepted: 0, buffered: rejected, kept: null };
-  const counted = sequenceAfter(batch.counted, from);
-  if (from === size) {
-    const settlement = { again, urgent, through: batch.through, rejected, counted, documents };
-    return { settlement, accepted: size - rejected.length, buffered: null, kept: null };
+  if (receipt.buffered === true) return { settlement: null, accepted: 0, buffered: rejectedEvents, kept: null };
+  const counted = sequenceAfter(batch.counted, retryIndex);
+  if (retryIndex === batchSize) {
+    const settlement = { again, urgent, through: batch.through, rejected: rejectedEvents, counted, documents };
+    return { settlement, accepted: batchSize - rejectedEvents.length, buffered: null, kept: null };
   }
-  const outcome = keepEventsFrom(batch, from, receipt.retry?.error);
-  const lastSettled = events[from - 1];
-  if (lastSettled === undefined) return outcome;
+  const keptOutcome = keepEventsFrom(batch, retryIndex, receipt.retry?.error);
+  const lastSettled = events[retryIndex - 1];
+  if (lastSettled === undefined) return keptOutcome;
   return {
-    ...outcome,
-    settlement: { again, urgent, through: lastSettled.position, rejected, counted, documents },
-    accepted: from - rejected.length,
+    ...keptOutcome,
+    settlement: { again, urgent, through: lastSettled.position, rejected: rejectedEvents, counted, documents },
+    accepted: retryIndex - rejectedEvents.length,
   };
 }
 
@@ -177,8 +177,8 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
 export function keepEventsFrom(batch: Batch, from: number, error: unknown): WriteOutcome {
   const head = batch.events[from];
   if (head === undefined) return { settlement: null, accepted: 0, buffered: null, kept: null };
-  const kept = { head, count: batch.events.length - from, error };
-  return { settlement: null, accepted: 0, buffered: null, kept };
+  const keptEvents = { head, count: batch.events.length - from, error };
+  return { settlement: null, accepted: 0, buffered: null, kept: keptEvents };
 }
 
 /** Only events after the cursor are offered again by themselves when the buffered events are lost. */

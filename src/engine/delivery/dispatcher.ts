@@ -27,73 +27,73 @@ const REPLACE_TIMEOUT_MS = 40_000;
 /** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = CHECK_EVERY_MS } = options;
-  const draining = new AbortController();
+  const drainController = new AbortController();
   const wakeup = createWakeup();
   const registration = createSinkRegistration({ outbox, store, log, clock });
   let runners: readonly SinkRunner[] = options.sinks.map(createRunner);
   const leavingRunners = new Set<SinkRunner>();
   const runningEndings = new Set<Promise<void>>();
   let lagFilters = buildLagFilters(options.sinks);
-  let lags: ReadonlyMap<string, SinkLag> = new Map();
+  let lagBySink: ReadonlyMap<string, SinkLag> = new Map();
   let lagVersion: number | null = null;
   let runningWatches: readonly Promise<void>[] | null = null;
-  let stopped: Promise<void> | null = null;
+  let stopPromise: Promise<void> | null = null;
   let endCalls = 0;
 
   function createRunner(configured: ConfiguredSink): SinkRunner {
-    const shared = { outbox, store, building, wakeup, checkEveryMs, clock, log, metrics, random };
-    return createSinkRunner({ ...shared, configured, registration });
+    const runnerOptions = { outbox, store, building, wakeup, checkEveryMs, clock, log, metrics, random };
+    return createSinkRunner({ ...runnerOptions, configured, registration });
   }
   const isConfigured = (name: string) => runners.some(({ configured }) => configured.name === name);
 
-  function track(work: Promise<void>): void {
-    const ending = work.finally(() => runningEndings.delete(ending));
-    runningEndings.add(ending);
+  function trackEnding(work: Promise<void>): void {
+    const trackedEnding = work.finally(() => runningEndings.delete(trackedEnding));
+    runningEndings.add(trackedEnding);
   }
 
   /** Ends sinks that are not configured. Resolves after the first attempt, and retries failures until they succeed. */
   function endUnconfiguredSinks(): Promise<void> {
     endCalls += 1;
-    const call = endCalls;
-    const tried = Promise.withResolvers<void>();
-    const work = retryUntilDone({
+    const callNumber = endCalls;
+    const firstAttempt = Promise.withResolvers<void>();
+    const endLoop = retryUntilDone({
       clock,
-      signal: draining.signal,
+      signal: drainController.signal,
       random,
       backoff: INTERNAL_FAULT_BACKOFF,
       async work() {
-        if (call === endCalls) await registration.endUnconfiguredSinks({ has: isConfigured });
+        if (callNumber === endCalls) await registration.endUnconfiguredSinks({ has: isConfigured });
       },
       fault(error) {
         log.warn({ err: error }, "The sinks of before could not be looked through; it is tried again.");
-        tried.resolve();
+        firstAttempt.resolve();
       },
     });
-    const ended = work.catch((error: unknown) => {
-      if (!draining.signal.aborted) throw error;
+    const endPromise = endLoop.catch((error: unknown) => {
+      if (!drainController.signal.aborted) throw error;
     });
-    track(ended.finally(tried.resolve));
-    return tried.promise;
+    trackEnding(endPromise.finally(firstAttempt.resolve));
+    return firstAttempt.promise;
   }
 
-  async function change(sinks: readonly ConfiguredSink[]): Promise<void> {
-    if (runningWatches === null || stopped !== null) return;
-    const before = new Map(runners.map((runner) => [runner.configured, runner]));
-    const removed = runners.filter(({ configured }) => !sinks.includes(configured));
-    for (const runner of removed) leavingRunners.add(runner);
-    runners = sinks.map((configured) => before.get(configured) ?? createRunner(configured));
+  async function changeSinks(sinks: readonly ConfiguredSink[]): Promise<void> {
+    if (runningWatches === null || stopPromise !== null) return;
+    const runnersBySink = new Map(runners.map((runner) => [runner.configured, runner]));
+    const removedRunners = runners.filter(({ configured }) => !sinks.includes(configured));
+    for (const runner of removedRunners) leavingRunners.add(runner);
+    runners = sinks.map((configured) => runnersBySink.get(configured) ?? createRunner(configured));
     lagFilters = buildLagFilters(sinks);
     lagVersion = null;
-    const added = runners.filter(({ configured }) => !before.has(configured));
-    const starting = added.map((runner) => runner.start(waitForPredecessors(runner.configured)));
-    track(endRemoved(removed));
-    await Promise.all(starting);
+    const addedRunners = runners.filter(({ configured }) => !runnersBySink.has(configured));
+    const startPromises = addedRunners.map((runner) => runner.start(waitForPredecessors(runner.configured)));
+    trackEnding(endRemoved(removedRunners));
+    await Promise.all(startPromises);
   }
 
   /** Two sinks of one name would move one cursor, and a renamed sink would write the same files as its predecessor. */
-  async function waitForPredecessors(next: ConfiguredSink): Promise<void> {
+  async function waitForPredecessors(successor: ConfiguredSink): Promise<void> {
     const predecessors = [...leavingRunners].filter(
-      ({ configured }) => configured.name === next.name || next.meets?.(configured) === true,
+      ({ configured }) => configured.name === successor.name || successor.meets?.(configured) === true,
     );
     await Promise.all(predecessors.map((each) => each.ended()));
   }
@@ -109,23 +109,23 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
 
   function watchOutbox(): Promise<void> {
     // Listen again before waking the sinks, so that no commit is missed.
-    let changed: Promise<void> | null = null;
+    let nextChange: Promise<void> | null = null;
     const listen = () => {
-      const next = outbox.changed(draining.signal);
-      next.catch(() => undefined);
-      return next;
+      const changePromise = outbox.changed(drainController.signal);
+      changePromise.catch(() => undefined);
+      return changePromise;
     };
     return runLoop({
       clock,
-      signal: draining.signal,
+      signal: drainController.signal,
       async turn() {
-        await (changed ?? listen());
-        changed = listen();
+        await (nextChange ?? listen());
+        nextChange = listen();
         wakeup.wakeUp();
         return 0;
       },
       fault(error) {
-        changed = null;
+        nextChange = null;
         log.warn({ err: error }, "What is committed is not heard; it is looked for every second.");
       },
     });
@@ -134,7 +134,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   function watchState(everyMs: number, problem: string, check: (version: number) => Promise<void> | void) {
     return runLoop({
       clock,
-      signal: draining.signal,
+      signal: drainController.signal,
       onlyChecks: true,
       async turn() {
         await check(await store.changes());
@@ -156,13 +156,13 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   function watchLag(): Promise<void> {
     return watchState(LAG_INTERVAL_MS, "The lag of the sinks could not be read.", async (changes) => {
       if (changes === lagVersion) return;
-      lags = new Map((await outbox.lag(lagFilters)).map((lag) => [lag.sink, lag]));
+      lagBySink = new Map((await outbox.lag(lagFilters)).map((lag) => [lag.sink, lag]));
       lagVersion = changes;
     });
   }
 
-  async function end(deadlineMs: number): Promise<void> {
-    draining.abort(new Stopping());
+  async function stopDelivery(deadlineMs: number): Promise<void> {
+    drainController.abort(new Stopping());
     for (const runner of leavingRunners) runner.abortWrites();
     await Promise.all([...runners, ...leavingRunners].map((runner) => runner.stop(deadlineMs)));
     await endsWithin(clock, deadlineMs, Promise.all([...(runningWatches ?? []), ...runningEndings]));
@@ -171,29 +171,29 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   return {
     name: "dispatcher",
     async start(signal) {
-      if (runningWatches !== null || stopped !== null) return;
+      if (runningWatches !== null || stopPromise !== null) return;
       const onAbort = () => {
-        draining.abort(new Stopping());
+        drainController.abort(new Stopping());
         for (const runner of runners) runner.abortWrites();
       };
-      signal.addEventListener("abort", onAbort, { once: true, signal: draining.signal });
-      const starting = Promise.all(runners.map((runner) => runner.start(Promise.resolve())));
+      signal.addEventListener("abort", onAbort, { once: true, signal: drainController.signal });
+      const startPromise = Promise.all(runners.map((runner) => runner.start(Promise.resolve())));
       if (signal.aborted) onAbort();
       runningWatches = [watchOutbox(), watchOtherProcesses(), watchLag()];
-      await starting;
+      await startPromise;
       await endUnconfiguredSinks();
     },
     stop(deadlineMs) {
-      stopped ??= end(deadlineMs);
-      return stopped;
+      stopPromise ??= stopDelivery(deadlineMs);
+      return stopPromise;
     },
-    change,
+    change: changeSinks,
     notices: () => runners.flatMap(({ state }) => state.notices()),
     status: () =>
       runners.map(({ configured, state }) => ({
         ...state.status(),
         waiting: configured.sink.pendingRequests?.() ?? 0,
-        lag: lags.get(configured.name) ?? null,
+        lag: lagBySink.get(configured.name) ?? null,
       })),
   };
 }

@@ -45,20 +45,20 @@ export function createFailurePolicy(
     /** `what` identifies the failed event or step; with `mayGiveUp`, its rejections use up the configured schedule. */
     decide(error: unknown, what: string, mayGiveUp: boolean): FailureDecision {
       const failure = asFailure(error);
-      const wait = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
+      const buildWait = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
         ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
 
       if (failure.kind === "config") {
         if (failure.reason === "gone") return { go: "end", reason: withoutCredentials(errorText(failure)) };
-        return wait("stopped", STOPPED_RETRY_MS);
+        return buildWait("stopped", STOPPED_RETRY_MS);
       }
       if (failure.kind === "throttled") {
         throttles += 1;
         const demandedMs = failure.retryAfterMs ?? backoffMs(backoff, throttles, random);
-        return wait("throttled", Math.min(Math.max(demandedMs, 0), MAX_THROTTLE_MS), false);
+        return buildWait("throttled", Math.min(Math.max(demandedMs, 0), MAX_THROTTLE_MS), false);
       }
       // A local failure counts as no attempt and needs no long wait.
-      if (failure instanceof LocalFailure) return wait("retrying", LOCAL_RETRY_MS);
+      if (failure instanceof LocalFailure) return buildWait("retrying", LOCAL_RETRY_MS);
 
       failures += 1;
       if (failedEvent !== what) resetAttempts();
@@ -71,7 +71,7 @@ export function createFailurePolicy(
         return { go: "give-up" };
       }
       const scheduledMs = isRefusal ? schedule?.[rejections - 1] : undefined;
-      return wait("retrying", scheduledMs ?? backoffMs(backoff, failures, random));
+      return buildWait("retrying", scheduledMs ?? backoffMs(backoff, failures, random));
     },
     reset(): void {
       resetAttempts();

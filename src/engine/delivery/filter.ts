@@ -9,10 +9,10 @@ const KindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => ma
 });
 
 function suggestKind(text: string): string {
-  const plain = text.toLowerCase().replaceAll(/[_. ]/g, "-");
-  const family = plain.replace(/s?-?\*?$/, "");
-  if (EVENT_KINDS.some((kind) => kind.startsWith(`${family}-`))) return `Write ${family}-* for all of them.`;
-  const kind = closestWord(plain, EVENT_KINDS);
+  const normalizedText = text.toLowerCase().replaceAll(/[_. ]/g, "-");
+  const kindPrefix = normalizedText.replace(/s?-?\*?$/, "");
+  if (EVENT_KINDS.some((kind) => kind.startsWith(`${kindPrefix}-`))) return `Write ${kindPrefix}-* for all of them.`;
+  const kind = closestWord(normalizedText, EVENT_KINDS);
   if (kind !== undefined) return `Did you mean ${kind}? A pattern such as alarm-* is fine too.`;
   return `Write a kind or a pattern such as alarm-*; the kinds are ${EVENT_KINDS.join(", ")}.`;
 }

@@ -32,16 +32,16 @@ export interface PruningService extends Service {
 
 export function createPruningService(options: PruningOptions): PruningService {
   const { outbox, clock, log, metrics } = options;
-  const stopping = new AbortController();
+  const stopController = new AbortController();
   let { bounds } = options;
   let deliveries = deliveryConfigsBySink(options.sinks);
   let lastPrunedMs = clock.monotonic();
-  let running: Promise<void> | null = null;
+  let runPromise: Promise<void> | null = null;
 
   function isWanted(sink: string, event: Event): boolean {
-    const delivery = deliveries.get(sink);
-    if (delivery === undefined) return true;
-    return matchesFilter(delivery.filter, event) && (delivery.sequence || !isOutdatedHeartbeat(event, clock.now()));
+    const config = deliveries.get(sink);
+    if (config === undefined) return true;
+    return matchesFilter(config.filter, event) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
   }
 
   async function prune(): Promise<number> {
@@ -60,11 +60,11 @@ export function createPruningService(options: PruningOptions): PruningService {
   return {
     name: "pruning",
     async start(signal) {
-      if (running !== null || stopping.signal.aborted) return;
-      const ending = AbortSignal.any([signal, stopping.signal]);
-      running = runLoop({
+      if (runPromise !== null || stopController.signal.aborted) return;
+      const stopSignal = AbortSignal.any([signal, stopController.signal]);
+      runPromise = runLoop({
         clock,
-        signal: ending,
+        signal: stopSignal,
         onlyChecks: true,
         turn: prune,
         backoff: { firstMs: PRUNE_EVERY_MS, maxMs: PRUNE_EVERY_MS },
@@ -72,8 +72,8 @@ export function createPruningService(options: PruningOptions): PruningService {
       });
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
-      await endsWithin(clock, deadlineMs, running ?? Promise.resolve());
+      stopController.abort(new Stopping());
+      await endsWithin(clock, deadlineMs, runPromise ?? Promise.resolve());
     },
     change(next) {
       bounds = next.bounds;

@@ -40,8 +40,8 @@ export function createSinkRegistration(options: {
   }
 
   async function hasOtherServer({ name, sink }: SinkToRegister): Promise<boolean> {
-    const at = await store.document<EndedServer>(ENDED_AT_SET, name);
-    return at !== undefined && at.farEnd !== (sink.serverId ?? null);
+    const endedServer = await store.document<EndedServer>(ENDED_AT_SET, name);
+    return endedServer !== undefined && endedServer.farEnd !== (sink.serverId ?? null);
   }
 
   return {
@@ -58,8 +58,8 @@ export function createSinkRegistration(options: {
       return null;
     },
     async endForGood({ name, sink }: SinkToRegister, reason: string): Promise<void> {
-      const at: EndedServer = { farEnd: sink.serverId ?? null };
-      await store.commit({ documents: [{ set: ENDED_AT_SET, put: [[name, at]] }] });
+      const endedServer: EndedServer = { farEnd: sink.serverId ?? null };
+      await store.commit({ documents: [{ set: ENDED_AT_SET, put: [[name, endedServer]] }] });
       await outbox.setEnded(name, reason);
     },
     async endUnconfiguredSinks(configured: { has(name: string): boolean }): Promise<void> {

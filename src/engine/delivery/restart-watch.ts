@@ -54,7 +54,7 @@ export function createRestartWatch(options: {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
   const pointEveryMs = Math.max(CHECK_EVERY_MS, windowMs / POINTS_PER_WINDOW);
   const beganMs = clock.monotonic();
-  let cached: ServerInstance | null = null;
+  let cachedInstance: ServerInstance | null = null;
   let ranBeforeMs = 0;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
   let silentChecks = 0;
@@ -63,82 +63,82 @@ export function createRestartWatch(options: {
     silentChecks === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_CHECK_MS * 2 ** (silentChecks - 1));
   const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
 
-  async function load(): Promise<ServerInstance> {
-    if (cached !== null) return cached;
-    const kept = await store.document<ServerInstance>(SERVER_INSTANCE_SET, name);
-    ranBeforeMs = kept?.nowMs ?? 0;
-    const first = { atMs: 0, ...(await cursor()) };
-    cached = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };
-    return cached;
+  async function loadInstance(): Promise<ServerInstance> {
+    if (cachedInstance !== null) return cachedInstance;
+    const storedInstance = await store.document<ServerInstance>(SERVER_INSTANCE_SET, name);
+    ranBeforeMs = storedInstance?.nowMs ?? 0;
+    const firstPoint = { atMs: 0, ...(await readCursor()) };
+    cachedInstance = storedInstance ?? { nowMs: 0, life: null, seenMs: 0, points: [firstPoint], again: [] };
+    return cachedInstance;
   }
 
-  async function save(life: ServerInstance): Promise<void> {
-    const sinceMs = life.seenMs - windowMs;
+  async function saveInstance(instance: ServerInstance): Promise<void> {
+    const sinceMs = instance.seenMs - windowMs;
     // The last point before the window stays, because the window may begin right after it.
-    const from = life.points.findLastIndex(({ atMs }) => atMs <= sinceMs);
-    const kept: ServerInstance = {
-      ...life,
+    const firstIndex = instance.points.findLastIndex(({ atMs }) => atMs <= sinceMs);
+    const savedInstance: ServerInstance = {
+      ...instance,
       nowMs: nowMs(),
-      points: thinOutPoints(life.points.slice(Math.max(0, from))),
-      again: life.again.filter(({ atMs }) => atMs > sinceMs).slice(-MAX_CURSOR_POINTS),
+      points: thinOutPoints(instance.points.slice(Math.max(0, firstIndex))),
+      again: instance.again.filter(({ atMs }) => atMs > sinceMs).slice(-MAX_CURSOR_POINTS),
     };
-    await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, kept]] }] });
-    cached = kept;
+    await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, savedInstance]] }] });
+    cachedInstance = savedInstance;
   }
 
-  async function cursor(): Promise<{ readonly position: number; readonly urgent: number }> {
+  async function readCursor(): Promise<{ readonly position: number; readonly urgent: number }> {
     const { position, urgent } = await outbox.register(name, "now");
     return { position, urgent };
   }
 
-  async function queryServerInstance(before: string | null, signal: AbortSignal) {
-    const limit = new AbortController();
-    const answered = new AbortController();
-    const limited = AbortSignal.any([signal, limit.signal]);
-    const timer = sleepFor(clock, CHECK_TIMEOUT_MS, answered.signal, signal).then((isOver) => {
-      if (isOver) limit.abort(new Error("no answer in time"));
+  async function queryServerInstance(lastId: string | null, signal: AbortSignal) {
+    const limitController = new AbortController();
+    const answerController = new AbortController();
+    const bounded = AbortSignal.any([signal, limitController.signal]);
+    const timer = sleepFor(clock, CHECK_TIMEOUT_MS, answerController.signal, signal).then((isOver) => {
+      if (isOver) limitController.abort(new Error("no answer in time"));
     });
     try {
-      return (await rejectOnAbort(sink.detectRestart?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
+      return (await rejectOnAbort(sink.detectRestart?.(lastId, bounded) ?? Promise.resolve(null), bounded)) ?? null;
     } catch (error) {
       log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
     } finally {
-      answered.abort(ENDED_EARLY);
+      answerController.abort(ENDED_EARLY);
       await timer;
     }
   }
 
   async function markRedeliveries({ points, again }: ServerInstance, sinceMs: number): Promise<number> {
-    const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
-    let marked = 0;
-    if (from !== undefined) {
-      const now = await cursor();
-      const through = Math.max(now.position, now.urgent);
-      marked += await outbox.replayBetween(name, from.position, through, from.urgent);
+    const startPoint = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
+    let markedCount = 0;
+    if (startPoint !== undefined) {
+      const currentCursor = await readCursor();
+      const lastPosition = Math.max(currentCursor.position, currentCursor.urgent);
+      markedCount += await outbox.replayBetween(name, startPoint.position, lastPosition, startPoint.urgent);
     }
     for (const { atMs, first, last } of again) {
-      if (atMs > sinceMs) marked += await outbox.replayBetween(name, first - 1, last);
+      if (atMs > sinceMs) markedCount += await outbox.replayBetween(name, first - 1, last);
     }
-    return marked;
+    return markedCount;
   }
 
   async function checkNow(signal: AbortSignal): Promise<void> {
-    const life = await load();
-    const response = await queryServerInstance(life.life, signal);
+    const instance = await loadInstance();
+    const response = await queryServerInstance(instance.life, signal);
     if (signal.aborted) return;
-    silentChecks = response === null && life.life !== null ? silentChecks + 1 : 0;
-    const points = addPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
-    if (response === null) return life.life === null ? undefined : save({ ...life, points });
+    silentChecks = response === null && instance.life !== null ? silentChecks + 1 : 0;
+    const points = addPoint(instance.points, { atMs: nowMs(), ...(await readCursor()) }, pointEveryMs);
+    if (response === null) return instance.life === null ? undefined : saveInstance({ ...instance, points });
     if (response.isNew) {
-      const redelivered = await markRedeliveries(life, life.seenMs - windowMs);
+      const redelivered = await markRedeliveries(instance, instance.seenMs - windowMs);
       log.warn(
         { sink: name, again: redelivered, windowMs },
         "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
       );
       options.onRestart(redelivered);
     }
-    return save({ ...life, points, life: response.instanceId, seenMs: nowMs() });
+    return saveInstance({ ...instance, points, life: response.instanceId, seenMs: nowMs() });
   }
 
   const isChecked = sink.detectRestart !== undefined && windowMs > 0;
@@ -160,18 +160,18 @@ export function createRestartWatch(options: {
     async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
       if (!isChecked || first === undefined || last === undefined) return;
-      const life = await load();
-      const before = life.again.at(-1);
+      const instance = await loadInstance();
+      const lastRange = instance.again.at(-1);
       const atMs = nowMs();
       const continuesRange =
-        before !== undefined &&
-        atMs - before.atMs < CHECK_EVERY_MS &&
-        first > before.last &&
-        first - before.last <= MAX_RANGE_DISTANCE;
+        lastRange !== undefined &&
+        atMs - lastRange.atMs < CHECK_EVERY_MS &&
+        first > lastRange.last &&
+        first - lastRange.last <= MAX_RANGE_DISTANCE;
       const redelivered = continuesRange
-        ? [...life.again.slice(0, -1), { ...before, last }]
-        : [...life.again, { atMs, first, last }];
-      await save({ ...life, again: redelivered });
+        ? [...instance.again.slice(0, -1), { ...lastRange, last }]
+        : [...instance.again, { atMs, first, last }];
+      await saveInstance({ ...instance, again: redelivered });
     },
   };
 }
@@ -182,8 +182,8 @@ function thinOutPoints(points: ServerInstance["points"]): ServerInstance["points
 }
 
 function addPoint(points: ServerInstance["points"], point: CursorPoint, everyMs: number): ServerInstance["points"] {
-  const last = points.at(-1);
-  const isSame = last?.position === point.position && (last.urgent ?? 0) === point.urgent;
-  if (last !== undefined && (isSame || point.atMs - last.atMs < everyMs)) return points;
+  const lastPoint = points.at(-1);
+  const isSame = lastPoint?.position === point.position && (lastPoint.urgent ?? 0) === point.urgent;
+  if (lastPoint !== undefined && (isSame || point.atMs - lastPoint.atMs < everyMs)) return points;
   return [...points, point];
 }

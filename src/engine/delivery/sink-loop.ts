@@ -14,7 +14,7 @@ import {
   EMPTY_OFFER,
   keepEventsFrom,
   sequenceAfter,
-  sequenceAt,
+  sequenceOfEvent,
   takeBatch,
   type WriteOutcome,
 } from "./batches.ts";
@@ -95,8 +95,8 @@ export function createSinkDelivery(options: DeliveryOptions) {
     log,
     onRestart: state.onRestart,
   });
-  const snapshot = createSnapshot({ sink: name, store, building, passes, clock, log });
-  const now = {
+  const snapshot = createSnapshot({ sink: name, store, building, passes: passes, clock, log });
+  const loop = {
     isOpen: false,
     failing: null as FailedRequest | null,
     tickAtMs: sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY,
@@ -104,38 +104,38 @@ export function createSinkDelivery(options: DeliveryOptions) {
     lane: "others" as "urgent" | "others",
   };
 
-  async function turn(): Promise<DelayMs> {
-    const wasOpened = now.isOpen;
+  async function runStep(): Promise<DelayMs> {
+    const wasOpened = loop.isOpen;
     if (!wasOpened) {
       const failure = await captureError(() => withDeadline((signal) => sink.open(signal), draining));
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "open", giveUp: null });
-      now.isOpen = true;
+      loop.isOpen = true;
     }
     await restartWatch.checkIfDue(wasOpened ? "open" : "opened", draining);
     if (draining.aborted) return null;
-    if (clock.monotonic() >= now.tickAtMs) {
-      const failure = await captureError(tick);
+    if (clock.monotonic() >= loop.tickAtMs) {
+      const failure = await captureError(runTick);
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "tick", giveUp: null });
     }
 
-    let current: readonly Event[] | null = [];
-    if (now.snapshotWaitsMs === null || clock.monotonic() >= now.snapshotWaitsMs) {
-      current = await retryStoreWork(() => snapshot.next(maxEvents));
-      if (current === null) return null;
-      now.snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
+    let snapshotEvents: readonly Event[] | null = [];
+    if (loop.snapshotWaitsMs === null || clock.monotonic() >= loop.snapshotWaitsMs) {
+      snapshotEvents = await retryStoreWork(() => snapshot.next(maxEvents));
+      if (snapshotEvents === null) return null;
+      loop.snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
     }
-    const after = Math.max(filteredOut.through(), buffered.through());
-    const mayPass = current.length === 0 || snapshot.letsUrgentPass();
-    const urgent = mayPass ? await retryStoreWork(() => chooser.urgent(after)) : EMPTY_OFFER;
+    const afterPosition = Math.max(filteredOut.through(), buffered.through());
+    const mayUrgentPass = snapshotEvents.length === 0 || snapshot.letsUrgentPass();
+    const urgent = mayUrgentPass ? await retryStoreWork(() => chooser.urgent(afterPosition)) : EMPTY_OFFER;
     if (urgent === null) return null;
     const isUrgent = urgent.events.length > 0;
-    if (!isUrgent && current.length > 0) return writeSnapshot(current);
+    if (!isUrgent && snapshotEvents.length > 0) return writeSnapshot(snapshotEvents);
 
-    const offer = isUrgent ? urgent : await retryStoreWork(() => chooser.others(after));
+    const offer = isUrgent ? urgent : await retryStoreWork(() => chooser.others(afterPosition));
     if (offer === null) return null;
-    now.lane = isUrgent ? "urgent" : "others";
+    loop.lane = isUrgent ? "urgent" : "others";
     const batch = takeBatch({ ...offer, counted: sequenceAfter(offer.counted, buffered.events()) }, passes, maxEvents);
     if (!isUrgent) chooser.noteBatch(batch);
     return batch.events.length === 0 ? settleFilteredOut(batch) : writeEvents(batch, !isUrgent);
@@ -155,35 +155,35 @@ export function createSinkDelivery(options: DeliveryOptions) {
     }
     await filteredOut.settleIfDue();
     if (chooser.isTurn()) return 0;
-    const dueMs = Math.min(now.tickAtMs, now.snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+    const dueMs = Math.min(loop.tickAtMs, loop.snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
     return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), chooser.othersDueInMs()));
   }
 
   async function writeEvents(batch: Batch, letsUrgentPass: boolean): Promise<DelayMs> {
-    const outcome = await write(batch, (settlement) => outbox.settle(name, settlement));
-    if (outcome.buffered !== null) buffered.addBatch(batch, outcome.buffered);
-    if (outcome.settlement !== null) {
-      const settlement = buffered.withRejections(outcome.settlement);
+    const writeOutcome = await write(batch, (settlement) => outbox.settle(name, settlement));
+    if (writeOutcome.buffered !== null) buffered.addBatch(batch, writeOutcome.buffered);
+    if (writeOutcome.settlement !== null) {
+      const settlement = buffered.withRejections(writeOutcome.settlement);
       await retryStoreWork(() => restartWatch.deliveredAgain(redeliveredPositions(batch, settlement)));
       await settleThrough(settlement);
       if (!settlement.again) countBuffered();
     }
-    const what = `${batch.again} ${outcome.kept?.head.position}`;
-    return afterWrite(outcome, { what, giveUp: () => giveUp(batch, outcome), letsUrgentPass });
+    const failedHead = `${batch.again} ${writeOutcome.kept?.head.position}`;
+    return afterWrite(writeOutcome, { what: failedHead, giveUp: () => giveUp(batch, writeOutcome), letsUrgentPass });
   }
 
   /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */
   async function writeSnapshot(events: readonly Event[]): Promise<DelayMs> {
     const logged = events.map((event) => ({ position: 0, committedAt: "", event }));
     const batch = { again: false, events: logged, through: 0, passed: logged.length, counted: undefined };
-    const outcome = await write(batch, async () => undefined);
-    const settled = logged.length - (outcome.kept?.count ?? 0);
-    const rejected = outcome.settlement?.rejected ?? [];
+    const writeOutcome = await write(batch, async () => undefined);
+    const settled = logged.length - (writeOutcome.kept?.count ?? 0);
+    const rejected = writeOutcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
       log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
-    await retryStoreWork(() => snapshot.settle(settled, outcome.settlement?.documents ?? []));
+    await retryStoreWork(() => snapshot.settle(settled, writeOutcome.settlement?.documents ?? []));
     const event = events[settled]?.id;
-    return afterWrite(outcome, {
+    return afterWrite(writeOutcome, {
       what: `state ${event}`,
       async giveUp() {
         log.warn({ sink: name, event }, "an event of a snapshot was refused too often");
@@ -194,7 +194,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   async function afterWrite(outcome: WriteOutcome, failed: FailedWrite): Promise<DelayMs> {
     const { accepted, kept, settlement } = outcome;
-    if (settlement !== null) failurePolicies[now.lane].reset();
+    if (settlement !== null) failurePolicies[loop.lane].reset();
     countDeliveries("accepted", accepted);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
     countDeliveries("kept", kept?.count ?? 0);
@@ -207,13 +207,12 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   /** True when a failure is not over: since then the sink has only buffered events or taken urgent ones. */
   function hasOpenFailure(): boolean {
-    return (
-      now.failing !== null || (!buffered.isEmpty() && failurePolicies[now.lane].attempts() > 0) || chooser.othersWait()
-    );
+    const { failing, lane } = loop;
+    return failing !== null || (!buffered.isEmpty() && failurePolicies[lane].attempts() > 0) || chooser.othersWait();
   }
 
   function reportFailing(failing: FailedRequest | undefined): void {
-    now.failing = failing ?? null;
+    loop.failing = failing ?? null;
     if (failing === undefined) return;
     const as = asFailure(failing.error).kind === "throttled" ? "throttled" : "retrying";
     state.showTrouble(as, failing.error, failing.attempts, failing.retryInMs);
@@ -224,49 +223,49 @@ export function createSinkDelivery(options: DeliveryOptions) {
     const { again: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
     const committedAt = logged.map((each) => each.committedAt);
-    const sequences = () => logged.map((_, index) => sequenceAt(batch, index) ?? null);
-    const offered = { positions, committedAt, isRedelivery, ...(config.sequence ? { sequences: sequences() } : {}) };
+    const sequences = () => logged.map((_, index) => sequenceOfEvent(batch, index) ?? null);
+    const batchInfo = { positions, committedAt, isRedelivery, ...(config.sequence ? { sequences: sequences() } : {}) };
     const earlySettlements: Promise<void>[] = [];
     let settled = 0;
     function accepted(count: number, remembered?: SinkStateChange): void {
-      const last = logged[count - 1];
+      const latest = logged[count - 1];
       // The receipt settles the last event together with the filtered events after it.
-      if (last === undefined || count <= settled || count === logged.length) return;
+      if (latest === undefined || count <= settled || count === logged.length) return;
       settled = count;
       const counted = sequenceAfter(batch.counted, count);
       const documents = buildSinkStateChanges(name, remembered);
-      const settlement = { again: isRedelivery, urgent, through: last.position, rejected: [], counted, documents };
+      const settlement = { again: isRedelivery, urgent, through: latest.position, rejected: [], counted, documents };
       earlySettlements.push(settleEarly(settlement).catch(() => undefined));
     }
     let receipt: Receipt | undefined;
     state.showWriting();
     const events = logged.map(({ event }) => event);
     const failure = await captureError(async () => {
-      receipt = await withDeadline((signal) => sink.write(events, signal, accepted, offered), forced);
+      receipt = await withDeadline((signal) => sink.write(events, signal, accepted, batchInfo), forced);
     });
     await Promise.all(earlySettlements);
     if (failure !== null) return keepEventsFrom(batch, 0, failure.error);
-    const outcome = applyReceipt(name, batch, receipt);
+    const writeOutcome = applyReceipt(name, batch, receipt);
     reportFailing(receipt?.failing);
-    now.tickAtMs = Math.min(now.tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
-    if (outcome.settlement === null) await remember(receipt?.stateChanges);
-    return outcome;
+    loop.tickAtMs = Math.min(loop.tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
+    if (writeOutcome.settlement === null) await saveStateChanges(receipt?.stateChanges);
+    return writeOutcome;
   }
 
-  async function tick(): Promise<void> {
-    const ticked = await withDeadline(async (signal): Promise<TickResult> => {
+  async function runTick(): Promise<void> {
+    const tickResult = await withDeadline(async (signal): Promise<TickResult> => {
       return (await sink.tick?.(signal)) ?? { tickInMs: Number.POSITIVE_INFINITY };
     }, forced);
-    const { tickInMs, refused = [], stateChanges } = ticked;
-    reportFailing(ticked.failing);
+    const { tickInMs, refused = [], stateChanges } = tickResult;
+    reportFailing(tickResult.failing);
     if (refused.length > 0) await rejectSettled(refused);
-    if (ticked.settled === true && !buffered.isEmpty()) {
+    if (tickResult.settled === true && !buffered.isEmpty()) {
       await settleThrough({ ...buffered.settlement(), documents: buildSinkStateChanges(name, stateChanges) });
       countBuffered();
-      failurePolicies[now.lane].reset();
+      failurePolicies[loop.lane].reset();
       state.showWorking("idle");
-    } else await remember(stateChanges);
-    now.tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, tickInMs);
+    } else await saveStateChanges(stateChanges);
+    loop.tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, tickInMs);
   }
 
   /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
@@ -276,31 +275,31 @@ export function createSinkDelivery(options: DeliveryOptions) {
     countDeliveries("rejected", rejected.length);
   }
 
-  async function remember(stateChanges: SinkStateChange | undefined): Promise<void> {
+  async function saveStateChanges(stateChanges: SinkStateChange | undefined): Promise<void> {
     const documents = buildSinkStateChanges(name, stateChanges);
     if (documents.length > 0) await retryStoreWork(() => store.commit({ documents }));
   }
 
   /** Waits as the error demands; returns null when the sink has ended for good. */
   async function afterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedWrite): Promise<DelayMs> {
-    // Buffered events are offered again from the first one, which is not the rejected one.
+    // Buffered events are offer again from the first one, which is not the rejected one.
     const giveUpEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
-    const next = failurePolicies[now.lane].decide(error, what, giveUpEvent !== null);
-    if (next.go === "end") {
-      await retryStoreWork(() => options.endForGood(next.reason));
-      state.showEnded(next.reason);
+    const decision = failurePolicies[loop.lane].decide(error, what, giveUpEvent !== null);
+    if (decision.go === "end") {
+      await retryStoreWork(() => options.endForGood(decision.reason));
+      state.showEnded(decision.reason);
       return null;
     }
-    if (next.go === "give-up" || next.reopen) now.isOpen = false;
-    if (next.go === "give-up") {
+    if (decision.go === "give-up" || decision.reopen) loop.isOpen = false;
+    if (decision.go === "give-up") {
       await giveUpEvent?.();
       return 0;
     }
-    state.showTrouble(next.as, next.failure, next.attempts, next.waitMs);
+    state.showTrouble(decision.as, decision.failure, decision.attempts, decision.waitMs);
     // The server rejects only this event, so an alarm need not wait for its next attempt.
-    const isRejection = letsUrgentPass && next.failure.kind === "rejected";
-    if (!isRejection || !chooser.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
+    const isRejection = letsUrgentPass && decision.failure.kind === "rejected";
+    if (!isRejection || !chooser.holdOthers(decision.waitMs)) await sleepFor(clock, decision.waitMs, draining);
     return 0;
   }
 
@@ -313,7 +312,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
       again: batch.again,
       urgent: batch.urgent,
       through: position,
-      rejected: [{ position, reason, sequence: sequenceAt(batch, index) }],
+      rejected: [{ position, reason, sequence: sequenceOfEvent(batch, index) }],
       counted: sequenceAfter(batch.counted, index + 1),
     });
     countDeliveries("rejected", 1);
@@ -354,21 +353,21 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   /** Calls with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
-    const limit = combineSignals(cancel);
-    const done = new AbortController();
-    const watch = isStalled(done.signal).then((isLate) => {
+    const limitSignal = combineSignals(cancel);
+    const doneController = new AbortController();
+    const watch = isStalled(doneController.signal).then((isLate) => {
       if (!isLate) return;
-      const late = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
-      limit.abort(late);
-      state.showTrouble("retrying", late, failurePolicies[now.lane].attempts(), 0);
+      const timeoutError = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
+      limitSignal.abort(timeoutError);
+      state.showTrouble("retrying", timeoutError, failurePolicies[loop.lane].attempts(), 0);
     });
     try {
-      return await call(limit.signal);
+      return await call(limitSignal.signal);
     } catch (error) {
-      throw limit.signal.aborted ? limit.signal.reason : error;
+      throw limitSignal.signal.aborted ? limitSignal.signal.reason : error;
     } finally {
-      limit.end();
-      done.abort(ENDED_EARLY);
+      limitSignal.end();
+      doneController.abort(ENDED_EARLY);
       await watch;
     }
   }
@@ -383,7 +382,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     }
   }
 
-  return { turn, end: filteredOut.settle };
+  return { turn: runStep, end: filteredOut.settle };
 }
 
 function redeliveredPositions({ again, events: batch }: Batch, { through }: Settlement): readonly number[] {

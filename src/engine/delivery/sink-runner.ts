@@ -33,97 +33,97 @@ interface SinkRunnerOptions extends DeliveryContext {
 export function createSinkRunner(options: SinkRunnerOptions) {
   const { configured, registration, clock, log, metrics, random } = options;
   const { name, connector, sink, delivery: config } = configured;
-  const draining = new AbortController();
-  const forced = new AbortController();
-  const state = createSinkStatus({ name, connector, clock, log, metrics });
-  let running: Promise<void> = Promise.resolve();
-  let closing: Promise<void> | null = null;
+  const drainController = new AbortController();
+  const forceController = new AbortController();
+  const sinkStatus = createSinkStatus({ name, connector, clock, log, metrics });
+  let runPromise: Promise<void> = Promise.resolve();
+  let closePromise: Promise<void> | null = null;
 
-  function close(): Promise<void> {
+  function closeOnce(): Promise<void> {
     const closeSink = async () => sink.close();
-    closing ??= closeSink().catch((error: unknown) => {
+    closePromise ??= closeSink().catch((error: unknown) => {
       log.warn({ sink: name, err: error }, "The sink could not be closed cleanly.");
     });
-    return closing;
+    return closePromise;
   }
 
-  async function register(): Promise<boolean> {
-    const ended = await registration.register(configured);
-    if (ended === null) state.resume();
-    else state.showEnded(ended);
-    return ended === null;
+  async function registerSink(): Promise<boolean> {
+    const endReason = await registration.register(configured);
+    if (endReason === null) sinkStatus.resume();
+    else sinkStatus.showEnded(endReason);
+    return endReason === null;
   }
 
   async function run(first: Promise<boolean | null>, after: Promise<unknown>): Promise<void> {
     let isInUse = await first;
-    let delivery: SinkDelivery | null = null;
+    let sinkDelivery: SinkDelivery | null = null;
     await after;
     await runLoop({
       clock,
-      signal: draining.signal,
+      signal: drainController.signal,
       wakeup: options.wakeup,
       random,
       backoff: INTERNAL_FAULT_BACKOFF,
       async turn() {
-        isInUse ??= await register();
+        isInUse ??= await registerSink();
         if (!isInUse) {
           isInUse = null;
           return ENDED_CHECK_MS;
         }
-        delivery ??= createSinkDelivery({
+        sinkDelivery ??= createSinkDelivery({
           ...options,
-          ...{ name, sink, config, state },
-          draining: draining.signal,
-          forced: forced.signal,
+          ...{ name, sink, config, state: sinkStatus },
+          draining: drainController.signal,
+          forced: forceController.signal,
           endForGood: (reason) => registration.endForGood(configured, reason),
         });
-        const againMs = await delivery.turn();
-        if (againMs !== null || draining.signal.aborted) return againMs;
-        delivery = null;
+        const againMs = await sinkDelivery.turn();
+        if (againMs !== null || drainController.signal.aborted) return againMs;
+        sinkDelivery = null;
         isInUse = null;
         return ENDED_CHECK_MS;
       },
       fault(error, inMs) {
         // An internal fault must not stop a sink for good: the loop restarts.
         const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
-        if (delivery !== null) log.error({ sink: name, err: error }, message);
-        state.showTrouble("retrying", error, 1, inMs);
-        delivery = null;
+        if (sinkDelivery !== null) log.error({ sink: name, err: error }, message);
+        sinkStatus.showTrouble("retrying", error, 1, inMs);
+        sinkDelivery = null;
         isInUse = null;
       },
     });
-    await (delivery as SinkDelivery | null)?.end();
-    await close();
+    await (sinkDelivery as SinkDelivery | null)?.end();
+    await closeOnce();
   }
 
   return {
     configured,
-    state,
+    state: sinkStatus,
     /** Resolves after the first attempt to register. Nothing is delivered before `after` has resolved. */
     async start(after: Promise<unknown>): Promise<void> {
       // Null while the state is damaged.
-      const first = register().catch((error: unknown): null => {
-        state.showTrouble("retrying", error, 1, 0);
+      const firstRegistration = registerSink().catch((error: unknown): null => {
+        sinkStatus.showTrouble("retrying", error, 1, 0);
         return null;
       });
-      running = run(first, after);
-      await first;
+      runPromise = run(firstRegistration, after);
+      await firstRegistration;
     },
     abortWrites(): void {
-      draining.abort(new Stopping());
-      forced.abort(new Stopping());
+      drainController.abort(new Stopping());
+      forceController.abort(new Stopping());
     },
     async stop(deadlineMs: number): Promise<void> {
-      draining.abort(new Stopping());
-      if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_SHARE, running))) {
-        forced.abort(new Stopping());
-        if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, running))) {
+      drainController.abort(new Stopping());
+      if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_SHARE, runPromise))) {
+        forceController.abort(new Stopping());
+        if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, runPromise))) {
           const message = "A sink did not end in time; what it was writing is sent again.";
           log.warn({ sink: name }, message);
         }
       }
-      await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, close());
+      await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, closeOnce());
     },
-    ended: () => running,
+    ended: () => runPromise,
   };
 }

@@ -47,38 +47,38 @@ export function createSinkStatus(options: {
   readonly metrics: Metrics;
 }) {
   const { name, connector, clock, log, metrics } = options;
-  let state: SinkStateName = "starting";
+  let stateName: SinkStateName = "starting";
   let sinceMs = clock.now();
   let lastError: string | null = null;
-  let attempts = 0;
+  let failedAttempts = 0;
   let nextAttemptMs: number | null = null;
-  let restarted: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
+  let lastRestart: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
 
   function changeState(next: SinkStateName): void {
-    if (stateGroup(next) !== stateGroup(state)) sinceMs = clock.now();
-    state = next;
+    if (stateGroup(next) !== stateGroup(stateName)) sinceMs = clock.now();
+    stateName = next;
     metrics.sinkUp.set({ sink: name }, stateGroup(next) === "well" ? 1 : 0);
   }
 
   return {
     showWriting(): void {
-      if (state === "starting" || state === "idle") changeState("delivering");
+      if (stateName === "starting" || stateName === "idle") changeState("delivering");
     },
     showWorking(next: "idle" | "delivering"): void {
-      if (stateGroup(state) === "trouble" || state === "stopped") {
+      if (stateGroup(stateName) === "trouble" || stateName === "stopped") {
         log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");
       }
       changeState(next);
       lastError = null;
-      attempts = 0;
+      failedAttempts = 0;
       nextAttemptMs = null;
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
     showTrouble(next: FailingState, error: unknown, failed: number, waitMs: number): void {
       lastError = withoutCredentials(errorText(error));
-      attempts = failed;
+      failedAttempts = failed;
       nextAttemptMs = clock.now() + waitMs;
-      const isNew = stateGroup(next) !== stateGroup(state);
+      const isNew = stateGroup(next) !== stateGroup(stateName);
       changeState(next);
       if (!isNew) return;
       const message =
@@ -88,24 +88,24 @@ export function createSinkStatus(options: {
       log.warn({ sink: name, problem: lastError, waitMs }, message);
     },
     showEnded(reason: string): void {
-      if (state === "ended") return;
+      if (stateName === "ended") return;
       changeState("ended");
       lastError = withoutCredentials(reason);
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
     },
     onRestart(again: number): void {
-      restarted = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
+      lastRestart = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
     },
     notices(): readonly string[] {
-      if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_NOTICE_MS) return [];
-      const { time, again } = restarted;
+      if (lastRestart === null || clock.monotonic() - lastRestart.atMs > RESTART_NOTICE_MS) return [];
+      const { time, again } = lastRestart;
       return [
         `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${formatCount(again, "event")}.`,
       ];
     },
     resume(): void {
-      if (state !== "ended") return;
+      if (stateName !== "ended") return;
       changeState("starting");
       lastError = null;
       log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
@@ -113,10 +113,10 @@ export function createSinkStatus(options: {
     status: (): Omit<SinkStatus, "lag" | "waiting"> => ({
       name,
       connector,
-      state,
+      state: stateName,
       since: isoUtc(sinceMs),
       lastError,
-      attempts,
+      attempts: failedAttempts,
       nextAttemptAt: nextAttemptMs === null ? null : isoUtc(nextAttemptMs),
     }),
   };

@@ -42,8 +42,8 @@ async function buildEventsOfPart(
       return makeSnapshotEvent({ type: "tag-value", source, subject, siteId, time, data }, askedAt);
     });
   }
-  const listed = (await building.inventory(part)).filter(({ isThere }) => isThere);
-  return listed.map(({ source, siteId: ofSite, value }) => {
+  const presentObjects = (await building.inventory(part)).filter(({ isThere }) => isThere);
+  return presentObjects.map(({ source, siteId: ofSite, value }) => {
     const siteId = part === "site" ? value.id : ofSite;
     const subject = eventSubject(part, ofSite, String(value.id));
     const data = { [part]: value } as never;

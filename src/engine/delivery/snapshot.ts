@@ -33,10 +33,10 @@ export function createSnapshot(options: {
   const { sink, store, building, passes, clock, log } = options;
   /** Remaining events of a part, read once: a page of 100 tags must not read 50,000. */
   let remaining: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
-  let waits = false;
+  let isWaiting = false;
   /** Version of the state in which no snapshot was requested; a busy sink checks before each batch. */
   let noRequestVersion: number | null = null;
-  let offered: { readonly snapshot: StoredSnapshot; readonly page: readonly SnapshotEvent[] } | null = null;
+  let offeredPage: { readonly snapshot: StoredSnapshot; readonly page: readonly SnapshotEvent[] } | null = null;
 
   async function readRemainingEvents(snapshot: StoredSnapshot): Promise<readonly SnapshotEvent[]> {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
@@ -53,13 +53,13 @@ export function createSnapshot(options: {
     return clock.now() - Date.parse(askedAt) > MAX_LIST_WAIT_MS || (await building.isComplete());
   }
 
-  const putProgress = (snapshot: StoredSnapshot): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
+  const progressOf = (snapshot: StoredSnapshot): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
 
   return {
     /** The next events; empty without a snapshot, at its end, and while it waits for complete lists. */
     async next(limit: number): Promise<readonly Event[]> {
-      offered = null;
-      waits = false;
+      offeredPage = null;
+      isWaiting = false;
       const changes = await store.changes();
       if (changes === noRequestVersion) return [];
       for (;;) {
@@ -69,32 +69,32 @@ export function createSnapshot(options: {
           remaining = null;
           return [];
         }
-        waits = !(await mayBegin(snapshot));
-        if (waits) return [];
+        isWaiting = !(await mayBegin(snapshot));
+        if (isWaiting) return [];
         const page = (await readRemainingEvents(snapshot)).slice(0, limit);
         if (page.length > 0) {
-          offered = { snapshot, page };
+          offeredPage = { snapshot, page };
           return page.map(({ event }) => event);
         }
-        const following = SNAPSHOT_PARTS[SNAPSHOT_PARTS.indexOf(snapshot.part) + 1];
-        if (following === undefined) {
+        const nextPart = SNAPSHOT_PARTS[SNAPSHOT_PARTS.indexOf(snapshot.part) + 1];
+        if (nextPart === undefined) {
           log.info({ sink, events: snapshot.sent }, "the sink has what is believed now");
           await store.commit({ documents: [{ set: SNAPSHOT_SET, remove: [sink] }] });
-        } else await store.commit({ documents: [putProgress({ ...snapshot, part: following, after: "" })] });
+        } else await store.commit({ documents: [progressOf({ ...snapshot, part: nextPart, after: "" })] });
       }
     },
-    waits: () => waits,
-    letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offered?.snapshot.part ?? ""),
+    waits: () => isWaiting,
+    letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offeredPage?.snapshot.part ?? ""),
     /** Records that the sink has the first `count` events of the last `next`, and its own state changes. */
     async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
-      const last = offered?.page[count - 1];
+      const lastEvent = offeredPage?.page[count - 1];
       // Without a settlement the sink's state is written separately (`sink-loop`).
-      if (offered === null || last === undefined) return;
-      const { snapshot } = offered;
-      const now = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
+      if (offeredPage === null || lastEvent === undefined) return;
+      const { snapshot } = offeredPage;
+      const stored = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
       // A new snapshot that was requested meanwhile starts at its beginning.
-      const isSame = now?.askedAt === snapshot.askedAt;
-      const progress = isSame ? [putProgress({ ...snapshot, after: last.key, sent: snapshot.sent + count })] : [];
+      const isSame = stored?.askedAt === snapshot.askedAt;
+      const progress = isSame ? [progressOf({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })] : [];
       await store.commit({ documents: [...progress, ...documents] });
     },
   };

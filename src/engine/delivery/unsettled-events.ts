@@ -13,14 +13,14 @@ const MAX_FILTERED_OUT_EVENTS = 1_000;
 const MAX_SETTLE_DELAY_MS = 5_000;
 
 export function createFilteredEvents(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
-  let through = 0;
+  let lastPosition = 0;
   let events = 0;
   let sinceMs = 0;
 
   async function settleAll(): Promise<void> {
     if (events === 0) return;
     events = 0;
-    await settle({ again: false, through, rejected: [] });
+    await settle({ again: false, through: lastPosition, rejected: [] });
   }
 
   // Both users need the same sum: rounding must not wake the loop too early.
@@ -31,12 +31,12 @@ export function createFilteredEvents(clock: Clock, settle: (settlement: Settleme
   }
 
   return {
-    through: () => through,
+    through: () => lastPosition,
     async addBatch(batch: Batch): Promise<void> {
       // Events that are sent again have no cursor that could wait, and there are few.
       if (batch.again) return settle({ again: true, through: batch.through, rejected: [] });
       if (events === 0) sinceMs = clock.monotonic();
-      through = batch.through;
+      lastPosition = batch.through;
       events += batch.passed;
       await settleIfDue();
     },
@@ -44,7 +44,7 @@ export function createFilteredEvents(clock: Clock, settle: (settlement: Settleme
     dueInMs,
     settle: settleAll,
     forgetSettled({ again, urgent, through: settled }: Settlement): void {
-      if (!again && urgent !== true && settled >= through) events = 0;
+      if (!again && urgent !== true && settled >= lastPosition) events = 0;
     },
   };
 }

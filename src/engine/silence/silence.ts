@@ -67,9 +67,9 @@ export async function cutSilence(
 ): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined || silence.to <= at) return false;
-  const cut: Silence = { ...silence, to: at, endedBy: by };
+  const cutShort: Silence = { ...silence, to: at, endedBy: by };
   await store.commit({
-    documents: [silence.isTold ? { set: SILENCE_SET, put: [[id, cut]] } : { set: SILENCE_SET, remove: [id] }],
+    documents: [silence.isTold ? { set: SILENCE_SET, put: [[id, cutShort]] } : { set: SILENCE_SET, remove: [id] }],
   });
   return true;
 }
@@ -96,15 +96,15 @@ export const MAX_REASON_LENGTH = 500;
 export function toSilence({ fromMs, toMs, reason, ...selection }: SilenceRequest, nowMs: number): Silence {
   if (toMs <= Math.max(fromMs, nowMs)) throw new ConfigError("The end has to be after the beginning, and after now.");
   if (toMs - fromMs > MAX_SILENCE_MS) throw new ConfigError("A silence lasts a year at most.");
-  const why = reason.trim();
-  if (why === "" || why.length > MAX_REASON_LENGTH)
+  const reasonText = reason.trim();
+  if (reasonText === "" || reasonText.length > MAX_REASON_LENGTH)
     throw new ConfigError(`Say why, in ${MAX_REASON_LENGTH} characters at most.`);
   return {
     ...selection,
     id: randomBytes(4).toString("hex"),
     from: isoUtc(fromMs),
     to: isoUtc(toMs),
-    reason: why,
+    reason: reasonText,
     isTold: false,
   };
 }
@@ -124,14 +124,14 @@ export function alarmText(
   { alarm, name, priorities, site, source }: Silence,
   names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
 ): string {
-  const parts = [
+  const textParts = [
     alarm === null ? "alarms" : `alarm ${names.alarm ?? alarm}`,
     name === null ? null : `named ${name}`,
     priorities === null ? null : `of priority ${priorities.join(", ")}`,
     site === null ? null : `of site ${names.site ?? site}`,
     source === null ? null : `of source ${source}`,
   ].filter((part) => part !== null);
-  return parts.length === 1 && alarm === null ? "all alarms" : parts.join(" ");
+  return textParts.length === 1 && alarm === null ? "all alarms" : textParts.join(" ");
 }
 
 function buildSilenceEvent(
@@ -159,10 +159,10 @@ export function createSilenceKeeper(options: {
   readonly log: Log;
 }): Service {
   const { store, clock, log } = options;
-  const stopping = new AbortController();
-  let running: Promise<void> = Promise.resolve();
+  const stopController = new AbortController();
+  let runPromise: Promise<void> = Promise.resolve();
 
-  async function look(): Promise<number> {
+  async function checkSilences(): Promise<number> {
     const at = isoUtc(clock.now());
     for (const silence of await getSilences(store)) {
       if (silence.to <= at) {
@@ -179,17 +179,17 @@ export function createSilenceKeeper(options: {
   return startedOnce({
     name: "silences",
     async start(signal) {
-      running = runLoop({
+      runPromise = runLoop({
         clock,
-        signal: AbortSignal.any([signal, stopping.signal]),
+        signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
-        turn: look,
+        turn: checkSilences,
         fault: (error) => log.warn({ err: error }, "the silences could not be looked through"),
       });
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
-      await endsWithin(clock, deadlineMs, running);
+      stopController.abort(new Stopping());
+      await endsWithin(clock, deadlineMs, runPromise);
     },
   });
 }

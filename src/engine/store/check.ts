@@ -40,20 +40,20 @@ export function checkState(folder: string): StateReport {
       hint: "Start the worker first, or name the folder that it uses.",
     });
   }
-  const common = {
+  const reportFields = {
     file,
     bytes: fileBytes(file) + wal,
     schemaVersion: SCHEMA_VERSION,
     filesSetAside: readdirSync(folder).filter(isQuarantinedStateFile).toSorted(),
   };
-  const withoutRows = { ...common, tables: [], setAside: [] };
+  const withoutRows = { ...reportFields, tables: [], setAside: [] };
   if (fileBytes(file) === 0) {
     return { ...withoutRows, trouble: [`${file} is empty or gone, and ${wal} bytes of its write-ahead log are left.`] };
   }
   try {
     const database = openDatabase(file, { readOnly: true });
     try {
-      return { ...common, ...checkRows(database) };
+      return { ...reportFields, ...checkRows(database) };
     } finally {
       database.close();
     }
@@ -65,16 +65,16 @@ export function checkState(folder: string): StateReport {
 
 function checkRows(database: Database): Pick<StateReport, "trouble" | "tables" | "setAside"> {
   prepareSchema(database, false);
-  const complaints = database
+  const sqliteProblems = database
     .prepare(`pragma integrity_check(${MAX_SQLITE_COMPLAINTS})`)
     .all<{ readonly integrity_check: string }>()
     .map((row) => row.integrity_check)
     .filter((complaint) => complaint !== "ok");
-  const shape = findSchemaProblem(database);
-  const trouble = shape === null ? complaints : [...complaints, shape];
-  if (trouble.length > 0) return { trouble, tables: [], setAside: [] };
+  const schemaProblem = findSchemaProblem(database);
+  const problems = schemaProblem === null ? sqliteProblems : [...sqliteProblems, schemaProblem];
+  if (problems.length > 0) return { trouble: problems, tables: [], setAside: [] };
   return {
-    trouble,
+    trouble: problems,
     tables: CHECKED_TABLE_NAMES.map((table) => countRows(database, table)),
     setAside: summarizeDamage(database),
   };
@@ -82,10 +82,10 @@ function checkRows(database: Database): Pick<StateReport, "trouble" | "tables" |
 
 function countRows(database: Database, table: (typeof CHECKED_TABLE_NAMES)[number]): TableCheck {
   // Damaged rows of these tables stay in their place, without a checksum.
-  const isKnown = table === "record" || table === "dead_letter" ? "checksum is null" : "false";
+  const knownDamageSql = table === "record" || table === "dead_letter" ? "checksum is null" : "false";
   const counted = database
     .prepare(
-      `select count(*) as rows, coalesce(sum(not (${isKnown}) and ${isDamagedSql(table)}), 0) as damaged from ${table}`,
+      `select count(*) as rows, coalesce(sum(not (${knownDamageSql}) and ${isDamagedSql(table)}), 0) as damaged from ${table}`,
     )
     .get<Omit<TableCheck, "table">>();
   return { table, rows: counted?.rows ?? 0, damaged: counted?.damaged ?? 0 };

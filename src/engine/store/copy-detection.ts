@@ -43,11 +43,11 @@ export function detectCopy(
   const isHere = lastLocation.machine === location.machine;
   if (isHere && !isOriginalAt(lastLocation)) return;
   const identity = randomBytes(4).toString("hex");
-  const from = { folder: lastLocation.folder, host: lastLocation.host };
+  const originalLocation = { folder: lastLocation.folder, host: lastLocation.host };
   const copy: StateCopy & { readonly file: string } = {
     identity,
     at: isoUtc(nowMs),
-    from,
+    from: originalLocation,
     isHere,
     file: lastLocation.file,
   };

@@ -20,33 +20,33 @@ export function createDamageQuarantine(database: Database, clock: Clock, log: Lo
   function copyToQuarantine(table: StateTable, where: string, values: readonly Bindable[]): number {
     const { columns, part, key } = CHECKED_TABLES[table];
     const body = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
-    const copied = database
+    const rowCount = database
       .prepare(
         `insert into damaged (found_ms, table_name, part, key, body)
          select ?, '${table}', coalesce(${part}, ''), coalesce(cast(${key} as text), ''), coalesce(cast(${body} as blob), x'') from ${table}
          where (${where}) and ${isDamagedSql(table)}`,
       )
       .run(clock.now(), ...values);
-    if (copied > 0) logDamage(table, copied);
-    return copied;
+    if (rowCount > 0) logDamage(table, rowCount);
+    return rowCount;
   }
 
   /** Moves damaged rows into the quarantine; returns how many. Call it inside a transaction. */
   function quarantineRows(table: StateTable, where = "true", ...values: readonly Bindable[]): number {
-    const copied = copyToQuarantine(table, where, values);
-    if (copied === 0) return 0;
+    const rowCount = copyToQuarantine(table, where, values);
+    if (rowCount === 0) return 0;
     const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
     // A search finds the row and its key does not: the pages above the row are damaged.
-    if (removed < copied)
+    if (removed < rowCount)
       throw new StateDamaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
-    return copied;
+    return rowCount;
   }
 
   function markDamaged(table: StateTable): number {
-    const fresh = `${table}.checksum is not null`;
-    const copied = copyToQuarantine(table, fresh, []);
-    if (copied > 0) database.exec(`update ${table} set checksum = null where ${fresh} and ${isDamagedSql(table)}`);
-    return copied;
+    const checked = `${table}.checksum is not null`;
+    const rowCount = copyToQuarantine(table, checked, []);
+    if (rowCount > 0) database.exec(`update ${table} set checksum = null where ${checked} and ${isDamagedSql(table)}`);
+    return rowCount;
   }
 
   /**
@@ -58,11 +58,11 @@ export function createDamageQuarantine(database: Database, clock: Clock, log: Lo
    */
   function repairCursors(): boolean {
     if (copyToQuarantine("sink", "true", []) === 0) return false;
-    const start = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
+    const initialValues = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
     database
       .prepare(
         `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1, urgent = 0,
-           checksum = ${checksumSql("sink", start)}
+           checksum = ${checksumSql("sink", initialValues)}
          where ${isDamagedSql("sink")}`,
       )
       .run(createEpoch());
@@ -129,13 +129,13 @@ function raiseNextPosition(database: Database): void {
   const highest = `(select max(p) from (select max(position) as p from event union all
     select max(max(position, urgent)) from sink union all select max(newest) from age_mark union all
     select max(position) from again union all select max(position) from dead_letter))`;
-  const repaired = database
+  const repairedRows = database
     .prepare(
       `update sqlite_sequence set seq = ${highest} where name = 'event' and (seq < ${highest} or seq > 9007199254740991)`,
     )
     .run();
-  const known = database.number("select count(*) from sqlite_sequence where name = 'event'");
-  if (repaired > 0 || known > 0) return;
+  const counterRows = database.number("select count(*) from sqlite_sequence where name = 'event'");
+  if (repairedRows > 0 || counterRows > 0) return;
   database.exec(`insert into sqlite_sequence (name, seq) select 'event', ${highest} where ${highest} is not null`);
 }
 
@@ -145,10 +145,10 @@ export function createEpoch(): string {
 
 /** Starts new epochs, in which sinks count from 1, because an event may be lost. Call it inside a transaction. */
 export function beginEpoch(database: Database, where: string, ...values: readonly Bindable[]): void {
-  const restarted = { counted: "0", epoch: "?1" };
+  const newEpochValues = { counted: "0", epoch: "?1" };
   database
     .prepare(
-      `update sink set counted = 0, epoch = ?1, checksum = ${checksumSql("sink", restarted)}
+      `update sink set counted = 0, epoch = ?1, checksum = ${checksumSql("sink", newEpochValues)}
        where (${where}) and ${checksumSql("sink")} is checksum`,
     )
     .run(createEpoch(), ...values);

@@ -21,23 +21,23 @@ interface WaitingWrite<Write> {
 
 /** `commit` makes a transaction that takes the waiting writes. */
 export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () => Flushed) {
-  const waiting = new Map<string, WaitingWrite<Write>>();
-  const stopping = new AbortController();
+  const waitingWrites = new Map<string, WaitingWrite<Write>>();
+  const stopController = new AbortController();
   let isTimed = false;
   let isBehind = false;
 
-  const flush = (): Flushed | undefined => (waiting.size > 0 ? commit() : undefined);
+  const flush = (): Flushed | undefined => (waitingWrites.size > 0 ? commit() : undefined);
 
   function dueMs(): number {
     // Map order: a key keeps the place of its first write.
-    const [oldest] = waiting.values();
+    const [oldest] = waitingWrites.values();
     return (oldest?.sinceMs ?? clock.monotonic()) + MAX_WRITE_DELAY_MS;
   }
 
   async function flushWhenDue(): Promise<void> {
     isTimed = true;
     let inMs = MAX_WRITE_DELAY_MS;
-    while (waiting.size > 0 && (await sleepFor(clock, inMs, stopping.signal))) {
+    while (waitingWrites.size > 0 && (await sleepFor(clock, inMs, stopController.signal))) {
       inMs = dueMs() - clock.monotonic();
       if (inMs > 0) continue;
       inMs = MAX_WRITE_DELAY_MS;
@@ -54,29 +54,29 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
   return {
     /** The later of two writes with the same key replaces the earlier. Resolves when the write is durable. */
     write(key: string, write: Write): Promise<void> {
-      const before = waiting.get(key);
-      const { sinceMs, done } = before ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
-      waiting.set(key, { sinceMs, write, done });
+      const earlierWrite = waitingWrites.get(key);
+      const { sinceMs, done } = earlierWrite ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
+      waitingWrites.set(key, { sinceMs, write, done });
       if (!isTimed) void flushWhenDue();
       return done.promise;
     },
     take() {
-      const taken = [...waiting];
+      const takenWrites = [...waitingWrites];
       return {
-        writes: taken.map(([, { write }]) => write),
+        writes: takenWrites.map(([, { write }]) => write),
         committed(): void {
           isBehind = false;
-          for (const [key, each] of taken) {
+          for (const [key, each] of takenWrites) {
             // A later write of the same key waits for the next transaction, and the promise with it.
-            if (waiting.get(key) !== each) continue;
-            waiting.delete(key);
+            if (waitingWrites.get(key) !== each) continue;
+            waitingWrites.delete(key);
             each.done.resolve();
           }
         },
         reject(write: Write, error: unknown): void {
-          for (const [key, each] of taken) {
+          for (const [key, each] of takenWrites) {
             if (each.write !== write) continue;
-            waiting.delete(key);
+            waitingWrites.delete(key);
             each.done.reject(error);
           }
         },
@@ -85,31 +85,31 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
     /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
     isBehind: () => isBehind,
     flush,
-    stop: (): void => stopping.abort(ENDED_EARLY),
+    stop: (): void => stopController.abort(ENDED_EARLY),
   };
 }
 
 /** Deferred writes of a SQLite database: each transaction runs them before its own work. */
 export function createSqliteDeferredWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
-  let taken: ReturnType<DeferredWrites<() => void>["take"]> | null = null;
-  const deferred = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
+  let takenWrites: ReturnType<DeferredWrites<() => void>["take"]> | null = null;
+  const deferredWrites = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
   database.addListener({
     begun() {
-      taken = deferred.take();
-      for (const write of taken.writes) {
+      takenWrites = deferredWrites.take();
+      for (const write of takenWrites.writes) {
         try {
           write();
         } catch (error) {
           // A failure of the disk or the file fails the transaction; any other would fail every later one too.
           if (error instanceof Retryable || error instanceof ConfigError) throw error;
-          taken.reject(write, error);
+          takenWrites.reject(write, error);
         }
       }
     },
-    committed: () => taken?.committed(),
+    committed: () => takenWrites?.committed(),
     rolledBack() {
-      taken = null;
+      takenWrites = null;
     },
   });
-  return deferred;
+  return deferredWrites;
 }

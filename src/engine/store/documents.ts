@@ -32,9 +32,9 @@ export function createDocuments(database: Database, damage: DamageQuarantine) {
       const rows = database
         .prepare("select key, body, checksum from document where set_name = ?")
         .all<BodyRow & { readonly key: string }>(set);
-      const sound = rows.filter(({ key, body, checksum }) => rowChecksum(set, key, body) === checksum);
-      if (sound.length < rows.length) quarantineDocuments("set_name = ?", set);
-      return new Map(sound.map((row) => [row.key, JSON.parse(row.body) as T]));
+      const soundRows = rows.filter(({ key, body, checksum }) => rowChecksum(set, key, body) === checksum);
+      if (soundRows.length < rows.length) quarantineDocuments("set_name = ?", set);
+      return new Map(soundRows.map((row) => [row.key, JSON.parse(row.body) as T]));
     },
     version: (set: string): number => changeCounts.get(set) ?? 0,
     change({ set, put = [], insert = [], remove = [] }: DocumentChange): void {

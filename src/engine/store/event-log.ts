@@ -77,74 +77,74 @@ export function createEventLog(
   let lastUrgent = Number.POSITIVE_INFINITY;
 
   function readBetween(after: number, through: number, which = "true"): readonly EventRow[] {
-    const range = `event.position > ? and event.position <= ? and ${which}`;
+    const rangeSql = `event.position > ? and event.position <= ? and ${which}`;
     const rows = () =>
       database
-        .prepare(`select ${EVENT_COLUMNS} from event where ${range} order by position`)
+        .prepare(`select ${EVENT_COLUMNS} from event where ${rangeSql} order by position`)
         .all<EventRow>(after, through);
     try {
-      const found = rows();
-      if (found.every(isSound)) return found;
+      const foundRows = rows();
+      if (foundRows.every(isSound)) return foundRows;
     } catch (error) {
       // A damaged number can exceed the range of JavaScript.
       if (!isIntegerOutOfRange(error)) throw error;
     }
     if (database.readOnly) return rows().filter(isSound);
-    if (quarantine(range, after, through) > 0) return rows().filter(isSound);
+    if (quarantine(rangeSql, after, through) > 0) return rows().filter(isSound);
     return readOrThrow(after, () => {
-      const found = rows();
-      return found.every(isSound) ? found : null;
+      const foundRows = rows();
+      return foundRows.every(isSound) ? foundRows : null;
     });
   }
 
   /** Throws when rows that an index finds cannot be read: pages are damaged, and no row is. */
   function readOrThrow<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
-      const found = read();
-      if (found !== null) return found;
+      const readResult = read();
+      if (readResult !== null) return readResult;
       throw new StateDamaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
     });
   }
 
-  /** `gone` is the position of an event that was just removed. */
+  /** `removedPosition` is the position of an event that was just removed. */
   function readAfter(position: number, limit: number, which = "true", removedPosition = 0): readonly LoggedEvent[] {
-    const read = () =>
+    const readSizes = () =>
       database
         .prepare(
           `select position, ${offeredSql("bytes")} as bytes from event where position > ? and ${which}
            order by position limit ?`,
         )
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
-    const sizes =
+    const eventSizes =
       removedPosition === 0
-        ? read()
+        ? readSizes()
         : readOrThrow(position, () => {
-            const left = read();
-            return left[0]?.position === removedPosition ? null : left;
+            const remainingSizes = readSizes();
+            return remainingSizes[0]?.position === removedPosition ? null : remainingSizes;
           });
-    const last = lastWithinBytes(sizes, MAX_OFFER_BYTES);
-    if (last === undefined) return [];
-    const events = readBetween(position, last, which).map(toLoggedEvent);
+    const lastPosition = lastWithinBytes(eventSizes, MAX_OFFER_BYTES);
+    if (lastPosition === undefined) return [];
+    const events = readBetween(position, lastPosition, which).map(toLoggedEvent);
     // All of them were damaged and removed: read the next ones.
-    return events.length > 0 || database.readOnly ? events : readAfter(position, limit, which, sizes[0]?.position);
+    return events.length > 0 || database.readOnly ? events : readAfter(position, limit, which, eventSizes[0]?.position);
   }
 
-  const self = {
+  const eventLog = {
     quarantine,
     removed: (events: readonly RemovedEvent[]): void => tail?.noteRemoved(events.at(-1)?.position ?? 0),
     /** Appends within the running transaction, without a statement of its own. */
     *appendWorkerEvents(events: readonly Event[], clockMs: number): SqlSteps<() => void> {
-      self.appendEvents(events, clockMs);
+      eventLog.appendEvents(events, clockMs);
       return () => undefined;
     },
     quarantineMarked(sink: string, position: number): boolean {
       if (database.readOnly) return false;
       quarantine("event.position = ?", position);
       database.transaction(() => {
-        const letter = "sink = ? and position = ?";
-        damage.keep("dead_letter", `${letter} and checksum is not null`, sink, position);
-        database.prepare(`update dead_letter set resending = 0, checksum = null where ${letter}`).run(sink, position);
-        database.prepare(`delete from again where ${letter}`).run(sink, position);
+        const ofLetter = "sink = ? and position = ?";
+        damage.keep("dead_letter", `${ofLetter} and checksum is not null`, sink, position);
+        database.prepare(`update dead_letter set resending = 0, checksum = null where ${ofLetter}`).run(sink, position);
+        database.prepare(`delete from again where ${ofLetter}`).run(sink, position);
       });
       return true;
     },
@@ -157,7 +157,7 @@ export function createEventLog(
     /** Corrects impossible counters at a start. `log-repair` later compares the counters with every row. */
     repairCounters(): void {
       const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
-      const bytes = self.bytes();
+      const bytes = eventLog.bytes();
       const areNumbers = database.number(
         "select typeof(bytes) = 'integer' and typeof(written) = 'integer' from log_size",
       );
@@ -181,9 +181,9 @@ export function createEventLog(
          values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,
       );
       const committedAt = isoUtc(nowMs);
-      const before = database.number("select written from log_size");
-      let written = before;
-      const repeated: string[] = [];
+      const writtenBefore = database.number("select written from log_size");
+      let written = writtenBefore;
+      const repeatedIds: string[] = [];
       for (const event of events) {
         const body = encodeEvent(event);
         const bytes = storedBytes(event, body);
@@ -192,7 +192,7 @@ export function createEventLog(
         const checksum = eventChecksum(id, type, telemetry, nowMs, bytes, body);
         const position = insertion.insert(id, type, telemetry, nowMs, bytes, body, checksum, written + bytes);
         if (position === null) {
-          repeated.push(event.id);
+          repeatedIds.push(event.id);
           continue;
         }
         written += bytes;
@@ -201,9 +201,9 @@ export function createEventLog(
         const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
         tail?.add(type === "tag-value" ? { ...row, event } : row);
       }
-      const added = written - before;
+      const added = written - writtenBefore;
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);
-      return repeated;
+      return repeatedIds;
     },
     bytes: (): number => database.number("select bytes from log_size"),
     /** The position of the last event that was ever committed; 0 before the first. */
@@ -234,9 +234,9 @@ export function createEventLog(
         // An index on the subject would cost every commit a tenth; looking through a full log takes about a second.
         ...textsToFind.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
       ];
-      const where = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
+      const whereSql = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
       return database
-        .prepare(`select ${EVENT_COLUMNS} from event ${where} order by position desc limit ?`)
+        .prepare(`select ${EVENT_COLUMNS} from event ${whereSql} order by position desc limit ?`)
         .all<EventRow>(...(kinds ?? []), ...textsToFind.flat(), limit)
         .filter(isSound)
         .map(toLoggedEvent);
@@ -246,23 +246,23 @@ export function createEventLog(
       kinds: readonly EventKind[],
       { sinceMs, maxSearched: within, limit }: RecentBounds,
     ): readonly LoggedEvent[] {
-      const oneOf = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
+      const inListSql = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
       // JSON is 20 times as fast as searching the text for 20 subjects. `json_valid` comes first, as a row may be
       // damaged.
       return database
         .prepare(
           `select ${EVENT_COLUMNS} from event
-           where position > ? and committed_ms >= ? and kind ${oneOf(kinds)} and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
+           where position > ? and committed_ms >= ? and kind ${inListSql(kinds)} and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
              and case when json_valid(body) then
-               body ->> '$.source' = ? and body ->> '$.subject' ${oneOf(subjects)} end
+               body ->> '$.source' = ? and body ->> '$.subject' ${inListSql(subjects)} end
            order by position desc limit ?`,
         )
-        .all<EventRow>(self.end() - within, sinceMs, ...kinds, source, ...subjects, limit)
+        .all<EventRow>(eventLog.end() - within, sinceMs, ...kinds, source, ...subjects, limit)
         .filter(isSound)
         .map(toLoggedEvent);
     },
   };
-  return self;
+  return eventLog;
 }
 
 const RECOUNT_LOG_SQL = `update log_size set bytes = counted.bytes,

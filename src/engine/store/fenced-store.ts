@@ -19,7 +19,7 @@ export function createFencedStore(store: Store, fenced: () => void): Store {
   function wrapMethods<T extends object>(part: T): T {
     const entries = Object.entries(part).map(([name, member]) => {
       if (typeof member !== "function") return [name, member] as const;
-      const ask = async (...asked: unknown[]) => {
+      const callMember = async (...asked: unknown[]) => {
         try {
           return await member.apply(part, asked);
         } catch (error) {
@@ -28,7 +28,7 @@ export function createFencedStore(store: Store, fenced: () => void): Store {
           throw new Stopping();
         }
       };
-      return [name, ask] as const;
+      return [name, callMember] as const;
     });
     return Object.fromEntries(entries) as T;
   }

@@ -59,23 +59,23 @@ export function prepareStateFolder(folder: string, typeOf: FileSystemType): void
   refuseUnfitFolder(folder, typeOf);
 }
 
-/** Checks a folder as `prepareFolder` does, without creating anything. Throws ConfigError. */
+/** Checks a folder as `prepareStateFolder` does, without creating anything. Throws ConfigError. */
 export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
   refuseDanglingLink(folder);
-  const existing = nearestExisting(resolve(folder));
-  const exists = existing === resolve(folder);
+  const existingPath = nearestExisting(resolve(folder));
+  const folderExists = existingPath === resolve(folder);
   const hint = "Set state.folder to a folder that the worker may write.";
-  if (!statSync(existing).isDirectory()) {
-    const what = exists ? "is a file" : `cannot be created: ${existing} is a file`;
+  if (!statSync(existingPath).isDirectory()) {
+    const what = folderExists ? "is a file" : `cannot be created: ${existingPath} is a file`;
     throw new ConfigError(`The state folder ${folder} ${what}.`, { hint });
   }
   try {
-    accessSync(existing, constants.W_OK | constants.X_OK);
+    accessSync(existingPath, constants.W_OK | constants.X_OK);
   } catch (error) {
-    const what = exists ? "cannot be written" : `cannot be created in ${existing}`;
+    const what = folderExists ? "cannot be written" : `cannot be created in ${existingPath}`;
     throw new ConfigError(`The state folder ${folder} ${what} (${errorCodeOrMessage(error)}).`, { hint, cause: error });
   }
-  if (exists) refuseUnfitFolder(folder, typeOf);
+  if (folderExists) refuseUnfitFolder(folder, typeOf);
 }
 
 function refuseDanglingLink(folder: string): void {
@@ -117,10 +117,10 @@ function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
 function refuseSharedFolder(folder: string): void {
   refuseWritableByOthers(folder);
   const { uid } = statSync(folder);
-  const own = process.geteuid?.() ?? uid;
-  if (uid === own) return;
-  throw new ConfigError(`The state folder ${folder} belongs to another user (${uid}; the worker is ${own}).`, {
-    hint: `Run: chown ${own} ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
+  const workerUid = process.geteuid?.() ?? uid;
+  if (uid === workerUid) return;
+  throw new ConfigError(`The state folder ${folder} belongs to another user (${uid}; the worker is ${workerUid}).`, {
+    hint: `Run: chown ${workerUid} ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
   });
 }
 
@@ -128,10 +128,10 @@ function refuseSharedFolder(folder: string): void {
 export function refuseWritableByOthers(folder: string): void {
   // Windows has no permission bits.
   if (process.platform === "win32") return;
-  const found = statFolder(folder);
-  if (found === undefined || (found.mode & 0o022) === 0) return;
-  const bits = (found.mode & 0o7777).toString(8).padStart(3, "0");
-  throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${bits}).`, {
+  const folderStats = statFolder(folder);
+  if (folderStats === undefined || (folderStats.mode & 0o022) === 0) return;
+  const modeText = (folderStats.mode & 0o7777).toString(8).padStart(3, "0");
+  throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${modeText}).`, {
     hint: `Run: chmod go-w ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
   });
 }
@@ -157,10 +157,10 @@ export function preparePrivateFile(path: string): void {
       0o600,
     );
     try {
-      const found = fstatSync(descriptor);
-      if (!found.isFile()) throw new Error("it is no file");
+      const fileStats = fstatSync(descriptor);
+      if (!fileStats.isFile()) throw new Error("it is no file");
       // Only when necessary: the permission model of Node.js forbids it (docs/operations.md).
-      if ((found.mode & 0o777) !== 0o600) fchmodSync(descriptor, 0o600);
+      if ((fileStats.mode & 0o777) !== 0o600) fchmodSync(descriptor, 0o600);
     } finally {
       closeSync(descriptor);
     }
@@ -180,15 +180,15 @@ export function quarantineState(path: string, nowMs: number): string {
   const quarantined = quarantineName(path, nowMs);
   // With side files only, the reported name must exist as well.
   if (!existsSync(path)) preparePrivateFile(quarantined);
-  for (const side of ["", ...SIDE_FILE_SUFFIXES]) {
-    if (existsSync(path + side)) renameSync(path + side, quarantined + side);
+  for (const suffix of ["", ...SIDE_FILE_SUFFIXES]) {
+    if (existsSync(path + suffix)) renameSync(path + suffix, quarantined + suffix);
   }
   if (existsSync(path + LOG_COPY_SUFFIX)) renameSync(path + LOG_COPY_SUFFIX, `${quarantined}-wal`);
   return quarantined;
 }
 
 export function removeStateFiles(path: string): void {
-  for (const side of ["", ...SIDE_FILE_SUFFIXES, LOG_COPY_SUFFIX]) rmSync(path + side, { force: true });
+  for (const suffix of ["", ...SIDE_FILE_SUFFIXES, LOG_COPY_SUFFIX]) rmSync(path + suffix, { force: true });
 }
 
 const LOG_COPY_SUFFIX = "-wal-spare";
@@ -216,8 +216,8 @@ export function copyAndEmptyFile(path: string, nowMs: number): string {
 }
 
 function quarantineName(path: string, nowMs: number): string {
-  const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
-  const quarantined = `${path}.damaged-${stamp}`;
+  const timeText = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
+  const quarantined = `${path}.damaged-${timeText}`;
   const isTaken = (name: string) => ["", ...SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
   let freeName = quarantined;
   for (let n = 2; isTaken(freeName); n += 1) freeName = `${quarantined}-${n}`;
@@ -298,15 +298,15 @@ export function removeMoveMark(folder: string): void {
 
 /** Throws `ConfigError` for a folder whose state was moved to a fleet's database, or may have been. */
 export function refuseMovedFolder(folder: string): void {
-  const mark = readMoveMark(folder);
-  if (mark === null) return;
-  if (mark.movedAt === null) {
+  const moveMark = readMoveMark(folder);
+  if (moveMark === null) return;
+  if (moveMark.movedAt === null) {
     throw new ConfigError(
-      `The state in the folder ${folder} is being moved to ${mark.to} since ${mark.begunAt}, and it is not known yet whether the move was committed.`,
+      `The state in the folder ${folder} is being moved to ${moveMark.to} since ${moveMark.begunAt}, and it is not known yet whether the move was committed.`,
       { hint: `Run plenum state move again: it finds out, and goes on where it has to.` },
     );
   }
-  throw new ConfigError(`The state in the folder ${folder} was moved to ${mark.to} at ${mark.movedAt}.`, {
+  throw new ConfigError(`The state in the folder ${folder} was moved to ${moveMark.to} at ${moveMark.movedAt}.`, {
     hint: "Set state.postgres in the configuration and start the members of the fleet (plenum run).",
   });
 }

@@ -8,17 +8,17 @@ export interface SourceStore {
 
 /** Joins the states of a fleet's sources. The set `tag/north` is in one source; a change to `silence` goes to all. */
 export function joinStores(parts: readonly SourceStore[]): Store {
-  const [only] = parts;
-  if (parts.length === 1 && only !== undefined) return only.store;
+  const [onlyPart] = parts;
+  if (parts.length === 1 && onlyPart !== undefined) return onlyPart.store;
   const stores = parts.map(({ store }) => store);
   const bySource = new Map(parts.map(({ source, store }) => [source, store]));
   const eachStore = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
   function storesOf(set: string): readonly Store[] {
-    const slash = set.lastIndexOf("/");
-    const own = set.startsWith("memory/") ? undefined : bySource.get(set.slice(slash + 1));
-    return slash > 0 && own !== undefined ? [own] : stores;
+    const slashIndex = set.lastIndexOf("/");
+    const sourceStore = set.startsWith("memory/") ? undefined : bySource.get(set.slice(slashIndex + 1));
+    return slashIndex > 0 && sourceStore !== undefined ? [sourceStore] : stores;
   }
 
   const refuseSeveral = async (): Promise<never> => {
@@ -30,23 +30,23 @@ export function joinStores(parts: readonly SourceStore[]): Store {
   return {
     async document<T>(set: string, key: string) {
       for (const store of storesOf(set)) {
-        const found = await store.document<T>(set, key);
-        if (found !== undefined) return found;
+        const storedDocument = await store.document<T>(set, key);
+        if (storedDocument !== undefined) return storedDocument;
       }
       return undefined;
     },
     async documents<T>(set: string) {
-      const found = await Promise.all(storesOf(set).map((store) => store.documents<T>(set)));
-      return new Map(found.flatMap((each) => [...each]));
+      const documentMaps = await Promise.all(storesOf(set).map((store) => store.documents<T>(set)));
+      return new Map(documentMaps.flatMap((each) => [...each]));
     },
     version: async (set) => sum(await Promise.all(storesOf(set).map((store) => store.version(set)))),
     changes: async () => sum(await eachStore((store) => store.changes())),
     damagedKeys: async (set) => (await eachStore((store) => store.damagedKeys(set))).flat(),
     async commit(change: StoreChange) {
       if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await refuseSeveral();
-      for (const part of stores) {
-        const documents = (change.documents ?? []).filter(({ set }: DocumentChange) => storesOf(set).includes(part));
-        if (documents.length > 0) await part.commit({ documents });
+      for (const target of stores) {
+        const documents = (change.documents ?? []).filter(({ set }: DocumentChange) => storesOf(set).includes(target));
+        if (documents.length > 0) await target.commit({ documents });
       }
       return { lastPosition: 0, repeated: [] };
     },
@@ -105,17 +105,17 @@ function sumLags(lags: readonly SinkLag[]): readonly SinkLag[] {
   return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
     const [first] = parts;
     if (first === undefined) return [];
-    const sumOf = (count: (lag: SinkLag) => number) => sum(parts.map(count));
+    const sumField = (count: (lag: SinkLag) => number) => sum(parts.map(count));
     return {
       ...first,
       ended: parts.find(({ ended }) => ended !== null)?.ended ?? null,
-      depth: sumOf(({ depth }) => depth),
+      depth: sumField(({ depth }) => depth),
       oldest: parts.flatMap(({ oldest }) => oldest ?? []).toSorted()[0] ?? null,
       exact: parts.every(({ exact }) => exact),
-      deadLetters: sumOf(({ deadLetters }) => deadLetters),
-      again: sumOf(({ again }) => again),
-      dropped: sumOf(({ dropped }) => dropped),
-      remembered: sumOf(({ remembered }) => remembered),
+      deadLetters: sumField(({ deadLetters }) => deadLetters),
+      again: sumField(({ again }) => again),
+      dropped: sumField(({ dropped }) => dropped),
+      remembered: sumField(({ remembered }) => remembered),
     };
   });
 }

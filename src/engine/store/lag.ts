@@ -52,7 +52,7 @@ const NO_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true };
 
 const NO_FILTER: LagFilter = { kinds: EVENT_KINDS, byKind: true, matches: () => true };
 
-/** `ahead` has cursors that have moved in memory only. */
+/** `unsavedCursors` has cursors that have moved in memory only. */
 export async function computeSinkLags(
   sql: SqlDriver,
   wanted: ReadonlyMap<string, LagFilter> | undefined,
@@ -68,28 +68,28 @@ export async function computeSinkLags(
      from sink where source = $1 order by name`,
     sinkStateSet(""),
   );
-  const lags: SinkLag[] = [];
+  const sinkLags: SinkLag[] = [];
   for (const { marked, last, ...stored } of sinks) {
     const row = { ...stored, position: Math.max(stored.position, unsavedCursors.get(stored.sink)?.through ?? 0) };
     const filter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? NO_FILTER;
-    const behind = row.position >= last ? NO_EVENTS : await countAfter(sql, row, filter);
-    const again = marked === 0 ? NO_EVENTS : await countMarked(sql, row.sink, marked, filter);
-    lags.push({
+    const pendingCount = row.position >= last ? NO_EVENTS : await countAfter(sql, row, filter);
+    const markedCount = marked === 0 ? NO_EVENTS : await countMarked(sql, row.sink, marked, filter);
+    sinkLags.push({
       ...row,
-      depth: behind.events,
-      again: again.events,
-      exact: behind.exact && again.exact,
-      oldest: behind.oldestMs === null ? null : isoUtc(behind.oldestMs),
+      depth: pendingCount.events,
+      again: markedCount.events,
+      exact: pendingCount.exact && markedCount.exact,
+      oldest: pendingCount.oldestMs === null ? null : isoUtc(pendingCount.oldestMs),
     });
   }
-  return lags;
+  return sinkLags;
 }
 
 async function countAfter(sql: SqlDriver, { position, urgent }: CursorPair, wanted: LagFilter): Promise<EventCount> {
-  const after = "event.source = $1 and event.position > $2";
+  const afterSql = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
-  const isFact = `${after} and telemetry = false and not (position <= ${urgent} and ${URGENT_KIND})`;
-  const isValue = `${after} and telemetry = true`;
+  const isFact = `${afterSql} and telemetry = false and not (position <= ${urgent} and ${URGENT_KIND})`;
+  const isValue = `${afterSql} and telemetry = true`;
   // Indexes answer all of it without reading a body.
   const [counts] = await sql.query<ClassCounts>(
     `select (select count(*) from event where ${isFact}) as facts,
@@ -108,17 +108,17 @@ async function countAfter(sql: SqlDriver, { position, urgent }: CursorPair, want
   const isExact =
     wanted.byKind && classes.every(({ isIn }) => EVENT_KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
   if (isExact || events > MAX_FILTERED_EVENTS) {
-    const first = Math.min(...classes.map((each) => each.first ?? Number.POSITIVE_INFINITY));
+    const firstPosition = Math.min(...classes.map((each) => each.first ?? Number.POSITIVE_INFINITY));
     const [oldest] = await sql.query<Pick<PendingRow, "committed_ms">>(
       "select committed_ms from event where source = $1 and position = $2",
-      first,
+      firstPosition,
     );
     return { events, oldestMs: oldest?.committed_ms ?? null, exact: isExact };
   }
   const rows: PendingRow[] = [];
   for (const { condition } of classes) {
-    const text = `select position, kind, bytes, committed_ms from event where ${condition} order by position`;
-    rows.push(...(await sql.query<PendingRow>(text, position)));
+    const selectSql = `select position, kind, bytes, committed_ms from event where ${condition} order by position`;
+    rows.push(...(await sql.query<PendingRow>(selectSql, position)));
   }
   return countRows(sql, rows, wanted);
 }
@@ -139,18 +139,18 @@ async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: La
   const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
   const isLarge = ofKind.reduce((sum, row) => sum + row.bytes, 0) > MAX_FILTERED_BYTES;
   if (wanted.byKind || isLarge) return summarizePending(ofKind, wanted.byKind);
-  const found = await sql.query<Pick<EventText, "position" | "body">>(
+  const soundRows = await sql.query<Pick<EventText, "position" | "body">>(
     `select position, body from event
      where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isSound("event")}`,
     ofKind.flatMap(({ kind, position }) => (kind === null ? [] : [position])),
   );
-  const bodies = new Map(found.map(({ position, body }) => [position, body]));
-  const matching = ofKind.filter(({ position }) => {
+  const bodies = new Map(soundRows.map(({ position, body }) => [position, body]));
+  const matchingRows = ofKind.filter(({ position }) => {
     // A damaged event will be a dead letter of the sink.
     const body = bodies.get(position);
     return body === undefined || wanted.matches(parseEvent(body));
   });
-  return summarizePending(matching, true);
+  return summarizePending(matchingRows, true);
 }
 
 function summarizePending(rows: readonly PendingRow[], exact: boolean): EventCount {

@@ -27,24 +27,24 @@ const COUNT_INDEX_ENTRIES_SQL = `select
 /** Compares rows, checksums, indexes and counters of the log daily in small steps: SQLite's own check would block. */
 export function createLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
   let dueMs = Number.NEGATIVE_INFINITY;
-  let through = 0;
+  let comparedThrough = 0;
   let bytes = 0;
 
   function compareSlice(): number {
     const rows = database
       .prepare(`select position, bytes from event where position > ? order by position limit ${MAX_SLICE_ROWS}`)
-      .all<{ readonly position: number; readonly bytes: number }>(through);
-    const last = lastWithinBytes(rows, MAX_SLICE_BYTES) ?? log.end();
-    const sound = log.readThrough(through, last);
+      .all<{ readonly position: number; readonly bytes: number }>(comparedThrough);
+    const lastPosition = lastWithinBytes(rows, MAX_SLICE_BYTES) ?? log.end();
+    const soundRows = log.readThrough(comparedThrough, lastPosition);
     database.transaction(() => {
       const entries = database
         .prepare(COUNT_INDEX_ENTRIES_SQL)
-        .get<{ readonly classed: number; readonly identified: number }>(through, last);
-      if (entries?.classed !== sound.length || entries.identified !== sound.length)
+        .get<{ readonly classed: number; readonly identified: number }>(comparedThrough, lastPosition);
+      if (entries?.classed !== soundRows.length || entries.identified !== soundRows.length)
         throw new StateDamaged(`${database.path} is damaged (an index does not match the rows of the log).`);
     });
-    bytes += sound.reduce((sum, row) => sum + row.bytes, 0);
-    through = Math.max(through, last);
+    bytes += soundRows.reduce((sum, row) => sum + row.bytes, 0);
+    comparedThrough = Math.max(comparedThrough, lastPosition);
     return rows.length;
   }
 
@@ -55,17 +55,17 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
 
   return {
     removed(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
-      for (const row of rows) if (row.position <= through) bytes -= row.bytes;
+      for (const row of rows) if (row.position <= comparedThrough) bytes -= row.bytes;
     },
     async step(): Promise<void> {
       if (clock.monotonic() < dueMs) return;
-      if (through === 0) bytes = 0;
-      for (let compared = 0; compared < MAX_ROWS_PER_CALL; await yieldToEventLoop()) {
+      if (comparedThrough === 0) bytes = 0;
+      for (let comparedRows = 0; comparedRows < MAX_ROWS_PER_CALL; await yieldToEventLoop()) {
         const count = compareSlice();
-        compared += count;
+        comparedRows += count;
         if (count > 0) continue;
         compareBytes();
-        through = 0;
+        comparedThrough = 0;
         dueMs = clock.monotonic() + LOG_CHECK_INTERVAL_MS;
         return;
       }
@@ -90,18 +90,18 @@ export function createIndexRepair(
   clock: Pick<Clock, "now" | "monotonic">,
   log: Log | undefined,
 ): DamageRepair & { readonly damaged: AbortSignal } {
-  const condemned = new AbortController();
+  const condemnController = new AbortController();
   let repairedMs = Number.NEGATIVE_INFINITY;
 
   return {
-    damaged: condemned.signal,
+    damaged: condemnController.signal,
     attempt(error) {
-      if (condemned.signal.aborted || clock.monotonic() - repairedMs < REPAIR_INTERVAL_MS) return false;
+      if (condemnController.signal.aborted || clock.monotonic() - repairedMs < REPAIR_INTERVAL_MS) return false;
       repairedMs = clock.monotonic();
-      let lost = 0;
+      let lostEvents = 0;
       try {
         database.transaction(() => {
-          lost = deadLetterUnreachable(database, clock.now());
+          lostEvents = deadLetterUnreachable(database, clock.now());
           database.exec("reindex");
         });
       } catch (failure) {
@@ -111,19 +111,19 @@ export function createIndexRepair(
           : new StateDamaged(`${database.path} is damaged (its indexes cannot be rebuilt).`, { cause: failure });
       }
       log?.error(
-        { file: database.path, lost, err: error },
-        `The indexes of the state did not match its rows and were rebuilt; ${lost} events were lost and are dead letters of the sinks that had not got them. Check the disk and the memory of this machine.`,
+        { file: database.path, lost: lostEvents, err: error },
+        `The indexes of the state did not match its rows and were rebuilt; ${lostEvents} events were lost and are dead letters of the sinks that had not got them. Check the disk and the memory of this machine.`,
       );
       return true;
     },
     failed(error) {
-      if (condemned.signal.aborted) return;
+      if (condemnController.signal.aborted) return;
       markCondemned(database.path);
       log?.error(
         { file: database.path, err: error },
         "The state file is damaged beyond its indexes. The worker starts again with a fresh one and takes over what was not delivered.",
       );
-      condemned.abort(error);
+      condemnController.abort(error);
     },
   };
 }
@@ -137,14 +137,14 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
     if (error instanceof StateDamaged) return 0;
     throw error;
   }
-  const pending = `sink.ended is null and (sink.position < ?2 or exists (select 1 from again
+  const pendingSql = `sink.ended is null and (sink.position < ?2 or exists (select 1 from again
     where again.sink = sink.name and again.position = ?2))`;
   for (const { position, id } of rows) {
     beginEpoch(database, "ended is null and sink.position < ?2", position);
     database
       .prepare(
         `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)
-         select sink.name, ?2, ?3, ?1, ?1, ?4 from sink where ${pending} on conflict do nothing`,
+         select sink.name, ?2, ?3, ?1, ?1, ?4 from sink where ${pendingSql} on conflict do nothing`,
       )
       .run(nowMs, position, DAMAGED_EVENT_REASON, id);
     database
@@ -158,7 +158,7 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
 
 const condemnedMarkPath = (file: string) => join(dirname(file), "plenum.db-condemned");
 
-/** Notes on the disk that a state file must not be opened; `aside` is the quarantined file that is being copied. */
+/** Notes on the disk that a state file must not be opened; `quarantined` is the damaged file that is being copied. */
 export function markCondemned(file: string, quarantined = ""): void {
   writeFileSync(condemnedMarkPath(file), quarantined, { mode: 0o600, flush: true });
 }

@@ -26,7 +26,7 @@ export function createLogTail() {
   /** The tail has every event after this position; null when it is empty. */
   let startPosition: number | null = null;
 
-  function clear(): void {
+  function clearTail(): void {
     rows.length = 0;
     characters = 0;
     startPosition = null;
@@ -51,7 +51,7 @@ export function createLogTail() {
       if (uncommittedRows.length === 0) return;
       const lastLarge = uncommittedRows.findLastIndex((row) => row.characters > MAX_EVENT_CHARACTERS);
       if (lastLarge >= 0) {
-        clear();
+        clearTail();
         uncommittedRows.splice(0, lastLarge + 1);
       }
       const [first] = uncommittedRows;
@@ -67,26 +67,26 @@ export function createLogTail() {
     /** Null when the tail does not reach back to the position. */
     after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
       if (startPosition === null || position < startPosition) return null;
-      const from = indexAfter(rows, position);
-      const found: LoggedEvent[] = [];
+      const firstIndex = indexAfter(rows, position);
+      const foundEvents: LoggedEvent[] = [];
       let sum = 0;
-      for (let at = from; at < rows.length && found.length < limit; at += 1) {
+      for (let at = firstIndex; at < rows.length && foundEvents.length < limit; at += 1) {
         const row = rows[at] as TailRow;
         sum += row.characters;
-        if (found.length > 0 && sum > maxCharacters) break;
+        if (foundEvents.length > 0 && sum > maxCharacters) break;
         row.event ??= parseEvent(row.body);
-        found.push({ position: row.position, committedAt: row.committedAt, event: row.event });
+        foundEvents.push({ position: row.position, committedAt: row.committedAt, event: row.event });
       }
-      return found;
+      return foundEvents;
     },
     /** Drops events that every reader has passed. */
     dropThrough(position: number): void {
       dropWhile((row) => row.position <= position);
     },
     noteRemoved(position: number): void {
-      if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clear();
+      if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clearTail();
     },
-    clear,
+    clear: clearTail,
   };
 }
 
@@ -94,9 +94,9 @@ export function createLogTail() {
 function indexAfter(rows: readonly TailRow[], position: number): number {
   let [low, high] = [0, rows.length];
   while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((rows[middle]?.position ?? 0) <= position) low = middle + 1;
-    else high = middle;
+    const middleIndex = (low + high) >> 1;
+    if ((rows[middleIndex]?.position ?? 0) <= position) low = middleIndex + 1;
+    else high = middleIndex;
   }
   return low;
 }

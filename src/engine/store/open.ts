@@ -119,9 +119,9 @@ async function replaceDamagedFile(
   { clock, log }: StoreOptions,
   opened: OpenedFiles,
 ): Promise<Store> {
-  const begun = readCondemnedMark(file) ?? "";
-  const quarantined = begun !== "" && existsSync(begun) ? begun : quarantineState(file, clock.now());
-  if (quarantined === begun) removeStateFiles(file);
+  const resumed = readCondemnedMark(file) ?? "";
+  const quarantined = resumed !== "" && existsSync(resumed) ? resumed : quarantineState(file, clock.now());
+  if (quarantined === resumed) removeStateFiles(file);
   markCondemned(file, quarantined);
   const database = openForWriting(file);
   try {
@@ -142,8 +142,8 @@ function refuseDamagedFreePages(file: string): void {
   if (fileBytes(file) === 0) return;
   const pages = openPages(file, "valid");
   try {
-    const trouble = freePagesProblem(pages);
-    if (trouble !== null) throw new StateDamaged(`${file} is damaged (${trouble}).`);
+    const problem = freePagesProblem(pages);
+    if (problem !== null) throw new StateDamaged(`${file} is damaged (${problem}).`);
   } finally {
     pages.close();
   }
@@ -181,26 +181,26 @@ function openForWriting(file: string): Database {
 function repairOrRefuseDamage(database: Database): void {
   if (integrityProblem(database) === null) return;
   database.exec("reindex");
-  const left = integrityProblem(database);
-  if (left !== null) throw new StateDamaged(`${database.path} is damaged (${left}).`);
+  const remainingProblem = integrityProblem(database);
+  if (remainingProblem !== null) throw new StateDamaged(`${database.path} is damaged (${remainingProblem}).`);
 }
 
 function integrityProblem(database: Database): string | null {
   const tables = database
     .prepare("select name from sqlite_master where type = 'table' and name <> 'event'")
     .all<{ readonly name: string }>();
-  for (const name of ["sqlite_schema", ...tables.map((table) => table.name)]) {
-    const found = database
-      .prepare(`pragma integrity_check('${name.replaceAll("'", "''")}')`)
+  for (const tableName of ["sqlite_schema", ...tables.map((table) => table.name)]) {
+    const checkRow = database
+      .prepare(`pragma integrity_check('${tableName.replaceAll("'", "''")}')`)
       .get<{ readonly integrity_check: string }>();
-    if (found !== undefined && found.integrity_check !== "ok") return found.integrity_check;
+    if (checkRow !== undefined && checkRow.integrity_check !== "ok") return checkRow.integrity_check;
   }
   return null;
 }
 
 function refuseChangedSchema(database: Database): void {
-  const trouble = findSchemaProblem(database);
-  if (trouble !== null) throw new StateDamaged(`${database.path} is damaged (${trouble}).`);
+  const problem = findSchemaProblem(database);
+  if (problem !== null) throw new StateDamaged(`${database.path} is damaged (${problem}).`);
 }
 
 export interface OpenedFiles {
@@ -213,18 +213,18 @@ export interface OpenedFiles {
 
 export function createStore(database: Database, clock: Clock, opened: OpenedFiles): Store {
   const { lock, setAside: quarantined } = opened;
-  const tail = createLogTail();
-  database.addListener(tail);
-  const deferred = createSqliteDeferredWrites(database, clock);
+  const logTail = createLogTail();
+  database.addListener(logTail);
+  const deferredWrites = createSqliteDeferredWrites(database, clock);
   const damage = createDamageQuarantine(database, clock, opened.log);
   const documents = createDocuments(database, damage);
-  const log = createEventLog(database, clock, damage, { tail, epochBegun: () => outbox.forget() });
+  const log = createEventLog(database, clock, damage, { tail: logTail, epochBegun: () => outbox.forget() });
   const changes = createWakeup();
   let isOpen = true;
   let logCheck: LogCheck | undefined;
-  let damaged: AbortSignal | undefined;
+  let damagedSignal: AbortSignal | undefined;
   let lostLogAt: string | undefined;
-  const sql = createSqliteDriver(database, deferred, documents, () => {
+  const sql = createSqliteDriver(database, deferredWrites, documents, () => {
     outbox.forget();
     return damage.repairCursors();
   });
@@ -260,7 +260,7 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
         return repair.attempt(error);
       },
     });
-    damaged = repair.damaged;
+    damagedSignal = repair.damaged;
     logCheck = createLogCheck(database, log, clock);
     lostLogAt = database.transaction(() => {
       damage.checkAtStart();
@@ -274,14 +274,14 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
   }
 
   return {
-    ...(damaged && { damaged }),
+    ...(damagedSignal && { damaged: damagedSignal }),
     outbox: {
       ...outbox,
       async prune(bounds) {
-        const report = await outbox.prune(bounds);
+        const pruneReport = await outbox.prune(bounds);
         await shrinkFile(database);
         await logCheck?.step();
-        return report;
+        return pruneReport;
       },
     },
     quotaStore: createQuotaStore(sql, createQuotaClocks(database), createQuotaDamage(damage, clock)),
@@ -297,16 +297,16 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
       const committed = database.transaction(() => {
         for (const change of changed) documents.change(change);
         for (const record of records) documents.append(record.log, record.body);
-        const repeated = log.appendEvents(events, now);
-        return { lastPosition: log.end(), repeated };
+        const repeatedIds = log.appendEvents(events, now);
+        return { lastPosition: log.end(), repeated: repeatedIds };
       });
       if (events.length > committed.repeated.length) changes.wakeUp();
       return committed;
     },
     async putDeferred(set, key, value) {
       const put = () => documents.change({ set, put: [[key, value]] });
-      if (deferred.isBehind()) database.transaction(put);
-      else await deferred.write(`document ${set} ${key}`, put);
+      if (deferredWrites.isBehind()) database.transaction(put);
+      else await deferredWrites.write(`document ${set} ${key}`, put);
     },
     async describe() {
       const copy = readCopy(documents);
@@ -326,9 +326,9 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
     async close() {
       if (!isOpen) return;
       isOpen = false;
-      deferred.stop();
+      deferredWrites.stop();
       try {
-        deferred.flush();
+        deferredWrites.flush();
       } catch {}
       if (lock !== undefined) recordRegularClose(database, documents);
       database.close();
@@ -345,10 +345,10 @@ function toAsync<Values extends readonly unknown[], T>(work: (...values: Values)
 function lockFolder(folder: string, { clock, log }: StoreOptions): Database {
   const path = lockFile(folder);
   preparePrivateFile(path);
-  const lock = () => openDatabase(path, { lockTimeoutMs: 0 }, (database) => database.exec("begin exclusive"));
+  const openLock = () => openDatabase(path, { lockTimeoutMs: 0 }, (database) => database.exec("begin exclusive"));
   try {
     try {
-      return lock();
+      return openLock();
     } catch (error) {
       if (!(error instanceof StateDamaged)) throw error;
       // SQLite rejects foreign content only when no worker holds the file.
@@ -357,7 +357,7 @@ function lockFolder(folder: string, { clock, log }: StoreOptions): Database {
         { file: path, aside: quarantined },
         "The lock file held something that is not ours. It was copied aside and emptied; nothing is lost by it.",
       );
-      return lock();
+      return openLock();
     }
   } catch (error) {
     if (!(error instanceof StateBusy)) throw error;

@@ -30,14 +30,14 @@ export function lastWithinBytes(
   rows: readonly { readonly position: number; readonly bytes: number }[],
   bytes: number,
 ): number | undefined {
-  let last = rows[0]?.position;
+  let lastPosition = rows[0]?.position;
   let sum = 0;
   for (const row of rows) {
     sum += row.bytes;
     if (sum > bytes) break;
-    last = row.position;
+    lastPosition = row.position;
   }
-  return last;
+  return lastPosition;
 }
 
 export const URGENT_KIND = `kind in (${EVENT_KINDS.filter(isUrgent)

@@ -62,49 +62,49 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
   const lastReadPositions = new Map<string, number>();
   let cachedPressure: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
-  function forget(): void {
+  function forgetCached(): void {
     sinks.forget();
     redeliveries.forget();
   }
 
   async function readCursors(sink: string) {
     const stored = await sinks.find(sink);
-    const later = unsavedCursors.get(sink);
-    const position = stored === undefined ? await log.end() : Math.max(stored.position, later?.through ?? 0);
+    const unsaved = unsavedCursors.get(sink);
+    const position = stored === undefined ? await log.end() : Math.max(stored.position, unsaved?.through ?? 0);
     return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
   }
 
   /** The sequence number at a sink's cursor; numbers of an old epoch do not count. */
   async function readSequenceNumber(sink: string): Promise<Sequence | undefined> {
     const stored = (await sinks.find(sink))?.counted;
-    const later = unsavedCursors.get(sink)?.counted;
-    return stored !== undefined && later?.epoch === stored.epoch && later.number > stored.number ? later : stored;
+    const unsaved = unsavedCursors.get(sink)?.counted;
+    return stored !== undefined && unsaved?.epoch === stored.epoch && unsaved.number > stored.number ? unsaved : stored;
   }
 
   function moveDeferred(sink: string, through: number, counted: Sequence | undefined): void {
-    const before = unsavedCursors.get(sink) ?? { through: 0, counted: undefined };
-    const isForward = before.through <= through;
-    let moved: UnsavedCursor = {
-      through: Math.max(before.through, through),
-      counted: isForward ? (counted ?? before.counted) : (before.counted ?? counted),
+    const previousCursor = unsavedCursors.get(sink) ?? { through: 0, counted: undefined };
+    const isForward = previousCursor.through <= through;
+    let movedCursor: UnsavedCursor = {
+      through: Math.max(previousCursor.through, through),
+      counted: isForward ? (counted ?? previousCursor.counted) : (previousCursor.counted ?? counted),
     };
-    unsavedCursors.set(sink, moved);
-    const move = () => {
-      moved = unsavedCursors.get(sink) ?? moved;
-      return sinks.moveTo(sink, moved.through, moved.counted, "position");
+    unsavedCursors.set(sink, movedCursor);
+    const buildMove = () => {
+      movedCursor = unsavedCursors.get(sink) ?? movedCursor;
+      return sinks.moveTo(sink, movedCursor.through, movedCursor.counted, "position");
     };
-    const durable = () => {
-      sinks.applyMove(sink, moved.through, moved.counted, "position");
-      if (moved.through >= (unsavedCursors.get(sink)?.through ?? 0)) unsavedCursors.delete(sink);
+    const confirmMove = () => {
+      sinks.applyMove(sink, movedCursor.through, movedCursor.counted, "position");
+      if (movedCursor.through >= (unsavedCursors.get(sink)?.through ?? 0)) unsavedCursors.delete(sink);
     };
     // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
-    sql.defer(`cursor ${sink}`, move).then(durable, () => undefined);
+    sql.defer(`cursor ${sink}`, buildMove).then(confirmMove, () => undefined);
   }
 
   async function createOffer(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
-    const last = events.at(-1);
-    if (last === undefined) return { again: false, events, counted: undefined };
-    if (unsavedCursors.has(sink) && last.position - (await readCursors(sink)).durable > MAX_REPEATED_EVENTS)
+    const lastEvent = events.at(-1);
+    if (lastEvent === undefined) return { again: false, events, counted: undefined };
+    if (unsavedCursors.has(sink) && lastEvent.position - (await readCursors(sink)).durable > MAX_REPEATED_EVENTS)
       await sql.flush();
     // Count after reading: a damaged event found by the read starts a new epoch.
     return { again: false, events, counted: await readSequenceNumber(sink) };
@@ -126,10 +126,10 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
   }
 
   return {
-    forget,
+    forget: forgetCached,
 
     async register(sink, from) {
-      forget();
+      forgetCached();
       if ((await sinks.find(sink)) === undefined) {
         const isAtEnd = from === "now" && damage?.isCursorLost() !== true;
         await sql.commit([sinks.register(sink, isAtEnd ? await log.end() : 0)]);
@@ -142,8 +142,8 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
 
     async next(sink, limit, after = 0) {
       options.lookForChanges?.();
-      const again = await redeliveries.next(sink, limit);
-      if (again.length > 0) return { again: true, events: again, counted: undefined };
+      const markedEvents = await redeliveries.next(sink, limit);
+      if (markedEvents.length > 0) return { again: true, events: markedEvents, counted: undefined };
       const cursors = await readCursors(sink);
       const position = Math.max(cursors.position, after);
       if (lastReadPositions.get(sink) !== position) {
@@ -155,8 +155,8 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
 
     async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
       options.lookForChanges?.();
-      const again = await redeliveries.nextUrgent(sink, limit);
-      if (again.length > 0) return { again: true, events: again, counted: undefined };
+      const markedEvents = await redeliveries.nextUrgent(sink, limit);
+      if (markedEvents.length > 0) return { again: true, events: markedEvents, counted: undefined };
       const cursors = await readCursors(sink);
       const position = Math.max(cursors.position, after);
       const events = await log.urgentAfter(Math.max(position, cursors.urgent, looked), limit);
@@ -176,16 +176,16 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
         moveDeferred(sink, through, counted);
         return;
       }
-      const settled = again ? redeliveries.offeredThrough(sink, through) : [];
-      const refused = new Set(rejected.map(({ position }) => position));
-      const accepted = settled.filter((position) => !refused.has(position));
-      const before = Math.max(cursors.position, urgent ? cursors.urgent : 0);
+      const settledPositions = again ? redeliveries.offeredThrough(sink, through) : [];
+      const rejectedPositions = new Set(rejected.map(({ position }) => position));
+      const accepted = settledPositions.filter((position) => !rejectedPositions.has(position));
+      const previousPosition = Math.max(cursors.position, urgent ? cursors.urgent : 0);
       const nowMs = clock.now();
       const statements = again
-        ? [redeliveries.settle(sink, settled), deadLetters.remove(sink, accepted)]
+        ? [redeliveries.settle(sink, settledPositions), deadLetters.remove(sink, accepted)]
         : [
             sinks.moveTo(sink, through, counted, cursor),
-            ...redeliveries.markAfterReplay(sink, before, through, urgent),
+            ...redeliveries.markAfterReplay(sink, previousPosition, through, urgent),
           ];
       await sql.commit([...statements, ...rejected.flatMap((each) => deadLetters.add(sink, each, nowMs))], documents);
       if (again) redeliveries.settled(sink, through);
@@ -194,20 +194,20 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
 
     async setEnded(sink, reason) {
       // A sink that continues may have missed events that left the log while it was ended.
-      const more = reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink);
-      await sql.commit([sinks.setEnded(sink, reason), ...more]);
+      const extraStatements = reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink);
+      await sql.commit([sinks.setEnded(sink, reason), ...extraStatements]);
       if (reason !== null) damage?.claimCursor(sink);
-      forget();
+      forgetCached();
       changes.wakeUp();
     },
 
     deadLetters: (sink, limit = 100) => deadLetters.list(sink, limit),
 
     async resendDeadLetters(sink, ids) {
-      const marked = await deadLetters.resend(sink, ids);
-      forget();
+      const markedCount = await deadLetters.resend(sink, ids);
+      forgetCached();
       changes.wakeUp();
-      return marked;
+      return markedCount;
     },
 
     discardDeadLetters: async (sink, ids) => deadLetters.discard(sink, ids),
@@ -215,16 +215,16 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
     async replay(sink, since, kinds) {
       const sinceMs = Date.parse(since);
       if (Number.isNaN(sinceMs)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
-      const marked = await redeliveries.mark(sink, sinceMs, kinds, await log.end());
+      const markedCount = await redeliveries.mark(sink, sinceMs, kinds, await log.end());
       changes.wakeUp();
-      return marked;
+      return markedCount;
     },
 
     async replayBetween(sink, after, through, urgentAfter = after) {
-      const last = Math.min(through, await log.end());
-      const marked = await redeliveries.markBetween(sink, after, last, urgentAfter);
-      if (marked > 0) changes.wakeUp();
-      return marked;
+      const lastPosition = Math.min(through, await log.end());
+      const markedCount = await redeliveries.markBetween(sink, after, lastPosition, urgentAfter);
+      if (markedCount > 0) changes.wakeUp();
+      return markedCount;
     },
 
     lag: (wanted) => computeSinkLags(sql, wanted, unsavedCursors),

@@ -20,7 +20,7 @@ export function createQuotaStore(
     ...{ bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" },
   });
 
-  const put = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): SqlStatement => ({
+  const buildPut = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): SqlStatement => ({
     text: putText,
     values: [bucket, id, sentAtMs, countedByMs],
     name: "put_slot",
@@ -35,16 +35,16 @@ export function createQuotaStore(
         key,
         forgottenBeforeMs.get(key) ?? 0,
       );
-      const unknown = damage?.unknownSlots() ?? [];
-      return [...slots.map((slot) => ({ ...slot })), ...unknown].toSorted((a, b) => a.countedByMs - b.countedByMs);
+      const unknownSlots = damage?.unknownSlots() ?? [];
+      return [...slots.map((slot) => ({ ...slot })), ...unknownSlots].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
     async save(key, slot) {
       const beforeMs = forgottenBeforeMs.get(key);
       const text = "delete from quota where source = $1 and bucket = $2 and counted_ms < $3";
-      const forgetting = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
-      await sql.commit([...forgetting, put(key, slot)]);
+      const forgetting = beforeMs === undefined ? [] : [{ text: text, values: [key, beforeMs], name: "forget_slots" }];
+      await sql.commit([...forgetting, buildPut(key, slot)]);
     },
-    saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => put(key, slot)),
+    saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => buildPut(key, slot)),
     async forget(key, beforeMs) {
       forgottenBeforeMs.set(key, Math.max(beforeMs, forgottenBeforeMs.get(key) ?? 0));
     },

@@ -42,22 +42,22 @@ export function createRedeliveries(
   /** Each sink's last offer: `settle` must not remove marks that were set after it. */
   const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
   /** Sinks known to have no mark. */
-  const unmarked = new Set<string>();
+  const unmarkedSinks = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
   const firstUrgentPosition = new Map<string, number>();
   /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
-  let forgotten = 0;
+  let forgetCalls = 0;
   /** Transactions in progress that set marks. Until they end, queries do not see those marks. */
   let activeMarkings = 0;
 
-  function forget(): void {
-    forgotten += 1;
-    unmarked.clear();
+  function forgetCached(): void {
+    forgetCalls += 1;
+    unmarkedSinks.clear();
     firstUrgentPosition.clear();
   }
 
   /** Whether the result of a query may be cached; `before` is the number of `forget` calls at its start. */
-  const mayCache = (before: number) => isCached && activeMarkings === 0 && before === forgotten;
+  const mayCache = (before: number) => isCached && activeMarkings === 0 && before === forgetCalls;
 
   /** Marks settled events between two positions that a condition selects, slice by slice. */
   async function markSlices(
@@ -70,29 +70,29 @@ export function createRedeliveries(
     const [first] = await query<{ readonly position: number }>(
       "select coalesce(min(position), 1) - 1 as position from event where source = $1",
     );
-    const marking = dialect.insert(
+    const markSql = dialect.insert(
       "again",
       { sink: "sink.name", position: "event.position" },
       `from event join sink on sink.source = $1 and sink.name = $2
        where event.source = $1 and event.position > $3::bigint and event.position <= $4::bigint
          and ${IS_SETTLED} and ${condition}`,
     );
-    let marked = 0;
+    let markedCount = 0;
     for (let from = Math.max(after, first?.position ?? 0); from < through; from += MARK_SLICE_POSITIONS) {
-      const slice = [from, Math.min(from + MARK_SLICE_POSITIONS, through)];
+      const sliceRange = [from, Math.min(from + MARK_SLICE_POSITIONS, through)];
       activeMarkings += 1;
       // A settlement meanwhile must not rely on the absence of marks.
-      forget();
+      forgetCached();
       try {
-        const rows = await sql.transaction(() => runSql(`${marking} returning 1`, sink, ...slice, ...values));
-        marked += rows.length;
+        const rows = await sql.transaction(() => runSql(`${markSql} returning 1`, sink, ...sliceRange, ...values));
+        markedCount += rows.length;
       } finally {
         activeMarkings -= 1;
-        forget();
+        forgetCached();
       }
       await yieldToEventLoop();
     }
-    return marked;
+    return markedCount;
   }
 
   /** Reads the events of marks, from the log or from the copy in a dead letter. Replayed events have no number. */
@@ -105,7 +105,7 @@ export function createRedeliveries(
     const soundLetter = (column: string) =>
       `case when ${dialect.isSound("dead_letter")} then dead_letter.${column} end`;
     const body = `coalesce(${soundEvent("body")}, ${soundLetter("body")})`;
-    const before = forgotten;
+    const forgetCount = forgetCalls;
     const rows = await query<MarkedRow>(
       `select position, committed_ms, body, number, epoch from (
          select again.position, coalesce(${soundEvent("committed_ms")}, ${soundLetter("committed_ms")}) as committed_ms,
@@ -120,35 +120,35 @@ export function createRedeliveries(
       sink,
       ...values,
     );
-    const offer: LoggedEvent[] = [];
+    const offeredEvents: LoggedEvent[] = [];
     let isChanged = false;
     for (const { body: text, ...row } of rows) {
-      if (text !== null) offer.push({ ...toLoggedEvent({ ...row, body: text }), ...toSequenceField(row) });
+      if (text !== null) offeredEvents.push({ ...toLoggedEvent({ ...row, body: text }), ...toSequenceField(row) });
       else if (quarantine?.(sink, row.position) === true) isChanged = true;
     }
-    if (offer.length === 0 && isChanged) return readOffer(sink, marks, ...values);
-    lastOffers.set(sink, { positions: offer.map(({ position }) => position), forgotten: before });
-    return offer;
+    if (offeredEvents.length === 0 && isChanged) return readOffer(sink, marks, ...values);
+    lastOffers.set(sink, { positions: offeredEvents.map(({ position }) => position), forgotten: forgetCount });
+    return offeredEvents;
   }
 
   return {
-    forget,
+    forget: forgetCached,
 
     async next(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
-      if (unmarked.has(sink)) return [];
-      const before = forgotten;
-      const marks = "select position from again where source = $1 and sink = $2 order by position limit $3";
-      const offer = await readOffer(sink, marks, limit);
-      if (offer.length === 0 && mayCache(before)) unmarked.add(sink);
-      return offer;
+      if (unmarkedSinks.has(sink)) return [];
+      const forgetCount = forgetCalls;
+      const marksSql = "select position from again where source = $1 and sink = $2 order by position limit $3";
+      const offeredEvents = await readOffer(sink, marksSql, limit);
+      if (offeredEvents.length === 0 && mayCache(forgetCount)) unmarkedSinks.add(sink);
+      return offeredEvents;
     },
 
     /** A replay of a million values has few urgent events, so the query starts from urgent events. */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
-      const from = firstUrgentPosition.get(sink) ?? 0;
-      if (unmarked.has(sink) || from === Number.POSITIVE_INFINITY) return [];
-      const before = forgotten;
-      const offer = await readOffer(
+      const firstPosition = firstUrgentPosition.get(sink) ?? 0;
+      if (unmarkedSinks.has(sink) || firstPosition === Number.POSITIVE_INFINITY) return [];
+      const forgetCount = forgetCalls;
+      const offeredEvents = await readOffer(
         sink,
         `select position from (
            select event.position from event cross join again
@@ -161,10 +161,10 @@ export function createRedeliveries(
              and ${dialect.kindIn("body")} ${URGENT_KIND.replace("kind ", "")}
          ) as urgent order by position limit $3`,
         limit,
-        from,
+        firstPosition,
       );
-      if (mayCache(before)) firstUrgentPosition.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
-      return offer;
+      if (mayCache(forgetCount)) firstUrgentPosition.set(sink, offeredEvents[0]?.position ?? Number.POSITIVE_INFINITY);
+      return offeredEvents;
     },
 
     /** Positions of the last offer up to a position, without the settled ones. */
@@ -177,7 +177,7 @@ export function createRedeliveries(
      */
     settle(sink: string, positions: readonly number[]): SqlStatement {
       const offer = lastOffers.get(sink);
-      const first = offer !== undefined && offer.forgotten !== forgotten ? (offer.positions[0] ?? 0) : 0;
+      const first = offer !== undefined && offer.forgotten !== forgetCalls ? (offer.positions[0] ?? 0) : 0;
       return {
         text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}
           and not exists (select 1 from again as older
@@ -203,7 +203,7 @@ export function createRedeliveries(
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
       markSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT}))`, urgentAfter),
 
-    isUnmarked: (sink: string): boolean => unmarked.has(sink),
+    isUnmarked: (sink: string): boolean => unmarkedSinks.has(sink),
 
     /**
      * Marks the events of a batch that has just been settled, if a replay marked events of the same class (urgent or
@@ -212,12 +212,12 @@ export function createRedeliveries(
      * values are replayed, an urgent batch needs no statement: a million marks would be searched for an urgent one.
      */
     markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly SqlStatement[] {
-      if (unmarked.has(sink)) return [];
+      if (unmarkedSinks.has(sink)) return [];
       const conditions = [
         ...(firstUrgentPosition.get(sink) === Number.POSITIVE_INFINITY ? [] : [IS_URGENT]),
         ...(isUrgent ? [] : [`not (${IS_URGENT})`]),
       ];
-      if (conditions.length > 0) forgotten += 1;
+      if (conditions.length > 0) forgetCalls += 1;
       return conditions.map((condition) => ({
         text: dialect.insert(
           "again",
@@ -312,7 +312,7 @@ export function createDeadLetters(sql: SqlDriver) {
 
     resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const hidden = yield* runSql<{ readonly position: number }>(
+        const hiddenLetters = yield* runSql<{ readonly position: number }>(
           `update dead_letter set resending = true where ${selectionSql(ids)} and ${dialect.isSound("dead_letter")} returning position`,
           ...selectionValues(sink, ids),
         );
@@ -323,9 +323,9 @@ export function createDeadLetters(sql: SqlDriver) {
             `from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
           ),
           sink,
-          hidden.map(({ position }) => position),
+          hiddenLetters.map(({ position }) => position),
         );
-        return hidden.length;
+        return hiddenLetters.length;
       }),
 
     discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>

@@ -53,7 +53,7 @@ export interface RetainedLog {
 export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCursors, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
   const { table: counters, where: isCounter } = dialect.counters;
-  const gaps = createGapRecords(sql, sinks);
+  const gapRecords = createGapRecords(sql, sinks);
 
   async function sweep(
     selection: SweepSelection,
@@ -62,30 +62,30 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
     recorded: StoredGap[],
   ): Promise<number> {
     const { condition, through, reason, keepBytes } = selection;
-    const next = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
+    const nextSliceSql = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
       from event where source = $1 and position > $2 and position <= $3 and ${condition}
       order by position limit ${MAX_SLICE_ROWS}`;
     let removed = 0;
-    let after = 0;
+    let afterPosition = 0;
     const withinLimits = (rows: readonly (RemovedEvent & { readonly total: number })[]): readonly RemovedEvent[] => {
-      const excess = keepBytes === undefined ? MAX_SLICE_BYTES : (rows[0]?.total ?? 0) - keepBytes;
-      const last = excess <= 0 ? 0 : (lastWithinBytes(rows, Math.min(excess, MAX_SLICE_BYTES)) ?? 0);
-      return rows.filter(({ position }) => position <= last);
+      const excessBytes = keepBytes === undefined ? MAX_SLICE_BYTES : (rows[0]?.total ?? 0) - keepBytes;
+      const lastPosition = excessBytes <= 0 ? 0 : (lastWithinBytes(rows, Math.min(excessBytes, MAX_SLICE_BYTES)) ?? 0);
+      return rows.filter(({ position }) => position <= lastPosition);
     };
-    while (withinLimits(await query(next, after, through)).length > 0) {
-      const start = after;
-      const slice = await sql.transaction(function* () {
-        const events = withinLimits(yield* runSql(next, start, through));
-        const found = reason === null ? [] : joinGaps(yield* findLosses(events, reason, wanted, nowMs));
-        yield* gaps.record(found);
+    while (withinLimits(await query(nextSliceSql, afterPosition, through)).length > 0) {
+      const start = afterPosition;
+      const sweptSlice = await sql.transaction(function* () {
+        const events = withinLimits(yield* runSql(nextSliceSql, start, through));
+        const foundGaps = reason === null ? [] : joinGaps(yield* findLosses(events, reason, wanted, nowMs));
+        yield* gapRecords.record(foundGaps);
         if (events.length > 0) yield* removeFromLog(events);
-        return { events, found };
+        return { events, found: foundGaps };
       });
-      if (slice.found.length > 0) sinks.forget();
-      recorded.push(...slice.found);
-      removed += slice.events.length;
-      log.removed(slice.events);
-      after = slice.events.at(-1)?.position ?? through;
+      if (sweptSlice.found.length > 0) sinks.forget();
+      recorded.push(...sweptSlice.found);
+      removed += sweptSlice.events.length;
+      log.removed(sweptSlice.events);
+      afterPosition = sweptSlice.events.at(-1)?.position ?? through;
       await yieldToEventLoop();
     }
     return removed;
@@ -103,21 +103,21 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
     const inUse = yield* runSql<Pick<SinkPosition, "sink" | "position" | "urgent">>(
       "select name as sink, position, urgent from sink where source = $1 and ended is null",
     );
-    const marks = yield* runSql<{ readonly sink: string; readonly position: number }>(
+    const markRows = yield* runSql<{ readonly sink: string; readonly position: number }>(
       `select sink, position from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
       positions,
     );
-    const found = yield* runSql<Pick<EventText, "position" | "body">>(
+    const eventRows = yield* runSql<Pick<EventText, "position" | "body">>(
       `select position, body from event
        where source = $1 and ${dialect.isIn("position", "$2::bigint[]")} and ${dialect.isSound("event")}`,
       positions,
     );
-    const marked = new Set(marks.map(({ sink, position }) => `${position} ${sink}`));
-    const bodies = new Map(found.map(({ position, body }) => [position, body]));
-    const lost: StoredGap[] = [];
+    const markedKeys = new Set(markRows.map(({ sink, position }) => `${position} ${sink}`));
+    const bodies = new Map(eventRows.map(({ position, body }) => [position, body]));
+    const lostGaps: StoredGap[] = [];
     const neverOffered = new Set<string>();
     for (const { position, committed_ms } of events) {
-      const isMarkedFor = (sink: string) => marked.has(`${position} ${sink}`);
+      const isMarkedFor = (sink: string) => markedKeys.has(`${position} ${sink}`);
       const sinksWithout = inUse.filter((sink) => position > sink.position || isMarkedFor(sink.sink));
       if (sinksWithout.length === 0) continue;
       const body = bodies.get(position);
@@ -128,12 +128,12 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
         const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
         if (isDelivered && !isMarkedFor(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
-        lost.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
+        lostGaps.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
         if (position > cursor && !isDelivered) neverOffered.add(sink);
       }
     }
     yield [...neverOffered].map(sinks.beginEpoch);
-    return lost;
+    return lostGaps;
   }
 
   function* removeFromLog(events: readonly RemovedEvent[]): SqlSteps<void> {
@@ -164,10 +164,10 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
       }),
       ran,
     );
-    const before = "from age_mark where source = $1 and ran_ms < $2 order by ran_ms desc limit 1";
-    const [aged] = yield* runSql<{ readonly newest: number }>(`select newest ${before}`, Math.round(ran - maxAgeMs));
+    const ageSql = "from age_mark where source = $1 and ran_ms < $2 order by ran_ms desc limit 1";
+    const [aged] = yield* runSql<{ readonly newest: number }>(`select newest ${ageSql}`, Math.round(ran - maxAgeMs));
     const [replayed] = yield* runSql<{ readonly settled: number }>(
-      `select settled ${before}`,
+      `select settled ${ageSql}`,
       Math.round(ran - replayMs),
     );
     yield* runSql(
@@ -187,52 +187,52 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
   async function publish(): Promise<number> {
     const nowMs = clock.now();
     if ((await query(DUE_GAPS_SQL, ...dueGapTimes(nowMs))).length === 0) return 0;
-    const { count, committed } = await sql.transaction(() => gaps.publish(log, nowMs));
+    const { count, committed } = await sql.transaction(() => gapRecords.publish(log, nowMs));
     committed();
     return count;
   }
 
   return {
-    gaps: gaps.list,
+    gaps: gapRecords.list,
     async prune(bounds: RetentionBounds): Promise<PruneReport & { readonly published: number }> {
       const nowMs = clock.now();
       const recorded: StoredGap[] = [];
       let removed = 0;
       const { aged, replayed } = await sql.transaction(() => recordAge(bounds));
-      const byAge: readonly SweepSelection[] = [
+      const ageSelections: readonly SweepSelection[] = [
         { condition: IS_SETTLED, through: replayed, reason: null },
         { condition: `position > ${SLOWEST_CURSOR_SQL}`, through: aged, reason: "age" },
       ];
-      for (const each of byAge) removed += await sweep(each, bounds, nowMs, recorded);
+      for (const selection of ageSelections) removed += await sweep(selection, bounds, nowMs, recorded);
       if ((await logBytes()) > bounds.maxBytes) {
-        const full = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_SHARE };
+        const fullLogSelection = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_SHARE };
         for (const reason of [null, "size"] as const) {
           for (const isTelemetry of [true, false]) {
             const condition = `telemetry = ${isTelemetry}${reason === null ? ` and ${IS_SETTLED}` : ""}`;
-            removed += await sweep({ ...full, condition, reason }, bounds, nowMs, recorded);
+            removed += await sweep({ ...fullLogSelection, condition, reason }, bounds, nowMs, recorded);
           }
         }
       }
-      recorded.push(...(await gaps.dropLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)));
+      recorded.push(...(await gapRecords.dropLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)));
       return { removed, gaps: joinGaps(recorded), published: await publish() };
     },
   };
 }
 
 function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
-  const joined = new Map<string, StoredGap>();
+  const gapsByKey = new Map<string, StoredGap>();
   for (const gap of gaps) {
     const key = `${gap.reason} ${gap.sink}`;
-    const before = joined.get(key);
-    const joinedGap = before && {
-      ...before,
-      firstTime: before.firstTime < gap.firstTime ? before.firstTime : gap.firstTime,
-      lastTime: before.lastTime > gap.lastTime ? before.lastTime : gap.lastTime,
-      count: before.count + gap.count,
+    const earlierGap = gapsByKey.get(key);
+    const joinedGap = earlierGap && {
+      ...earlierGap,
+      firstTime: earlierGap.firstTime < gap.firstTime ? earlierGap.firstTime : gap.firstTime,
+      lastTime: earlierGap.lastTime > gap.lastTime ? earlierGap.lastTime : gap.lastTime,
+      count: earlierGap.count + gap.count,
     };
-    joined.set(key, joinedGap ?? gap);
+    gapsByKey.set(key, joinedGap ?? gap);
   }
-  return [...joined.values()];
+  return [...gapsByKey.values()];
 }
 
 interface GapRow extends Omit<StoredGap, "at"> {
@@ -253,15 +253,15 @@ function createGapRecords(sql: SqlDriver, sinks: SinkCursors) {
 
   /** Counts losses; each joins the gap that is not published yet. */
   function* record(gaps: readonly StoredGap[]): SqlSteps<void> {
-    const joining = dialect.update(
+    const joinSql = dialect.update(
       "gap",
       { first_time: "least(first_time, $4)", last_time: "greatest(last_time, $5)", count: "count + $6::bigint" },
       "sink = $2 and reason = $3 and told_ms is null",
     );
     for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {
       yield [sinks.addDropped(sink, count)];
-      const joined = yield* runSql(`${joining} returning 1`, sink, reason, firstTime, lastTime, count);
-      if (joined.length > 0) continue;
+      const joinedRows = yield* runSql(`${joinSql} returning 1`, sink, reason, firstTime, lastTime, count);
+      if (joinedRows.length > 0) continue;
       const cells = {
         ...{ sink: "$2::text", reason: "$3::text", first_time: "$4::text", last_time: "$5::text" },
         ...{ count: "$6::bigint", at_ms: "$7::bigint", told_ms: "null::bigint" },
@@ -314,13 +314,13 @@ function createGapRecords(sql: SqlDriver, sinks: SinkCursors) {
         yield* runSql(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
         const positions = letters.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, positions)];
-        const lost = letters.map(({ sink, body, at_ms, sound }) => {
+        const letterLosses = letters.map(({ sink, body, at_ms, sound }) => {
           const time = sound ? parseEvent(body).time : isoUtc(at_ms);
           return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
         });
-        const found = joinGaps(lost);
-        yield* record(found);
-        return found;
+        const joinedLosses = joinGaps(letterLosses);
+        yield* record(joinedLosses);
+        return joinedLosses;
       });
     },
   };

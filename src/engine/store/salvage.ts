@@ -34,18 +34,18 @@ const EVENTS_PER_COMMIT = 100;
 
 /** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
 export async function salvageFile(folder: string, file: string, clock: Clock): Promise<SalvageReport> {
-  const target = stateFile(folder);
+  const targetFile = stateFile(folder);
   if (!existsSync(file)) throw new ConfigError(`There is no file ${file}.`);
-  if (!existsSync(target)) {
+  if (!existsSync(targetFile)) {
     throw new ConfigError(`There is no state in ${folder} yet.`, { hint: "Start the worker first." });
   }
-  if (resolve(file) === resolve(target)) {
+  if (resolve(file) === resolve(targetFile)) {
     throw new ConfigError(`${file} is the state in use.`, {
       hint: "Name a file that was set aside; `plenum state check` lists them.",
     });
   }
   const pages = openPages(file, "all");
-  const database = openDatabase(target);
+  const database = openDatabase(targetFile);
   try {
     prepareSchema(database, false);
     database.exec("pragma synchronous = full");
@@ -57,16 +57,16 @@ export async function salvageFile(folder: string, file: string, clock: Clock): P
 }
 
 async function recoverEvents(pages: SqlitePages, database: Database, clock: Clock): Promise<SalvageReport> {
-  const found = scanPages(pages);
-  const { pageByPosition, cursors } = found;
+  const scannedRows = scanPages(pages);
+  const { pageByPosition, cursors } = scannedRows;
   const inUse = database
     .prepare("select name from sink where ended is null")
     .all<{ readonly name: string }>()
     .map(({ name }) => name);
-  const from = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
-  const { taken, known, wanted } = await appendEvents(pages, pageByPosition, from, database, clock);
+  const firstPosition = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
+  const { taken, known, wanted } = await appendEvents(pages, pageByPosition, firstPosition, database, clock);
   return {
-    ...countScannedRows(pages, found),
+    ...countScannedRows(pages, scannedRows),
     taken,
     known,
     delivered: pageByPosition.size - wanted,
@@ -80,14 +80,14 @@ async function recoverEvents(pages: SqlitePages, database: Database, clock: Cloc
 export async function recoverIntoNewFile(file: string, database: Database, clock: Clock): Promise<SalvageReport> {
   const pages = openPages(file, "all");
   try {
-    const found = scanPages(pages);
-    const { pageByPosition, cursors, isCursorLost } = found;
-    const from = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
+    const scannedRows = scanPages(pages);
+    const { pageByPosition, cursors, isCursorLost } = scannedRows;
+    const firstPosition = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
     const missedPositions = findUnreachableEvents(file);
     const { taken, known, wanted, positions } = await appendEvents(
       pages,
       pageByPosition,
-      from,
+      firstPosition,
       database,
       clock,
       missedPositions,
@@ -97,16 +97,16 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
         `insert into sink (name, position, ended, epoch, urgent, checksum)
          values (?1, ?2, ?3, ?4, ?5, row_checksum(?1, ?2, 0, ?3, 0, ?4, ?5)) on conflict do nothing`,
       );
-      const nowAt = (old: number) => positions.findLast(([before]) => before <= old)?.[1] ?? 0;
-      const mark = database.prepare(
+      const newPosition = (old: number) => positions.findLast(([before]) => before <= old)?.[1] ?? 0;
+      const marking = database.prepare(
         "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
       );
       for (const [name, old] of cursors) {
-        insertion.run(name, nowAt(old), null, createEpoch(), nowAt(found.urgents.get(name) ?? 0));
-        for (const [before, now] of positions) if (before <= old && missedPositions.has(before)) mark.run(name, now);
+        insertion.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgents.get(name) ?? 0));
+        for (const [before, now] of positions) if (before <= old && missedPositions.has(before)) marking.run(name, now);
       }
-      for (const [name, reason] of found.ended) insertion.run(name, 0, reason, createEpoch(), 0);
-      restoreQuota(database, found);
+      for (const [name, reason] of scannedRows.ended) insertion.run(name, 0, reason, createEpoch(), 0);
+      restoreQuota(database, scannedRows);
       if (isCursorLost || cursors.size === 0)
         database
           .prepare(
@@ -115,7 +115,7 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
           .run(clock.now(), file);
     });
     return {
-      ...countScannedRows(pages, found),
+      ...countScannedRows(pages, scannedRows),
       taken,
       known,
       delivered: pageByPosition.size - wanted,
@@ -147,18 +147,18 @@ function findUnreachableEvents(file: string): ReadonlySet<number> {
 }
 
 function restoreQuota(database: Database, { quota, holds }: ReturnType<typeof scanPages>): void {
-  const slot = database.prepare(
+  const slotStatement = database.prepare(
     `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
        sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum
        where excluded.counted_ms > quota.counted_ms`,
   );
-  const hold = database.prepare(
+  const pauseStatement = database.prepare(
     `insert into quota_hold (bucket, said_ms, until_ms, checksum) values (?, ?, ?, ?) on conflict do update set
        said_ms = excluded.said_ms, until_ms = excluded.until_ms, checksum = excluded.checksum
        where excluded.until_ms > quota_hold.until_ms`,
   );
-  for (const values of quota) slot.run(...values);
-  for (const values of holds) hold.run(...values);
+  for (const values of quota) slotStatement.run(...values);
+  for (const values of holds) pauseStatement.run(...values);
 }
 
 export function formatRecovery(aside: string, { taken, damaged, deadLetters, marks, others }: SalvageReport): string {
@@ -180,32 +180,32 @@ async function appendEvents(
   clock: Clock,
   missedPositions: ReadonlySet<number> = new Set(),
 ) {
-  const wanted = [...pageByPosition]
+  const wantedPositions = [...pageByPosition]
     .filter(([position]) => position > from || missedPositions.has(position))
     .toSorted(([a], [b]) => a - b);
   const log = createEventLog(database, clock, createDamageQuarantine(database, clock, undefined));
   const positions: (readonly [old: number, now: number])[] = [];
-  let taken = 0;
-  for (let offset = 0; offset < wanted.length; offset += EVENTS_PER_COMMIT) {
-    const slice = wanted.slice(offset, offset + EVENTS_PER_COMMIT).flatMap(([position, page]) => {
+  let takenCount = 0;
+  for (let offset = 0; offset < wantedPositions.length; offset += EVENTS_PER_COMMIT) {
+    const eventSlice = wantedPositions.slice(offset, offset + EVENTS_PER_COMMIT).flatMap(([position, page]) => {
       const event = readEvent(pages, page, position);
       return event === null ? [] : [{ position, event }];
     });
     database.transaction(() => {
-      for (const { position, event } of slice) {
-        taken += 1 - log.appendEvents([event], clock.now()).length;
+      for (const { position, event } of eventSlice) {
+        takenCount += 1 - log.appendEvents([event], clock.now()).length;
         positions.push([position, log.end()]);
       }
     });
     await yieldToEventLoop();
   }
-  return { taken, known: wanted.length - taken, wanted: wanted.length, positions };
+  return { taken: takenCount, known: wantedPositions.length - takenCount, wanted: wantedPositions.length, positions };
 }
 
 function scanPages(pages: SqlitePages) {
   const pageByPosition = new Map<number, number>();
   const damagedPositions = new Set<number>();
-  const letters = new Set<number>();
+  const letterIds = new Set<number>();
   const cursors = new Map<string, number>();
   const urgents = new Map<string, number>();
   const ended = new Map<string, string>();
@@ -231,7 +231,7 @@ function scanPages(pages: SqlitePages) {
           urgents.set(sink, Math.min(urgents.get(sink) ?? urgent, urgent));
         }
       } else if (isSoundEvent(values)) pageByPosition.set(rowid ?? 0, page);
-      else if (isDeadLetter(values)) letters.add(rowid ?? 0);
+      else if (isDeadLetter(values)) letterIds.add(rowid ?? 0);
       else if (looksLikeEvent(values)) damagedPositions.add(rowid ?? 0);
       else if (isSoundRow(values, 2)) marks.add(`${values[0]} ${values[1]}`);
       else if (values.length === 2 && typeof values[0] === "string" && typeof values[1] === "number") {
@@ -252,7 +252,7 @@ function scanPages(pages: SqlitePages) {
   for (const sink of cursors.keys()) ended.delete(sink);
   return {
     ...{ pageByPosition, damaged, cursors, urgents, ended, isCursorLost, quota, holds },
-    ...{ deadLetters: letters.size, marks: marks.size, others: others.size },
+    ...{ deadLetters: letterIds.size, marks: marks.size, others: others.size },
   };
 }
 
@@ -270,8 +270,8 @@ const BODY_COLUMN = 6;
 const EVENT_COLUMN_COUNT = 9;
 
 function looksLikeEvent(values: readonly StoredValue[]): boolean {
-  const types = values.map((value) => (value === null ? "null" : typeof value)).join(" ");
-  return types === "null string string number number number string number number";
+  const typeText = values.map((value) => (value === null ? "null" : typeof value)).join(" ");
+  return typeText === "null string string number number number string number number";
 }
 
 function isSoundEvent(values: readonly StoredValue[]): boolean {

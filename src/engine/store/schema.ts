@@ -187,9 +187,9 @@ export const SCHEMA_VERSION = MIGRATIONS.length;
 export function prepareSchema(database: Database, migrate: boolean): void {
   const version = database.number("pragma user_version");
   const application = database.number("pragma application_id");
-  const empty = database.number("select count(*) from sqlite_master") === 0;
-  if (!empty) refuseDamagedHeader(database, application, version);
-  if (!empty && application !== APPLICATION_ID) {
+  const isEmpty = database.number("select count(*) from sqlite_master") === 0;
+  if (!isEmpty) refuseDamagedHeader(database, application, version);
+  if (!isEmpty && application !== APPLICATION_ID) {
     throw new ConfigError(`${database.path} belongs to another program.`, {
       hint: "Set state.folder to a folder of Plenum's own.",
     });
@@ -207,17 +207,17 @@ export function prepareSchema(database: Database, migrate: boolean): void {
     });
   }
   database.transaction(() => {
-    for (const step of MIGRATIONS.slice(version)) database.exec(step);
+    for (const migration of MIGRATIONS.slice(version)) database.exec(migration);
     database.exec(`pragma application_id = ${APPLICATION_ID}; pragma user_version = ${SCHEMA_VERSION}`);
   });
 }
 
 /** Treats one wrong byte of the application id, or an impossible version, as damage and not as another program. */
 function refuseDamagedHeader(database: Database, application: number, version: number): void {
-  const foreign = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
+  const wrongBytes = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
   const isImpossible = version < 1 || version > MAX_SCHEMA_VERSION;
   const isBehind = version < SCHEMA_VERSION && application === APPLICATION_ID && findSchemaProblem(database) === null;
-  if (foreign === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
+  if (wrongBytes === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
     throw new StateDamaged(`${database.path} is damaged (its header names program ${application}, schema ${version}).`);
 }
 
@@ -237,17 +237,17 @@ interface SchemaObject {
 }
 
 export function findSchemaProblem(database: Database): string | null {
-  const model = openDatabase(":memory:");
+  const modelDatabase = openDatabase(":memory:");
   try {
-    prepareSchema(model, true);
-    const text = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
-    const found = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(text));
-    const missing = model
+    prepareSchema(modelDatabase, true);
+    const describeObject = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
+    const foundObjects = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(describeObject));
+    const missingObject = modelDatabase
       .prepare(SCHEMA_OBJECTS_SQL)
       .all<SchemaObject>()
-      .find((shape) => !found.has(text(shape)));
-    return missing === undefined ? null : `the ${missing.name} is not as it was made`;
+      .find((shape) => !foundObjects.has(describeObject(shape)));
+    return missingObject === undefined ? null : `the ${missingObject.name} is not as it was made`;
   } finally {
-    model.close();
+    modelDatabase.close();
   }
 }

@@ -26,15 +26,15 @@ interface SinkRow extends SinkPosition {
  * Cursor and sequence number move together, so that an event gets the same number after a crash.
  */
 export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boolean, damage?: CursorRepair) {
-  let cached: Map<string, StoredSink> | null = null;
-  let reading: Promise<Map<string, StoredSink>> | null = null;
+  let cachedSinks: Map<string, StoredSink> | null = null;
+  let sinksPromise: Promise<Map<string, StoredSink>> | null = null;
 
-  async function read(): Promise<Map<string, StoredSink>> {
+  async function loadSinks(): Promise<Map<string, StoredSink>> {
     const rows = await query<SinkRow>(
       `select name as sink, position, urgent, ended, counted as number, epoch, ${dialect.isSound("sink")} as sound
        from sink where source = $1`,
     );
-    if (rows.some(({ sound }) => !sound) && damage?.repairCursors() === true) return read();
+    if (rows.some(({ sound }) => !sound) && damage?.repairCursors() === true) return loadSinks();
     return new Map(
       rows.map(({ sink, position, urgent, ended, epoch, number }) => [
         sink,
@@ -44,41 +44,41 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
   }
 
   async function readSinks(): Promise<ReadonlyMap<string, StoredSink>> {
-    if (cached !== null) return cached;
-    if (!isCached) return read();
-    reading ??= read();
-    const current = reading;
+    if (cachedSinks !== null) return cachedSinks;
+    if (!isCached) return loadSinks();
+    sinksPromise ??= loadSinks();
+    const currentRead = sinksPromise;
     try {
-      const sinks = await current;
+      const sinks = await currentRead;
       // The sinks may have changed since.
-      if (reading === current) cached = sinks;
+      if (sinksPromise === currentRead) cachedSinks = sinks;
       return sinks;
     } finally {
-      if (reading === current) reading = null;
+      if (sinksPromise === currentRead) sinksPromise = null;
     }
   }
 
-  function forget(): void {
-    cached = null;
-    reading = null;
+  function forgetCached(): void {
+    cachedSinks = null;
+    sinksPromise = null;
   }
 
   return {
     find: async (sink: string): Promise<StoredSink | undefined> => (await readSinks()).get(sink),
-    forget,
+    forget: forgetCached,
     applyMove(sink: string, through: number, counted: Sequence | undefined, cursor: CursorColumn): void {
-      const before = cached?.get(sink);
-      if (before === undefined) {
-        forget();
+      const storedSink = cachedSinks?.get(sink);
+      if (storedSink === undefined) {
+        forgetCached();
         return;
       }
-      const isLater = counted?.epoch === before.counted.epoch && counted.number > before.counted.number;
-      const after = {
-        ...before,
-        [cursor]: Math.max(through, before[cursor]),
-        counted: isLater ? counted : before.counted,
+      const isLater = counted?.epoch === storedSink.counted.epoch && counted.number > storedSink.counted.number;
+      const movedSink = {
+        ...storedSink,
+        [cursor]: Math.max(through, storedSink[cursor]),
+        counted: isLater ? counted : storedSink.counted,
       };
-      cached?.set(sink, after);
+      cachedSinks?.set(sink, movedSink);
     },
     register: (sink: string, position: number): SqlStatement => ({
       text: dialect.insert("sink", {

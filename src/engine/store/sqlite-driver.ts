@@ -15,35 +15,35 @@ export function createSqliteDriver(
 ): SqlDriver {
   const prepared = new Map<string, Prepared>();
 
-  function run({ text, values }: Pick<SqlStatement, "text" | "values">): readonly unknown[] {
+  function runStatement({ text, values }: Pick<SqlStatement, "text" | "values">): readonly unknown[] {
     let statement = prepared.get(text);
     if (statement === undefined) {
       statement = database.prepare(translateToSqlite(text));
       prepared.set(text, statement);
     }
-    const bound = values.map(toBindable);
-    if (!text.startsWith("update sink ")) return statement.all(...bound);
+    const boundValues = values.map(toBindable);
+    if (!text.startsWith("update sink ")) return statement.all(...boundValues);
     // A damaged cursor is not changed: repair it first.
-    if (statement.run(...bound) === 0 && repairCursors()) statement.run(...bound);
+    if (statement.run(...boundValues) === 0 && repairCursors()) statement.run(...boundValues);
     return [];
   }
 
   function runSteps<T>(steps: SqlSteps<T>): T {
-    let next = steps.next();
-    while (next.done !== true) next = steps.next(next.value.map(run));
-    return next.value;
+    let nextStep = steps.next();
+    while (nextStep.done !== true) nextStep = steps.next(nextStep.value.map(runStatement));
+    return nextStep.value;
   }
 
   return {
     dialect: SQLITE_DIALECT,
-    query: <Row>(text: string, ...values: readonly SqlValue[]) => run({ text, values }) as readonly Row[],
+    query: <Row>(text: string, ...values: readonly SqlValue[]) => runStatement({ text, values }) as readonly Row[],
     commit: (statements, changes = []) =>
       database.transaction(() => {
-        for (const statement of statements) run(statement);
+        for (const statement of statements) runStatement(statement);
         for (const change of changes) documents.change(change);
       }),
     transaction: (work) => database.transaction(() => runSteps(work())),
-    defer: (key, statement) => deferred.write(key, () => void run(statement())),
+    defer: (key, statement) => deferred.write(key, () => void runStatement(statement())),
     isBehind: deferred.isBehind,
     flush: deferred.flush,
     changes: database.changes,
@@ -68,8 +68,8 @@ const SQLITE_DIALECT: Dialect = {
   insert: (table, cells, from = "where true", copyOf) =>
     `${insertSql(table, cells, from, copyOf)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
-    const replaced = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
-    const set = replaced.map((column) => `${column} = excluded.${column}`).join(", ");
+    const replacedColumns = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
+    const set = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
     return `${insertSql(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
   },
   update(table, cells, where) {
@@ -108,8 +108,8 @@ export function createQuotaDamage(damage: DamageQuarantine, clock: Pick<Clock, "
         .foundSince("quota", clock.now() - MAX_COUNTED_MS)
         .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs })),
     unknownPause() {
-      const found = damage.foundSince("quota_hold", clock.now() - UNKNOWN_PAUSE_MS).at(-1);
-      return found && { orderedAtMs: found.foundMs, untilMs: found.foundMs + UNKNOWN_PAUSE_MS };
+      const foundRow = damage.foundSince("quota_hold", clock.now() - UNKNOWN_PAUSE_MS).at(-1);
+      return foundRow && { orderedAtMs: foundRow.foundMs, untilMs: foundRow.foundMs + UNKNOWN_PAUSE_MS };
     },
   };
 }
@@ -119,10 +119,10 @@ export function createQuotaClocks(database: Database): Pick<QuotaStore, "loadClo
   const clockKey = (key: string, boot: string) => `clock ${key} ${boot}`;
   return {
     async loadClock(key, boot) {
-      const mark = database
+      const clockMark = database
         .prepare("select said_ms as wallMs, until_ms as sinceBootMs from quota_hold where bucket = ?")
         .get<ClockMark>(clockKey(key, boot));
-      return mark && { ...mark };
+      return clockMark && { ...clockMark };
     },
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       database.transaction(() => {

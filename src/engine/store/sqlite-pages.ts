@@ -24,14 +24,14 @@ function parseRecord(payload: Buffer): readonly StoredValue[] | null {
   if (header === null || header.value > payload.length) return null;
   const values: StoredValue[] = [];
   let at = header.value;
-  for (let typeAt = header.next; typeAt < header.value; ) {
-    const type = readVarint(payload, typeAt);
-    if (type === null) return null;
-    const size = sizeOfType(type.value);
-    if (size === null || at + size > payload.length) return null;
-    values.push(decodeValue(type.value, payload.subarray(at, at + size)));
-    at += size;
-    typeAt = type.next;
+  for (let typeOffset = header.next; typeOffset < header.value; ) {
+    const typeVarint = readVarint(payload, typeOffset);
+    if (typeVarint === null) return null;
+    const valueSize = sizeOfType(typeVarint.value);
+    if (valueSize === null || at + valueSize > payload.length) return null;
+    values.push(decodeValue(typeVarint.value, payload.subarray(at, at + valueSize)));
+    at += valueSize;
+    typeOffset = typeVarint.next;
   }
   return values;
 }
@@ -81,63 +81,63 @@ export function openPages(path: string, log: "valid" | "all") {
   const logged = wal === null ? new Map<number, number>() : findCommittedPages(wal, fileBytes(walPath), pageBytes, log);
   const count = Math.max(Math.floor(fileBytes(path) / pageBytes), ...logged.keys());
 
-  function read(page: number): Buffer | null {
+  function readPage(page: number): Buffer | null {
     if (page < 1 || page > count) return null;
-    const inLog = logged.get(page);
-    return inLog !== undefined && wal !== null
-      ? readBytes(wal, inLog, pageBytes)
+    const logOffset = logged.get(page);
+    return logOffset !== undefined && wal !== null
+      ? readBytes(wal, logOffset, pageBytes)
       : readBytes(main, (page - 1) * pageBytes, pageBytes);
   }
 
   /** Reads the payload of a row: a part in its cell, and the rest in a chain of overflow pages. */
-  function payload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
-    const local = bytesInCell(size, isTable, pageBytes);
-    const parts = [bytes.subarray(at, at + local)];
-    let left = size - local;
-    let next = left > 0 && at + local + 4 <= bytes.length ? bytes.readUInt32BE(at + local) : 0;
+  function readPayload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
+    const localBytes = bytesInCell(size, isTable, pageBytes);
+    const payloadParts = [bytes.subarray(at, at + localBytes)];
+    let remainingBytes = size - localBytes;
+    let nextPage = remainingBytes > 0 && at + localBytes + 4 <= bytes.length ? bytes.readUInt32BE(at + localBytes) : 0;
     // No row is longer than the file, so a chain that runs in a circle ends.
-    if (left > count * pageBytes) return null;
-    while (left > 0) {
-      const page = read(next);
+    if (remainingBytes > count * pageBytes) return null;
+    while (remainingBytes > 0) {
+      const page = readPage(nextPage);
       if (page === null) return null;
-      parts.push(page.subarray(4, 4 + left));
-      left -= pageBytes - 4;
-      next = page.readUInt32BE(0);
+      payloadParts.push(page.subarray(4, 4 + remainingBytes));
+      remainingBytes -= pageBytes - 4;
+      nextPage = page.readUInt32BE(0);
     }
-    return Buffer.concat(parts);
+    return Buffer.concat(payloadParts);
   }
 
-  function cellAt(bytes: Buffer, at: number, isTable: boolean): RowCell | null {
-    const size = readVarint(bytes, at);
-    const rowid = size !== null && isTable ? readVarint(bytes, size.next) : null;
-    const begin = isTable ? rowid?.next : size?.next;
-    if (size === null || begin === undefined) return null;
-    const complete = payload(bytes, begin, size.value, isTable);
-    const values = complete === null ? null : parseRecord(complete);
+  function parseCell(bytes: Buffer, at: number, isTable: boolean): RowCell | null {
+    const sizeVarint = readVarint(bytes, at);
+    const rowid = sizeVarint !== null && isTable ? readVarint(bytes, sizeVarint.next) : null;
+    const payloadOffset = isTable ? rowid?.next : sizeVarint?.next;
+    if (sizeVarint === null || payloadOffset === undefined) return null;
+    const fullPayload = readPayload(bytes, payloadOffset, sizeVarint.value, isTable);
+    const values = fullPayload === null ? null : parseRecord(fullPayload);
     return values === null ? null : { rowid: rowid?.value ?? null, values };
   }
 
   return {
     count,
-    bytes: read,
+    bytes: readPage,
     /** Number of rows in the header of a leaf page; larger than `cells` when some rows cannot be read. */
     stated(page: number): number {
       const header = headerOffset(page);
-      const bytes = read(page);
+      const bytes = readPage(page);
       const isLeaf = bytes?.[header] === TABLE_LEAF_TYPE || bytes?.[header] === INDEX_LEAF_TYPE;
       return isLeaf ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
     },
     /** Rows of a leaf page; empty for any other page, and without the rows that cannot be read. */
     cells(page: number): readonly RowCell[] {
-      const bytes = read(page);
+      const bytes = readPage(page);
       const header = headerOffset(page);
-      const type = bytes?.[header];
-      if (bytes === null || (type !== TABLE_LEAF_TYPE && type !== INDEX_LEAF_TYPE)) return [];
+      const pageType = bytes?.[header];
+      if (bytes === null || (pageType !== TABLE_LEAF_TYPE && pageType !== INDEX_LEAF_TYPE)) return [];
       const cells = bytes.readUInt16BE(header + 3);
       const pointers = Array.from({ length: cells }, (_, n) => header + 8 + 2 * n);
       return pointers
         .filter((at) => at + 2 <= pageBytes)
-        .map((at) => cellAt(bytes, bytes.readUInt16BE(at), type === TABLE_LEAF_TYPE))
+        .map((at) => parseCell(bytes, bytes.readUInt16BE(at), pageType === TABLE_LEAF_TYPE))
         .filter((cell) => cell !== null);
     },
     close(): void {
@@ -152,17 +152,17 @@ function bytesInCell(size: number, isTable: boolean, pageBytes: number): number 
   const maxBytes = isTable ? pageBytes - 35 : Math.floor(((pageBytes - 12) * 64) / 255) - 23;
   if (size <= maxBytes) return size;
   const minBytes = Math.floor(((pageBytes - 12) * 32) / 255) - 23;
-  const even = minBytes + ((size - minBytes) % (pageBytes - 4));
-  return even <= maxBytes ? even : minBytes;
+  const fittedBytes = minBytes + ((size - minBytes) % (pageBytes - 4));
+  return fittedBytes <= maxBytes ? fittedBytes : minBytes;
 }
 
 /** Page size: from the file, else from its log, else Plenum's default. A file that a person has rewritten may have another. */
 function readPageSize(main: number, wal: number | null): number {
-  const inFile = readBytes(main, 0, FILE_HEADER_BYTES);
-  if (inFile?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
+  const fileHeader = readBytes(main, 0, FILE_HEADER_BYTES);
+  if (fileHeader?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
     // 65,536 does not fit there, and stands as 1.
-    const stated = inFile.readUInt16BE(16);
-    const bytes = stated === 1 ? 65_536 : stated;
+    const statedSize = fileHeader.readUInt16BE(16);
+    const bytes = statedSize === 1 ? 65_536 : statedSize;
     if (isPageSize(bytes)) return bytes;
   }
   const inLog = wal === null ? null : readBytes(wal, 0, WAL_HEADER_BYTES);
@@ -218,20 +218,20 @@ function findCommittedPages(wal: number, size: number, pageBytes: number, log: "
   if (header === null || !isWalHeader(header) || header.readUInt32BE(8) !== pageBytes) return committed;
   let checksum = walHeaderChecksum(header);
   if (log === "valid" && !checksumMatches(header, 24, checksum)) return committed;
-  let pending = new Map<number, number>();
+  let uncommittedPages = new Map<number, number>();
   for (let at = WAL_HEADER_BYTES; at + FRAME_HEADER_BYTES + pageBytes <= size; at += FRAME_HEADER_BYTES + pageBytes) {
-    const frame = readBytes(wal, at, FRAME_HEADER_BYTES + pageBytes);
+    const frameBytes = readBytes(wal, at, FRAME_HEADER_BYTES + pageBytes);
     // Frames of an earlier generation of the log have another salt.
-    if (frame === null || !frame.subarray(8, 16).equals(header.subarray(16, 24))) break;
+    if (frameBytes === null || !frameBytes.subarray(8, 16).equals(header.subarray(16, 24))) break;
     if (log === "valid") {
-      checksum = addToChecksum(header, checksum, frame.subarray(0, 8));
-      checksum = addToChecksum(header, checksum, frame.subarray(FRAME_HEADER_BYTES));
-      if (!checksumMatches(frame, 16, checksum)) break;
+      checksum = addToChecksum(header, checksum, frameBytes.subarray(0, 8));
+      checksum = addToChecksum(header, checksum, frameBytes.subarray(FRAME_HEADER_BYTES));
+      if (!checksumMatches(frameBytes, 16, checksum)) break;
     }
-    pending.set(frame.readUInt32BE(0), at + FRAME_HEADER_BYTES);
-    if (frame.readUInt32BE(4) === 0) continue;
-    for (const [page, offset] of pending) committed.set(page, offset);
-    pending = new Map();
+    uncommittedPages.set(frameBytes.readUInt32BE(0), at + FRAME_HEADER_BYTES);
+    if (frameBytes.readUInt32BE(4) === 0) continue;
+    for (const [page, offset] of uncommittedPages) committed.set(page, offset);
+    uncommittedPages = new Map();
   }
   return committed;
 }
@@ -254,30 +254,30 @@ export function freePagesProblem(pages: SqlitePages): string | null {
   const header = pages.bytes(1);
   if (header === null || header.toString("latin1", 0, FILE_MAGIC.length) !== FILE_MAGIC) return null;
   // Write and read version, and three constants: https://www.sqlite.org/fileformat2.html#the_database_header
-  const fixed = [header[18], header[19], header[21], header[22], header[23]];
-  if (fixed.some((byte, n) => (n < 2 ? byte !== 1 && byte !== 2 : byte !== (n === 2 ? 64 : 32))))
+  const fixedBytes = [header[18], header[19], header[21], header[22], header[23]];
+  if (fixedBytes.some((byte, n) => (n < 2 ? byte !== 1 && byte !== 2 : byte !== (n === 2 ? 64 : 32))))
     return "its header is not what SQLite writes";
   const hasMap = header.readUInt32BE(52) > 0;
-  const perMap = Math.floor(header.length / 5) + 1;
+  const pagesPerMap = Math.floor(header.length / 5) + 1;
   const isFree = (page: number) => {
     if (page < 3 || page > pages.count) return false;
-    const map = 2 + Math.floor((page - 2) / perMap) * perMap;
+    const map = 2 + Math.floor((page - 2) / pagesPerMap) * pagesPerMap;
     return map !== page && (!hasMap || pages.bytes(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
   };
-  const seen = new Set<number>();
+  const seenPages = new Set<number>();
   for (let trunk = header.readUInt32BE(32); trunk !== 0; ) {
     const bytes = pages.bytes(trunk);
-    if (bytes === null || seen.has(trunk) || !isFree(trunk)) return `page ${trunk} is in the list of free pages`;
-    seen.add(trunk);
-    const leaves = bytes.readUInt32BE(4);
-    if (8 + 4 * leaves > bytes.length) return `page ${trunk} of the list of free pages is not whole`;
-    for (let n = 0; n < leaves; n += 1) {
+    if (bytes === null || seenPages.has(trunk) || !isFree(trunk)) return `page ${trunk} is in the list of free pages`;
+    seenPages.add(trunk);
+    const leafCount = bytes.readUInt32BE(4);
+    if (8 + 4 * leafCount > bytes.length) return `page ${trunk} of the list of free pages is not whole`;
+    for (let n = 0; n < leafCount; n += 1) {
       const leaf = bytes.readUInt32BE(8 + 4 * n);
-      if (seen.has(leaf) || !isFree(leaf)) return `page ${leaf} is in the list of free pages`;
-      seen.add(leaf);
+      if (seenPages.has(leaf) || !isFree(leaf)) return `page ${leaf} is in the list of free pages`;
+      seenPages.add(leaf);
     }
     trunk = bytes.readUInt32BE(0);
   }
-  const stated = header.readUInt32BE(36);
-  return seen.size === stated ? null : `it has ${seen.size} free pages instead of ${stated}`;
+  const statedCount = header.readUInt32BE(36);
+  return seenPages.size === statedCount ? null : `it has ${seenPages.size} free pages instead of ${statedCount}`;
 }

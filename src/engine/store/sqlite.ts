@@ -23,7 +23,7 @@ export interface Database {
   number(sql: string): number;
   /** All of `work` or nothing; `work` must be short, because everything else waits. */
   transaction<T>(work: () => T): T;
-  addListener(witness: TransactionListener): void;
+  addListener(listener: TransactionListener): void;
   /** Repairs damage, then runs the failed work once more. A statement inside a transaction fails with it. */
   repairWith(repair: DamageRepair): void;
   /** Returns a number that changes with every change of the file, by this or another process. */
@@ -64,54 +64,54 @@ export function openDatabase(
   const listeners: TransactionListener[] = [];
   let transactions = 0;
   let lastOtherChanges = 0;
-  let open = true;
+  let isOpen = true;
   let repair: DamageRepair | null = null;
 
   /** Repairs and runs the work again, or throws what went wrong. */
-  const recover: RunRecovery = (error, work) => {
-    const active = repair;
-    if (!(error instanceof StateDamaged) || active === null || database.isTransaction) throw error;
+  const runRecovery: RunRecovery = (error, work) => {
+    const activeRepair = repair;
+    if (!(error instanceof StateDamaged) || activeRepair === null || database.isTransaction) throw error;
     repair = null;
     try {
-      if (active.attempt(error)) return work();
+      if (activeRepair.attempt(error)) return work();
       throw error;
     } catch (again) {
-      if (again instanceof StateDamaged) active.failed(again);
+      if (again instanceof StateDamaged) activeRepair.failed(again);
       throw again;
     } finally {
-      repair = active;
+      repair = activeRepair;
     }
   };
 
   function transact<T>(work: () => T): T {
-    self.prepare("begin immediate").run();
+    wrapper.prepare("begin immediate").run();
     try {
-      for (const witness of listeners) witness.begun?.();
+      for (const listener of listeners) listener.begun?.();
       const result = work();
-      self.prepare("commit").run();
+      wrapper.prepare("commit").run();
       return result;
     } catch (error) {
-      for (const witness of listeners) witness.rolledBack?.();
+      for (const listener of listeners) listener.rolledBack?.();
       // A full disk makes SQLite roll back by itself.
-      if (database.isTransaction) self.exec("rollback");
+      if (database.isTransaction) wrapper.exec("rollback");
       throw error;
     }
   }
 
-  const self: Database = {
+  const wrapper: Database = {
     path,
     readOnly,
     exec: (sql) => translateErrors(path, () => database.exec(sql)),
     prepare(sql) {
-      const known = statements.get(sql);
-      if (known !== undefined) return known;
+      const cachedStatement = statements.get(sql);
+      if (cachedStatement !== undefined) return cachedStatement;
       const prepared = translateErrors(path, () => database.prepare(sql));
-      const statement = wrapStatement(path, prepared, recover);
+      const statement = wrapStatement(path, prepared, runRecovery);
       statements.set(sql, statement);
       return statement;
     },
     number(sql) {
-      const row = self.prepare(sql).get<Record<string, unknown>>() ?? {};
+      const row = wrapper.prepare(sql).get<Record<string, unknown>>() ?? {};
       return Number(Object.values(row)[0] ?? 0);
     },
     transaction(work) {
@@ -119,37 +119,37 @@ export function openDatabase(
       try {
         result = transact(work);
       } catch (error) {
-        result = recover(error, () => transact(work));
+        result = runRecovery(error, () => transact(work));
       }
       transactions += 1;
-      for (const witness of listeners) witness.committed?.();
+      for (const listener of listeners) listener.committed?.();
       return result;
     },
-    addListener: (witness) => void listeners.push(witness),
+    addListener: (listener) => void listeners.push(listener),
     repairWith: (newRepair) => {
       repair = newRepair;
     },
     changes() {
       // `data_version` counts changes by other processes only.
-      const others = self.number("pragma data_version");
-      if (others !== lastOtherChanges) {
-        lastOtherChanges = others;
-        for (const witness of listeners) witness.othersChanged?.();
+      const otherChanges = wrapper.number("pragma data_version");
+      if (otherChanges !== lastOtherChanges) {
+        lastOtherChanges = otherChanges;
+        for (const listener of listeners) listener.othersChanged?.();
       }
-      return transactions + others;
+      return transactions + otherChanges;
     },
     close() {
-      if (!open) return;
-      open = false;
+      if (!isOpen) return;
+      isOpen = false;
       translateErrors(path, () => database.close());
     },
   };
   try {
-    lastOtherChanges = self.number("pragma data_version");
-    prepare(self);
-    return self;
+    lastOtherChanges = wrapper.number("pragma data_version");
+    prepare(wrapper);
+    return wrapper;
   } catch (error) {
-    self.close();
+    wrapper.close();
     throw error;
   }
 }
@@ -159,10 +159,10 @@ const VACUUM_PAGES = 200;
 
 export async function shrinkFile(database: Database): Promise<void> {
   const free = () => database.number("pragma freelist_count");
-  const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * MAX_FREE_SHARE;
+  const maxFree = () => VACUUM_PAGES + database.number("pragma page_count") * MAX_FREE_SHARE;
   let before = Number.POSITIVE_INFINITY;
   // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
-  for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
+  for (let now = free(); now < before && now > maxFree(); before = now, now = free()) {
     database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
     await yieldToEventLoop();
   }
@@ -171,7 +171,7 @@ export async function shrinkFile(database: Database): Promise<void> {
 type RunRecovery = <T>(error: unknown, work: () => T) => T;
 
 function wrapStatement(path: string, statement: StatementSync, recover: RunRecovery): Statement {
-  const call =
+  const wrapCall =
     <T>(work: (values: readonly Bindable[]) => T) =>
     (...values: readonly Bindable[]): T => {
       try {
@@ -181,13 +181,13 @@ function wrapStatement(path: string, statement: StatementSync, recover: RunRecov
       }
     };
   return {
-    run: call((values) => Number(statement.run(...values).changes)),
-    insert: call((values) => {
+    run: wrapCall((values) => Number(statement.run(...values).changes)),
+    insert: wrapCall((values) => {
       const { changes, lastInsertRowid } = statement.run(...values);
       return changes === 0 ? null : Number(lastInsertRowid);
     }),
-    get: call((values) => statement.get(...values)) as Statement["get"],
-    all: call((values) => statement.all(...values)) as Statement["all"],
+    get: wrapCall((values) => statement.get(...values)) as Statement["get"],
+    all: wrapCall((values) => statement.all(...values)) as Statement["all"],
   };
 }
 
@@ -248,9 +248,9 @@ const ERROR_MEANINGS: Readonly<Record<number, ErrorMeaning>> = {
 };
 
 function toStoreError(path: string, error: unknown): unknown {
-  const found = ERROR_MEANINGS[primaryCode(error) ?? 0];
-  if (found === undefined) return error;
-  const [Kind, message, hint] = found(path, error instanceof Error ? error.message : String(error));
+  const errorMeaning = ERROR_MEANINGS[primaryCode(error) ?? 0];
+  if (errorMeaning === undefined) return error;
+  const [Kind, message, hint] = errorMeaning(path, error instanceof Error ? error.message : String(error));
   return new Kind(message, { cause: error, hint });
 }
 
@@ -263,14 +263,14 @@ type Value = string | number | bigint | null | Uint8Array;
 
 /** CRC-32 over the columns of a row; the last column may be long. 1, 1n and 1.0 give the same checksum, as in SQL. */
 export function rowChecksum(...values: readonly Value[]): number {
-  const last = values.at(-1) ?? "";
+  const lastValue = values.at(-1) ?? "";
   // An array would cost too much here: this runs for each value read. Null becomes an empty text.
-  let before = "";
-  for (let n = 0; n < values.length - 1; n++) before += `${n === 0 ? "" : "\u0000"}${values[n] ?? ""}`;
-  return crc32(last instanceof Uint8Array ? last : String(last), crc32(before));
+  let prefixText = "";
+  for (let n = 0; n < values.length - 1; n++) prefixText += `${n === 0 ? "" : "\u0000"}${values[n] ?? ""}`;
+  return crc32(lastValue instanceof Uint8Array ? lastValue : String(lastValue), crc32(prefixText));
 }
 
-/** Computes `checksumOf` for the columns of an event, without an array for each value. */
+/** Computes `rowChecksum` for the columns of an event, without an array for each value. */
 export function eventChecksum(
   id: string,
   kind: string,

@@ -23,40 +23,40 @@ import { createTimeSeriesReader, type TimeSeriesStore } from "./time-series.ts";
 
 /** Creates the view of all sources' documents for connectors. `zones` has each source's time zone by name. */
 export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
-  async function ofAll<H, P>(
+  async function mapDocuments<H, P>(
     name: SnapshotName,
     view: (source: string, key: string, held: H) => P | undefined,
   ): Promise<readonly P[]> {
-    const views: P[] = [];
+    const mappedViews: P[] = [];
     for (const source of zones.keys()) {
       for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
         const one = view(source, key, held);
-        if (one !== undefined) views.push(one);
+        if (one !== undefined) mappedViews.push(one);
       }
     }
-    return views;
+    return mappedViews;
   }
 
-  async function one<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
-    const held = await store.document<Listed<InventoryMap[N]>>(documentSet(noun, source), id);
-    return held?.value;
+  async function mappedView<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
+    const storedObject = await store.document<Listed<InventoryMap[N]>>(documentSet(noun, source), id);
+    return storedObject?.value;
   }
 
   return {
-    findObject: one,
+    findObject: mappedView,
     async firstListed(noun, source, id) {
       return (await store.document<Listed<unknown>>(documentSet(noun, source), id))?.since;
     },
     async hasListedSystems(source, siteId) {
-      const seen = await store.document<StoredTagSeen>(syncSet("tag-seen", source), siteId);
-      if ((seen?.systems ?? null) !== null) return true;
+      const storedTag = await store.document<StoredTagSeen>(syncSet("tag-seen", source), siteId);
+      if ((storedTag?.systems ?? null) !== null) return true;
       // The poll of tags succeeded without systems: they are not followed.
       const poll = await store.document<StoredPoll>(documentSet("poll", source), "tags");
       return (poll?.lastSuccess ?? null) !== null;
     },
     async systemsOf(source, tagId) {
-      const place = await store.document<StoredTagSystems>(syncSet("tag-system", source), tagId);
-      const systems = await Promise.all((place?.systemIds ?? []).map((id) => one("system", source, id)));
+      const storedSystems = await store.document<StoredTagSystems>(syncSet("tag-system", source), tagId);
+      const systems = await Promise.all((storedSystems?.systemIds ?? []).map((id) => mappedView("system", source, id)));
       return systems.filter((system): system is System => system !== undefined);
     },
     timeZone: (source) => zones.get(source) ?? "UTC",
@@ -75,7 +75,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       }));
     },
     async activeAlarms() {
-      const alarms = await ofAll("alarm", (source, _, held: StoredAlarm) => alarmView(source, held));
+      const alarms = await mapDocuments("alarm", (source, _, held: StoredAlarm) => alarmView(source, held));
       return alarms.filter(({ state }) => state === "active");
     },
     async findAlarm(source, id) {
@@ -83,7 +83,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       return held === undefined ? undefined : alarmView(source, held);
     },
     timeSeries: createTimeSeriesReader(store),
-    inventory: (noun) => ofAll(noun, listedObject<never>),
+    inventory: (noun) => mapDocuments(noun, listedObject<never>),
     async tagSystems() {
       const all: TagSystemsView[] = [];
       for (const source of zones.keys()) {
@@ -92,12 +92,12 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
         for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(syncSet("tag-system", source))) {
           const held = tags.get(id);
           if (held?.missingSince !== null || systemIds.length === 0) continue;
-          const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
+          const foundSystems = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
           all.push({
             source,
             siteId: held.siteId,
             tag: held.value,
-            systems: named.map(({ id: systemId, code, displayName }) => ({ id: systemId, code, displayName })),
+            systems: foundSystems.map(({ id: systemId, code, displayName }) => ({ id: systemId, code, displayName })),
           });
         }
       }
@@ -105,9 +105,9 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     },
     async values() {
       const tags = new Map(
-        (await ofAll("tag", listedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
+        (await mapDocuments("tag", listedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
       );
-      return ofAll("value", (source, id, held: StoredValue): ValueView | undefined => {
+      return mapDocuments("value", (source, id, held: StoredValue): ValueView | undefined => {
         const tag = tags.get(`${source} ${id}`);
         if (tag === undefined) return undefined;
         const { quality, time, value } = held;

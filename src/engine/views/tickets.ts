@@ -33,7 +33,7 @@ export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
 export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
 
 /** Reads the tickets from the stored state of the sinks. */
-export async function ticketsOf(
+export async function readTickets(
   documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
   sinks: readonly string[],
 ): Promise<Tickets> {
@@ -44,14 +44,14 @@ export async function ticketsOf(
       // Other connectors store other documents.
       if (kind !== "alarm" || source === undefined || episode === undefined) continue;
       const group = into == null ? undefined : incidents.get(into);
-      const at = group?.told ?? told;
-      if (at == null) continue;
-      const { ticket, link } = at.place;
+      const incidentRecord = group?.told ?? told;
+      if (incidentRecord == null) continue;
+      const { ticket, link } = incidentRecord.place;
       const key = ticketKey(source, episode);
       const isWeb = link !== null && /^https?:\/\//.test(link);
       tickets.set(key, [
         ...(tickets.get(key) ?? []),
-        { sink, ticket, link: isWeb ? link : null, isOpen: !at.isClosed, isFolded: group !== undefined },
+        { sink, ticket, link: isWeb ? link : null, isOpen: !incidentRecord.isClosed, isFolded: group !== undefined },
       ]);
     }
   }
@@ -59,22 +59,22 @@ export async function ticketsOf(
 }
 
 /** Names of the sinks that still have to send a message about the alarm with this `ticketKey`. */
-export async function unsentBy(
+export async function findSinksBehind(
   documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
   sinks: readonly string[],
   key: string,
 ): Promise<ReadonlySet<string>> {
-  const behind = new Set<string>();
+  const sinksBehind = new Set<string>();
   for (const sink of sinks) {
     const incidents = await documents<Partial<IncidentState>>(sinkStateSet(sink));
     for (const { kind, source, episode, into, status, told, refused } of incidents.values()) {
       if (kind !== "alarm" || ticketKey(source ?? "", episode ?? "") !== key) continue;
       if (into != null || refused !== undefined) continue;
       const isBehind = told == null || told.isInDoubt === true || told.isClosed !== (status === "resolved");
-      if (isBehind) behind.add(sink);
+      if (isBehind) sinksBehind.add(sink);
     }
   }
-  return behind;
+  return sinksBehind;
 }
 
 /**
@@ -86,10 +86,10 @@ export function withTickets(store: Store, sinks: () => readonly string[]): Store
     ...store,
     async commit(change: StoreChange) {
       const { events = [] } = change;
-      const makers = sinks();
-      if (makers.length === 0 || !events.some(mayHaveTickets)) return store.commit(change);
-      const tickets = await ticketsOf((set) => store.documents(set), makers);
-      return store.commit({ ...change, events: events.map((event) => ticketed(event, tickets)) });
+      const ticketSinks = sinks();
+      if (ticketSinks.length === 0 || !events.some(mayHaveTickets)) return store.commit(change);
+      const tickets = await readTickets((set) => store.documents(set), ticketSinks);
+      return store.commit({ ...change, events: events.map((event) => addTickets(event, tickets)) });
     },
   };
 }
@@ -99,11 +99,11 @@ function mayHaveTickets({ type }: Event): boolean {
   return type.startsWith("alarm-") && type !== "alarm-raised";
 }
 
-function ticketed(event: Event, all: Tickets): Event {
-  const one = event as AnyEvent;
-  if (!mayHaveTickets(event) || !("episode" in one.data)) return event;
-  const found = all.get(ticketKey(sourceName(event) ?? "", one.data.episode)) ?? [];
-  if (found.length === 0) return event;
-  const tickets = found.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
-  return { ...event, data: { ...one.data, tickets } };
+function addTickets(event: Event, all: Tickets): Event {
+  const alarmEvent = event as AnyEvent;
+  if (!mayHaveTickets(event) || !("episode" in alarmEvent.data)) return event;
+  const foundTickets = all.get(ticketKey(sourceName(event) ?? "", alarmEvent.data.episode)) ?? [];
+  if (foundTickets.length === 0) return event;
+  const tickets = foundTickets.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
+  return { ...event, data: { ...alarmEvent.data, tickets } };
 }

@@ -5,13 +5,13 @@ import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type Listed, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
 /** The alarm's tag and 19 others. */
-const MOST_TAGS = 20;
+const MAX_TAGS = 20;
 /** Most events to search: three hours at 400 values a minute are 72,000. */
-const MOST_PASSED_OVER = 75_000;
+const MAX_SEARCHED_EVENTS = 75_000;
 /** Most events to return: 20 tags that are read every minute have 3,600 in three hours. */
-const MOST_EVENTS = 5_000;
+const MAX_EVENTS = 5_000;
 /** Names of tags and systems are cached for this time: reading 20,000 takes 0.4 s. */
-const NAMES_MS = 60_000;
+const NAME_CACHE_MS = 60_000;
 /** Resolutions finer than a day, finest first. */
 const RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
@@ -27,14 +27,14 @@ interface NamedTag {
 }
 
 export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["timeSeries"] {
-  const namesOf = new Map<string, { readonly readMs: number; readonly tags: readonly NamedTag[] }>();
+  const tagsBySource = new Map<string, { readonly readMs: number; readonly tags: readonly NamedTag[] }>();
 
-  async function tagsOf(source: string, nowMs: number): Promise<readonly NamedTag[]> {
-    const last = namesOf.get(source);
-    if (last !== undefined && Math.abs(nowMs - last.readMs) < NAMES_MS) return last.tags;
-    const held = await store.documents<Listed<Tag>>(documentSet("tag", source));
+  async function readTags(source: string, nowMs: number): Promise<readonly NamedTag[]> {
+    const cachedTags = tagsBySource.get(source);
+    if (cachedTags !== undefined && Math.abs(nowMs - cachedTags.readMs) < NAME_CACHE_MS) return cachedTags.tags;
+    const storedTags = await store.documents<Listed<Tag>>(documentSet("tag", source));
     const tagSystems = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
-    const tags = [...held]
+    const tags = [...storedTags]
       .filter(([, { missingSince }]) => missingSince === null)
       .map(
         ([
@@ -47,39 +47,39 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["ti
           return { id, siteId, name, systemIds: tagSystems.get(id)?.systemIds ?? [] };
         },
       );
-    namesOf.set(source, { readMs: nowMs, tags });
+    tagsBySource.set(source, { readMs: nowMs, tags });
     return tags;
   }
 
-  async function newestOf(source: string, id: string): Promise<readonly TimeSeriesPoint[]> {
-    const held = await store.document<StoredValue>(documentSet("value", source), id);
-    return held === undefined ? [] : [{ atMs: Date.parse(held.time), value: held.value }];
+  async function readLatestPoint(source: string, id: string): Promise<readonly TimeSeriesPoint[]> {
+    const storedValue = await store.document<StoredValue>(documentSet("value", source), id);
+    return storedValue === undefined ? [] : [{ atMs: Date.parse(storedValue.time), value: storedValue.value }];
   }
 
   return async (source, alarm, span) => {
-    const tags = await tagsOf(source, span.toMs);
-    const own = tagOf(alarm, tags);
-    if (own === null) return [];
-    const shownTags = [own, ...companionsOf(own, tags)];
+    const tags = await readTags(source, span.toMs);
+    const alarmTag = findTag(alarm, tags);
+    if (alarmTag === null) return [];
+    const shownTags = [alarmTag, ...findRelatedTags(alarmTag, tags)];
     const events = await store.outbox.recent(
-      { source: sourceUri(source), subjects: shownTags.flatMap(subjectsOf) },
+      { source: sourceUri(source), subjects: shownTags.flatMap(listSubjects) },
       ["tag-value", "tag-history"],
-      { sinceMs: span.fromMs, maxSearched: MOST_PASSED_OVER, limit: MOST_EVENTS },
+      { sinceMs: span.fromMs, maxSearched: MAX_SEARCHED_EVENTS, limit: MAX_EVENTS },
     );
     const byTag = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
-    const curves: TimeSeries[] = [];
+    const timeSeries: TimeSeries[] = [];
     for (const { id } of shownTags) {
-      const held = await store.document<Listed<Tag>>(documentSet("tag", source), id);
-      if (held === undefined) continue;
-      const points = pointsOf(byTag.get(id) ?? [], await newestOf(source, id), span);
-      if (points.some(({ value }) => value !== null)) curves.push({ tag: held.value, points });
+      const storedTag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+      if (storedTag === undefined) continue;
+      const points = mergePoints(byTag.get(id) ?? [], await readLatestPoint(source, id), span);
+      if (points.some(({ value }) => value !== null)) timeSeries.push({ tag: storedTag.value, points });
     }
-    return curves;
+    return timeSeries;
   };
 }
 
 /** Returns the tag of the site that the alarm names; null if none or several have the name. */
-export function tagOf<T extends Pick<NamedTag, "siteId" | "name">>(
+export function findTag<T extends Pick<NamedTag, "siteId" | "name">>(
   { lastActiveEvent, site, source }: Alarm,
   tags: readonly T[],
 ): T | null {
@@ -90,14 +90,14 @@ export function tagOf<T extends Pick<NamedTag, "siteId" | "name">>(
   return null;
 }
 
-function companionsOf(own: NamedTag, tags: readonly NamedTag[]): readonly NamedTag[] {
+function findRelatedTags(own: NamedTag, tags: readonly NamedTag[]): readonly NamedTag[] {
   return tags
     .filter(({ id, systemIds }) => id !== own.id && systemIds.some((each) => own.systemIds.includes(each)))
     .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) || a.id.localeCompare(b.id))
-    .slice(0, MOST_TAGS - 1);
+    .slice(0, MAX_TAGS - 1);
 }
 
-function subjectsOf({ id, siteId }: NamedTag): readonly string[] {
+function listSubjects({ id, siteId }: NamedTag): readonly string[] {
   const subject = eventSubject("tag", siteId, id);
   return [subject, ...RESOLUTIONS.map((resolution) => `${subject}/history/${resolution}`)];
 }
@@ -105,28 +105,28 @@ function subjectsOf({ id, siteId }: NamedTag): readonly string[] {
 type TagEvent = Extract<AnyEvent, { readonly type: "tag-value" | "tag-history" }>;
 
 /** Live values, and history buckets for times without live values; the later one wins for equal times. */
-function pointsOf(
+function mergePoints(
   newestFirst: readonly LoggedEvent[],
   newest: readonly TimeSeriesPoint[],
   { fromMs, toMs }: TimeRange,
 ): readonly TimeSeriesPoint[] {
-  const known = new Map<number, TagValue>();
+  const valuesByTime = new Map<number, TagValue>();
   const add = (atMs: number, value: TagValue) => {
-    if (atMs >= fromMs && atMs <= toMs && !known.has(atMs)) known.set(atMs, value);
+    if (atMs >= fromMs && atMs <= toMs && !valuesByTime.has(atMs)) valuesByTime.set(atMs, value);
   };
   const events = newestFirst.map(({ event }) => event as TagEvent);
   for (const { atMs, value } of newest) add(atMs, value);
   for (const { data, type } of events) if (type === "tag-value") add(Date.parse(data.time), data.value);
   for (const resolution of RESOLUTIONS) {
-    const finer = [...known.keys()];
+    const finerTimes = [...valuesByTime.keys()];
     for (const { data, type } of events) {
       if (type !== "tag-history" || data.resolution !== resolution) continue;
       for (const { time, value } of data.points) {
         const atMs = Date.parse(time);
-        const isKnown = finer.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
+        const isKnown = finerTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
         if (!isKnown) add(atMs, value);
       }
     }
   }
-  return [...known].map(([atMs, value]) => ({ atMs, value })).sort((a, b) => a.atMs - b.atMs);
+  return [...valuesByTime].map(([atMs, value]) => ({ atMs, value })).sort((a, b) => a.atMs - b.atMs);
 }

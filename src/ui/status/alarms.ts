@@ -10,8 +10,8 @@ import {
 import type { Silence } from "../../engine/silence/silence.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
-import { type Ticket, ticketKey, ticketsOf, unsentBy } from "../../engine/views/tickets.ts";
-import { tagOf } from "../../engine/views/time-series.ts";
+import { findSinksBehind, readTickets, type Ticket, ticketKey } from "../../engine/views/tickets.ts";
+import { findTag } from "../../engine/views/time-series.ts";
 import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";
 import type { AlarmQuery, AlarmsQuery } from "./queries.ts";
@@ -55,7 +55,7 @@ export async function alarmRows(
   sinks: readonly string[],
   silences: readonly Silence[],
 ): Promise<readonly AlarmRow[]> {
-  const tickets = await ticketsOf((set) => cache.documents(set, WATCHED_MS), sinks);
+  const tickets = await readTickets((set) => cache.documents(set, WATCHED_MS), sinks);
   const rows: AlarmRow[] = [];
   for (const source of sources) {
     const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
@@ -227,7 +227,7 @@ function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string
 
 /** The only tag that has the name in the alarm; null when no tag or several tags have it. */
 async function namedTag({ tags }: Pick<PageContext, "tags">, source: string, alarm: Alarm) {
-  const matchingTag = tagOf(alarm, await tags.ofSite(source, alarm.site.id));
+  const matchingTag = findTag(alarm, await tags.ofSite(source, alarm.site.id));
   return matchingTag && { source, id: matchingTag.tag.id, displayName: matchingTag.name };
 }
 
@@ -240,8 +240,8 @@ async function deliveryBySink(
   const { sinks, filterBySink } = sinksAndFilters();
   const lags = await cache.computed("alarm lag", WATCHED_MS, () => store.outbox.lag(filterBySink));
   const documents = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
-  const tickets = (await ticketsOf(documents, sinks)).get(episode);
-  const unsent = await unsentBy(documents, sinks, episode);
+  const tickets = (await readTickets(documents, sinks)).get(episode);
+  const unsent = await findSinksBehind(documents, sinks, episode);
   return Promise.all(
     sinks.map(async (sink) => {
       const letters = await cache.computed(`dead ${sink}`, WATCHED_MS, () =>

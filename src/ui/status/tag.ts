@@ -12,7 +12,7 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { tagOf } from "../../engine/views/time-series.ts";
+import { findTag } from "../../engine/views/time-series.ts";
 import { activeAlarms } from "./alarms.ts";
 import { WATCHED_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";
@@ -93,8 +93,8 @@ async function nextReading(
 /** Active alarms whose name fits this tag and no other tag of the site. */
 async function tagAlarms({ cache, tags }: PageContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
-  const siteTags = await tags.ofSite(source, siteId);
-  return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && tagOf(alarm, siteTags)?.tag.id === tag.id);
+  const nearby = await tags.ofSite(source, siteId);
+  return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && findTag(alarm, nearby)?.tag.id === tag.id);
 }
 
 function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Event {

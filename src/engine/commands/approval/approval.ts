@@ -29,7 +29,7 @@ export interface Pin {
   version(): string;
 }
 
-const AHEAD_MS = 300_000;
+const MAX_CLOCK_LEAD_MS = 300_000;
 
 export function approvedRules(config: CommandsConfig, around: RuleSet): RuleSet {
   const { approval, allow, ...rest } = config;
@@ -62,16 +62,16 @@ export function checkApproval(facts: {
   const { rules, approvals, configured, pinned, nowMs } = facts;
   if (configured === null && pinned === null) return null;
   if (approvals === null) return buildRefusal("nobody has approved it yet");
-  if (Date.parse(approvals.at) > nowMs + AHEAD_MS) return buildRefusal("the approval lies in the future");
+  if (Date.parse(approvals.at) > nowMs + MAX_CLOCK_LEAD_MS) return buildRefusal("the approval lies in the future");
   if (pinned !== null && Date.parse(approvals.at) < Date.parse(pinned.at))
     return buildRefusal("it is older than the last approval");
-  const text = textToSign(rules, approvals.at);
+  const signedText = textToSign(rules, approvals.at);
   for (const group of [configured, pinned]) {
     if (group === null) continue;
-    const missing = group.needed - findSigners(text, approvals, group).length;
-    if (missing <= 0) continue;
+    const missingApprovals = group.needed - findSigners(signedText, approvals, group).length;
+    if (missingApprovals <= 0) continue;
     const who = group === configured ? "" : " of those who approved until now";
-    return buildRefusal(`${missing} more${who} must approve it: ${Object.keys(group.approvers).join(", ")}`);
+    return buildRefusal(`${missingApprovals} more${who} must approve it: ${Object.keys(group.approvers).join(", ")}`);
   }
   return null;
 }

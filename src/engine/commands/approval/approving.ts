@@ -15,7 +15,7 @@ import { readApprovals, writeApprovals } from "./files.ts";
 import { approvalsPath } from "./guard.ts";
 import { parsePrivateKey, publicKeyText, signText } from "./signature.ts";
 
-export interface ApprovalQuestion {
+export interface ApprovalInputs {
   readonly config: ApprovalConfig | null;
   readonly rules: RuleSet;
   readonly pinned: PinnedApprovers | null;
@@ -29,53 +29,53 @@ export interface ApprovalState {
   readonly changes: readonly string[];
 }
 
-export function approvalState(question: ApprovalQuestion): ApprovalState {
+export function approvalState(question: ApprovalInputs): ApprovalState {
   const { config, nowMs, pinned, rules } = question;
   const file = approvalsFile(question);
   const approvals = readApprovals(file);
-  const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
+  const refusal = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
   const groups = [config, pinned].filter((group) => group !== null);
-  const approvedBy =
+  const signers =
     approvals === null ? [] : groups.flatMap((group) => findSigners(textToSign(rules, approvals.at), approvals, group));
   return {
     file,
-    refusing: refusing?.message ?? null,
-    approvedBy: [...new Set(approvedBy)],
-    changes: changesSince(approvals, groups, rules),
+    refusing: refusal?.message ?? null,
+    approvedBy: [...new Set(signers)],
+    changes: listRuleChanges(approvals, groups, rules),
   };
 }
 
 /** Signs the current rules, in addition to existing signatures of the same rules. */
-export function signRules(question: ApprovalQuestion, name: string, pem: string, keyFile: string): void {
+export function signRules(question: ApprovalInputs, name: string, pem: string, keyFile: string): void {
   const { config, pinned, rules } = question;
   const key = parsePrivateKey(pem, keyFile);
-  const keys = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
-  if (keys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
-  if (!keys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
+  const approverKeys = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
+  if (approverKeys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
+  if (!approverKeys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
   const file = approvalsFile(question);
-  const before = readApprovals(file);
-  const isSame = before !== null && textToSign(before.rules, before.at) === textToSign(rules, before.at);
-  const isNew = before !== null && (pinned === null || Date.parse(before.at) >= Date.parse(pinned.at));
-  const base = isSame && isNew ? before : { at: isoUtc(question.nowMs), rules, signatures: {} };
-  const signature = signText(textToSign(rules, base.at), key);
-  writeApprovals(file, { ...base, signatures: { ...base.signatures, [name]: signature } });
+  const signed = readApprovals(file);
+  const isSame = signed !== null && textToSign(signed.rules, signed.at) === textToSign(rules, signed.at);
+  const isNew = signed !== null && (pinned === null || Date.parse(signed.at) >= Date.parse(pinned.at));
+  const approvalsToSign = isSame && isNew ? signed : { at: isoUtc(question.nowMs), rules, signatures: {} };
+  const signature = signText(textToSign(rules, approvalsToSign.at), key);
+  writeApprovals(file, { ...approvalsToSign, signatures: { ...approvalsToSign.signatures, [name]: signature } });
 }
 
-function approvalsFile({ config, pinned }: ApprovalQuestion): string {
+function approvalsFile({ config, pinned }: ApprovalInputs): string {
   const file = approvalsPath(config, pinned);
   if (file !== null) return file;
   throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
 }
 
 /** Lists every rule as new when the file has too few valid signatures. */
-function changesSince(approvals: Approvals | null, groups: readonly Approvers[], rules: RuleSet): readonly string[] {
-  const text = approvals === null ? "" : textToSign(approvals.rules, approvals.at);
+function listRuleChanges(approvals: Approvals | null, groups: readonly Approvers[], rules: RuleSet): readonly string[] {
+  const approvedText = approvals === null ? "" : textToSign(approvals.rules, approvals.at);
   const isValid =
-    approvals !== null && groups.some((group) => findSigners(text, approvals, group).length >= group.needed);
-  const before = isValid ? settingLines(approvals.rules) : [];
-  const now = settingLines(rules);
+    approvals !== null && groups.some((group) => findSigners(approvedText, approvals, group).length >= group.needed);
+  const approvedLines = isValid ? settingLines(approvals.rules) : [];
+  const currentLines = settingLines(rules);
   return [
-    ...before.filter((line) => !now.includes(line)).map((line) => `- ${line}`),
-    ...now.filter((line) => !before.includes(line)).map((line) => `+ ${line}`),
+    ...approvedLines.filter((line) => !currentLines.includes(line)).map((line) => `- ${line}`),
+    ...currentLines.filter((line) => !approvedLines.includes(line)).map((line) => `+ ${line}`),
   ];
 }

@@ -20,24 +20,24 @@ const PinFile = z.strictObject({
 });
 
 export function readApprovals(file: string): Approvals | null {
-  return read(file, ApprovalsFile);
+  return readJsonFile(file, ApprovalsFile);
 }
 
 export function writeApprovals(file: string, approvals: Approvals): void {
-  write(file, approvals, 0o644);
+  writeJsonFile(file, approvals, 0o644);
 }
 
 export function readPin(stateFolder: string): PinnedApprovers | null {
-  return read(join(stateFolder, PIN_FILE), PinFile);
+  return readJsonFile(join(stateFolder, PIN_FILE), PinFile);
 }
 
 export function writePin(stateFolder: string, pinned: PinnedApprovers | null): void {
   const file = join(stateFolder, PIN_FILE);
   if (pinned === null) rmSync(file, { force: true });
-  else write(file, pinned, 0o600);
+  else writeJsonFile(file, pinned, 0o600);
 }
 
-function read<T>(file: string, schema: z.ZodType<T>): T | null {
+function readJsonFile<T>(file: string, schema: z.ZodType<T>): T | null {
   try {
     return schema.parse(JSON.parse(readFileSync(file, "utf8")));
   } catch (error) {
@@ -46,16 +46,16 @@ function read<T>(file: string, schema: z.ZodType<T>): T | null {
   }
 }
 
-function write(file: string, content: unknown, mode: number): void {
-  const next = `${file}.new`;
-  rmSync(next, { force: true });
+function writeJsonFile(file: string, content: unknown, mode: number): void {
+  const temporaryFile = `${file}.new`;
+  rmSync(temporaryFile, { force: true });
   // `wx` follows no link of another user.
-  const descriptor = openSync(next, "wx", mode);
+  const descriptor = openSync(temporaryFile, "wx", mode);
   try {
     writeSync(descriptor, `${JSON.stringify(content, null, 2)}\n`);
     fsyncSync(descriptor);
   } finally {
     closeSync(descriptor);
   }
-  renameSync(next, file);
+  renameSync(temporaryFile, file);
 }

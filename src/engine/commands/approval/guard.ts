@@ -20,44 +20,44 @@ export function createApprovalGuard(options: {
   const { clock, pin } = options;
   let { config, rules } = options;
   let checkedVersion = "";
-  let verdict: WriteRefusal | null = null;
+  let lastRefusal: WriteRefusal | null = null;
   let pinned: PinnedApprovers | null = null;
 
-  const versionOf = (file: string | null) => `${pin.version()} ${fileVersion(file)}`;
+  const readRulesVersion = (file: string | null) => `${pin.version()} ${fileVersion(file)}`;
 
-  function check(): WriteRefusal | null {
+  function checkRules(): WriteRefusal | null {
     pinned = pin.read();
     const file = approvalsPath(config, pinned);
     const approvals = file === null ? null : readApprovals(file);
-    const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs: clock.now() });
-    if (refusing !== null || approvals === null || file === null) return refusing;
+    const refusal = checkApproval({ rules, approvals, configured: config, pinned: pinned, nowMs: clock.now() });
+    if (refusal !== null || approvals === null || file === null) return refusal;
     const { at } = approvals;
-    const next = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
+    const nextPin = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
     // A fleet stores the pin asynchronously; until then nothing is approved.
-    if (JSON.stringify(next) !== JSON.stringify(pinned) && pin.write(next) !== undefined)
+    if (JSON.stringify(nextPin) !== JSON.stringify(pinned) && pin.write(nextPin) !== undefined)
       return buildRefusal("What may be written is approved, and who approved it is being remembered first.");
-    pinned = next;
+    pinned = nextPin;
     return null;
   }
 
   return {
     refusing(): WriteRefusal | null {
       try {
-        const version = versionOf(config === null ? (pinned?.file ?? null) : config.file);
-        if (version === checkedVersion && verdict === null) return null;
-        verdict = check();
-        checkedVersion = versionOf(approvalsPath(config, pinned));
+        const version = readRulesVersion(config === null ? (pinned?.file ?? null) : config.file);
+        if (version === checkedVersion && lastRefusal === null) return null;
+        lastRefusal = checkRules();
+        checkedVersion = readRulesVersion(approvalsPath(config, pinned));
       } catch (error) {
-        verdict = buildRefusal(`What may be written cannot be checked: ${errorText(error)}`);
+        lastRefusal = buildRefusal(`What may be written cannot be checked: ${errorText(error)}`);
       }
-      return verdict;
+      return lastRefusal;
     },
     approvedAt: () => pinned?.at ?? null,
     /** Replaces the rules; they count as approved only after the next check. */
     change(next: { readonly config: ApprovalConfig | null; readonly rules: RuleSet }): void {
       if (isDeepStrictEqual(next.rules, rules) && isDeepStrictEqual(next.config, config)) return;
       ({ config, rules } = next);
-      verdict = buildRefusal(
+      lastRefusal = buildRefusal(
         "What may be written has just been changed, and nobody has looked yet whether it is approved.",
       );
     },
@@ -74,6 +74,6 @@ export function approvalsPath(config: ApprovalConfig | null, pinned: PinnedAppro
 
 function fileVersion(file: string | null): string {
   if (file === null) return "none";
-  const found = statSync(file, { throwIfNoEntry: false });
-  return found === undefined ? "absent" : `${found.ino} ${found.size} ${found.mtimeMs} ${found.ctimeMs}`;
+  const stats = statSync(file, { throwIfNoEntry: false });
+  return stats === undefined ? "absent" : `${stats.ino} ${stats.size} ${stats.mtimeMs} ${stats.ctimeMs}`;
 }

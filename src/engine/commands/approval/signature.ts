@@ -8,8 +8,8 @@ export function parsePublicKey(text: string): KeyObject | null {
   try {
     const key = createPublicKey({ key: Buffer.from(text, "base64"), format: "der", type: "spki" });
     // With another spelling of the key (spaces, no padding) one person would count as two.
-    const plain = key.export({ format: "der", type: "spki" }).toString("base64");
-    return key.asymmetricKeyType === KEY_TYPE && plain === text ? key : null;
+    const canonicalText = key.export({ format: "der", type: "spki" }).toString("base64");
+    return key.asymmetricKeyType === KEY_TYPE && canonicalText === text ? key : null;
   } catch {
     return null;
   }
@@ -19,12 +19,12 @@ export function publicKeyText(privateKey: KeyObject): string {
   return createPublicKey(privateKey).export({ format: "der", type: "spki" }).toString("base64");
 }
 
-export function parsePrivateKey(pem: string, place: string): KeyObject {
+export function parsePrivateKey(pem: string, keyFile: string): KeyObject {
   try {
     const key = createPrivateKey(pem);
     if (key.asymmetricKeyType === KEY_TYPE) return key;
   } catch {}
-  throw new ConfigError(`${place} holds no Ed25519 private key in PEM without a passphrase.`, {
+  throw new ConfigError(`${keyFile} holds no Ed25519 private key in PEM without a passphrase.`, {
     hint: "Make one with `openssl genpkey -algorithm ed25519`.",
   });
 }

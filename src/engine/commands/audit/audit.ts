@@ -61,18 +61,18 @@ export interface AuditVerdict {
 /** Checks the complete log. A removed end or a rewritten log is only detected with a head that was stored elsewhere. */
 export async function verifyAudit(store: Store, expected: AuditHead | null = null): Promise<AuditVerdict> {
   let hasExpected = expected === null ? null : expected.records === 0;
-  let previous = CHAIN_START;
+  let previousHash = CHAIN_START;
   let records = 0;
-  let after = 0;
+  let lastSequence = 0;
   for (;;) {
-    const page = await store.records<AuditRecord>(AUDIT_LOG, after, 1000);
-    if (page.length === 0) return { records, head: previous, hasExpected, brokenAt: null };
+    const page = await store.records<AuditRecord>(AUDIT_LOG, lastSequence, 1000);
+    if (page.length === 0) return { records, head: previousHash, hasExpected, brokenAt: null };
     for (const { sequence, body } of page) {
-      const made = hashEntry(previous, body);
-      if (body.previous !== previous || body.hash !== made.hash || sequence !== after + 1)
-        return { records, head: previous, hasExpected, brokenAt: sequence };
-      previous = body.hash;
-      after = sequence;
+      const expectedRecord = hashEntry(previousHash, body);
+      if (body.previous !== previousHash || body.hash !== expectedRecord.hash || sequence !== lastSequence + 1)
+        return { records, head: previousHash, hasExpected, brokenAt: sequence };
+      previousHash = body.hash;
+      lastSequence = sequence;
       records += 1;
       if (records === expected?.records) hasExpected = body.hash === expected.head;
     }

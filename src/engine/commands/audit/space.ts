@@ -21,19 +21,19 @@ export function createAuditSpace(options: {
   let { maxBytes } = options;
   let wasScarce = false;
 
-  function limit(): number {
-    const free = options.freeBytes();
-    return free === null ? maxBytes : Math.min(maxBytes, size.bytes() + free);
+  function effectiveLimit(): number {
+    const freeBytes = options.freeBytes();
+    return freeBytes === null ? maxBytes : Math.min(maxBytes, size.bytes() + freeBytes);
   }
 
-  function notice(most = limit()): string | null {
+  function notice(limitBytes = effectiveLimit()): string | null {
     const bytes = size.bytes();
-    if (bytes < WARNING_RATIO * most) return null;
-    const used = `The audit log of commands has ${inMebibytes(bytes)} of the ${inMebibytes(most)} MiB that are there for it`;
-    const remedy = most < maxBytes ? "free some space on its disk" : "raise commands.audit_max_bytes";
-    return bytes >= most
-      ? `${used}; nothing is written to the building any more: ${remedy}.`
-      : `${used} (${Math.floor((100 * bytes) / most)} %). When it is full nothing is written to the building: ${remedy}.`;
+    if (bytes < WARNING_RATIO * limitBytes) return null;
+    const usageText = `The audit log of commands has ${inMebibytes(bytes)} of the ${inMebibytes(limitBytes)} MiB that are there for it`;
+    const remedyText = limitBytes < maxBytes ? "free some space on its disk" : "raise commands.audit_max_bytes";
+    return bytes >= limitBytes
+      ? `${usageText}; nothing is written to the building any more: ${remedyText}.`
+      : `${usageText} (${Math.floor((100 * bytes) / limitBytes)} %). When it is full nothing is written to the building: ${remedyText}.`;
   }
 
   return {
@@ -43,12 +43,12 @@ export function createAuditSpace(options: {
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
     notice: () => notice(),
     look(): void {
-      const most = limit();
+      const limitBytes = effectiveLimit();
       metrics.auditBytes.set(size.bytes());
-      metrics.auditLimitBytes.set(most);
-      const isScarce = notice(most) !== null;
+      metrics.auditLimitBytes.set(limitBytes);
+      const isScarce = notice(limitBytes) !== null;
       if (isScarce && !wasScarce)
-        log.warn({ bytes: size.bytes(), limit: most }, "the audit log of commands is nearly full");
+        log.warn({ bytes: size.bytes(), limit: limitBytes }, "the audit log of commands is nearly full");
       wasScarce = isScarce;
     },
     change(nextMaxBytes: number): void {
@@ -61,7 +61,7 @@ function inMebibytes(bytes: number): string {
   return (bytes / MEBIBYTE_BYTES).toFixed(bytes < 100 * MEBIBYTE_BYTES ? 1 : 0);
 }
 
-export function freeBytesOf(folder: string): number | null {
+export function readFreeBytes(folder: string): number | null {
   try {
     const { bavail, bsize } = statfsSync(folder);
     return bavail * bsize;
