@@ -7,7 +7,7 @@ import { createPruningService } from "#src/engine/delivery/pruning.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { breakable, countingLog, WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
-import { openWorkshop, scriptedSink, type Workshop } from "./delivery/workshop.ts";
+import { type DispatcherRig, openDispatcherRig, scriptedSink } from "./delivery/dispatcher-rig.ts";
 import { valueEvent } from "./sample-events.ts";
 
 /** While a part fails, every loop backs off: an hour has about 70 tries of a loop that waits up to a minute. */
@@ -16,10 +16,10 @@ const MOST_LINES = 6_000;
 const MOST_CALLS = 20_000;
 
 const rigs: Rig[] = [];
-const workshops: Workshop[] = [];
+const openRigs: DispatcherRig[] = [];
 afterEach(async () => {
   for (const rig of rigs.splice(0)) await rig.close();
-  for (const workshop of workshops.splice(0)) await workshop.dispose();
+  for (const rig of openRigs.splice(0)) await rig.dispose();
 });
 
 const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
@@ -82,9 +82,9 @@ describe.each(WAYS)("a state store that %s", (way) => {
   );
 
   test("retries delivery and pruning slowly while every call of the store and the sinks fails for an hour", async () => {
-    const workshop = await openWorkshop();
-    workshops.push(workshop);
-    const { clock, store } = workshop;
+    const rig = await openDispatcherRig();
+    openRigs.push(rig);
+    const { clock, store } = rig;
     const { log, lines } = countingLog(MOST_LINES);
     await store.commit({ events: [valueEvent(1)] });
     let isBroken = false;
@@ -126,12 +126,12 @@ describe.each(WAYS)("a state store that %s", (way) => {
   });
 
   test("retries a failing sink slowly for an hour without delaying other sinks", async () => {
-    const workshop = await openWorkshop();
-    workshops.push(workshop);
-    const { clock, store } = workshop;
+    const rig = await openDispatcherRig();
+    openRigs.push(rig);
+    const { clock, store } = rig;
     const dead = breakable(scriptedSink(), way, () => true);
     const alive = scriptedSink();
-    const dispatcher = workshop.dispatcher({ dead: dead.part, alive }, { retry: { first: "1s", max: "1m" } });
+    const dispatcher = rig.dispatcher({ dead: dead.part, alive }, { retry: { first: "1s", max: "1m" } });
     await dispatcher.start(new AbortController().signal);
     for (let n = 0; n < 60; n += 1) {
       await store.commit({ events: [valueEvent(n)] });

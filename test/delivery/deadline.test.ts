@@ -11,14 +11,14 @@ import { startStub } from "../connectors/stub-server.ts";
 import { noticeBoard } from "../receiver/notice-board.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { valueEvent } from "../sample-events.ts";
-import { commit, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";
-import { scriptedSink } from "./workshop.ts";
+import { scriptedSink } from "./dispatcher-rig.ts";
+import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
-useWorkshop();
+useDispatcherRig();
 
 /** A sink that takes its events one by one, each in `eachMs`, and hangs at event number `hangsAt`. */
 function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
-  const { clock } = workshop;
+  const { clock } = rig;
   const abortedAtMs: number[] = [];
   let steppedMs = Number.NEGATIVE_INFINITY;
   async function take(batch: readonly Event[], signal: AbortSignal): Promise<Receipt> {
@@ -49,9 +49,9 @@ describe("the deadline of a write", () => {
   test("aborts a write that hangs after three steps, and settles those three events", async () => {
     const sink = steppingSink(20_000, 3);
     const dispatcher = await started({ a: sink });
-    await workshop.store.commit({ events: values(0, 10) });
-    const beganMs = workshop.clock.monotonic();
-    await workshop.clock.advance(3 * 20_000 + 30_000);
+    await rig.store.commit({ events: values(0, 10) });
+    const beganMs = rig.clock.monotonic();
+    await rig.clock.advance(3 * 20_000 + 30_000);
     expect(sink.abortedAtMs.map((ms) => ms - beganMs)).toEqual([3 * 20_000 + 30_000]);
     expect((await lag()).depth).toBe(7);
     expect(dispatcher.status()).toMatchObject([
@@ -65,20 +65,20 @@ describe("the deadline of a write", () => {
     await commit(values(0, 1), 60_000);
     let abortedAtMs = Number.NaN;
     sink.answer = (_, signal) =>
-      workshop.clock.sleep(3_600_000, signal).then(
+      rig.clock.sleep(3_600_000, signal).then(
         () => ({ rejected: [] }),
         (error: unknown) => {
-          abortedAtMs = workshop.clock.monotonic();
+          abortedAtMs = rig.clock.monotonic();
           throw error;
         },
       );
-    const beganMs = workshop.clock.monotonic();
+    const beganMs = rig.clock.monotonic();
     await commit([valueEvent(1)], 30_000);
     expect(abortedAtMs - beganMs).toBe(30_000);
   });
 
   test("restarts with each step of a tick", async () => {
-    const { clock } = workshop;
+    const { clock } = rig;
     let steppedMs = Number.NEGATIVE_INFINITY;
     let ended = 0;
     const sink = Object.assign(scriptedSink(), {
@@ -100,7 +100,7 @@ describe("the deadline of a write", () => {
 
 function webhookTo({ url }: { readonly url: string }) {
   const config = { url: `${url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
-  return createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
+  return createWebhookSink(WebhookConfig.parse(config), contextFor("hook", rig.clock));
 }
 
 describe("a receiver that takes 12 s for each request", () => {
@@ -111,7 +111,7 @@ describe("a receiver that takes 12 s for each request", () => {
     stub.answer = (_, response) => {
       const waiting = arrived.shift();
       if (waiting === undefined) throw new Error("a request that nobody waits for");
-      void workshop.clock.advance(12_000).then(() => {
+      void rig.clock.advance(12_000).then(() => {
         response.writeHead(204).end();
         waiting();
       });
@@ -124,8 +124,8 @@ describe("a receiver that takes 12 s for each request", () => {
     };
     arrived.push(...events.map(() => answered));
     const dispatcher = await started({ hook: webhookTo(stub) });
-    await workshop.store.commit({ events });
-    while (open > 0) await workshop.clock.advance(0);
+    await rig.store.commit({ events });
+    while (open > 0) await rig.clock.advance(0);
     expect(stub.seen.map(({ headers }) => headers["webhook-id"])).toEqual(events.map(({ id }) => id));
     expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
   });
@@ -135,16 +135,16 @@ describe("a receiver that takes 12 s for each request", () => {
     onTestFinished(() => stub.stop());
     const raised = alarm(1, { at: 0 }).raised();
     stub.answer = (_, response) => {
-      void workshop.clock.advance(200).then(async () => {
-        if (stub.seen.length === 3) await workshop.store.commit({ events: [raised] });
+      void rig.clock.advance(200).then(async () => {
+        if (stub.seen.length === 3) await rig.store.commit({ events: [raised] });
         response.writeHead(204).end();
       });
       return null;
     };
     const events = values(0, 300);
     await started({ hook: webhookTo(stub) });
-    await workshop.store.commit({ events });
-    while (stub.seen.length < 6) await workshop.clock.advance(0);
+    await rig.store.commit({ events });
+    while (stub.seen.length < 6) await rig.clock.advance(0);
     const [a, b, c, d, e] = events;
     expect(stub.seen.slice(0, 6).map(({ headers }) => headers["webhook-id"])).toEqual(
       [a, b, c, raised, d, e].map((event) => event?.id),
@@ -152,7 +152,7 @@ describe("a receiver that takes 12 s for each request", () => {
   });
 
   test("displays each alarm once on a board that cannot be queried for existing messages", async () => {
-    const { clock, store } = workshop;
+    const { clock, store } = rig;
     let askedMs = Number.NEGATIVE_INFINITY;
     const board = noticeBoard("another", { progressMs: () => askedMs });
     const slow = {

@@ -4,10 +4,10 @@ import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { commit, gapsOf, ids, lag, started, stop, useWorkshop, values, workshop, written } from "./test-workshop.ts";
-import { openWorkshop, scriptedSink, waitingSink } from "./workshop.ts";
+import { openDispatcherRig, scriptedSink, waitingSink } from "./dispatcher-rig.ts";
+import { commit, gapsOf, ids, lag, rig, started, stop, useDispatcherRig, values, written } from "./dispatcher-steps.ts";
 
-useWorkshop();
+useDispatcherRig();
 
 describe("delivery", () => {
   test("counts accepted, rejected and retried events", async () => {
@@ -17,7 +17,7 @@ describe("delivery", () => {
     }));
     await started({ a: sink });
     await commit(values(0, 5), 10_000);
-    const { values: counts } = await workshop.metrics.deliveries.get();
+    const { values: counts } = await rig.metrics.deliveries.get();
     const of = (outcome: string) =>
       counts.find(({ labels }) => "outcome" in labels && labels.outcome === outcome)?.value;
     expect([of("accepted"), of("rejected"), of("kept")]).toEqual([4, 1, 2]);
@@ -25,7 +25,7 @@ describe("delivery", () => {
 
   test("reads one batch at a time without a filter, and 500 events with a narrow filter", async () => {
     const limits: number[] = [];
-    const { outbox } = workshop.store;
+    const { outbox } = rig.store;
     const { next } = outbox;
     outbox.next = (sink, limit, after) => {
       limits.push(limit);
@@ -49,12 +49,12 @@ describe("delivery", () => {
     await commit(values(0, 5));
     expect(sink.writes.map(ids)).toEqual([ids(values(0, 2)), ids(values(2, 2)), ids(values(4, 1))]);
     expect(await lag()).toMatchObject({ depth: 0 });
-    await workshop.clock.advance(1);
+    await rig.clock.advance(1);
     expect(dispatcher.status()).toMatchObject([{ name: "a", state: "idle", lastError: null, attempts: 0 }]);
     await stop(dispatcher);
     const next = scriptedSink();
     await started({ a: next });
-    await workshop.clock.advance(10_000);
+    await rig.clock.advance(10_000);
     expect(written(next)).toEqual([]);
   });
 
@@ -62,7 +62,7 @@ describe("delivery", () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 1));
-    const { folder, clock } = workshop;
+    const { folder, clock } = rig;
     const operator = await openStore({ folder, clock, lock: false });
     expect(await operator.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(1);
     await operator.close();
@@ -76,17 +76,17 @@ describe("delivery", () => {
     const sinks = Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, scriptedSink()]));
     const asking = Object.assign(scriptedSink(), {
       async detectRestart(before: string | null) {
-        asked.push(workshop.clock.monotonic());
+        asked.push(rig.clock.monotonic());
         return { instanceId: "1", isNew: before === null };
       },
     });
     await started({ ...sinks, a: asking });
-    await workshop.clock.advance(60_000);
-    const woken = workshop.clock.woken();
-    const from = workshop.clock.monotonic();
-    await workshop.clock.advance(600_000);
+    await rig.clock.advance(60_000);
+    const woken = rig.clock.woken();
+    const from = rig.clock.monotonic();
+    await rig.clock.advance(600_000);
     // 600 checks for changes, 120 computations of the lag, and a check for a restarted server every 30 s.
-    expect(workshop.clock.woken() - woken).toBeLessThan(600 + 120 + 100);
+    expect(rig.clock.woken() - woken).toBeLessThan(600 + 120 + 100);
     expect(asked.filter((atMs) => atMs > from)).toHaveLength(20);
     expect(new Set(gapsOf(asked).slice(-20))).toEqual(new Set([30_000]));
   });
@@ -95,7 +95,7 @@ describe("delivery", () => {
     const attempts: number[] = [];
     const ours = new LocalFailure("The broker could not be reached, because of this machine (EMFILE).");
     const sink = scriptedSink(() => {
-      attempts.push(workshop.clock.monotonic());
+      attempts.push(rig.clock.monotonic());
       return Promise.reject(ours);
     });
     const dispatcher = await started({ a: sink }, { retry: { first: "1m", max: "10m" }, schedule: [] });
@@ -115,7 +115,7 @@ describe("delivery", () => {
     const dispatcher = await started({ dead, hanging, closed, alive });
     await commit(values(0, 3));
     expect(written(alive)).toEqual(ids(values(0, 3)));
-    await workshop.clock.advance(1);
+    await rig.clock.advance(1);
     const states = dispatcher.status().map(({ name, state }) => `${name} ${state}`);
     expect(states).toEqual(["dead retrying", "hanging delivering", "closed retrying", "alive idle"]);
     expect(closed.writes).toEqual([]);
@@ -125,7 +125,7 @@ describe("delivery", () => {
     const sink = scriptedSink(() => ({ rejected: [{ index: 1, reason: "no such topic" }] }));
     await started({ a: sink });
     await commit(values(0, 3));
-    expect(await workshop.store.outbox.deadLetters("a")).toMatchObject([
+    expect(await rig.store.outbox.deadLetters("a")).toMatchObject([
       { reason: "no such topic", event: { id: valueEvent(1).id } },
     ]);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
@@ -142,10 +142,10 @@ describe("delivery", () => {
     await started({ a: sink });
     await commit(values(0, 4));
     sink.answer = () => ({ rejected: [] });
-    await workshop.clock.advance(1_000);
+    await rig.clock.advance(1_000);
     expect(sink.writes.map(ids)).toEqual([ids(values(0, 4)), ids(values(2, 2))]);
     expect(sink.opens).toBe(2);
-    expect((await workshop.store.outbox.deadLetters()).map(({ reason }) => reason)).toEqual(["bad"]);
+    expect((await rig.store.outbox.deadLetters()).map(({ reason }) => reason)).toEqual(["bad"]);
   });
 
   test.each([
@@ -158,15 +158,15 @@ describe("delivery", () => {
     const dispatcher = await started({ a: sink });
     await commit(values(0, 2));
     // Half of each wait is fixed, and random is 0.5: 0.75 × 1, 2, 4 … 300 s.
-    await workshop.clock.advance(750 + 1_500 + 3_000);
+    await rig.clock.advance(750 + 1_500 + 3_000);
     expect(sink.writes).toHaveLength(4);
     expect(dispatcher.status()).toMatchObject([{ state: "retrying", attempts: 4 }]);
-    await workshop.clock.advance(3_600_000);
+    await rig.clock.advance(3_600_000);
     expect(sink.writes.length).toBeLessThan(30);
     sink.answer = () => ({ rejected: [] });
-    await workshop.clock.advance(300_000);
+    await rig.clock.advance(300_000);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
-    expect(workshop.lines.map(({ level }) => level)).toEqual([40, 30]);
+    expect(rig.lines.map(({ level }) => level)).toEqual([40, 30]);
   });
 
   test("removes credentials in an error message from the status and the log", async () => {
@@ -174,7 +174,7 @@ describe("delivery", () => {
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
     expect(dispatcher.status()[0]?.lastError).toBe("mqtt://[redacted]@host refused");
-    expect(JSON.stringify(workshop.lines)).not.toContain("secret");
+    expect(JSON.stringify(rig.lines)).not.toContain("secret");
   });
 
   test("reports a sink with a configuration error as stopped and retries the sink every five minutes", async () => {
@@ -182,11 +182,11 @@ describe("delivery", () => {
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
     expect(dispatcher.status()).toMatchObject([{ state: "stopped", lastError: "The token is wrong. Renew it." }]);
-    expect(workshop.lines.at(-1)?.msg).toContain("a person has to change something");
-    await workshop.clock.advance(299_999);
+    expect(rig.lines.at(-1)?.msg).toContain("a person has to change something");
+    await rig.clock.advance(299_999);
     expect(sink.writes).toHaveLength(1);
     sink.answer = () => ({ rejected: [] });
-    await workshop.clock.advance(1);
+    await rig.clock.advance(1);
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
     expect(await lag()).toMatchObject({ depth: 0 });
   });
@@ -205,12 +205,12 @@ describe("delivery", () => {
     });
     await started({ a: sink });
     await commit(events);
-    await workshop.clock.advance(0);
-    const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
+    await rig.clock.advance(0);
+    const beside = await openStore({ folder: rig.folder, clock: rig.clock, readOnly: true });
     expect(ids((await beside.outbox.next("a", 100)).events.map(({ event }) => event))).toEqual(ids(events.slice(3)));
     await beside.close();
     rest.resolve();
-    await workshop.clock.advance(1_000);
+    await rig.clock.advance(1_000);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
     expect(written(sink)).toEqual(ids(events));
   });
@@ -227,8 +227,8 @@ describe("delivery", () => {
       accepted?.(2);
       throw new Retryable(`away after 2 of ${batch.length}`);
     };
-    await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
-    await workshop.clock.advance(60_000);
+    await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+    await rig.clock.advance(60_000);
     expect(sink.writes.slice(1).map(ids)).toEqual([ids(events), ids(events.slice(2))]);
     expect(await lag()).toMatchObject({ depth: 0, again: 0 });
   });
@@ -247,7 +247,7 @@ describe("delivery", () => {
       expect(sink.closes).toBe(1);
       const again = at("one");
       expect((await started({ a: again })).status()).toMatchObject([{ state: "ended" }]);
-      await workshop.clock.advance(60_000);
+      await rig.clock.advance(60_000);
       expect(again.writes).toEqual([]);
     });
 
@@ -258,7 +258,7 @@ describe("delivery", () => {
       await commit(values(2, 2));
       const elsewhere = at("two");
       const next = await started({ a: elsewhere });
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       expect(written(elsewhere)).toEqual(ids(values(0, 4)));
       expect(next.status()).toMatchObject([{ state: "idle", lastError: null }]);
       expect(await lag()).toMatchObject({ ended: null, depth: 0 });
@@ -269,7 +269,7 @@ describe("delivery", () => {
       await stop(await endedAt("two"));
       const third = at("two");
       await started({ a: third });
-      await workshop.clock.advance(60_000);
+      await rig.clock.advance(60_000);
       expect(third.writes).toEqual([]);
     });
 
@@ -280,10 +280,10 @@ describe("delivery", () => {
       sink.answer = () => ({ rejected: [] });
       await commit(values(1, 1), 10_000);
       expect(sink.writes).toHaveLength(1);
-      const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, lock: false });
+      const beside = await openStore({ folder: rig.folder, clock: rig.clock, lock: false });
       await beside.outbox.setEnded("a", null);
       await beside.close();
-      await workshop.clock.advance(2_000);
+      await rig.clock.advance(2_000);
       expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
       expect(written(sink).slice(1)).toEqual(ids(values(0, 2)));
       await stop(dispatcher);
@@ -295,14 +295,14 @@ describe("delivery", () => {
       await stop(await started({ b: scriptedSink() }));
       const back = at("one");
       await started({ a: back });
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       expect(written(back)).toEqual(ids(values(0, 1)));
     });
 
     async function endedAt(serverId: string): Promise<Dispatcher> {
       const dispatcher = await started({ a: at(serverId, gone) });
       await commit(values(0, 1), 1_000);
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       expect(dispatcher.status()).toMatchObject([{ name: "a", state: "ended" }]);
       return dispatcher;
     }
@@ -315,13 +315,13 @@ describe("delivery", () => {
     );
     await started({ a: sink }, { schedule: ["5s", "5m"], batch: 1 });
     await commit(values(0, 2));
-    await workshop.clock.advance(5_000);
+    await rig.clock.advance(5_000);
     expect(sink.writes).toHaveLength(2);
-    await workshop.clock.advance(299_999);
+    await rig.clock.advance(299_999);
     expect(sink.writes).toHaveLength(2);
-    await workshop.clock.advance(1);
+    await rig.clock.advance(1);
     expect(written(sink)).toEqual([poison, poison, poison, valueEvent(1).id]);
-    expect(await workshop.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
+    expect(await rig.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
   });
 
   test("settles no event when the receipt does not fit its batch", async () => {
@@ -331,7 +331,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 2, deadLetters: 0 });
     expect(dispatcher.status()[0]?.lastError).toMatch(/receipt/);
     sink.answer = () => ({ rejected: [] });
-    await workshop.clock.advance(1_000);
+    await rig.clock.advance(1_000);
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
@@ -342,7 +342,7 @@ describe("delivery", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "retrying" }]);
     expect(sink.writes).toHaveLength(1);
     sink.finish();
-    await workshop.clock.advance(1_000);
+    await rig.clock.advance(1_000);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect([sink.writes.length, sink.faults]).toEqual([1, []]);
   });
@@ -357,21 +357,21 @@ describe("delivery", () => {
       answers += 1;
       return answers === 1 ? { rejected: [] } : new Promise(() => {});
     };
-    await workshop.clock.advance(5_000);
+    await rig.clock.advance(5_000);
     expect(answers).toBe(2);
     expect(dispatcher.status()).toMatchObject([{ state: "delivering", lastError: null, attempts: 0 }]);
   });
 
   test("settles accepted events without sending them again after the state was unwritable for a while", async () => {
     const sink = scriptedSink();
-    const { outbox } = workshop.store;
+    const { outbox } = rig.store;
     const settle = outbox.settle;
     outbox.settle = () => Promise.reject(new Retryable("The disk is full."));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1), 10_000);
     expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "The disk is full." }]);
     outbox.settle = settle;
-    await workshop.clock.advance(60_000);
+    await rig.clock.advance(60_000);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect(sink.writes).toHaveLength(1);
   });
@@ -388,7 +388,7 @@ describe("filters and positions", () => {
 
   test("writes the cursor rarely when the filter matches no event", async () => {
     let settlements = 0;
-    const { outbox } = workshop.store;
+    const { outbox } = rig.store;
     const settle = outbox.settle;
     outbox.settle = (...values) => {
       settlements += 1;
@@ -410,7 +410,7 @@ describe("filters and positions", () => {
     await started({ a: sink }, { from: "now" });
     await commit(values(1, 1), 60_000);
     sink.onOpen = async () => {};
-    await workshop.clock.advance(300_000);
+    await rig.clock.advance(300_000);
     expect(written(sink)).toEqual(ids(values(1, 1)));
   });
 });
@@ -418,7 +418,7 @@ describe("filters and positions", () => {
 describe("stopping", () => {
   test("lets a running write finish and settles its events", async () => {
     const sink = scriptedSink(async () => {
-      await workshop.clock.sleep(5_000);
+      await rig.clock.sleep(5_000);
       return { rejected: [] };
     });
     const dispatcher = await started({ a: sink });
@@ -426,14 +426,14 @@ describe("stopping", () => {
     await stop(dispatcher);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect(sink.closes).toBe(1);
-    expect(workshop.clock.sleepers()).toBe(0);
+    expect(rig.clock.sleepers()).toBe(0);
   });
 
   test("aborts a running write after three quarters of the deadline without settling its events", async () => {
     let abortedAtMs = 0;
     const sink = scriptedSink(async (_, signal) => {
       await new Promise((resolve) => signal.addEventListener("abort", resolve));
-      abortedAtMs = workshop.clock.monotonic();
+      abortedAtMs = rig.clock.monotonic();
       throw signal.reason;
     });
     const dispatcher = await started({ a: sink });
@@ -442,7 +442,7 @@ describe("stopping", () => {
     expect(abortedAtMs).toBe(6_000);
     expect(await lag()).toMatchObject({ depth: 1 });
     expect(sink.closes).toBe(1);
-    expect(workshop.lines).toEqual([]);
+    expect(rig.lines).toEqual([]);
   });
 
   test("stops in time when write and close never return", async () => {
@@ -456,7 +456,7 @@ describe("stopping", () => {
 });
 
 describeService("dispatcher", async () => {
-  const own = await openWorkshop();
+  const own = await openDispatcherRig();
   const sinks = { a: scriptedSink(), b: scriptedSink() };
   await own.store.commit({ events: values(0, 10) });
   return {

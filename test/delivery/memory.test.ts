@@ -4,12 +4,12 @@ import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
-import { commit, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";
-import { type ScriptedSink, scriptedSink } from "./workshop.ts";
+import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
+import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
-useWorkshop();
+useDispatcherRig();
 
-const memory = () => createSinkState("a", workshop.store);
+const memory = () => createSinkState("a", rig.store);
 const remembered = async () => Object.fromEntries(await memory().all());
 
 describe("the state of a sink", () => {
@@ -41,7 +41,7 @@ describe("the state of a sink", () => {
     });
     await started({ a: sink });
     await commit(values(0, 1));
-    const other = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
+    const other = await openStore({ folder: rig.folder, clock: rig.clock, readOnly: true });
     expect(await createSinkState("a", other).all()).toEqual(new Map(Object.entries({ intent: true, said: 1 })));
     await other.close();
   });
@@ -59,7 +59,7 @@ describe("the state of a sink", () => {
 
   test("is not visible to a sink with another name", async () => {
     await memory().put(new Map([["key", 1]]));
-    expect(await createSinkState("b", workshop.store).all()).toEqual(new Map());
+    expect(await createSinkState("b", rig.store).all()).toEqual(new Map());
     expect(await memory().get("key")).toBe(1);
   });
 });
@@ -73,13 +73,13 @@ describe("positions of a batch in the log", () => {
     });
     await started({ a: sink });
     await commit(values(0, 3));
-    await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z");
-    await workshop.clock.advance(0);
+    await rig.store.outbox.replay("a", "2026-01-01T00:00:00Z");
+    await rig.clock.advance(0);
     const [first, again] = seen;
     expect(first).toMatchObject({ isRedelivery: false });
     expect([...(first?.positions ?? [])]).toEqual([...(first?.positions ?? [])].sort((a, b) => a - b));
     expect(first?.positions).toHaveLength(3);
-    expect(first?.committedAt.map(Date.parse)).toEqual(Array(3).fill(workshop.clock.now()));
+    expect(first?.committedAt.map(Date.parse)).toEqual(Array(3).fill(rig.clock.now()));
     expect(again).toEqual({ ...first, isRedelivery: true });
   });
 });
@@ -89,7 +89,7 @@ describe("a sink with ticks", () => {
     const at: number[] = [];
     const sink: ScriptedSink & Sink = Object.assign(scriptedSink(), {
       async tick() {
-        at.push(Math.round((workshop.clock.now() - START) / 1_000));
+        at.push(Math.round((rig.clock.now() - START) / 1_000));
         await tick();
         return { tickInMs: 10_000, stateChanges: new Map([["ticks", at.length]]) };
       },
@@ -101,7 +101,7 @@ describe("a sink with ticks", () => {
   test("is called after open and then at the returned times, and its state is stored", async () => {
     const { sink, at } = ticking();
     await started({ a: sink });
-    await workshop.clock.advance(35_000);
+    await rig.clock.advance(35_000);
     expect(at).toEqual([0, 10, 20, 30]);
     expect(await remembered()).toEqual({ ticks: 4 });
   });
@@ -116,12 +116,12 @@ describe("a sink with ticks", () => {
     expect(at).toEqual([0]);
     expect(dispatcher.status()).toMatchObject([{ state: "throttled" }]);
     failure = new ConfigError("No.");
-    await workshop.clock.advance(60_000);
+    await rig.clock.advance(60_000);
     expect(dispatcher.status()).toMatchObject([{ state: "stopped", lastError: "No." }]);
     expect(sink.writes).toEqual([]);
     failure = null;
     const before = sink.opens;
-    await workshop.clock.advance(6 * 60_000);
+    await rig.clock.advance(6 * 60_000);
     expect(sink.opens).toBe(before + 1);
     expect(sink.writes.flat()).toHaveLength(1);
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
@@ -135,7 +135,7 @@ describe("a sink with ticks", () => {
     };
     await started({ a: Object.assign(scriptedSink(), { tick }) });
     ticks = 0;
-    await workshop.clock.advance(1_000);
+    await rig.clock.advance(1_000);
     expect(ticks).toBe(10);
   });
 
@@ -147,7 +147,7 @@ describe("a sink with ticks", () => {
     await commit(values(0, 1), 25_000);
     expect(at).toEqual([0]);
     resolve({ rejected: [] });
-    await workshop.clock.advance(1_000);
+    await rig.clock.advance(1_000);
     expect(at).toEqual([0, 25]);
   });
 });

@@ -6,10 +6,10 @@ import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createPruningService } from "#src/engine/delivery/pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { useWorkshop, workshop } from "./test-workshop.ts";
-import { openWorkshop, type Workshop } from "./workshop.ts";
+import { type DispatcherRig, openDispatcherRig } from "./dispatcher-rig.ts";
+import { rig, useDispatcherRig } from "./dispatcher-steps.ts";
 
-useWorkshop();
+useDispatcherRig();
 
 let metrics: Metrics;
 beforeEach(async () => {
@@ -18,7 +18,7 @@ beforeEach(async () => {
 
 const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
 
-function pruning({ store, clock, lines }: Workshop, doubt: () => ClockDifference | null = () => null) {
+function pruning({ store, clock, lines }: DispatcherRig, doubt: () => ClockDifference | null = () => null) {
   return createPruningService({
     outbox: store.outbox,
     bounds,
@@ -31,10 +31,10 @@ function pruning({ store, clock, lines }: Workshop, doubt: () => ClockDifference
 }
 
 test("pruning removes expired events every minute, and logs how many matching events a sink lost", async () => {
-  const { store, clock, lines } = workshop;
+  const { store, clock, lines } = rig;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [valueEvent(1), sampleEvent("alarm-raised")] });
-  const service = pruning(workshop);
+  const service = pruning(rig);
   await service.start(new AbortController().signal);
   await clock.advance(3_600_000);
   expect(lines).toEqual([]);
@@ -48,8 +48,8 @@ test("pruning removes expired events every minute, and logs how many matching ev
 });
 
 test("pruning stops when the signal of its start aborts", async () => {
-  const { clock } = workshop;
-  const service = pruning(workshop);
+  const { clock } = rig;
+  const service = pruning(rig);
   const running = new AbortController();
   await service.start(running.signal);
   await clock.advance(1_000);
@@ -61,11 +61,11 @@ test("pruning stops when the signal of its start aborts", async () => {
 });
 
 test("events do not age while the clock is in doubt or the process is suspended", async () => {
-  const { store, clock, lines } = workshop;
+  const { store, clock, lines } = rig;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [sampleEvent("alarm-raised")] });
   let doubt: ClockDifference | null = { sinceMs: 0, byMs: 3_600_000, message: "A step." };
-  const service = pruning(workshop, () => doubt);
+  const service = pruning(rig, () => doubt);
   await service.start(new AbortController().signal);
   await clock.advance(10 * 3_600_000);
   doubt = null;
@@ -80,14 +80,14 @@ test("events do not age while the clock is in doubt or the process is suspended"
 });
 
 test("pruning continues with the next run after a failed run", async () => {
-  const { store, clock, lines } = workshop;
+  const { store, clock, lines } = rig;
   const { prune } = store.outbox;
   let runs = 0;
   store.outbox.prune = (asked) => {
     runs += 1;
     return runs === 1 ? Promise.reject(new Error("disk full")) : prune(asked);
   };
-  const service = pruning(workshop);
+  const service = pruning(rig);
   await service.start(new AbortController().signal);
   await clock.advance(60_000);
   expect(runs).toBe(2);
@@ -96,7 +96,7 @@ test("pruning continues with the next run after a failed run", async () => {
 });
 
 describeService("pruning", async () => {
-  const own = await openWorkshop();
+  const own = await openDispatcherRig();
   metrics = createMetrics();
   return { service: pruning(own), quiet: () => expect(own.clock.sleepers()).toBe(0), dispose: own.dispose };
 });

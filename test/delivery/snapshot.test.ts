@@ -4,10 +4,10 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { buildSnapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
-import { commit, ids, stop, useWorkshop, workshop, written } from "./test-workshop.ts";
-import { type ScriptedSink, scriptedSink } from "./workshop.ts";
+import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
+import { commit, ids, rig, stop, useDispatcherRig, written } from "./dispatcher-steps.ts";
 
-useWorkshop();
+useDispatcherRig();
 
 const AT = "2026-11-01T00:00:00.000Z";
 const POLLED = { lastSuccess: AT, lastAttempt: AT, problem: null };
@@ -28,7 +28,7 @@ beforeEach(async () => {
   const value = { value: 21.5, quality: "good", time: AT, lastGood: { value: 21.5, time: AT }, nulls: 0 };
   const withSystem = { systemIds: [SYSTEM.id], toldAt: AT };
   const withoutSystem = { systemIds: [], toldAt: AT };
-  await workshop.store.commit({
+  await rig.store.commit({
     documents: [
       { set: "site/main", put: Object.entries({ 1: held(SITE, null), 9: held({ ...SITE, id: 9 }, null, AT) }) },
       { set: "system/main", put: [[SYSTEM.id, held(SYSTEM)]] },
@@ -43,9 +43,9 @@ beforeEach(async () => {
 });
 
 async function started(sink: ScriptedSink, delivery: Record<string, unknown> = { from: "state" }) {
-  const dispatcher = workshop.dispatcher({ a: sink }, { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery });
+  const dispatcher = rig.dispatcher({ a: sink }, { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery });
   await dispatcher.start(new AbortController().signal);
-  await workshop.clock.advance(3_000);
+  await rig.clock.advance(3_000);
   return dispatcher;
 }
 
@@ -66,7 +66,7 @@ const ALL = {
 
 describe("a snapshot of the current state", () => {
   test("is the start of a new sink: each object once, marked as snapshot, containers before their contents", async () => {
-    await workshop.store.commit({ events: [valueEvent(1)] });
+    await rig.store.commit({ events: [valueEvent(1)] });
     const sink = scriptedSink();
     await started(sink);
     const events = sink.writes.flat();
@@ -108,8 +108,8 @@ describe("a snapshot of the current state", () => {
     await started(sink, { from: "beginning" });
     expect(sink.writes).toEqual([]);
     for (const askedAt of ["2026-11-02T06:00:01.000Z", "2026-11-02T06:00:02.000Z"]) {
-      await workshop.store.commit({ documents: [buildSnapshotRequest("a", askedAt)] });
-      await workshop.clock.advance(3_000);
+      await rig.store.commit({ documents: [buildSnapshotRequest("a", askedAt)] });
+      await rig.clock.advance(3_000);
     }
     const events = sink.writes.flat();
     expect(counts(events)["tag-added"]).toBe(500);
@@ -141,30 +141,30 @@ describe("a snapshot of the current state", () => {
       return { rejected: [], retry: { from: bad, error: new Rejected("No.") } };
     });
     await started(sink, { from: "state", schedule: ["1s"] });
-    await workshop.clock.advance(10_000);
+    await rig.clock.advance(10_000);
     const last = sink.writes.flat().filter(({ type }) => type === "tag-value");
     expect(last).toHaveLength(1);
-    expect(await workshop.store.outbox.deadLetters("a")).toEqual([]);
+    expect(await rig.store.outbox.deadLetters("a")).toEqual([]);
   });
 
   test("waits at most ten minutes for the first poll of alarms and tags", async () => {
-    await workshop.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
+    await rig.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
     const [early, late] = [scriptedSink(), scriptedSink()];
     const dispatcher = await started(early);
     await commit([valueEvent(1)], 60_000);
     expect(written(early)).toEqual([valueEvent(1).id]);
-    await workshop.store.commit({ documents: [{ set: "poll/main", put: [["alarms", POLLED]] }] });
-    await workshop.clock.advance(3_000);
+    await rig.store.commit({ documents: [{ set: "poll/main", put: [["alarms", POLLED]] }] });
+    await rig.clock.advance(3_000);
     expect(counts(early.writes.flat().slice(1))).toEqual(ALL);
     await stop(dispatcher, 100);
-    await workshop.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
-    await workshop.store.commit({
-      documents: [buildSnapshotRequest("a", new Date(workshop.clock.now()).toISOString())],
+    await rig.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
+    await rig.store.commit({
+      documents: [buildSnapshotRequest("a", new Date(rig.clock.now()).toISOString())],
     });
     await started(late);
-    await workshop.clock.advance(9 * 60_000);
+    await rig.clock.advance(9 * 60_000);
     expect(late.writes).toEqual([]);
-    await workshop.clock.advance(2 * 60_000);
+    await rig.clock.advance(2 * 60_000);
     expect(counts(late.writes.flat())).toEqual(ALL);
   });
 
@@ -177,6 +177,6 @@ describe("a snapshot of the current state", () => {
     await started(sink);
     expect(offers[0]).toMatchObject({ isRedelivery: false });
     expect(new Set(offers[0]?.positions)).toEqual(new Set([0]));
-    expect(await workshop.store.document("memory/a", "pages")).toBe(offers.length);
+    expect(await rig.store.document("memory/a", "pages")).toBe(offers.length);
   });
 });

@@ -3,12 +3,12 @@ import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { sized } from "../sizes.ts";
 import { describeUrgent } from "../suites/urgent-suite.ts";
-import { openWorkshop } from "./workshop.ts";
+import { openDispatcherRig } from "./dispatcher-rig.ts";
 
 describeUrgent("the state in a folder", 20_000, sized(100, 30));
 
 test("an event in flight is sent again after the older events that another process replays", async () => {
-  const { folder, clock, store, dispose } = await openWorkshop();
+  const { folder, clock, store, dispose } = await openDispatcherRig();
   onTestFinished(dispose);
   const ids = async () => (await store.outbox.next("a", 10)).events.map(({ event }) => event.id);
   await store.outbox.register("a", "beginning");

@@ -4,7 +4,7 @@ import { applyUpdates, findColumnIndex, type Row, type Table } from "#connectors
 import { ALARM_EPISODE_TABLE, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { openWorkshop } from "../delivery/workshop.ts";
+import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
 import { alarm } from "../receiver/trial.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
@@ -117,7 +117,7 @@ describe("lake rows of events committed before and after the clock was set back 
   const HOUR_MS = 3_600_000;
 
   async function rowsAfter(table: Table, first: Event, second: Event): Promise<readonly Row[]> {
-    const { clock, dispose, store } = await openWorkshop();
+    const { clock, dispose, store } = await openDispatcherRig();
     onTestFinished(dispose);
     await store.outbox.register("lake", "beginning");
     clock.stepWall(HOUR_MS);

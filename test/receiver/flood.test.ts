@@ -7,7 +7,7 @@ import { Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
-import { openWorkshop } from "../delivery/workshop.ts";
+import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { noticeBoard } from "./notice-board.ts";
@@ -20,9 +20,9 @@ const MINUTES = sized(10, 4);
 test("summarizes 2,000 simultaneous alarms in one message within a minute and ends with the correct state of each", {
   timeout: 600_000,
 }, async () => {
-  const workshop = await openWorkshop();
-  onTestFinished(() => workshop.dispose());
-  const { clock, store } = workshop;
+  const rig = await openDispatcherRig();
+  onTestFinished(() => rig.dispose());
+  const { clock, store } = rig;
   const board = noticeBoard("findable");
   let lastMs = Number.NEGATIVE_INFINITY;
   let refusals = 0;
@@ -37,7 +37,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   };
   const config = z.strictObject(RECEIVER_OPTIONS).parse({ fold: { storm: { openings: 20, within: "5m" } } });
   const sink = createReceiverSink(board, config, contextFor("chat", clock, store));
-  await workshop.dispatcher({ chat: sink }).start(new AbortController().signal);
+  await rig.dispatcher({ chat: sink }).start(new AbortController().signal);
 
   const random = seededRandom(seed);
   const startMs = Date.parse("2026-11-02T12:00:00Z");

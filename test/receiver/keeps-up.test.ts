@@ -9,7 +9,7 @@ import { lagFiltersBySink } from "#src/engine/delivery/filter.ts";
 import { addSilence } from "#src/engine/silence/silence.ts";
 import { configured } from "../config/configured.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { openWorkshop } from "../delivery/workshop.ts";
+import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -36,11 +36,11 @@ const many = (count: number, priority: string, from = 0) =>
 const raised = (count: number, priority: string, from = 0) => many(count, priority, from).map((one) => one.raised());
 
 async function running(board: NoticeBoard) {
-  const workshop = await openWorkshop();
-  onTestFinished(() => workshop.dispose());
-  const { clock, store } = workshop;
+  const rig = await openDispatcherRig();
+  onTestFinished(() => rig.dispose());
+  const { clock, store } = rig;
   const sink = createReceiverSink(board, OPTIONS.parse({}), contextFor("chat", clock, store));
-  const dispatcher = workshop.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
+  const dispatcher = rig.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
   const times: { readonly what: string; readonly atMs: number }[] = [];
   return {
     ...{ clock, store, times, sink, dispatcher },
@@ -243,12 +243,12 @@ test.each([
     whole.sinks = { people: { ...connector, ...filter } };
   });
   expect(sinks.people?.filter.kinds).toEqual(offered);
-  const workshop = await openWorkshop();
-  onTestFinished(() => workshop.dispose());
-  await workshop.store.outbox.register("people", "beginning");
+  const rig = await openDispatcherRig();
+  onTestFinished(() => rig.dispose());
+  await rig.store.outbox.register("people", "beginning");
   const events = sampleOfEveryKind();
-  await workshop.store.commit({ events });
-  const [lag] = await workshop.store.outbox.lag(lagFiltersBySink([["people", sinks.people?.filter ?? ({} as never)]]));
+  await rig.store.commit({ events });
+  const [lag] = await rig.store.outbox.lag(lagFiltersBySink([["people", sinks.people?.filter ?? ({} as never)]]));
   const patterns = offered.length === 0 ? ["*"] : offered;
   const wanted = events.filter(({ type }) => patterns.some((pattern) => globMatches(pattern, type)));
   expect(lag).toMatchObject({ depth: wanted.length, exact: true });

@@ -6,7 +6,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";
-import { editState } from "./steps.ts";
+import { editState } from "./store-steps.ts";
 
 let folder: string;
 let file: string;

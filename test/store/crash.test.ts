@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { testFolder } from "../test-folder.ts";
-import { ids, idsOf, pragmaOf, values } from "./steps.ts";
+import { ids, idsOf, pragmaOf, values } from "./store-steps.ts";
 
 function committer(folder: string, first: number) {
   const child = spawn(process.execPath, [join(import.meta.dirname, "committing-child.ts"), folder, String(first)], {

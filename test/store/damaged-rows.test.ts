@@ -9,7 +9,7 @@ import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";
 import { CLOCK, type Furnished, furnish } from "./furnished-state.ts";
-import { drain, ids } from "./steps.ts";
+import { drain, ids } from "./store-steps.ts";
 
 /** Flips single bits in each column of each table. The worker uses no changed data and reports each loss. */
 const ROUNDS = 4;

@@ -10,7 +10,7 @@ import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { createWriter } from "#src/scale/postgres/writer.ts";
 import { testFolder } from "../test-folder.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { values } from "./steps.ts";
+import { values } from "./store-steps.ts";
 
 function writing() {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));

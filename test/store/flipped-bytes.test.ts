@@ -8,7 +8,7 @@ import { valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { flipBytes } from "./flipped-bytes/campaign.ts";
 import { CLOCK } from "./furnished-state.ts";
-import { editState, pragmaOf, values } from "./steps.ts";
+import { editState, pragmaOf, values } from "./store-steps.ts";
 
 let folder: string;
 let file: string;

@@ -10,7 +10,7 @@ import { createStatus } from "#src/ui/status/report.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { CLOCK } from "./furnished-state.ts";
-import { editState, settle, values } from "./steps.ts";
+import { editState, settle, values } from "./store-steps.ts";
 
 let folder: string;
 let lines: string[];

@@ -14,7 +14,7 @@ import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
-import { editState, ids, idsOf, pragmaOf, values } from "./steps.ts";
+import { editState, ids, idsOf, pragmaOf, values } from "./store-steps.ts";
 
 const CHILD = join(import.meta.dirname, "committing-child.ts");
 

@@ -6,7 +6,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import type { LagFilter, Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
-import { drain, rejectAll, settle, values } from "./steps.ts";
+import { drain, rejectAll, settle, values } from "./store-steps.ts";
 
 const OFFER_BYTES = 1024 ** 2;
 const DAY_MS = 86_400_000;

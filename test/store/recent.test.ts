@@ -10,7 +10,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { effortOf } from "../effort.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { TAG } from "../sample-events.ts";
-import { editState } from "./steps.ts";
+import { editState } from "./store-steps.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
 let folder: string;

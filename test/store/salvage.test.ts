@@ -13,7 +13,7 @@ import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { CLOCK } from "./furnished-state.ts";
-import { ids, settle } from "./steps.ts";
+import { ids, settle } from "./store-steps.ts";
 
 let base: string;
 let fresh: Store;

@@ -8,7 +8,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { positionsOf, settle, values } from "./steps.ts";
+import { positionsOf, settle, values } from "./store-steps.ts";
 
 let folder: string;
 let clock: VirtualClock;

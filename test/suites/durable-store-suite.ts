@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Settlement, Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
-import { positionsOf, values } from "../store/steps.ts";
+import { positionsOf, values } from "../store/store-steps.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import type { StoreUnderTest } from "./store-suite.ts";
 

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { Filter, lagFiltersBySink } from "#src/engine/delivery/filter.ts";
-import { openWorkshop, type Place, type Workshop } from "../delivery/workshop.ts";
+import { type DispatcherRig, openDispatcherRig, type Place } from "../delivery/dispatcher-rig.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
 /** 300 values with an alarm after every hundredth, all of site 1. */
@@ -10,16 +10,16 @@ export const MIXED: readonly Event[] = Array.from({ length: 300 }, (_, n) =>
 ).flat();
 
 export function describeLag(name: string, place?: () => Place): void {
-  let workshop: Workshop;
+  let rig: DispatcherRig;
   beforeEach(async () => {
-    workshop = await openWorkshop(place?.());
+    rig = await openDispatcherRig(place?.());
   });
-  afterEach(() => workshop.dispose());
+  afterEach(() => rig.dispose());
 
   async function lagOf(filter: object, events: readonly Event[] = MIXED) {
-    const { outbox } = workshop.store;
+    const { outbox } = rig.store;
     await outbox.register("a", "beginning");
-    await workshop.store.commit({ events });
+    await rig.store.commit({ events });
     const [lag] = await outbox.lag(lagFiltersBySink([["a", Filter.parse(filter)]]));
     if (lag === undefined) throw new Error("a is unknown");
     return lag;
@@ -48,22 +48,22 @@ export function describeLag(name: string, place?: () => Place): void {
         exact: false,
       });
       const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
-      expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 0, exact: true }]);
+      expect(await rig.store.outbox.lag(wanted)).toMatchObject([{ depth: 0, exact: true }]);
     });
 
     test("is an upper bound when the events are too large to be filtered singly", async () => {
       const large = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
       expect(await lagOf({ sites: [2] }, large)).toMatchObject({ depth: 20, exact: false });
       const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["tag-value"] })]]);
-      expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 20, exact: true }]);
+      expect(await rig.store.outbox.lag(wanted)).toMatchObject([{ depth: 20, exact: true }]);
     });
 
     test("has the commit time of the oldest event that passes the filter, or null", async () => {
-      const { outbox } = workshop.store;
+      const { outbox } = rig.store;
       await outbox.register("a", "beginning");
-      await workshop.store.commit({ events: [valueEvent(1)] });
-      await workshop.clock.advance(60_000);
-      await workshop.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
+      await rig.store.commit({ events: [valueEvent(1)] });
+      await rig.clock.advance(60_000);
+      await rig.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
       const oldest = async (filter: object) =>
         (await outbox.lag(lagFiltersBySink([["a", Filter.parse(filter)]])))[0]?.oldest;
       const all = Date.parse((await oldest({})) ?? "");
@@ -72,9 +72,9 @@ export function describeLag(name: string, place?: () => Place): void {
     });
 
     test("counts only replayed events that pass the filter", async () => {
-      const { outbox } = workshop.store;
+      const { outbox } = rig.store;
       await outbox.register("a", "beginning");
-      const { lastPosition } = await workshop.store.commit({ events: MIXED });
+      const { lastPosition } = await rig.store.commit({ events: MIXED });
       await outbox.settle("a", { again: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);

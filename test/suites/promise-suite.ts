@@ -4,7 +4,7 @@ import type { Receipt } from "#src/core/connector.ts";
 import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { type Event, orderingKey } from "#src/core/model/event.ts";
 import type { Sequence } from "#src/core/model/sequence.ts";
-import { openWorkshop, type Place, type ScriptedSink, scriptedSink } from "../delivery/workshop.ts";
+import { openDispatcherRig, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-rig.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 
@@ -70,8 +70,8 @@ async function keepsThePromise(
   alarmsOnly: boolean,
   sequence: boolean,
 ): Promise<void> {
-  const workshop = await openWorkshop(place);
-  const { clock } = workshop;
+  const rig = await openDispatcherRig(place);
+  const { clock } = rig;
   const delivery = { batch: 7, deadline: "20s", sequence, filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
   const wanted = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
   const committed: Event[] = [];
@@ -98,13 +98,13 @@ async function keepsThePromise(
     return sink;
   }
   const begin = async () => {
-    const dispatcher = workshop.dispatcher({ a: chaotic() }, delivery);
+    const dispatcher = rig.dispatcher({ a: chaotic() }, delivery);
     await dispatcher.start(new AbortController().signal);
     return dispatcher;
   };
 
   const noteGaps = async () => {
-    for (const { event } of await workshop.store.outbox.latest(100_000, ["delivery-gap"])) told.set(event.id, event);
+    for (const { event } of await rig.store.outbox.latest(100_000, ["delivery-gap"])) told.set(event.id, event);
   };
 
   try {
@@ -112,28 +112,28 @@ async function keepsThePromise(
     for (const each of steps) {
       if (each.do === "commit") {
         const events = Array.from({ length: each.count }, (_, n) => nextEvent(committed.length + n));
-        await workshop.store.commit({ events });
+        await rig.store.commit({ events });
         committed.push(...events);
       } else if (each.do === "wait") await clock.advance(each.ms);
       else if (each.do === "restart") {
         const stopped = dispatcher.stop(1_000);
         await clock.advance(1_000);
         await stopped;
-        await workshop.reopen();
+        await rig.reopen();
         dispatcher = await begin();
       } else if (each.do === "prune") {
         const { maxBytes } = each;
         pruned = committed.length;
         await noteGaps();
-        await workshop.store.outbox.prune({
+        await rig.store.outbox.prune({
           maxBytes,
           ranMs: 0,
           maxAgeMs: 1e12,
           replayMs: 1e12,
           wanted: (_, event) => wanted(event),
         });
-      } else if (each.do === "replay") await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
-      else await workshop.store.outbox.resendDeadLetters("a", "all");
+      } else if (each.do === "replay") await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      else await rig.store.outbox.resendDeadLetters("a", "all");
     }
     wellBehaved = true;
     await clock.advance(700_000);
@@ -145,11 +145,9 @@ async function keepsThePromise(
       expect(all.get(event.id), "I1, I3").toEqual(event);
       expect(wanted(event), "the filter").toBe(true);
     }
-    const [lag] = await workshop.store.outbox.lag();
+    const [lag] = await rig.store.outbox.lag();
     expect(lag).toMatchObject({ depth: 0, again: 0 });
-    const letters = new Set(
-      (await workshop.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""),
-    );
+    const letters = new Set((await rig.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""));
     const missing = committed.filter(({ id }) => !delivered.has(id) && !letters.has(id)).filter(wanted);
     expect(missing.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
 
@@ -174,7 +172,7 @@ async function keepsThePromise(
     if (sequence && committed.some(wanted)) expect(numbered.size, "I5").toBeGreaterThan(0);
     for (const sink of sinks) expect(sink.faults).toEqual([]);
   } finally {
-    await workshop.dispose();
+    await rig.dispose();
   }
 }
 

@@ -3,7 +3,7 @@ import type { Event, EventKind } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { KeyConflict, type RetentionBounds, type Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
-import { drain, ids, idsOf, positionsOf, rejectAll, settle, values } from "../store/steps.ts";
+import { drain, ids, idsOf, positionsOf, rejectAll, settle, values } from "../store/store-steps.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

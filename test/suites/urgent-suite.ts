@@ -5,7 +5,13 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type Event, type EventKind, orderingKey } from "#src/core/model/event.ts";
 import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
 import type { Offer, Outbox } from "#src/engine/store/store.ts";
-import { openWorkshop, type Place, type ScriptedSink, scriptedSink, type Workshop } from "../delivery/workshop.ts";
+import {
+  type DispatcherRig,
+  openDispatcherRig,
+  type Place,
+  type ScriptedSink,
+  scriptedSink,
+} from "../delivery/dispatcher-rig.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 
@@ -34,13 +40,13 @@ const anyDeed = fc.oneof(
  * schedules are tried.
  */
 export function describeUrgent(name: string, behind: number, runs: number, place?: () => Place): void {
-  let workshop: Workshop;
+  let rig: DispatcherRig;
   beforeEach(async () => {
-    workshop = await openWorkshop(place?.());
+    rig = await openDispatcherRig(place?.());
   });
-  afterEach(() => workshop.dispose());
+  afterEach(() => rig.dispose());
 
-  const commit = (...events: readonly Event[]) => workshop.store.commit({ events });
+  const commit = (...events: readonly Event[]) => rig.store.commit({ events });
 
   async function commitMany(events: readonly Event[]): Promise<void> {
     for (let from = 0; from < events.length; from += 1_000) await commit(...events.slice(from, from + 1_000));
@@ -51,7 +57,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     const sink = scriptedSink();
     const slow = Object.assign(sink, options, {
       async slowly(): Promise<Receipt> {
-        await workshop.clock.sleep(WRITE_MS);
+        await rig.clock.sleep(WRITE_MS);
         return { rejected: [] };
       },
     });
@@ -59,20 +65,20 @@ export function describeUrgent(name: string, behind: number, runs: number, place
   }
 
   async function started(sink: ScriptedSink, delivery: Record<string, unknown> = {}) {
-    const dispatcher = workshop.dispatcher({ a: sink }, { retry: { first: "1s", max: "1s" }, ...delivery });
+    const dispatcher = rig.dispatcher({ a: sink }, { retry: { first: "1s", max: "1s" }, ...delivery });
     await dispatcher.start(new AbortController().signal);
-    await workshop.clock.advance(0);
+    await rig.clock.advance(0);
     return dispatcher;
   }
 
   async function stopped(dispatcher: { stop(deadlineMs: number): Promise<void> }): Promise<void> {
     const stop = dispatcher.stop(10_000);
-    await workshop.clock.advance(10_000);
+    await rig.clock.advance(10_000);
     await stop;
   }
 
   const lag = async () => {
-    const [found] = await workshop.store.outbox.lag();
+    const [found] = await rig.store.outbox.lag();
     if (found === undefined) throw new Error("the sink is not known");
     return found;
   };
@@ -87,18 +93,18 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const sink = slowSink();
       await started(sink);
       await commitMany(values(0, behind));
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       expect(await lag()).toMatchObject({ depth: 0 });
       sink.answer = sink.slowly;
-      expect(await workshop.store.outbox.replay("a", ALL_TIME)).toBe(behind);
-      await workshop.clock.advance(3 * WRITE_MS);
+      expect(await rig.store.outbox.replay("a", ALL_TIME)).toBe(behind);
+      await rig.clock.advance(3 * WRITE_MS);
       const before = sink.writes.length;
       await commit(alarm(1));
-      await workshop.clock.advance(2 * WRITE_MS);
+      await rig.clock.advance(2 * WRITE_MS);
       expect(ids(sink.writes[before] ?? [])).toEqual(ids([alarm(1)]));
       expect((await lag()).again).toBeGreaterThan(behind - 1_000);
       sink.answer = () => ({ rejected: [] });
-      await workshop.clock.advance(10_000);
+      await rig.clock.advance(10_000);
       expect(sink.writes.flat()).toHaveLength(2 * behind + 1);
     });
 
@@ -107,13 +113,13 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       sink.answer = sink.slowly;
       await started(sink);
       await commit(...values(0, 300));
-      await workshop.clock.advance(5 * WRITE_MS);
+      await rig.clock.advance(5 * WRITE_MS);
       const before = sink.writes.length;
       await commit(alarm(1), ...values(300, 20), alarm(2));
-      await workshop.clock.advance(3 * WRITE_MS);
+      await rig.clock.advance(3 * WRITE_MS);
       expect(ids(sink.writes.slice(before, before + 2).flat())).toEqual(ids([alarm(1), alarm(2)]));
       sink.answer = () => ({ rejected: [] });
-      await workshop.clock.advance(10_000);
+      await rig.clock.advance(10_000);
       expect(ids(sink.writes.flat().filter(({ type }) => type === "tag-value"))).toEqual(ids(values(0, 320)));
       expect(alarmsIn(sink)).toHaveLength(2);
       // The cursor passes the alarms that were delivered ahead.
@@ -124,7 +130,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const sink = slowSink();
       await started(sink);
       await commit(...values(0, 300), alarm(1), ...values(300, 300));
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       let refusals = 2;
       sink.answer = async () => {
         if (refusals === 1) await commit(alarm(1, "alarm-resolved"));
@@ -133,8 +139,8 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         return sink.slowly();
       };
       sink.writes.length = 0;
-      await workshop.store.outbox.replay("a", ALL_TIME);
-      await workshop.clock.advance(10_000);
+      await rig.store.outbox.replay("a", ALL_TIME);
+      await rig.clock.advance(10_000);
       const delivered = sink.writes.slice(2);
       expect(ids(delivered[0] ?? [])).toEqual(ids([alarm(1)]));
       expect(ids(delivered[1] ?? [])).toEqual(ids([alarm(1, "alarm-resolved")]));
@@ -147,7 +153,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await started(sink);
       const removed = sampleEvent("tag-removed", {}, 1);
       await commit(...values(0, 20), removed, ...values(20, 20), alarm(1));
-      await workshop.clock.advance(100 * WRITE_MS);
+      await rig.clock.advance(100 * WRITE_MS);
       const kinds = sink.writes.flat().map(({ type }) => type);
       expect(kinds.indexOf("tag-removed")).toBe(21);
       expect(kinds.indexOf("alarm-raised")).toBe(0);
@@ -155,7 +161,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("values are still delivered while new alarms arrive continuously", async () => {
       const sink = slowSink({ maxBatch: 10 });
-      await workshop.store.outbox.register("a", "beginning");
+      await rig.store.outbox.register("a", "beginning");
       await commit(...values(0, 400));
       let n = 0;
       sink.answer = async () => {
@@ -164,7 +170,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         return sink.slowly();
       };
       await started(sink);
-      await workshop.clock.advance(100 * WRITE_MS);
+      await rig.clock.advance(100 * WRITE_MS);
       const told = sink.writes.flat().filter(({ type }) => type === "tag-value");
       expect(told.length).toBeGreaterThanOrEqual(150);
       expect(ids(told)).toEqual(ids(values(0, told.length)));
@@ -175,19 +181,19 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     test("a restart while alarms are ahead of values loses and repeats no event", async () => {
       const first = slowSink({ maxBatch: 10 });
       first.answer = first.slowly;
-      await workshop.store.outbox.register("a", "beginning");
+      await rig.store.outbox.register("a", "beginning");
       const events = [...values(0, 50), alarm(1), ...values(50, 50), alarm(2), ...values(100, 50)];
       await commit(...events);
       const dispatcher = await started(first);
-      await workshop.clock.advance(3 * WRITE_MS);
+      await rig.clock.advance(3 * WRITE_MS);
       await stopped(dispatcher);
       expect(alarmsIn(first)).toHaveLength(2);
       expect(first.writes.flat().length).toBeLessThan(100);
-      await workshop.reopen();
+      await rig.reopen();
       expect(await lag()).toMatchObject({ depth: 152 - first.writes.flat().length });
       const second = slowSink({ maxBatch: 10 });
       await started(second);
-      await workshop.clock.advance(10_000);
+      await rig.clock.advance(10_000);
       const delivered = ids([...first.writes.flat(), ...second.writes.flat()]);
       expect(new Set(delivered).size).toBe(152);
       expect(delivered).toHaveLength(152);
@@ -202,12 +208,12 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       };
       await started(sink);
       await commit(...values(0, 50), alarm(1), ...values(50, 50));
-      await workshop.clock.advance(5_000);
+      await rig.clock.advance(5_000);
       expect(alarmsIn(sink)).toHaveLength(1);
       expect(await lag()).toMatchObject({ depth: 100, position: 0, urgent: 51 });
-      const { outbox } = workshop.store;
+      const { outbox } = rig.store;
       expect(await outbox.replay("a", ALL_TIME)).toBe(1);
-      await workshop.clock.advance(5_000);
+      await rig.clock.advance(5_000);
       expect(alarmsIn(sink)).toHaveLength(2);
       expect(await outbox.replayBetween("a", 0, 1_000, 51)).toBe(0);
       const report = await outbox.prune({ maxBytes: 0, ranMs: 0, maxAgeMs: 1e12, replayMs: 1e12 });
@@ -224,16 +230,16 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       };
       const dispatcher = await started(sink, { schedule: ["1h", "1h"] });
       await commit(...values(0, 5));
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       for (let n = 1; n <= 2; n += 1) {
         await commit(alarm(n));
-        await workshop.clock.advance(1_000);
+        await rig.clock.advance(1_000);
         expect(alarmsIn(sink)).toHaveLength(n);
       }
       expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "no such tag" }]);
-      await workshop.clock.advance(2 * 3_600_000);
+      await rig.clock.advance(2 * 3_600_000);
       expect(refused).toBe(3);
-      expect(await workshop.store.outbox.deadLetters("a")).toHaveLength(1);
+      expect(await rig.store.outbox.deadLetters("a")).toHaveLength(1);
       expect(sink.writes.flat().filter(({ type }) => type === "tag-value")).toHaveLength(3 + 4);
       expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
     });
@@ -243,27 +249,27 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       sink.answer = () => ({ rejected: [{ index: 0, reason: "not now" }] });
       await started(sink);
       await commit(alarm(1));
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       sink.answer = () => ({ rejected: [] });
-      const { outbox } = workshop.store;
+      const { outbox } = rig.store;
       const bounds = { maxBytes: 1e9, ranMs: 60_000, maxAgeMs: 1e12, replayMs: 1_000 };
       await outbox.prune(bounds);
       expect(await outbox.prune(bounds)).toMatchObject({ removed: 1 });
       await commit(alarm(1, "alarm-resolved"), ...values(0, 10));
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       // The sink is busy until both are marked.
       sink.answer = sink.slowly;
       await commit(valueEvent(10));
-      await workshop.clock.advance(0);
+      await rig.clock.advance(0);
       sink.writes.length = 0;
       await outbox.replay("a", ALL_TIME);
       await outbox.resendDeadLetters("a", "all");
-      await workshop.clock.advance(1_000);
+      await rig.clock.advance(1_000);
       expect(alarmsIn(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
     });
 
     test("an event that is settled during a replay is sent again after the older replayed event", async () => {
-      const { outbox } = workshop.store;
+      const { outbox } = rig.store;
       await outbox.register("a", "beginning");
       for (let turns = 0; turns < 60; turns += 1) {
         await commit(alarm(2 * turns));
@@ -297,9 +303,9 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       steps: readonly (typeof anyStep extends fc.Arbitrary<infer T> ? T : never)[],
       deeds: readonly (typeof anyDeed extends fc.Arbitrary<infer T> ? T : never)[],
     ): Promise<void> {
-      await workshop.dispose();
-      workshop = await openWorkshop(place?.());
-      const { clock, store } = workshop;
+      await rig.dispose();
+      rig = await openDispatcherRig(place?.());
+      const { clock, store } = rig;
       const committed: Event[] = [];
       const delivered: Event[] = [];
       let calls = 0;
@@ -330,7 +336,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
             await store.outbox.settle(...settlement);
           },
         };
-        const dispatcher = workshop.dispatcher({ a: sink }, { batch: 5, retry: { first: "1s", max: "1s" } }, outbox);
+        const dispatcher = rig.dispatcher({ a: sink }, { batch: 5, retry: { first: "1s", max: "1s" } }, outbox);
         await dispatcher.start(new AbortController().signal);
         return async () => {
           isGone = true;
@@ -381,7 +387,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await started(sink, delivery);
       const events = [...values(0, 50), alarm(1), ...values(50, 20), alarm(2)];
       await commit(...events);
-      await workshop.clock.advance(20 * WRITE_MS);
+      await rig.clock.advance(20 * WRITE_MS);
       expect(ids(sink.writes.flat())).toEqual(ids(events));
     });
   });

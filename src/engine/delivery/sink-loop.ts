@@ -95,7 +95,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     log,
     onRestart: state.onRestart,
   });
-  const snapshot = createSnapshot({ sink: name, store, building, passes: passes, clock, log });
+  const snapshot = createSnapshot({ sink: name, store, building, passes, clock, log });
   const loop = {
     isOpen: false,
     failing: null as FailedRequest | null,

@@ -42,7 +42,7 @@ export function createSnapshot(options: {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
     if (remaining?.key !== key) {
       const events = await buildSnapshotEvents(building, snapshot.part, snapshot.askedAt);
-      remaining = { key: key, events: events.filter(({ event }) => passes(event)) };
+      remaining = { key, events: events.filter(({ event }) => passes(event)) };
     }
     return remaining.events.filter(({ key }) => key > snapshot.after);
   }

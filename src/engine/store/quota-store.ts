@@ -41,7 +41,7 @@ export function createQuotaStore(
     async save(key, slot) {
       const beforeMs = forgottenBeforeMs.get(key);
       const text = "delete from quota where source = $1 and bucket = $2 and counted_ms < $3";
-      const forgetting = beforeMs === undefined ? [] : [{ text: text, values: [key, beforeMs], name: "forget_slots" }];
+      const forgetting = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
       await sql.commit([...forgetting, buildPut(key, slot)]);
     },
     saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => buildPut(key, slot)),

@@ -3,7 +3,7 @@ import { expect, onTestFinished, test, vi } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { openWorkshop } from "../../delivery/workshop.ts";
+import { openDispatcherRig } from "../../delivery/dispatcher-rig.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
@@ -40,11 +40,11 @@ async function acknowledge(
 }
 
 test("delivers each event once over one connection to a broker that needs 8 s per message", async () => {
-  const workshop = await openWorkshop();
-  onTestFinished(() => workshop.dispose());
-  const { clock, store } = workshop;
+  const rig = await openDispatcherRig();
+  onTestFinished(() => rig.dispose());
+  const { clock, store } = rig;
   const far = await setUp(clock);
-  const dispatcher = workshop.dispatcher({ broker: far.sink }, { replay_after_restart: "0s" });
+  const dispatcher = rig.dispatcher({ broker: far.sink }, { replay_after_restart: "0s" });
   await dispatcher.start(new AbortController().signal);
   await store.commit({ events: batch });
   await clock.advance(0);

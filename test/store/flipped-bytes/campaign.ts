@@ -12,7 +12,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { CLOCK, furnish } from "../furnished-state.ts";
-import { eventsOf, values } from "../steps.ts";
+import { eventsOf, values } from "../store-steps.ts";
 
 /**
  * Flips one byte of a state file at a time. Every sink gets all later events, no changed event, and each loss is

@@ -18,8 +18,8 @@ import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
 import { CLOCK } from "../furnished-state.ts";
-import { drain, editState, ids } from "../steps.ts";
-import { startCuttingWay } from "./cutting-way.ts";
+import { drain, editState, ids } from "../store-steps.ts";
+import { startByteCuttingProxy } from "./byte-cutting-proxy.ts";
 import { furnishTwo, OWN, type TwoSources } from "./two-sources.ts";
 
 const clock: Clock = { ...systemClock, now: CLOCK.now };
@@ -267,7 +267,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("moves no data when the run is interrupted; the next run moves all of it", async () => {
-    const way = await startCuttingWay(server.port);
+    const way = await startByteCuttingProxy(server.port);
     onTestFinished(() => way.close());
     // A name of the same length, so that the measured run sends as many bytes as the others.
     const whole = await open(way.port, schema.replace("moved", "timed"));
@@ -295,7 +295,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("checks on the next run whether a commit without a response succeeded; no worker starts meanwhile", async () => {
-    const way = await startCuttingWay(server.port);
+    const way = await startByteCuttingProxy(server.port);
     onTestFinished(() => way.close());
     const database = await open(way.port);
     way.cutAtCommit();

@@ -7,7 +7,7 @@ import type { ShardAccess, StateDatabase } from "#src/scale/postgres/state-datab
 import { openShard } from "#src/scale/postgres/store.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { contextFor } from "../../connectors/context.ts";
-import type { Place } from "../../delivery/workshop.ts";
+import type { Place } from "../../delivery/dispatcher-rig.ts";
 import type { RealServer } from "../../real-servers.ts";
 
 export const SOURCE = "main";

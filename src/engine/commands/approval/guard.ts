@@ -29,7 +29,7 @@ export function createApprovalGuard(options: {
     pinned = pin.read();
     const file = approvalsPath(config, pinned);
     const approvals = file === null ? null : readApprovals(file);
-    const refusal = checkApproval({ rules, approvals, configured: config, pinned: pinned, nowMs: clock.now() });
+    const refusal = checkApproval({ rules, approvals, configured: config, pinned, nowMs: clock.now() });
     if (refusal !== null || approvals === null || file === null) return refusal;
     const { at } = approvals;
     const nextPin = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };

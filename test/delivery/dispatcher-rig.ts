@@ -80,7 +80,7 @@ export function waitingSink() {
   return Object.assign(sink, { finish: () => finish() });
 }
 
-export interface Workshop {
+export interface DispatcherRig {
   readonly folder: string;
   readonly clock: VirtualClock;
   readonly store: Store;
@@ -115,11 +115,11 @@ export function inFolder(): Place {
   };
 }
 
-export async function openWorkshop(place: Place = inFolder()): Promise<Workshop> {
+export async function openDispatcherRig(place: Place = inFolder()): Promise<DispatcherRig> {
   const { folder, isWaiting } = place;
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3, isWaiting });
   let store = await place.open(clock);
-  const lines: Workshop["lines"] = [];
+  const lines: DispatcherRig["lines"] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
   const made: Dispatcher[] = [];
   const metrics = createMetrics();

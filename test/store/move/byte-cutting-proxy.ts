@@ -1,6 +1,6 @@
 import { connect, createServer, type Socket } from "node:net";
 
-export interface CuttingWay {
+export interface ByteCuttingProxy {
   readonly port: number;
   bytesToCommit(): number;
   /** Breaks the connection after so many more bytes to the server. */
@@ -10,7 +10,7 @@ export interface CuttingWay {
   close(): Promise<void>;
 }
 
-export async function startCuttingWay(databasePort: number): Promise<CuttingWay> {
+export async function startByteCuttingProxy(databasePort: number): Promise<ByteCuttingProxy> {
   const sockets = new Set<Socket>();
   let passed = 0;
   let atCommit = 0;
