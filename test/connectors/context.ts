@@ -1,5 +1,5 @@
 import { pino } from "pino";
-import type { ConnectorContext } from "#src/core/connector.ts";
+import type { BatchInfo, ConnectorContext } from "#src/core/connector.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
@@ -32,6 +32,11 @@ export function clockAt(time: string): Clock & { set(time: string): void } {
       now = Date.parse(next);
     },
   };
+}
+
+/** The position and sequence information that the engine passes with a batch. */
+export function offerWith(sequences: NonNullable<BatchInfo["sequences"]>): BatchInfo {
+  return { positions: sequences.map((_, index) => index + 1), committedAt: [], isRedelivery: false, sequences };
 }
 
 export const never = (): AbortSignal => new AbortController().signal;

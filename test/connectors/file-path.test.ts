@@ -8,12 +8,11 @@ import { FileConfig } from "#connectors/file/config.ts";
 import { buildFolderPath, findTemplateError } from "#connectors/file/layout.ts";
 import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
-import type { BatchInfo } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { sampleEvent, TAG, valueEvent } from "../sample-events.ts";
-import { never } from "./context.ts";
+import { never, offerWith } from "./context.ts";
 import {
   describeFileSink,
   filesBelow,
@@ -104,9 +103,7 @@ describe("a history event of several days in the file sink", () => {
   ])("is written as one line per day, and the lines together equal the event: %s", async (_, event) => {
     const { folder, open: openSink } = setUp();
     const sink = await openSink();
-    const sequences = [{ epoch: "e", number: 7 }];
-    const offer: BatchInfo = { positions: [7], committedAt: [], isRedelivery: false, sequences };
-    await sink.write([event], never(), undefined, offer);
+    await sink.write([event], never(), undefined, offerWith([{ epoch: "e", number: 7 }]));
     await sink.close();
     const lines = linesBelow(folder).map(
       ({ file, event: line }) => ({ file, ...line }) as WrittenLine["event"] & { file: string },

@@ -72,16 +72,6 @@ describe("the file sink", () => {
     expect(readFileSync(path, "utf8")).toBe('{"n":0}\n');
   });
 
-  test("empties a file that has only an incomplete line", async () => {
-    const { folder, open: openSink } = setUpFolder();
-    await openSink();
-    await appendFile(join(folder, filesBelow(folder)[0] ?? ""), '{"id":');
-    const sink = await openSink();
-    await sink.write([valueEvent(1)], never());
-    await sink.close();
-    expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
-  });
-
   test("starts a new file when the size limit is reached and at midnight UTC, and continues the current file after a restart", async () => {
     const clock = clockAt("2026-11-20T23:59:59Z");
     const { folder, open: openSink } = setUpFolder({ max_file_mb: 0.001 }, clock);

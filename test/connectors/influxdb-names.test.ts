@@ -6,8 +6,8 @@ import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import type { ConnectorContext } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
-import { absent, startInflux, startVictoriaMetrics } from "../real-servers.ts";
-import { AWKWARD_TEXTS, SITE, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { absent, startInflux } from "../real-servers.ts";
+import { SITE, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { contextFor, never } from "./context.ts";
 import { parseLine } from "./line-protocol.ts";
@@ -166,20 +166,6 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     expect(parseLine(lineOf(restarted, later)).tags.site_name).toBe(SITE.displayName);
   });
 
-  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))(
-    "the text %j is encoded as a tag value",
-    async (_, text) => {
-      await hold("site/main", String(SITE.id), { ...SITE, displayName: text });
-      const tag = { ...TAG, displayName: text };
-      const [value, history] = [valueEvent(1), sampleEvent("tag-history")];
-      const events = [
-        { ...value, data: { ...value.data, tag } },
-        { ...history, data: { ...history.data, tag } },
-      ];
-      for (const tags of await tagsOf(events)) expect(tags?.name).toBe(tags?.site_name);
-    },
-  );
-
   test("the configuration refuses a fixed tag with the name of a name tag", () => {
     const config = { url: "https://influxdb.example.com", bucket: "b", tags: { system: "x" } };
     expect(InfluxConfig.safeParse(config).success).toBe(true);
@@ -203,21 +189,6 @@ test.skipIf(absent("influxd"))("InfluxDB 1.x groups values by the tags name, sit
       results[0]?.series?.map(({ tags }) => tags),
       measurement,
     ).toEqual([{ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" }]);
-  }
-});
-
-test.skipIf(absent("victoria-metrics"))("VictoriaMetrics stores the name tags as labels", async () => {
-  const server = await startVictoriaMetrics();
-  onTestFinished(() => server.stop());
-  const sink = await opened({ url: server.url, bucket: "lake" });
-  expect(await sink.write([valueEvent(1), sampleEvent("tag-history")], never())).toEqual({ rejected: [] });
-  await fetch(`${server.url}/internal/force_flush`);
-  for (const metric of ["tag_value_value", "tag_history_value"]) {
-    const match = `${metric}{name="${TAG.displayName}",site_name="${SITE.displayName}",system="320.001+360.001"}`;
-    const path = `/api/v1/export?${new URLSearchParams({ "match[]": match, start: "0" }).toString()}`;
-    await expect
-      .poll(async () => (await (await fetch(`${server.url}${path}`)).text()).length, { timeout: 10_000 })
-      .toBeGreaterThan(0);
   }
 });
 

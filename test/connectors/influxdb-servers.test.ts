@@ -36,18 +36,6 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
       expect((await rows("kinds", `SELECT * FROM ${measurement}`)).length, measurement).toBeGreaterThan(0);
   });
 
-  test("does not store a null value as zero", async () => {
-    const sink = await opened("nulls");
-    await sink.write(
-      [10, null, 20, null].map((value, n) => valueEvent(n, "7", value)),
-      never(),
-    );
-    expect(await rows("nulls", "SELECT count(value) AS n, mean(value) AS mean FROM tag_value")).toMatchObject([
-      { n: 2, mean: 15 },
-    ]);
-    expect(await rows("nulls", "SELECT quality FROM tag_value WHERE quality = 'bad'")).toHaveLength(2);
-  });
-
   test("overwrites a redelivered history bucket", async () => {
     const sink = await opened("again");
     const event = sampleEvent("tag-history");
@@ -150,51 +138,6 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
   test("reports unlimited retention for a database with the default retention policy", async () => {
     const sink = await opened("eternal");
     expect(await sink.retentionMs?.(never())).toBe(Number.POSITIVE_INFINITY);
-  });
-
-  test("an alarm that vanished, left the scope or was resolved has an end in the database", async () => {
-    const sink = await opened("ends");
-    const raised = sampleEvent("alarm-raised");
-    const ends = { "1": "alarm-vanished", "2": "alarm-out-of-scope", "3": "alarm-resolved" } as const;
-    for (const [id, kind] of Object.entries(ends)) {
-      const named = <E extends Event<"alarm-raised" | (typeof ends)["1" | "2" | "3"]>>(event: E, time: string) => ({
-        ...event,
-        time,
-        data: { ...event.data, alarm: { ...event.data.alarm, id } },
-      });
-      const batch = [named(raised, "2026-11-02T06:00:00Z"), named(sampleEvent(kind), "2026-11-02T07:00:00Z")];
-      expect(await sink.write(batch, never())).toEqual({ rejected: [] });
-    }
-    const last = await rows(
-      "ends",
-      "SELECT last(active) AS active, last(state) AS state, last(status) AS status FROM alarm_event GROUP BY alarm_id",
-    );
-    const words = await Promise.all(
-      Object.keys(ends).map(async (id) => {
-        const q = `SELECT active, state, status, site, resolved_at FROM alarm_event WHERE alarm_id = '${id}' ORDER BY time DESC LIMIT 1`;
-        const { time: _, ...row } = (await rows("ends", q))[0] ?? {};
-        return row;
-      }),
-    );
-    expect(last).toHaveLength(3);
-    expect(last.map(({ active }) => active)).toEqual([false, false, false]);
-    expect(words).toEqual([
-      { active: false, state: "vanished", status: "unknown", site: "Kvarnholmen 4", resolved_at: null },
-      { active: false, state: "out-of-scope", status: "unknown", site: "Kvarnholmen 4", resolved_at: null },
-      {
-        active: false,
-        state: "resolved",
-        status: "resolved",
-        site: "Kvarnholmen 4",
-        resolved_at: "2026-11-02T06:20:00.000Z",
-      },
-    ]);
-  });
-
-  test("the probe writes no point", async () => {
-    const sink = await opened("probed");
-    await sink.probe?.(never());
-    expect(await rows("probed", "SELECT * FROM /.*/")).toEqual([]);
   });
 
   async function opened(database: string) {

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { createStdoutSink } from "#connectors/stdout/sink.ts";
 import { valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
-import { never } from "./context.ts";
+import { never, offerWith } from "./context.ts";
 
 describeSink("stdout", {
   without: ["breakServer"],
@@ -42,12 +42,7 @@ describeSink("stdout", {
 test("the stdout sink writes the sequence number of the event into its line", async () => {
   const stream = new PassThrough();
   const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }];
-  await createStdoutSink(stream).write([valueEvent(1)], never(), undefined, {
-    positions: [8],
-    committedAt: [],
-    isRedelivery: false,
-    sequences,
-  });
+  await createStdoutSink(stream).write([valueEvent(1)], never(), undefined, offerWith(sequences));
   expect(JSON.parse(String(stream.read()))).toMatchObject({
     sequence: "0000000000004711",
     sequenceepoch: "0123456789abcdef",

@@ -11,7 +11,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
-import { clockAt, contextFor, never } from "./context.ts";
+import { clockAt, contextFor, never, offerWith } from "./context.ts";
 import { reply, type Seen, type StubAnswer, startStub } from "./stub-server.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
@@ -57,12 +57,8 @@ test.each(["cloudevents", "standard"])(
   async (format) => {
     const stub = await startStubInTest();
     const sink = sinkFor({ url: `${stub.url}/hook`, unsigned: true, format, ...LOOPBACK });
-    await sink.write([valueEvent(1), valueEvent(2)], never(), undefined, {
-      positions: [8, 9],
-      committedAt: [],
-      isRedelivery: false,
-      sequences: [{ epoch: "0123456789abcdef", number: 4_711 }, null],
-    });
+    const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }, null];
+    await sink.write([valueEvent(1), valueEvent(2)], never(), undefined, offerWith(sequences));
     const [first, second] = stub.seen;
     expect(first?.headers).toMatchObject({
       "plenum-sequence": "0000000000004711",
@@ -209,21 +205,6 @@ describe("requests and responses of the webhook sink", () => {
       const config = { url: "https://example.com/", unsigned: true, headers: { [name]: "x" } };
       expect(WebhookConfig.safeParse(config).success, name).toBe(false);
     }
-  });
-
-  test("the rest of a batch is kept after a failure, and no settled event is sent twice", async () => {
-    const { stub, sink } = await signed();
-    const batch = [1, 2, 3, 4].map((n) => valueEvent(n));
-    let calls = 0;
-    stub.answer = () => {
-      calls += 1;
-      return { status: calls === 3 ? 500 : 204 };
-    };
-    const receipt = await sink.write(batch, never());
-    expect(receipt).toMatchObject({ rejected: [], retry: { from: 2, error: { kind: "rejected" } } });
-    await sink.write(batch.slice(2), never());
-    const ids = stub.seen.map(({ headers }) => headers["webhook-id"]);
-    expect(ids).toEqual([0, 1, 2, 2, 3].map((n) => batch[n]?.id));
   });
 
   test.each<[StubAnswer, object]>([

@@ -314,16 +314,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await lagOf("a")).toMatchObject({ deadLetters: 0, again: 0 });
     });
 
-    test("a dead letter that is rejected again has the new reason", async () => {
-      await commit(values(0, 1));
-      await rejectAll(store, "a", "first");
-      await store.outbox.resendDeadLetters("a", "all");
-      expect(await store.outbox.deadLetters("a")).toEqual([]);
-      await rejectAll(store, "a", "second");
-      expect(await store.outbox.deadLetters("a")).toMatchObject([{ reason: "second" }]);
-      expect(await drained("a")).toEqual([]);
-    });
-
     test("dead letters that are sent again are settled singly, also when the log no longer has the event", async () => {
       const events = values(0, 3);
       await commit(events);
@@ -372,18 +362,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(after === undefined).toBe(before === undefined);
       if (after !== undefined) expect(after.epoch).not.toBe(before?.epoch);
       expect(await store.outbox.resendDeadLetters("a", "all")).toBe(3);
-    });
-
-    test("a settlement stores the sequence number, also across a restart", async () => {
-      await commit(values(0, 3));
-      const offer = await store.outbox.next("a", 2);
-      const counted = offer.counted && { ...offer.counted, number: offer.counted.number + 2 };
-      const through = offer.events.at(-1)?.position ?? 0;
-      await settle(store, "a", through, { counted });
-      store = await subject.reopen();
-      const left = await store.outbox.next("a", 10);
-      expect(idsOf(left.events)).toEqual(ids(values(2, 1)));
-      expect(left.counted).toEqual(counted);
     });
 
     test("events marked between two positions are offered again, also after a restart", async () => {

@@ -52,26 +52,20 @@ interface Scenario {
 const FULL = { sources: 20, tags: 20, every: "3s" };
 const ONE = { ...FULL, sources: 1 };
 const STANDING = { ...ONE, every: null, alarms: 5_000 };
+const LISTED = { ...ONE, every: null, alarms: 400, schedules: { alarms: "* * * * * *" } };
 const MINIMAL_PROGRAM = { name: "minimal program", program: "minimal" } as const;
 const EVERY_SECOND = "* * * * * *";
 const NO_LISTS = { resolved_sweep: false, alarms: false, tags: "0 0 1 1 *" };
 const IDLE_LISTS = { ...ONE, every: null, schedules: NO_LISTS };
+const ALARM_LISTS = { ...IDLE_LISTS, schedules: { ...NO_LISTS, alarms: EVERY_SECOND } };
+const TAG_LISTS = { ...IDLE_LISTS, schedules: { ...NO_LISTS, tags: EVERY_SECOND } };
 
 /** Lists that never change, as often as the rate of list requests allows. */
 const LISTS: Readonly<Record<string, Scenario>> = {
   "no-lists": { ...IDLE_LISTS, name: "nothing listed" },
-  "alarms-500": {
-    ...IDLE_LISTS,
-    ...{ name: "500 alarms, one page", alarms: 500, schedules: { ...NO_LISTS, alarms: EVERY_SECOND } },
-  },
-  "alarms-5000": {
-    ...IDLE_LISTS,
-    ...{ name: "5,000 alarms, ten pages", alarms: 5_000, schedules: { ...NO_LISTS, alarms: EVERY_SECOND } },
-  },
-  "tags-50000": {
-    ...IDLE_LISTS,
-    ...{ name: "50,000 tags, 100 pages", tags: 50_000, schedules: { ...NO_LISTS, tags: EVERY_SECOND } },
-  },
+  "alarms-500": { ...ALARM_LISTS, name: "500 alarms, one page", alarms: 500 },
+  "alarms-5000": { ...ALARM_LISTS, name: "5,000 alarms, ten pages", alarms: 5_000 },
+  "tags-50000": { ...TAG_LISTS, name: "50,000 tags, 100 pages", tags: 50_000 },
   "read-3000": { ...IDLE_LISTS, name: "3,000 tags, read", tags: 3_000, every: "5m" },
   "read-50000": { ...IDLE_LISTS, name: "50,000 tags, read", tags: 50_000, every: "1h" },
 };
@@ -85,10 +79,7 @@ const WORKERS: Readonly<Record<string, Scenario>> = {
   tags: { ...ONE, name: "1 source, 3,000 tags", tags: 3_000, every: "10m" },
   large: { ...ONE, name: "1 source, 50,000 tags", tags: 50_000, every: "3h" },
   lists: { ...ONE, name: "1 source, 3,000 tags, default lists", tags: 3_000, every: "10m", defaultLists: true },
-  listed: {
-    ...{ ...ONE, name: "1 source, 400 alarms listed each second" },
-    ...{ every: null, alarms: 400, schedules: { alarms: EVERY_SECOND } },
-  },
+  listed: { ...LISTED, name: "1 source, 400 alarms listed each second" },
   standing: { ...STANDING, name: "1 source, 5,000 standing alarms" },
   receivers: { ...STANDING, name: "the same, with two receivers", receivers: 2 },
 };
@@ -227,17 +218,13 @@ async function measure(scenario: Scenario, subject: Subject): Promise<Row> {
   // Measuring stops takes processor time, so that is a window of its own.
   worker?.resetStops();
   await sleep(WINDOW_MS);
+  const processorMs = after.processorMs - before.processorMs;
   return {
     ...{ scenario, seconds, first, checksMs },
-    used: {
-      ...after,
-      processorMs: after.processorMs - before.processorMs,
-      writtenBytes: after.writtenBytes - before.writtenBytes,
-    },
+    used: { ...after, processorMs, writtenBytes: after.writtenBytes - before.writtenBytes },
     values: countsAfter.values - countsBefore.values,
     records: countsAfter.records - countsBefore.records,
-    stops: (await worker?.stops()) ?? null,
-    firstValue: subject.firstValue?.() ?? null,
+    ...{ stops: (await worker?.stops()) ?? null, firstValue: subject.firstValue?.() ?? null },
   };
 }
 
@@ -253,16 +240,12 @@ function printRows(rows: ReadonlyMap<string, Row>): void {
   const lines = [...rows].map(([key, row]) => {
     const minimal = rows.get(key === "many" ? "minimal-many" : "minimal");
     return [
-      row.scenario.name,
-      fixed(perValue(row)),
+      ...[row.scenario.name, fixed(perValue(row))],
       fixed(minimal === undefined ? null : perValue(row) / perValue(minimal), 2),
       fixed(idle === undefined || row.records === 0 ? null : perRecord(row, idle), 1),
-      fixed(coreShare(row), 2),
-      fixed(resident(row)),
-      fixed(row.used.peakBytes / MEBIBYTE),
+      ...[fixed(coreShare(row), 2), fixed(resident(row)), fixed(row.used.peakBytes / MEBIBYTE)],
       fixed(row.values === 0 ? null : row.used.writtenBytes / row.values),
-      fixed(row.first?.processorMs ?? null),
-      fixed(row.stops?.processorMs ?? null),
+      ...[fixed(row.first?.processorMs ?? null), fixed(row.stops?.processorMs ?? null)],
     ];
   });
   printTable("", head, lines);

@@ -26,12 +26,10 @@ database.exec(`
     subject TEXT, time TEXT, data TEXT) STRICT;
   CREATE TABLE document (source TEXT, key TEXT, body TEXT, PRIMARY KEY (source, key)) STRICT, WITHOUT ROWID;
 `);
-const addEvent = database.prepare(
-  "INSERT INTO event (id, type, source, subject, time, data) VALUES (?, ?, ?, ?, ?, ?)",
-);
-const putDocument = database.prepare(
-  "INSERT INTO document VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
-);
+const insertEvent = "INSERT INTO event (id, type, source, subject, time, data) VALUES (?, ?, ?, ?, ?, ?)";
+const addEvent = database.prepare(insertEvent);
+const upsertDocument = "INSERT INTO document VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body";
+const putDocument = database.prepare(upsertDocument);
 
 const broker = await mqtt.connectAsync(options.mqtt, { clientId: "minimal", protocolVersion: 5 });
 
@@ -48,12 +46,8 @@ async function round(source: string): Promise<void> {
   const events = data.map(({ id, value, attributes }) => {
     const subject = `site/1/tag/${id}`;
     const hash = createHash("sha256").update(`${source} ${subject} ${time}`).digest("hex").slice(0, 32);
-    return {
-      id: hash,
-      subject,
-      tag: id,
-      body: JSON.stringify({ value, quality: "good", time, tag: { id, ...attributes } }),
-    };
+    const body = JSON.stringify({ value, quality: "good", time, tag: { id, ...attributes } });
+    return { id: hash, subject, tag: id, body };
   });
   database.exec("BEGIN IMMEDIATE");
   for (const { id, subject, tag, body } of events) {

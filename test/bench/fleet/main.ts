@@ -209,19 +209,12 @@ function cells(row: Row): readonly string[] {
   const { scenario, grown, workersMs, busiestMs } = row;
   const { seconds, values, delivered, events } = grown;
   return [
-    scenario.name,
-    fixed(values / seconds),
-    fixed(scenario.sources * VALUES_PER_S),
+    ...[scenario.name, fixed(values / seconds), fixed(scenario.sources * VALUES_PER_S)],
     // Each value goes to two sinks.
-    fixed(delivered / 2 / seconds),
-    fixed(valueCost(row)),
+    ...[fixed(delivered / 2 / seconds), fixed(valueCost(row))],
     scenario.members === 0 ? "–" : fixed((1_000 * grown.databaseMs) / values),
-    fixed(grown.commits / seconds),
-    fixed(grown.stateBytes / events),
-    fixed(grown.walBytes / events),
-    fixed(workersMs / seconds / 10),
-    fixed(busiestMs / seconds / 10),
-    fixed(100 * machineShare(row)),
+    ...[fixed(grown.commits / seconds), fixed(grown.stateBytes / events), fixed(grown.walBytes / events)],
+    ...[fixed(workersMs / seconds / 10), fixed(busiestMs / seconds / 10), fixed(100 * machineShare(row))],
   ];
 }
 
@@ -238,9 +231,9 @@ function limitOf(row: Row): string {
   return `${scenario.name}: ${fixed(100 * reached)} % of the quota${isBehind ? ", delivery falls behind" : ""}; limit: ${cause}`;
 }
 
-function judge(rows: readonly Row[]): void {
+function judge(measured: readonly Row[]): void {
   const costOf = (sources: number, members: number) => {
-    const row = rows.find(({ scenario }) => scenario.sources === sources && scenario.members === members);
+    const row = measured.find(({ scenario }) => scenario.sources === sources && scenario.members === members);
     return row === undefined ? Number.NaN : valueCost(row);
   };
   const ratios = [
@@ -249,11 +242,8 @@ function judge(rows: readonly Row[]): void {
     [`PostgreSQL / SQLite, ${MANY} sources`, costOf(MANY, 1) / costOf(MANY, 0)],
     ["3 members / 1", costOf(MANY, 3) / costOf(MANY, 1)],
   ] as const;
-  printTable(
-    "Cost of a value, ratios",
-    ["", ""],
-    ratios.map(([what, ratio]) => [what, fixed(ratio, 2)]),
-  );
+  const rows = ratios.map(([what, ratio]) => [what, fixed(ratio, 2)]);
+  printTable("Cost of a value, ratios", ["", ""], rows);
   const growth = costOf(MANY, 1) / costOf(FEW, 1);
   checkGoal(`cost of a value, ${MANY} sources / ${FEW}, PostgreSQL`, growth, "at most", 1.1);
 }

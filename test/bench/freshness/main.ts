@@ -62,12 +62,8 @@ function compareStrategies(title: string, classes: readonly Class[]): void {
   for (const [name, eager, policy] of strategies) {
     // The first rounds of the planner read hourly tags in bunches; the bounds describe the steady state.
     const warmUpHours = policy === undefined ? 6 : 3;
-    const { used, fill, late, worst } = simulate(classes, {
-      eager,
-      hours: 3,
-      warmUpHours,
-      ...(policy ? { policy } : {}),
-    });
+    const options = { eager, hours: 3, warmUpHours, ...(policy ? { policy } : {}) };
+    const { used, fill, late, worst } = simulate(classes, options);
     rows.push([name, percent(used), percent(fill), String(late), ratios(worst)]);
     if (policy !== undefined) continue;
     const check = (what: string, value: number, bound: "at most" | "at least", goal: number) =>
@@ -83,12 +79,8 @@ function compareStrategies(title: string, classes: readonly Class[]): void {
     if (classes === FOUR_CLASSES && eager) check("worst age", highest, "at most", load * 1.05);
     if (eager) continue;
     check("fill of the requests", fill, "at least", 0.99);
-    check(
-      "share of the slots",
-      used,
-      "at most",
-      Math.min(slots + SLOTS_ABOVE_BOUND, classes === ELEVEN_CLASSES ? 0.86 : 1),
-    );
+    const most = Math.min(slots + SLOTS_ABOVE_BOUND, classes === ELEVEN_CLASSES ? 0.86 : 1);
+    check("share of the slots", used, "at most", most);
   }
   printTable(title, ["", "slots", "fill", "late", "worst age / interval, by class"], rows);
 }
@@ -126,11 +118,8 @@ async function measureWorker(): Promise<void> {
       check("share of history", history, "at least", free - SLOTS_ABOVE_BOUND);
     }
   }
-  printTable(
-    "The worker's live reads, history and quota in virtual time, with a year of history to fetch",
-    ["", "quota", "live", "fill", "late", "warnings", "history", "free", "worst age / interval, by class"],
-    rows,
-  );
+  const head = ["", "quota", "live", "fill", "late", "warnings", "history", "free", "worst age / interval, by class"];
+  printTable("The worker's live reads, history and quota in virtual time, with a year of history to fetch", head, rows);
 }
 
 compareStrategies("89 % demand: 25 tags @10 s, 90 @60 s, 450 @5 min, 1,500 @1 h", FOUR_CLASSES);

@@ -4,33 +4,16 @@ import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 
 export type Class = readonly [tags: number, everySeconds: number];
 
-export const FOUR_CLASSES: readonly Class[] = [
-  [25, 10],
-  [90, 60],
-  [450, 300],
-  [1_500, 3_600],
-];
+/** Parses classes of tags: `25@10 90@60` is 25 tags every 10 s and 90 tags every 60 s. */
+const parseClasses = (text: string): readonly Class[] =>
+  text.split(" ").map((part) => part.split("@").map(Number) as unknown as Class);
 
-export const ELEVEN_CLASSES: readonly Class[] = [
-  [23, 20],
-  [13, 45],
-  [57, 60],
-  [19, 90],
-  [97, 120],
-  [41, 180],
-  [121, 300],
-  [171, 600],
-  [83, 900],
-  [531, 1_800],
-  [1_371, 3_600],
-];
-
-export const LONG_CLASSES: readonly Class[] = [
-  [129, 60],
-  [644, 300],
-  [967, 900],
-  [3_222, 3_600],
-];
+export const FOUR_CLASSES = parseClasses("25@10 90@60 450@300 1500@3600");
+export const ELEVEN_CLASSES = parseClasses(
+  "23@20 13@45 57@60 19@90 97@120 41@180 121@300 171@600 83@900 531@1800 1371@3600",
+);
+export const LONG_CLASSES = parseClasses("129@60 644@300 967@900 3222@3600");
+export const OVERLOAD = parseClasses("40@10 130@60 600@300 3000@3600");
 
 export function scaled(classes: readonly Class[], by: number): readonly Class[] {
   return classes.map(([count, seconds]) => [Math.round(count * by), seconds]);
@@ -56,21 +39,6 @@ export function leastStretch(classes: readonly Class[]): number {
   return Math.min(...candidates.filter((by) => by >= 1 && fits(by)));
 }
 
-export const OVERLOAD: readonly Class[] = [
-  [40, 10],
-  [130, 60],
-  [600, 300],
-  [3_000, 3_600],
-];
-
-export interface Figures {
-  readonly load: number;
-  readonly used: number;
-  readonly fill: number;
-  readonly late: number;
-  readonly worst: readonly number[];
-}
-
 export type Policy = (tags: readonly PlannedTag[], nowMs: number) => readonly string[];
 
 export const SLOT_MS = 3_000;
@@ -80,25 +48,17 @@ export const SIZE = 20;
 export function simulate(
   classes: readonly Class[],
   options: { eager: boolean; hours: number; warmUpHours: number; policy?: Policy },
-): Figures {
+) {
   const rules = { slotMs: SLOT_MS, size: SIZE, leadMs: 0, eager: options.eager };
-  const wishes = classes.map(([count, seconds], which) => ({
-    name: String(which),
-    tags: count,
-    everyMs: seconds * 1_000,
-    firm: false,
-    importance: 1,
-  }));
+  const wishes = classes.map(([tags, seconds], which) => {
+    return { name: String(which), tags, everyMs: seconds * 1_000, firm: false, importance: 1 };
+  });
   const { factors } = computeOverload(wishes, SLOT_MS, SIZE);
   const factor = (which: number) => (options.policy === undefined ? (factors.get(String(which)) ?? 1) : 1);
   const tags = classes.flatMap(([count, seconds], which) =>
     Array.from({ length: count }, (_, i) => ({
-      id: `${which}-${String(i).padStart(5, "0")}`,
-      wishMs: seconds * 1_000,
-      intervalMs: seconds * 1_000 * factor(which),
-      lastMs: null as number | null,
-      label: null,
-      which,
+      ...{ id: `${which}-${String(i).padStart(5, "0")}`, which, label: null, lastMs: null as number | null },
+      ...{ wishMs: seconds * 1_000, intervalMs: seconds * 1_000 * factor(which) },
     })),
   );
   const places = new Map(tags.map(({ id }, place) => [id, place]));

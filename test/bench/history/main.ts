@@ -33,11 +33,8 @@ function compareDiscovery(): void {
     checkGoal(`${name}: requests`, requests, "at most", Math.min(atMost, halved));
     checkGoal(`${name}: wrong results`, mean(outcomes.map(({ wrong }) => wrong)), "at most", 0);
   }
-  printTable(
-    `Requests until ${TAGS} tags are fetched or known to have no log (mean of ${SEEDS.length} seeds)`,
-    ["without a log", "bound", "worker", "goal", "halving", "20 + singles", "one by one"],
-    rows,
-  );
+  const title = `Requests until ${TAGS} tags are fetched or known to have no log (mean of ${SEEDS.length} seeds)`;
+  printTable(title, ["without a log", "bound", "worker", "goal", "halving", "20 + singles", "one by one"], rows);
 }
 
 function compareWindows(): void {
@@ -45,20 +42,12 @@ function compareWindows(): void {
   for (const limit of LIMITS) {
     const [requests, oracle] = [learnedRequests(limit), oracleRequests(limit)];
     const fixedSizes = [fixedRequests(5_760, limit), fixedRequests(40_320, limit)];
-    rows.push([
-      `${limit}`,
-      `${oracle}`,
-      `${requests}`,
-      fixed(requests / oracle, 3),
-      ...fixedSizes.map((n) => fixed(n)),
-    ]);
+    const cells = [`${limit}`, `${oracle}`, `${requests}`, fixed(requests / oracle, 3)];
+    rows.push([...cells, ...fixedSizes.map((n) => fixed(n))]);
     checkGoal(`limit ${limit}: requests / of an oracle`, requests / oracle, "at most", WINDOW_GOAL);
   }
-  printTable(
-    "Requests for a year of 5-minute values of 3,000 tags, failed ones included",
-    ["limit (values)", "oracle", "worker", "ratio", "day wide", "week wide"],
-    rows,
-  );
+  const title = "Requests for a year of 5-minute values of 3,000 tags, failed ones included";
+  printTable(title, ["limit (values)", "oracle", "worker", "ratio", "day wide", "week wide"], rows);
 }
 
 const oracleOf = ({ tags, days, limit, withoutLog = [] }: BackfillCase) =>
@@ -66,30 +55,22 @@ const oracleOf = ({ tags, days, limit, withoutLog = [] }: BackfillCase) =>
   Math.ceil((days * 288) / Math.floor(limit / SIZE));
 
 async function measureWorker(): Promise<void> {
+  const withoutLog = tagsWithoutLog(0.05, true, 1);
   const half = { tags: 240, days: 365, limit: 50_000 };
   const changes = [
     { after: 150, limit: 12_000 },
     { after: 700, limit: 50_000 },
   ];
+  const tagCounts = [60, 200, 480, 1_500, 3_000];
   const cases: readonly (readonly [name: string, wanted: BackfillCase, most: number])[] = [
-    ...(
-      [
-        [6_000, 60],
-        [20_000, 200],
-        [50_000, 480],
-        [150_000, 1_500],
-        [500_000, 3_000],
-      ] as const
-    ).map(([limit, tags]) => [`limit ${limit}`, { tags, days: 365, limit }, WINDOW_GOAL] as const),
+    ...LIMITS.map((limit, n) => {
+      return [`limit ${limit}`, { tags: tagCounts[n] ?? 0, days: 365, limit }, WINDOW_GOAL] as const;
+    }),
     ["killed five times", { ...half, killAfter: [20, 100, 101, 250, 400] }, WINDOW_GOAL],
     // The worker tries a larger request after 200 responses, so it notices a higher limit late.
     ["limit falls, rises", { ...half, changes }, 1.15],
     ["with live reads", { tags: 200, days: 365, limit: 50_000, liveEverySeconds: 60 }, WINDOW_GOAL],
-    [
-      "5 % without, in runs",
-      { tags: TAGS, days: 120, limit: 180_000, withoutLog: tagsWithoutLog(0.05, true, 1) },
-      WINDOW_GOAL,
-    ],
+    ["5 % without, in runs", { tags: TAGS, days: 120, limit: 180_000, withoutLog }, WINDOW_GOAL],
   ];
   const rows: string[][] = [];
   for (const [name, wanted, most] of cases) {
@@ -106,11 +87,8 @@ async function measureWorker(): Promise<void> {
     // Tolerance for timers and the even spacing of slots: 300 ms of a minute.
     checkGoal(`${name}: worst age of a live value / its interval`, worst, "at most", 1.005);
   }
-  printTable(
-    "The worker's history job, client and quota in virtual time; requests for series until nothing is left",
-    ["", "oracle", "worker", "ratio", "failed", "probes", "again %", "minutes"],
-    rows,
-  );
+  const title = "The worker's history job, client and quota in virtual time; requests for series until nothing is left";
+  printTable(title, ["", "oracle", "worker", "ratio", "failed", "probes", "again %", "minutes"], rows);
 }
 
 compareDiscovery();

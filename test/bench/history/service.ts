@@ -1,34 +1,16 @@
 import type { Transport, TransportReply } from "#src/engine/source/transport.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
-/** Tag endpoints of a service with sparse logs, so that a year of 3,000 tags is fetched in seconds. */
-export interface LoggedService {
-  readonly transport: Transport;
-  limit: number;
-  readonly withoutLog: ReadonlySet<string>;
-  readonly count: {
-    series: number;
-    refused: number;
-    probes: number;
-    poisoned: number;
-    reads: number;
-    /** Requests for the returned values if each had been as large as the limit at that time. */
-    ideal: number;
-  };
-  readonly answered: Map<string, number>;
-}
-
 const BUCKET_MS = 300_000;
 const LATENCY_MS = 150;
 
-export function createLoggedService(
-  clock: VirtualClock,
-  limit: number,
-  withoutLog: ReadonlySet<string>,
-): LoggedService {
+/**
+ * Tag endpoints of a service with sparse logs, so that a year of 3,000 tags is fetched in seconds. `ideal` counts the
+ * requests for the returned values if each had been as large as the limit at that time.
+ */
+export function createLoggedService(clock: VirtualClock, limit: number, withoutLog: ReadonlySet<string>) {
   const service = {
     limit,
-    withoutLog,
     count: { series: 0, refused: 0, probes: 0, poisoned: 0, reads: 0, ideal: 0 },
     answered: new Map<string, number>(),
   };

@@ -16,7 +16,7 @@ import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { inventory, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
-import { createLoggedService, type LoggedService } from "./service.ts";
+import { createLoggedService } from "./service.ts";
 
 export interface BackfillCase {
   readonly tags: number;
@@ -29,20 +29,12 @@ export interface BackfillCase {
   readonly killAfter?: readonly number[];
 }
 
-export interface BackfillFigures extends Readonly<LoggedService["count"]> {
-  readonly minutes: number;
-  readonly missing: number;
-  /** Share of the buckets that were fetched twice. */
-  readonly again: number;
-  readonly worst: number;
-}
-
 const START_MS = Date.UTC(2026, 0, 5);
 const VALUES_MAX = 2_000_000;
 const LONGEST_HOURS = 200;
 
 /** Runs the worker's history job, live reads, client and quota in virtual time until all history is fetched. */
-export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigures> {
+export async function driveBackfill(wanted: BackfillCase) {
   const clock = createVirtualClock(START_MS, { turns: 1 });
   const store = createMemoryStore(() => clock.now());
   const quotaStore = usedBefore(createVolatileMemory());
@@ -51,11 +43,8 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
   const ids = Array.from({ length: wanted.tags }, (_, i) => String(100_000 + i));
   const without = new Set(ids.filter((_, i) => wanted.withoutLog?.[i] === true));
   const service = createLoggedService(clock, wanted.limit, without);
-  await inventory(
-    store,
-    "trial",
-    ids.map((id) => tagNamed(id)),
-  );
+  const tags = ids.map((id) => tagNamed(id));
+  await inventory(store, "trial", tags);
   const everyMs = (wanted.liveEverySeconds ?? 0) * 1_000;
   const history = HistoryConfig.parse([
     { name: "past", resolution: "5m", every: "30d", backfill: `${wanted.days}d`, look_back: "1h" },
@@ -66,26 +55,17 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
 
   const begin = (): { pull: HistoryPull; reads: LiveReads; stop: () => Promise<void> } => {
     const source = createSource({
-      name: "trial",
+      ...{ name: "trial", clock, metrics, log, transport: service.transport },
       config: SourceConfig.parse({ base_url: "http://localhost", token: { env: "TOKEN" }, time_zone: "UTC" }),
       limiter: createQuota({ source: "trial", clock, store: quotaStore }),
-      clock,
-      metrics,
-      log,
-      transport: service.transport,
-      environment: { TOKEN: "token" },
-      random: () => 0.5,
+      ...{ environment: { TOKEN: "token" }, random: () => 0.5 },
     });
-    const demand = createDemand();
-    const pull = createHistoryPull({
-      ...{ source, store, clock, log, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX, demand },
-    });
+    const shared = { source, store, clock, log, demand: createDemand() };
+    const pull = createHistoryPull({ ...shared, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
     const reads = createLiveReads({
-      ...{ source, store, clock, log, metrics },
+      ...{ ...shared, metrics, classes: read },
       groupCommit: createGroupCommit({ store, clock, sources: 1 }),
-      classes: read,
       scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
-      demand,
     });
     const end = new AbortController();
     const followUntilEnd = async (follower: Follower) => {
@@ -135,11 +115,8 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
   const buckets = wanted.days * 288 - 1;
   const fetched = ids.filter((id) => !without.has(id)).map((id) => service.answered.get(id) ?? 0);
   const sum = fetched.reduce((total, each) => total + each, 0);
-  return {
-    ...service.count,
-    minutes,
-    missing: fetched.reduce((total, each) => total + Math.max(0, buckets - each), 0),
-    again: Math.max(0, sum / (fetched.length * buckets) - 1),
-    worst,
-  };
+  const missing = fetched.reduce((total, each) => total + Math.max(0, buckets - each), 0);
+  /** Share of the buckets that were fetched twice. */
+  const again = Math.max(0, sum / (fetched.length * buckets) - 1);
+  return { ...service.count, minutes, missing, again, worst };
 }

@@ -43,6 +43,9 @@ export interface QuotaDisk {
 
 /** A quota store on a disk that outlives the process; `commitMs` returns the duration of a commit. */
 export function createDiskQuotaStore(disk: QuotaDisk, clock: Clock, commitMs: () => number): QuotaStore {
+  const wait = async (ms: number) => {
+    if (ms > 0) await clock.sleep(ms);
+  };
   const slotsOf = (key: string) => {
     const slots = disk.slots.get(key) ?? new Map<number, QuotaSlot>();
     disk.slots.set(key, slots);
@@ -52,19 +55,17 @@ export function createDiskQuotaStore(disk: QuotaDisk, clock: Clock, commitMs: ()
     load: async (key) => [...slotsOf(key).values()],
     loadPause: async (key) => disk.holds.get(key),
     async savePause(key, hold) {
-      const takesMs = commitMs();
-      if (takesMs > 0) await clock.sleep(takesMs);
+      await wait(commitMs());
       disk.holds.set(key, hold);
     },
     async save(key, slot) {
-      const takesMs = commitMs();
-      if (takesMs > 0) await clock.sleep(takesMs / 2);
+      const halfMs = commitMs() / 2;
+      await wait(halfMs);
       slotsOf(key).set(slot.id, slot);
-      if (takesMs > 0) await clock.sleep(takesMs / 2);
+      await wait(halfMs);
     },
     async saveDeferred(key, slot) {
-      const takesMs = commitMs();
-      if (takesMs > 0) await clock.sleep(takesMs * 20);
+      await wait(20 * commitMs());
       slotsOf(key).set(slot.id, slot);
     },
     loadClock: async () => undefined,

@@ -56,8 +56,6 @@ function boundOf(name: LimiterName, optimum: number): number {
 
 const perHour = (sum: Sum) => `${percent(sum.utilisation, 2)} / ${sum.refusedPerHour.toFixed(2)}`;
 const perKill = (sum: Sum) => `${percent(sum.utilisation, 2)} / ${(sum.refused / sum.kills).toFixed(2)}`;
-const total = (sums: readonly Sum[], value: (sum: Sum) => number) =>
-  sums.reduce((result, sum) => result + value(sum), 0);
 
 async function steadyLoad(): Promise<void> {
   const names = Object.keys(LIMITERS) as LimiterName[];
@@ -101,11 +99,8 @@ async function networks(): Promise<void> {
     } else
       checkGoal(`${name}: refusals`, sum.refusedPerHour, "at most", GOALS.stallsAndClockSteps.refusalsPerHour, "/h");
   }
-  printTable(
-    `Sliding log, other networks and clocks, ${HOURS} h; % of the quota / 429 per hour`,
-    ["", "the quota", "bound", "p-queue strict 60 s", "p-queue strict 60.5 s"],
-    rows,
-  );
+  const title = `Sliding log, other networks and clocks, ${HOURS} h; % of the quota / 429 per hour`;
+  printTable(title, ["", "the quota", "bound", "p-queue strict 60 s", "p-queue strict 60.5 s"], rows);
 }
 
 async function urgentWrites(): Promise<void> {
@@ -118,23 +113,18 @@ async function urgentWrites(): Promise<void> {
     ...[name, seconds(mean(waitsMs)), seconds(quantile(waitsMs, 0.95)), seconds(quantile(waitsMs, 1))],
     ...[percent(utilisation, 2), String(refused)],
   ];
+  const title = `Urgent writes, one a minute, among polls that never stop, sliding log, ${HOURS} h; seconds waited`;
   printTable(
-    `Urgent writes, one a minute, among polls that never stop, sliding log, ${HOURS} h; seconds waited`,
+    title,
     ["", "mean", "p95", "max", "% of the quota", "429"],
     [
-      row("the quota", plain),
-      row("the quota, 1 slot reserved", reserved),
+      ...[row("the quota", plain), row("the quota, 1 slot reserved", reserved)],
       row("p-queue strict 60.5 s with priority", strict),
     ],
   );
-  checkGoal("urgent: p95", quantile(plain.waitsMs, 0.95), "at most", GOALS.urgent.p95Ms, " ms");
-  checkGoal(
-    "urgent with a reserve: p95",
-    quantile(reserved.waitsMs, 0.95),
-    "at most",
-    GOALS.urgent.p95WithReserveMs,
-    " ms",
-  );
+  const { p95Ms, p95WithReserveMs } = GOALS.urgent;
+  checkGoal("urgent: p95", quantile(plain.waitsMs, 0.95), "at most", p95Ms, " ms");
+  checkGoal("urgent with a reserve: p95", quantile(reserved.waitsMs, 0.95), "at most", p95WithReserveMs, " ms");
 }
 
 async function kills(): Promise<void> {
@@ -146,25 +136,13 @@ async function kills(): Promise<void> {
     const strict = await simulateStrictQueue({ limiter, hours: 10, killEveryMs: KILL_EVERY_MS }, 60_500, 11);
     rows.push([limiter, String(sum.kills), perKill(sum), perKill(strict)]);
   }
-  printTable(
-    "Killed every 15 min, 3 s down, state stored; % of the quota / 429 per kill (down time included)",
-    ["", "kills", "the quota", "p-queue strict 60.5 s"],
-    rows,
-  );
-  checkGoal(
-    "kills",
-    total(all, (sum) => sum.kills),
-    "at least",
-    GOALS.kills.atLeast,
-  );
-  checkGoal(
-    "kills: refusals",
-    total(all, (sum) => sum.refused),
-    "at most",
-    GOALS.kills.refusals,
-  );
-  const share = total(all, (sum) => sum.utilisation) / all.length;
-  checkGoal("kills: share of the quota", share, "at least", GOALS.kills.utilisation);
+  const title = "Killed every 15 min, 3 s down, state stored; % of the quota / 429 per kill (down time included)";
+  printTable(title, ["", "kills", "the quota", "p-queue strict 60.5 s"], rows);
+  const total = (value: (sum: Sum) => number) => all.reduce((result, sum) => result + value(sum), 0);
+  const [killCount, refusals, shares] = [total((s) => s.kills), total((s) => s.refused), total((s) => s.utilisation)];
+  checkGoal("kills", killCount, "at least", GOALS.kills.atLeast);
+  checkGoal("kills: refusals", refusals, "at most", GOALS.kills.refusals);
+  checkGoal("kills: share of the quota", shares / all.length, "at least", GOALS.kills.utilisation);
 }
 
 async function foreignClient(): Promise<void> {
@@ -184,18 +162,10 @@ async function foreignClient(): Promise<void> {
     }
     rows.push([limiter, ...cells]);
   }
-  printTable(
-    `Another client sends ${FOREIGN_PER_MINUTE} requests a minute; reported after, then own requests a minute / 429 per hour`,
-    ["", "headers: reported", "then", "no headers: reported", "then"],
-    rows,
-  );
-  checkGoal(
-    "another client is reported after",
-    longestMs / 1000,
-    "at most",
-    GOALS.foreign.reportedWithinMs / 1000,
-    " s",
-  );
+  const title = `Another client sends ${FOREIGN_PER_MINUTE} requests a minute; reported after, then own requests a minute / 429 per hour`;
+  printTable(title, ["", "headers: reported", "then", "no headers: reported", "then"], rows);
+  const withinS = GOALS.foreign.reportedWithinMs / 1000;
+  checkGoal("another client is reported after", longestMs / 1000, "at most", withinS, " s");
 }
 
 function reportedAfterMs({ foreignReportedMs, foreignCountedMs }: Outcome): number {

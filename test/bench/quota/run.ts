@@ -1,6 +1,5 @@
 import { Throttled } from "#src/core/errors/errors.ts";
-import type { Clock } from "#src/core/runtime/clock.ts";
-import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
+import { createQuota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
 import type { Lane } from "#src/engine/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import {
@@ -92,9 +91,24 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     const client = makeClient(life, disk, random, () => {
       foreignReportedMs ??= truth.monotonic();
     });
-    for (let caller = 0; caller < BACKLOG; caller += 1) void callForEver(life, client, exchange);
-    if (scenario.urgentEveryMs !== undefined)
-      void urgentForEver(life, client, exchange, random, scenario.urgentEveryMs, urgentWaitsMs);
+    const callForEver = async () => {
+      while (!life.dead()) await client.run("live", () => exchange(life));
+    };
+    const sendUrgent = async () => {
+      const sinceMs = life.clock.monotonic();
+      await client.run("write", () => {
+        urgentWaitsMs.push(life.clock.monotonic() - sinceMs);
+        return exchange(life);
+      });
+    };
+    const urgentForEver = async (everyMs: number) => {
+      while (!life.dead()) {
+        await life.clock.sleep(random.after(everyMs));
+        void sendUrgent();
+      }
+    };
+    for (let caller = 0; caller < BACKLOG; caller += 1) void callForEver();
+    if (scenario.urgentEveryMs !== undefined) void urgentForEver(scenario.urgentEveryMs);
     return life;
   };
 
@@ -126,44 +140,9 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   }
   await truth.run(endMs);
   life.kill();
-  return {
-    utilisation: accepted / (20 * 60 * scenario.hours),
-    refused,
-    refusedPerHour: refused / scenario.hours,
-    kills,
-    urgentWaitsMs,
-    foreignReportedMs,
-    foreignCountedMs,
-  };
-}
-
-async function callForEver(
-  life: KillableProcess,
-  client: Client,
-  exchange: (life: KillableProcess) => Promise<Verdict>,
-): Promise<void> {
-  while (!life.dead()) await client.run("live", () => exchange(life));
-}
-
-async function urgentForEver(
-  life: KillableProcess,
-  client: Client,
-  exchange: (life: KillableProcess) => Promise<Verdict>,
-  random: Random,
-  everyMs: number,
-  waitsMs: number[],
-): Promise<void> {
-  const one = async () => {
-    const since = life.clock.monotonic();
-    await client.run("write", () => {
-      waitsMs.push(life.clock.monotonic() - since);
-      return exchange(life);
-    });
-  };
-  while (!life.dead()) {
-    await life.clock.sleep(random.after(everyMs));
-    void one();
-  }
+  const [utilisation, refusedPerHour] = [accepted / (20 * 60 * scenario.hours), refused / scenario.hours];
+  const foreign = { foreignReportedMs, foreignCountedMs };
+  return { utilisation, refused, refusedPerHour, kills, urgentWaitsMs, ...foreign };
 }
 
 /** The worker's quota with a small decoder: a refusal pauses for the retry time plus one second. */
@@ -176,15 +155,19 @@ export function quotaClient(
     const store = createDiskQuotaStore(disk, life.clock, commitMs);
     const quota = createQuota({ source: "bench", clock: life.clock, store, onForeign, ...options });
     const never = new AbortController().signal;
+    const exchange = async (send: () => Promise<Verdict>) => {
+      const sentMs = life.clock.monotonic();
+      const { ok, remaining, retryAfterS } = await send();
+      if (scenario.headers !== false && remaining !== null) quota.observe("read", { limit: 20, remaining }, sentMs);
+      if (ok) return;
+      const waitMs = (retryAfterS + 1) * 1000;
+      quota.pause(waitMs, "allowance", "read");
+      throw new Throttled("refused", waitMs);
+    };
     return {
       async run(lane, send) {
         try {
-          await quota.run(
-            lane,
-            lane === "write" ? "write" : "read",
-            () => decoded(quota, send, scenario.headers ?? true, life.clock),
-            never,
-          );
+          await quota.run(lane, lane === "write" ? "write" : "read", () => exchange(send), never);
         } catch (error) {
           if (!(error instanceof Throttled)) throw error;
         }
@@ -193,42 +176,17 @@ export function quotaClient(
   };
 }
 
-async function decoded(
-  quota: Quota,
-  send: () => Promise<Verdict>,
-  headers: boolean,
-  clock: Pick<Clock, "monotonic">,
-): Promise<void> {
-  const sentMs = clock.monotonic();
-  const verdict = await send();
-  if (headers && verdict.remaining !== null) quota.observe("read", { limit: 20, remaining: verdict.remaining }, sentMs);
-  if (verdict.ok) return;
-  const waitMs = (verdict.retryAfterS + 1) * 1000;
-  quota.pause(waitMs, "allowance", "read");
-  throw new Throttled("refused", waitMs);
-}
-
 /** Replaces the date and timers of the runtime by virtual time; returns a function that restores them. */
 function installGlobalTimers(clock: VirtualClock): () => void {
   const real = { now: Date.now, setTimeout: globalThis.setTimeout, clearTimeout: globalThis.clearTimeout };
   const start = (callback: () => void, ms: number) => {
     const timer = new AbortController();
-    const elapse = async () => {
-      try {
-        await clock.sleep(ms, timer.signal);
-      } catch {
-        return;
-      }
-      callback();
-    };
-    void elapse();
+    clock.sleep(ms, timer.signal).then(callback, () => undefined);
     return timer;
   };
   Date.now = () => Math.floor(clock.now());
-  Object.assign(globalThis, {
-    setTimeout: start,
-    clearTimeout: (timer: AbortController | undefined) => timer?.abort(),
-  });
+  const stop = (timer: AbortController | undefined) => timer?.abort();
+  Object.assign(globalThis, { setTimeout: start, clearTimeout: stop });
   return () => {
     Date.now = real.now;
     Object.assign(globalThis, { setTimeout: real.setTimeout, clearTimeout: real.clearTimeout });

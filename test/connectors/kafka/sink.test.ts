@@ -8,10 +8,10 @@ import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { expectFailure } from "../../receivers/receiver-helpers.ts";
-import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { certificateFor } from "../certificate.ts";
-import { contextFor, never } from "../context.ts";
+import { contextFor, never, offerWith } from "../context.ts";
 import { cloudEventOf } from "./cloud-event.ts";
 import { type Script, type ScriptedCluster, startScriptedCluster } from "./scripted-cluster.ts";
 
@@ -94,8 +94,7 @@ describe("a Kafka record", () => {
   test("has headers with the sequence number of its event, if the event has a number", async () => {
     const { cluster, sink } = await setUp();
     const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }, null];
-    const offer = { positions: [7, 8], committedAt: [], isRedelivery: false, sequences };
-    await sink.write(values(2), never(), undefined, offer);
+    await sink.write(values(2), never(), undefined, offerWith(sequences));
     const [numbered, other] = cluster.stored;
     expect(numbered?.headers).toMatchObject({ ce_sequence: "0000000000004711", ce_sequenceepoch: "0123456789abcdef" });
     expect(other?.headers).not.toHaveProperty("ce_sequence");
@@ -184,7 +183,6 @@ describe("the receipt of a write to Kafka", () => {
 
   test.each([
     [10, "it is larger than the topic takes (max.message.bytes)", "MESSAGE_TOO_LARGE"],
-    [18, "it is larger than a segment of the topic (segment.bytes)", "RECORD_LIST_TOO_LARGE"],
     [32, "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)", "INVALID_TIMESTAMP"],
     [87, "the topic does not take such a record", "INVALID_RECORD"],
   ])("error code %i rejects one record, and the records after it are stored", async (code, why, name) => {
@@ -365,15 +363,6 @@ describe("requests to Kafka brokers", () => {
 });
 
 describe("a missing Kafka topic", () => {
-  test("is retryable while the brokers may create the topic, and then a ConfigError", async () => {
-    let nowMs = 0;
-    const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
-    const { sink } = await setUp({ topics: {} }, { create_topics: true }, clock);
-    await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("LEADER_NOT_AVAILABLE"));
-    nowMs = 20_000;
-    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config" });
-  });
-
   test("is retryable again when the topic existed in between", async () => {
     let nowMs = 0;
     let isThere = false;
@@ -459,10 +448,8 @@ describe("authentication at Kafka brokers", () => {
     await expectFailure(other.sink.open(never()), { kind: "config", field: "sasl.mechanism" });
 
     const unwanted = await setUp({}, sasl("PLAIN"));
-    await expectFailure(unwanted.sink.open(never()), {
-      kind: "config",
-      message: /does not ask for a password at this port/,
-    });
+    const refusal = /does not ask for a password at this port/;
+    await expectFailure(unwanted.sink.open(never()), { kind: "config", message: refusal });
 
     const missing = await setUp({ sasl: { mechanism: "SCRAM-SHA-512", answer: () => "refused" } });
     const message = /wants a password \(SCRAM-SHA-512\)/;
@@ -511,14 +498,6 @@ test("sends no plain-text password to a remote broker that is named by a local c
   const message = /^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/;
   await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", message });
   expect(cluster.batches).toEqual([]);
-});
-
-test("stores every event kind, and all events about a tag are in the same topic", async () => {
-  const { cluster, sink } = await setUp();
-  expect(await sink.write(sampleOfEveryKind(), never())).toEqual({ rejected: [] });
-  const about = cluster.stored.filter(({ key }) => key === `/sources/main site/1/tag/${TAG.id}`);
-  expect(new Set(about.map(({ topic }) => topic))).toEqual(new Set(["plenum.tag"]));
-  expect(about.length).toBeGreaterThan(3);
 });
 
 const asKept = (error: unknown) => ({ rejected: [], retry: { from: 0, error } });

@@ -4,11 +4,9 @@ import type { Socket } from "node:net";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
-import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";
 import { startScriptedBroker } from "./scripted-broker.ts";
@@ -136,19 +134,6 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
       await into.until(1);
       expect(into.arrived.map(text)).toEqual(["new"]);
     });
-
-    test("commands arrive again after a restart of the broker, and the published status becomes online", async () => {
-      const server = await mosquitto();
-      const into = ear();
-      await listen(server.url, into, protocol);
-      await server.kill();
-      const again = await startMosquitto({ port: server.port });
-      onTestFinished(() => again.stop());
-      const operator = await operatorAt(again.url);
-      await operator.until(({ topic, json }) => topic === "plenum/status/commands" && json.status === "online");
-      await operator.publish("plenum/cmd/main/1/set", "1");
-      await into.until(1);
-    });
   });
 
   test("a command has expiry, response topic, correlation data and user properties of MQTT 5", async () => {
@@ -188,21 +173,6 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
       ["b", "second", undefined],
       ["d", null, undefined],
     ]);
-  });
-
-  test("messages that the sink publishes never result in commands", async () => {
-    const server = await mosquitto();
-    const into = ear();
-    await listen(server.url, into);
-    const sink = createMqttSink(MqttConfig.parse({ url: server.url, client_id: "own" }), contextFor("own"));
-    onTestFinished(() => sink.close());
-    await sink.open(never());
-    const named = { ...valueEvent(1), source: "/sources/cmd" };
-    await sink.write([named, { ...valueEvent(2), source: "/sources/cmd", siteid: "1" }], never());
-    const operator = await operatorAt(server.url);
-    await operator.publish("plenum/cmd/main/1/set", "1");
-    await into.until(1);
-    expect(into.arrived).toHaveLength(1);
   });
 
   test("command topics are not subscribed to unless `commands.enabled` is true", async () => {
@@ -265,17 +235,6 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
     await broker.until("puback");
     expect(into.arrived.map(({ duplicate }) => duplicate)).toEqual([false, true]);
   });
-
-  test("uses a clean session that subscribes with QoS 1 and without retained messages", async () => {
-    const broker = await setUp(ear());
-    const [connect] = await broker.until("connect");
-    const [subscribe] = await broker.until("subscribe");
-    expect(connect).toMatchObject({ clean: true });
-    expect(subscribe).toMatchObject({
-      subscriptions: [{ topic: "plenum/cmd/+/+/set", qos: 1, ...(version === 5 ? { rh: 2, rap: true } : {}) }],
-    });
-    if (version === 5) expect(connect).toMatchObject({ properties: { sessionExpiryInterval: 0 } });
-  });
 });
 
 test("accepts no command after close, even when the broker does not acknowledge the offline status message", async () => {
@@ -293,15 +252,8 @@ test("accepts no command after close, even when the broker does not acknowledge 
   if (socket === undefined) throw new Error("nobody has connected");
   const left = once(socket, "close").then(() => "left");
   await commands.close();
-  const command = {
-    topic: "plenum/cmd/main/t",
-    payload: "1",
-    qos: 1,
-    messageId: 9,
-    dup: false,
-    retain: false,
-  } as const;
-  broker.send({ cmd: "publish", ...command });
+  const topic = "plenum/cmd/main/t";
+  broker.send({ cmd: "publish", topic, payload: "1", qos: 1, messageId: 9, dup: false, retain: false });
   const taken = broker.until("puback").then(() => "taken");
   expect(await Promise.race([left, taken])).toBe("left");
   expect(into.arrived).toEqual([]);

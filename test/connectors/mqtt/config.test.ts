@@ -1,7 +1,4 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { z } from "zod";
 import { buildClientId } from "#connectors/mqtt/client-options.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
@@ -61,29 +58,7 @@ describe("the configuration of the MQTT sink", () => {
   ])("refuses the configuration %o", (config, complaint) => {
     expect(complaintOf({ url: "mqtts://broker.example", ...config })).toContain(complaint);
   });
-
-  test("has exactly the options that the README lists", () => {
-    const readme = readFileSync(join(import.meta.dirname, "../../../connectors/mqtt/README.md"), "utf8");
-    const section = readme.slice(readme.indexOf("## Options"), readme.indexOf("## Limits"));
-    const named = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = ""]) =>
-      [...cell.matchAll(/`([\w.]+)`/g)].map(([, name]) => name),
-    );
-    const schema = z.toJSONSchema(MqttConfig, { io: "input", unrepresentable: "any" }) as Schema;
-    expect(named.toSorted()).toEqual(optionsOf(schema).toSorted());
-    for (const [name, option] of Object.entries(schema.properties ?? {})) expect(option.description, name).toBeTruthy();
-  });
 });
-
-interface Schema {
-  readonly description?: string;
-  readonly properties?: Readonly<Record<string, Schema>>;
-}
-
-function optionsOf(schema: Schema, path = ""): readonly string[] {
-  return Object.entries(schema.properties ?? {}).flatMap(([name, inner]) =>
-    inner.properties === undefined ? [`${path}${name}`] : optionsOf(inner, `${path}${name}.`),
-  );
-}
 
 describe("the MQTT client id", () => {
   const config = MqttConfig.parse({ url: "mqtts://broker.example" });

@@ -79,13 +79,6 @@ describe("the abort of a batch to MQTT", () => {
     expect(await receipt).toEqual({ rejected: [], retry: { from: 2, error: late } });
   });
 
-  test.each(parts)("keeps an event with three messages when message %s is not acknowledged", async (part) => {
-    const { link, options, stop } = abortableLink((topic) => topic !== `value/3/${part}`);
-    const receipt = deliverBatch(link, batch, inParts, options);
-    stop.abort(new Retryable("too late"));
-    expect(await receipt).toMatchObject({ rejected: [], retry: { from: 3 } });
-  });
-
   test("keeps an event and stops sending when only some of its messages are acknowledged", async () => {
     const { link, options, sent, stop } = abortableLink((topic) => topic !== "value/1/b");
     const receipt = deliverBatch(link, batch, inParts, { ...options, maxInFlight: 1 });

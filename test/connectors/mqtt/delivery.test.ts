@@ -52,17 +52,19 @@ describe("the reason code with which a broker acknowledges a message", () => {
     expect(values(broker)).toHaveLength(batch.length);
   });
 
-  test.each([128, 131, 145])("code %i is retryable and keeps the events from this one on", async (code) => {
-    const { sink } = await opened(reasonFor(2, code));
-    const receipt = await sink.write(batch, never());
-    expect(receipt.retry?.from).toBe(2);
-    expect(receipt.retry?.error).toBeInstanceOf(Retryable);
-    expect(receipt.rejected).toEqual([]);
-  });
-
-  test("code 151 (quota exceeded) keeps the event and throttles the sink", async () => {
-    const { sink } = await opened(reasonFor(0, 151));
-    expect((await sink.write(batch, never())).retry?.error).toBeInstanceOf(Throttled);
+  test.each([
+    [128, Retryable],
+    [145, Retryable],
+    [151, Throttled],
+    [255, Retryable],
+  ])("code %i keeps the events from this one on and the connection", async (code, failure) => {
+    const { broker, sink } = await opened(reasonFor(2, code));
+    const { rejected, retry } = await sink.write(batch, never());
+    expect(retry).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
+    expect(retry?.error).toBeInstanceOf(failure);
+    expect(rejected).toEqual([]);
+    expect(await sink.write(batch.slice(2), never())).toEqual({ rejected: [] });
+    expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
 
   test.each([0, 1, 2, 16, 17, 24, 127])("code %i accepts the event", async (code) => {
@@ -71,18 +73,6 @@ describe("the reason code with which a broker acknowledges a message", () => {
     expect(values(broker), "on the same connection, each once").toHaveLength(batch.length);
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
-
-  test.each([129, 150, 255])(
-    "a code that MQTT does not define for messages (%i) keeps the event and the connection",
-    async (code) => {
-      const { broker, sink } = await opened(reasonFor(2, code));
-      const { retry, rejected } = await sink.write(batch, never());
-      expect(retry).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
-      expect(rejected).toEqual([]);
-      expect(await sink.write(batch.slice(2), never())).toEqual({ rejected: [] });
-      expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
-    },
-  );
 
   test("an event that is rejected after the first kept event is not settled", async () => {
     let seen = -1;
@@ -263,16 +253,11 @@ describe("limits that the MQTT broker announces", () => {
 
 describe("connecting to an MQTT broker", () => {
   test.each([
-    [5, 134, ConfigError],
-    [5, 135, ConfigError],
-    [5, 133, ConfigError],
     [5, 132, ConfigError],
+    [5, 134, ConfigError],
     [5, 136, Retryable],
-    [5, 137, Retryable],
     [4, 1, ConfigError],
-    [4, 2, ConfigError],
     [4, 3, Retryable],
-    [4, 4, ConfigError],
     [4, 5, ConfigError],
   ] as const)(
     "maps the connection refusal of protocol version %i with reason %i to a ConfigError or Retryable",
@@ -289,12 +274,6 @@ describe("connecting to an MQTT broker", () => {
 
   test("fails after the deadline when the broker never responds", async () => {
     const { sink } = await setUp(() => [], { connect_deadline: "200ms" });
-    await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
-  });
-
-  test("is retryable when no broker listens", async () => {
-    const { broker, sink } = await setUp(() => undefined);
-    await broker.close();
     await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
   });
 
@@ -394,11 +373,6 @@ describe("the probe of the MQTT sink", () => {
     const sent = broker.came.filter(({ cmd }) => cmd === "publish");
     expect(sent).toMatchObject([{ topic: "house/plenum/status/check", qos: 1, retain: false }]);
     await broker.until("disconnect");
-  });
-
-  test("succeeds with any reason code below 128", async () => {
-    const { sink } = await setUp(onPublish(1));
-    await sink.probe?.(never());
   });
 
   test("fails at a broker that forbids publishing or acknowledges no message", async () => {

