@@ -168,19 +168,7 @@ describe("events about complete days of a site", () => {
     expect(at("day-sealed") >= "2026-11-04T06:00").toBe(true);
   });
 
-  test("finalizes the days of a site without any log", async () => {
-    const here = stage(START, "UTC");
-    await here.tags(["101"]);
-    here.service.withoutLog.add("101");
-    await here.work([FIVE], 3 * DAY_MS, 3 * HOUR_MS);
-    expect(faultsOf(here.events())).toEqual([]);
-    expect([here.bySite(), here.bySeries()]).toEqual([[], []]);
-    const second = here.sealed().find(({ date }) => date === "2026-11-02");
-    expect(second).toMatchObject({ expected: 288, withoutLog: 288, series: 1 });
-  });
-
   test.each([
-    ["of 24 hours", "2026-11-01T12:00:00Z"],
     ["among which one has 25 hours", "2026-10-20T12:00:00Z"],
     ["among which one has 23 hours", "2027-03-23T12:00:00Z"],
   ])(

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/account.ts";
-import { dateToDay, wantedFrom } from "#src/engine/sync/completeness/days.ts";
+import { dateToDay } from "#src/engine/sync/completeness/days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 
@@ -44,23 +44,6 @@ describe("the account of a series for a UTC day", () => {
       ...{ why: null, noLog: null, refusal: null },
     });
     expect(account(ledger(), 4)).toMatchObject({ expected: 288, had: 0, null: 0, absent: 288 });
-  });
-
-  test.each([
-    ["more values than buckets", { had: 300, null: 0 }, [288, 0, 0]],
-    ["more nulls than buckets", { had: 0, null: 300 }, [0, 288, 0]],
-    ["more of both together", { had: 200, null: 100 }, [200, 88, 0]],
-  ])("counts at most the fetched buckets when there are %s", (_, count, expected) => {
-    const { had, null: nulls, absent } = account(ledger(), 4, count);
-    expect([had, nulls, absent]).toEqual(expected);
-  });
-
-  test("excludes buckets before the first required bucket, and days without a required range", () => {
-    expect(account(ledger(), 3, { had: 216, null: 0 })).toMatchObject({ expected: 216, absent: 0, notWanted: 72 });
-    expect(account(ledger(), 2)).toMatchObject({ expected: 0, notWanted: 288, why: null });
-    const backfilled = ledger({ wished: "2026-11-02T18:00:00.000Z" });
-    expect(wantedFrom(backfilled)).toBe(Date.parse("2026-11-02T18:00:00Z"));
-    expect(account(backfilled, 2)).toMatchObject({ expected: 72, pending: 72, why: "backfill" });
   });
 
   test("counts buckets without a log and refused buckets, each with the last message", () => {

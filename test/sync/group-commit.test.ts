@@ -100,19 +100,6 @@ describe("the group commit of replies", () => {
     expect(commits.map(sourcesOf)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
   });
 
-  test("calls the change function of a reply just before its transaction, after the previous commit", async () => {
-    await committed();
-    const seen: number[] = [];
-    const change = async () => {
-      seen.push(commits.length);
-      return put("a", 1);
-    };
-    const both = Promise.all([together.commit("a", change, never), together.commit("a", change, never)]);
-    await clock.advance(1_000);
-    await both;
-    expect(seen).toEqual([1, 2]);
-  });
-
   test("commits the documents, events and records of all replies of a group", async () => {
     await committed();
     const about = { type: "tag-value", subject: "site/1/tag/1", time: "2026-11-21T09:00:00.000Z" } as const;

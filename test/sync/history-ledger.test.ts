@@ -28,14 +28,7 @@ import {
   settlePast,
   targetPastRange,
 } from "#src/engine/sync/history/ledger.ts";
-import {
-  fetchedOrUnreadableRanges,
-  fetchedRanges,
-  isFetched,
-  mergeLearnedRanges,
-  toRanges,
-  toStoredRanges,
-} from "#src/engine/sync/history/ledger-ranges.ts";
+import { fetchedRanges, isFetched, mergeLearnedRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
 import { listHistoryGaps } from "#src/engine/sync/history/progress.ts";
 import { type LegacyLedger, prepareLedger, upgradeLedger } from "#src/engine/sync/history/series.ts";
 import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
@@ -223,13 +216,6 @@ test("restarts a series created while the clock was ahead, unless its points wer
   expect(prepareLedger(had, rules, false, START)).toBe(had);
 });
 
-test("a refusal of one range does not affect a request of another range", () => {
-  const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
-  const ledger: StoredHistory = { ...createLedger(RULES, START), spans: [refused] };
-  const range = { fromMs: at(-24), toMs: at(-12) };
-  expect(listGapParts(ledger, range, START)).toEqual([{ ...range, isSingle: false }]);
-});
-
 describe("retries by the reason of a range", () => {
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
     let ledger: StoredHistory = { ...createLedger(RULES, START), state: "following" };
@@ -244,17 +230,6 @@ describe("retries by the reason of a range", () => {
       nowMs = againMs;
     }
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
-  });
-
-  test("an unreadable range counts as a response, and is requested again singly", () => {
-    const spans = toStoredRanges([
-      { ...hours(-20, -3), why: "points" },
-      { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
-    ]);
-    const ledger: StoredHistory = { ...createLedger(RULES, START), spans, state: "following" };
-    expect(listGapParts(ledger, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
-    expect(fetchedOrUnreadableRanges(spans)).toEqual([hours(-20, 0)]);
-    expect(fetchedOrUnreadableRanges(spans)).toBe(fetchedOrUnreadableRanges(spans));
   });
 
   test("retries a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {

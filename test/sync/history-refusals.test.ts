@@ -8,7 +8,6 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import { divideGroupUntilSingle } from "#src/engine/sync/history/request.ts";
 import { createDemand } from "#src/engine/sync/plan/overload.ts";
 import type { RefusalCause, TokenScope } from "#src/engine/sync/scope.ts";
 import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -146,22 +145,6 @@ describe("a 403 for history", () => {
     expect(early.length).toBeLessThan(12);
   });
 
-  test("a 403 during the backfill leaves a gap with the message of the service, and the gap is filled later", async () => {
-    const tags = logged(ids(20));
-    const until = START + 5 * MINUTE_MS;
-    service.trouble = (query) =>
-      clock.now() < until && query.resolution === "5m" && query.tagIds.includes("105") ? forbidden() : null;
-    const history = await pull({ 1: tags });
-    await runOnce(history);
-    const held = await ledger("105");
-    expect(held.spans).toMatchObject([{ why: "refused", said: "history: 403, Forbidden.", times: 1 }]);
-    expect(isComplete(held)).toBe(false);
-    expect(isComplete(await ledger("104"))).toBe(true);
-    await follow(history, HOUR_MS);
-    expect(tags.flatMap(missing)).toEqual([]);
-    expect(isComplete(await ledger("105"))).toBe(true);
-  });
-
   test("a 403 of a site out of scope pauses that site only, and the site resumes when it is visible again", async () => {
     const [north, south] = [ids(10), ids(10, 201)];
     logged([...north, ...south]);
@@ -259,20 +242,6 @@ describe("a 422, or a failure without relation to a log", () => {
 });
 
 describe("a 404 of a log", () => {
-  test("a followed tag with a 404 is retried singly after ten minutes, and following resumes", async () => {
-    const tags = logged(ids(20));
-    const history = await pull({ 1: tags });
-    await follow(history, 30 * MINUTE_MS);
-    service.withoutLog.add("109");
-    await follow(history, 15 * MINUTE_MS);
-    expect(await ledger("109")).toMatchObject({ state: "no-log", refusal: { said: "404, no log", times: 1 } });
-    service.withoutLog.delete("109");
-    const asked = service.asked.length;
-    await follow(history, HOUR_MS);
-    expect(service.asked.slice(asked).find(concerns("109"))?.tagIds).toEqual(["109"]);
-    expect(tags.flatMap(missing)).toEqual([]);
-  });
-
   test("discards a 404 when the site of the tag turns out to be out of scope", async () => {
     const [north, south] = [ids(5), ids(5, 201)];
     logged([...north, ...south]);
@@ -354,32 +323,6 @@ describe("the monthly overview of a log", () => {
   });
 });
 
-test("after an upgrade from the old ledger format, fetches the past again, marked as backfill", async () => {
-  logged(ids(2));
-  const [start, dayBefore] = [isoUtc(START), isoUtc(START - DAY_MS)];
-  const written = {
-    ...{ resolution: "5m", timeZone: "UTC", state: "following", rereadFrom: null, askAgainAt: null, refusals: 0 },
-    ...{ since: start, watermark: start, dailyAt: start, weeklyAt: start },
-    ...{ reached: dayBefore, target: dayBefore, wished: dayBefore, rememberedFrom: dayBefore },
-  };
-  const noLog = { ...written, state: "no-log", askAgainAt: isoUtc(START + 30 * DAY_MS), refusals: 5 };
-  const doneAt = isoUtc(START - HOUR_MS);
-  const order = backfillFrom(START - 2 * DAY_MS, START - DAY_MS, { select: { ids: ["101"] }, doneAt });
-  const ledgers = Object.entries({ "101 5m": written, "102 5m": noLog });
-  await store.commit({ documents: [{ set: documentSet("history", "trial"), put: ledgers }] });
-  await putOrder(order);
-  await follow(await pull({ 1: ids(2) }), HOUR_MS);
-  expect(ids(2).flatMap(missing)).toEqual([]);
-  const told = toldPoints(store.events as readonly AnyEvent[]);
-  const early = told.facts.filter(({ points }) => Date.parse(points[0]?.time ?? "") < START - HOUR_MS);
-  expect(new Set(early.map(({ origin }) => origin))).toEqual(new Set(["backfill"]));
-  expect(told.values.get("101 5m")?.has(START - 2 * DAY_MS)).toBe(true);
-  expect(await storedOrder()).toMatchObject({
-    doneAt: expect.not.stringContaining(doneAt),
-    withoutLog: { buckets: 0, tags: 0 },
-  });
-});
-
 describe("log discovery", () => {
   test("runs in the slots that live reads leave, and then starts following", async () => {
     const tags = logged(ids(60));
@@ -422,20 +365,4 @@ describe("log discovery", () => {
     expect(history.progress().starving).toBeNull();
     await work.drain(clock);
   });
-});
-
-test("divide splits a group until each member is served or refused singly", async () => {
-  const members = ids(20);
-  for (const bad of [[], ["101"], ["120"], ["103", "104", "119"], members]) {
-    const asked: (readonly string[])[] = [];
-    const refused = await divideGroupUntilSingle(members, async (part) => {
-      asked.push(part);
-      return part.some((id) => bad.includes(id)) ? { isLast: false } : null;
-    });
-    expect(refused?.map(({ member }) => member)).toEqual(bad);
-    for (const id of bad) expect(asked).toContainEqual([id]);
-    const served = asked.filter((part) => !part.some((id) => bad.includes(id))).flat();
-    expect(served.toSorted()).toEqual(members.filter((id) => !bad.includes(id)));
-    if (bad.length === 1) expect(asked.length).toBeLessThanOrEqual(10);
-  }
 });

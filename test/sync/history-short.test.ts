@@ -1,10 +1,8 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { NoLog } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
-import { type StoredCut, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredCut, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
 import { followFor, followUntilIdle } from "./trial-building.ts";
@@ -139,18 +137,6 @@ describe("a service that cuts its responses without an error", () => {
     },
   );
 
-  test("requests the end of a log that answers 404 once, and records that range as without a log", async () => {
-    for (const id of ids(20)) logged(id, LONG_AGO, (at) => at > START - 9 * HOUR_MS);
-    service.trouble = ({ resolution, from }) =>
-      resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS ? new NoLog("404, no log") : null;
-    const history = await pull(ids(20));
-    await runOnce(history);
-    expect(missing(ids(20), BACKFILL_MS)).toEqual([]);
-    const held = await store.document<StoredHistory>(documentSet("history", "trial"), "107 5m");
-    expect(held?.spans.at(-1)).toMatchObject({ why: "no-log", said: "404, no log" });
-    expect(history.progress().requestsLeft).toBe(0);
-  });
-
   test("sends smaller requests after the first short response, also after a restart", async () => {
     service.shorten = each((all) => all.slice(0, 1_000));
     const tags = ids(20);
@@ -191,14 +177,6 @@ describe("a service that sends complete responses", () => {
 
   test("sends at most 136 requests for 200 tags, of which 114 are necessary", async () => {
     expect(await cost(200)).toBeLessThanOrEqual(136);
-  });
-
-  test("records the empty end of a log as a range of nulls", async () => {
-    building(20);
-    await runOnce(await pull(ids(20)));
-    const held = await store.document<StoredHistory>(documentSet("history", "trial"), "104 5m");
-    const from = isoUtc(START - 9 * DAY_MS + FIVE_MS);
-    expect(held?.spans.at(-1)).toEqual({ from, to: expect.any(String), why: "null" });
   });
 });
 

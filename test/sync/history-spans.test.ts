@@ -5,10 +5,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   adaptLedger,
   addRanges,
-  closedUntilMs,
   createLedger,
-  fetchedSinceMs,
-  findGaps,
   hasNoLog,
   rangeToFollow,
   recordNoLog,
@@ -17,7 +14,6 @@ import {
   retractNoLog,
   type SeriesRules,
   settleFollowing,
-  settlePast,
 } from "#src/engine/sync/history/ledger.ts";
 import {
   fetchedRanges,
@@ -25,7 +21,6 @@ import {
   type LedgerRange,
   mergeLearnedRanges,
   rangesFromPoints,
-  toRanges,
   toStoredRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
@@ -86,19 +81,6 @@ describe("a new statement about a recorded range", () => {
     expect(learned([statement(0, "a")], statement(2, "a"))).toHaveLength(2);
   });
 
-  test.each([
-    ["2026-11-03", "2026-11-02", "2026-11-03"],
-    ["2026-11-02", "2026-11-03", "2026-11-03"],
-    ["2026-11-02", undefined, "2026-11-02"],
-    [undefined, "2026-11-03", "2026-11-03"],
-    [undefined, undefined, undefined],
-  ])("merges adjacent statements with the times %s and %s into one with the time %s", (first, second, expected) => {
-    const statement = (from: number, when: string | undefined) =>
-      span(from, from + 1, "no-log", { said: "a", ...(when === undefined ? {} : { at: when }) });
-    const merged = span(0, 2, "no-log", { said: "a", ...(expected === undefined ? {} : { at: expected }) });
-    expect(learned([statement(0, first)], statement(1, second))).toEqual(toStoredRanges([merged]));
-  });
-
   test("merges values across a range of nulls shorter than two hours, if all three ranges touch", () => {
     const short = learned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
     expect(summarize(short)).toEqual(["0 4 points"]);
@@ -136,12 +118,6 @@ describe("ranges of a response", () => {
     expect(spans).toEqual(["0 60 null", "60 65 points", "65 540 null", "540 545 points", "545 720 null"]);
     expect(rangesFromPoints(new Points(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
   });
-
-  test("the last range of a response ends where the request ends", () => {
-    const late = Points.of([point(0), point(5.5 / 60)]);
-    const spans = rangesFromPoints(late, { fromMs: START, toMs: at(5.5 / 60) }, RULES);
-    expect(spans.map(minutes)).toEqual(["0 5 points", "5 5.5 null"]);
-  });
 });
 
 describe("the limit of 48 ranges per ledger", () => {
@@ -155,11 +131,6 @@ describe("the limit of 48 ranges per ledger", () => {
     }
     return spans;
   }
-
-  test("stores 48 ranges unchanged", () => {
-    const spans = silences(LEDGER_RANGES_MAX);
-    expect(mergeLearnedRanges([], spans, "5m")).toEqual(toStoredRanges(spans));
-  });
 
   test("merges the shortest range of nulls with the values on both sides when there are 49 ranges", () => {
     const spans = silences(LEDGER_RANGES_MAX + 1);
@@ -214,38 +185,6 @@ describe("following of a series", () => {
   const nowMs = at(48);
   const ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
 
-  test("a new ledger begins with the open bucket and stores points as far back as the look-back", () => {
-    const [now, since] = ["2026-11-04T00:01:00.000Z", "2026-11-03T23:55:00.000Z"];
-    expect(createLedger(RULES, at(48) + MINUTE_MS)).toEqual({
-      ...{ version: 2, resolution: "5m", timeZone: "UTC", since, watermark: since, dailyAt: now, weeklyAt: now },
-      ...{ wished: "2026-10-31T23:55:00.000Z", rememberedFrom: "2026-11-01T23:55:00.000Z" },
-      ...{ spans: [], days: "", rereadFrom: null, state: "unproven", refusal: null },
-    });
-  });
-
-  test("keeps the target start of the backfill when the ledger is adapted later, also with monthly buckets", () => {
-    for (const resolution of ["1h", "1d", "1w", "1mo"] as const) {
-      const rules = { ...RULES, resolution, backfillMs: 400 * 24 * 60 * MINUTE_MS };
-      for (const [day, later] of Object.entries({ 0: 3, 17: 40 })) {
-        const first = createLedger(rules, at(24 * Number(day)));
-        expect(adaptLedger(first, rules, at(24 * later)).wished).toBe(first.wished);
-      }
-    }
-  });
-
-  test("requests nothing before its interval has passed, and never an empty range", () => {
-    expect(closedUntilMs(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
-    expect(closedUntilMs(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
-    const watermark = Date.parse(ledger.watermark);
-    expect(rangeToFollow(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS - 1)).toBeNull();
-    expect(rangeToFollow(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS)).toMatchObject({
-      toMs: watermark + 15 * MINUTE_MS,
-    });
-    const again = { ...ledger, rereadFrom: isoUtc(watermark) };
-    expect(rangeToFollow(again, RULES, nowMs, watermark)).toBeNull();
-    expect(rangeToFollow(again, RULES, nowMs, watermark + 1)).toEqual({ fromMs: watermark, toMs: watermark + 1 });
-  });
-
   test("rereads two buckets at each request, the last day once a day, and the look-back once a week", () => {
     const all = toStoredRanges([span(-400, 48, "points")]);
     const before = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
@@ -255,19 +194,13 @@ describe("following of a series", () => {
     const week = { weeklyAt: isoUtc(at(48 - 168)) };
     expect(from({})).toBeCloseTo(47 - 10 / 60, 9);
     expect(from(day)).toBe(0);
+    expect(from({ rereadFrom: isoUtc(nowMs) })).toBeNaN();
     expect(from({ dailyAt: isoUtc(at(24) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
     expect(from(week)).toBe(48 - 168 - 48);
     expect(from({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
     expect(from({ ...week, spans: toStoredRanges([span(-50, 48, "points")]) })).toBe(-50);
-  });
-
-  test("fetchedSince returns the start of the range that ends at the watermark", () => {
-    expect(fetchedSinceMs(ledger)).toBe(Date.parse(ledger.watermark));
-    const spans = toStoredRanges([span(0, 1, "points"), span(40, 48, "points")]);
-    expect(fetchedSinceMs({ ...ledger, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
-    expect(fetchedSinceMs({ ...ledger, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
   });
 
   test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {
@@ -286,17 +219,6 @@ describe("following of a series", () => {
     expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });
 
-  test("emits a value as new or as revised, and omits an unchanged value", () => {
-    const points = Points.of([...[point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)]]);
-    const before = new Map<number, number | null>([
-      [at(46), 1],
-      [at(45), 4],
-    ]);
-    const settled = settleFollowing(ledger, RULES, points, range(40, 48), before, nowMs);
-    expect([...settled.fresh]).toEqual([point(46.5, 2)]);
-    expect([...settled.revised]).toEqual([point(45, 3)]);
-  });
-
   test("adaptLedger keeps the ledger when the depth of the backfill changes, and restarts it in another time zone", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
     expect(adaptLedger(ledger, RULES, nowMs)).toBe(ledger);
@@ -313,15 +235,6 @@ describe("following of a series", () => {
 
 describe("responses for the past of a series", () => {
   const ledger: StoredHistory = { ...createLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
-
-  test("emits only points that were not fetched before, each timestamp once", () => {
-    const known = { ...ledger, spans: toStoredRanges([span(2, 4, "points")]) };
-    const points = Points.of([...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)]]);
-    const settled = settlePast(known, points, range(0, 6));
-    expect([...settled.fresh]).toEqual([point(1), point(4), point(5, 2)]);
-    expect([...settled.revised]).toEqual([]);
-    expect(findGaps(settled.ledger, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
-  });
 
   test("moves the watermark when a total or an empty range touches it", () => {
     expect(addRanges(ledger, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
@@ -360,18 +273,12 @@ describe("a refused request of a tag without a log", () => {
     expect(after.refusal?.times).toBe(1);
     expect(after.refusal?.againAt).toBe(isoUtc(START + 10 * MINUTE_MS));
   });
-
-  test("changes nothing when the ledger has no refusal", () => {
-    const before = { ...noLog(LEDGER), refusal: null };
-    expect(recordRefusal(before, "try later", START)).toEqual(before);
-    expect(noLog(before).refusal?.times).toBe(1);
-  });
 });
 
-test("the first refusal of a range that was stored without a count counts as the first", () => {
+test("a refusal stored without a count is followed by the first counted refusal", () => {
+  expect(noLog({ ...noLog(LEDGER), refusal: null }).refusal?.times).toBe(1);
   const stored = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "refused" }]) };
-  const [refused] = toRanges(recordPastRefusal(stored, RANGE, "not now", START).spans);
-  expect(refused).toMatchObject({ ...RANGE, why: "refused", times: 1 });
+  expect(recordPastRefusal(stored, RANGE, "not now", START).spans).toMatchObject([{ why: "refused", times: 1 }]);
 });
 
 test("a retracted statement of a total moves the watermark back to the range, and of a point series does not", () => {

@@ -140,20 +140,6 @@ test("a day with unreadable buckets is finalized after three refusals and names 
   expect(last).toMatchObject({ had: 48, refused: 0, revised: 1, revision: 2 });
 });
 
-test("many adjacent unreadable buckets are recorded as one refusal and requested fewer than eight times", async () => {
-  logged(["1", "2"]);
-  unreadable("1", (atMs) => atMs >= at("11-01T20:00"));
-  const { follow } = await pull(["1", "2"]);
-  await follow(6 * HOUR_MS);
-  expect(refusedIn(await ledger("1"))).toHaveLength(1);
-  expect(missing("2")).toEqual([]);
-  expect(service.asked.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);
-  service.shorten = (logs) => logs;
-  await follow(3 * HOUR_MS);
-  expect(missing("1")).toEqual([]);
-  expect(told().faults).toEqual([]);
-});
-
 test("more unreadable ranges than a ledger can store are neither lost nor requested endlessly", async () => {
   logged(["1", "2"]);
   const isBad = (atMs: number) => (atMs / FIVE_MS) % 3 === 0;

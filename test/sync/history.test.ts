@@ -8,7 +8,7 @@ import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sy
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { begin, followFor, followUntilIdle, openStage } from "./trial-building.ts";
+import { begin, followUntilIdle, openStage } from "./trial-building.ts";
 import {
   backfillFrom,
   DAY_MS,
@@ -87,7 +87,6 @@ describe("live following of history", () => {
   test.each([
     ["both ends included", { from: true, to: true }],
     ["no end included", { from: false, to: false }],
-    ["only the start", { from: true, to: false }],
   ])("emits every closed bucket once when responses have %s", async (_, ends) => {
     service.ends = ends;
     const tags = logged(25, START - DAY_MS, START + DAY_MS);
@@ -111,16 +110,6 @@ describe("live following of history", () => {
     expect(bulk.every((query) => query.tagIds.length === 20)).toBe(true);
     expect(bulk.length).toBeLessThanOrEqual(10);
     for (const query of service.asked) expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
-  });
-
-  test("continues after the worker was stopped for 12 days, in requests of at most 1,000 values", async () => {
-    const tags = logged(3, START - DAY_MS, START + 20 * DAY_MS);
-    await follow(await pull(tags, [FIVE]), HOUR_MS);
-    await clock.advance(12 * DAY_MS);
-    await follow(await pull(tags, [FIVE], { valuesMax: 1_000 }), HOUR_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, tags, START, clock.now() - HOUR_MS);
-    expect(told.facts.filter((fact) => fact.origin === "backfill").length).toBeGreaterThan(10);
   });
 
   test("marks later changes as revised, and finds late values within the look-back", async () => {
@@ -161,19 +150,6 @@ describe("the backfill of history", () => {
     expect(requested.toSorted()[0]).toBe("2026-08-31T23:55:00Z");
     expectComplete(toldPoints(await events()), tags, START - 20 * DAY_MS, START - 10 * MINUTE_MS);
   });
-
-  test("reports the number of remaining requests, and does not delay live following", async () => {
-    const tags = logged(20, START - 100 * DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [{ ...FIVE, backfill: "90d" }], { valuesMax: 1_000 });
-    await followFor(clock, history, 5 * MINUTE_MS);
-    const { requestsLeft, resolutions } = history.progress();
-    expect(requestsLeft).toBeGreaterThan(200);
-    expect(resolutions[0]?.done).toBeGreaterThan(0.1);
-    await clock.advance(15 * MINUTE_MS);
-    const asked = service.asked.length;
-    await followFor(clock, history, MINUTE_MS);
-    expect(Date.parse(service.asked[asked]?.to ?? "")).toBeGreaterThan(START);
-  });
 });
 
 describe("failures of history requests", () => {
@@ -195,22 +171,6 @@ describe("failures of history requests", () => {
     const after = toldPoints(await events());
     expect(after.values.get("107 5m")?.size).toBeGreaterThan(200);
     expect((await ledger("107 5m"))?.state).toBe("following");
-  });
-
-  test("loses no points in an outage of six hours with 504, and sends at most 2 requests at its start", async () => {
-    const tags = logged(20, START - DAY_MS, START + 2 * DAY_MS);
-    const history = await pull(tags, [FIVE]);
-    await follow(history, HOUR_MS);
-    const downUntil = clock.now() + 6 * HOUR_MS;
-    service.trouble = () => (clock.now() < downUntil ? new Retryable("504") : null);
-    const before = service.asked.length;
-    expect(await runOnce(history)).toBeNull();
-    await clock.advance(15 * MINUTE_MS);
-    expect(await runOnce(history)).toBeInstanceOf(Retryable);
-    expect(service.asked.length - before).toBeLessThanOrEqual(2);
-    await clock.advance(6 * HOUR_MS);
-    await follow(history, HOUR_MS);
-    expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
   });
 });
 
@@ -332,18 +292,6 @@ describe("a request of `plenum backfill`", () => {
     stop.abort(new Stopping());
     await clock.advance(1_000);
     await following;
-  });
-
-  test("a backfill request inside the configured backfill is fetched first, and not a second time", async () => {
-    const tags = logged(20, START - 40 * DAY_MS, START + DAY_MS);
-    const history = await pull(tags, [{ ...FIVE, backfill: "30d" }]);
-    await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
-    await follow(history, 4 * HOUR_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, tags, START - 30 * DAY_MS, START + HOUR_MS);
-    const held = await ledger("101 5m");
-    expect(held?.spans.map(({ why }) => why)).toEqual(["points"]);
-    expect(Date.parse(held?.spans[0]?.from ?? "")).toBeLessThanOrEqual(START - 30 * DAY_MS);
   });
 
   test("a backfill request continues after a restart, and waits while backfills are paused", async () => {

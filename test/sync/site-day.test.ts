@@ -1,13 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { buildDayFact, createSiteDay, type SiteSeries } from "#src/engine/sync/completeness/account.ts";
-import {
-  DAY_RETENTION_DAYS,
-  type DayReach,
-  dateToDay,
-  dayReach,
-  intersectReach,
-  isCountedDay,
-} from "#src/engine/sync/completeness/days.ts";
+import { dateToDay, dayReach } from "#src/engine/sync/completeness/days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
@@ -119,15 +112,6 @@ describe("the reach of a series", () => {
     expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
   });
 
-  test("the reach begins after the last gap in the fetched ranges", () => {
-    const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
-    expect(dayReach(series("1", hole))).toMatchObject({ from: day("03"), until: day("05"), sealFrom: day("03") });
-    const exact = { ...reads, spans: [span("02T00:00", "05T12:00")] };
-    expect(dayReach(series("1", exact))).toMatchObject({ from: day("02"), begin: day("01") });
-    const none = { ...reads, spans: [span("01T00:00", "04T00:00")] };
-    expect(dayReach(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
-  });
-
   test("includes ranges refused three times, but not ranges refused twice", () => {
     const refused = (times: number) => ({
       ...reads,
@@ -138,11 +122,7 @@ describe("the reach of a series", () => {
       ],
     });
     expect(dayReach(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
-    expect(dayReach(series("1", refused(3)))).toMatchObject({
-      from: day("03"),
-      sealFrom: NEVER,
-      sealUntil: day("04"),
-    });
+    expect(dayReach(series("1", refused(3)))).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
   });
 
   test("the reach is unlimited after three refusals of following", () => {
@@ -151,34 +131,6 @@ describe("the reach of a series", () => {
     const sealUntil = (times: number) => dayReach(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
     expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
     const unproven = { ...ledger, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
-    expect(dayReach(series("1", unproven))).toMatchObject({
-      begin: day("01"),
-      sealFrom: day("01"),
-      sealUntil: EVER,
-    });
+    expect(dayReach(series("1", unproven))).toMatchObject({ begin: day("01"), sealFrom: day("01"), sealUntil: EVER });
   });
-
-  test("the reach is unlimited for a series without a log, and for a series without required days", () => {
-    const everything = { from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
-    expect(dayReach(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
-    const counted = { state: "no-log" as const, countedFrom: at("02T06:00") };
-    expect(dayReach(series("1", counted))).toMatchObject({ sealFrom: day("03"), sealUntil: EVER });
-    const ordered = series("1", {}, { everyMs: EVER });
-    expect(dayReach(ordered)).toEqual({ begin: EVER, ...everything });
-  });
-
-  test("commonReach returns the common part of the reaches of two series", () => {
-    const one: DayReach = { begin: 5, from: 1, until: 9, sealFrom: 2, sealUntil: 8 };
-    const other: DayReach = { begin: 4, from: 2, until: 8, sealFrom: 3, sealUntil: 7 };
-    expect([intersectReach(one, other), intersectReach(other, one)]).toEqual([other, other]);
-  });
-});
-
-test("isCountedOn is true from the first completely counted day, for days of the last three years", () => {
-  const { ledger } = series("1", { countedFrom: at("02T00:00") });
-  const last = dateToDay("2026-11-05");
-  expect([day("01"), day("02"), last].map((each) => isCountedDay(ledger, each, NOW))).toEqual([false, true, true]);
-  const always = series("1").ledger;
-  const oldest = last - DAY_RETENTION_DAYS;
-  expect([oldest - 1, oldest].map((each) => isCountedDay(always, each, NOW))).toEqual([false, true]);
 });

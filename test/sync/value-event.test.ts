@@ -37,10 +37,6 @@ describe("the stored document of a reading", () => {
       { onChange },
     ).map(({ stored }) => stored);
 
-  test("contains only the value, quality and time of a good emitted reading", () => {
-    expect(storedAfter([21.5])).toEqual([{ value: 21.5, quality: "good", time: iso(0), told: "this" }]);
-  });
-
   test("contains the last good value while the readings are null, and null before the first good value", () => {
     const stored = storedAfter([null, 20, null, null, 21]);
     const good = { value: 20, time: iso(1) };
@@ -91,11 +87,6 @@ describe("the type of a value", () => {
       ...["20 good", "null bad", "true uncertain boolean", "null bad"],
       ...["true good", "false good", "3 uncertain number", "4 good"],
     ]);
-  });
-
-  test("without a unit, a value of the former type is good again", () => {
-    const qualities = published(null, [20, true, 21, true]).map((text) => text.split(" ")[1]);
-    expect(qualities).toEqual(["good", "uncertain", "good", "uncertain"]);
   });
 
   test("a boolean stored as uncertain because of a numeric unit is good when the unit was removed", () => {

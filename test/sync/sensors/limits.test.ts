@@ -29,7 +29,6 @@ function judged(rows: readonly Partial<SensorRow>[], unit: string | null = "kW",
 
 const found = (row: Partial<SensorRow>, unit?: string | null, mayRest?: boolean) =>
   judged([row], unit, mayRest).map(({ finding }) => finding);
-const differs = (log: LogOf, row: Partial<SensorRow> = {}) => found({ ...row, log }).length > 0;
 
 describe("isJudged", () => {
   test.each([
@@ -80,67 +79,45 @@ test("reports always-null only for a tag without any value", () => {
 });
 
 describe("the limits of log-differs", () => {
-  test("reports a log with six pairs and a mean difference above 5 % of their size", () => {
-    expect(differs(logOf({ each: 5.1 }))).toBe(true);
-    expect(differs(logOf({ each: -5.1 }))).toBe(true);
-    expect(differs(logOf({ each: 5 }))).toBe(false);
-    expect(differs(logOf({ each: 5.1, pairs: 6 }))).toBe(true);
-    expect(differs(logOf({ each: 5.1, pairs: 5 }))).toBe(false);
+  // Mean 10; the standard error is the spread divided by the root of 16 pairs.
+  const spread = (deviation: number) =>
+    logOf({ pairs: 16, each: 10, sumOffSquared: 16 * (100 + deviation * deviation) });
+  const ofBoolean = (off: number, on: number) => logOf({ off, sumLive: on, sumLogged: 5 });
+  const standing = (off: number, max = 7) => logOf({ off, min: 7, max });
+  const BOOLEAN = { type: "boolean", min: 0, max: 1 } as const;
+
+  test.each<[string, LogOf, Partial<SensorRow>, boolean]>([
+    ["whose mean difference is 5.1 % of the size", logOf({ each: 5.1 }), {}, true],
+    ["whose mean difference is -5.1 % of the size", logOf({ each: -5.1 }), {}, true],
+    ["whose mean difference is 5 % of the size", logOf({ each: 5 }), {}, false],
+    ["with six pairs", logOf({ each: 5.1, pairs: 6 }), {}, true],
+    ["with five pairs", logOf({ each: 5.1, pairs: 5 }), {}, false],
+    ["that differs by 5 % of the range of live values", logOf({ each: 10 }), { min: 0, max: 200 }, false],
+    ["that differs by 5.05 % of the range of live values", logOf({ each: 10.1 }), { min: 0, max: 200 }, true],
+    ["of which half of the pairs differ", logOf({ each: 10, off: 10 }), {}, true],
+    ["of which less than half of the pairs differ", logOf({ each: 10, off: 9 }), {}, false],
+    ["with a mean difference above four standard errors", spread(9.9), {}, true],
+    ["with a mean difference of four standard errors", spread(10), {}, false],
+    ["of a boolean that is on 20.5 % of the time more", ofBoolean(15, 9.1), BOOLEAN, true],
+    ["of a boolean that is on 20.5 % of the time less", ofBoolean(15, 0.9), BOOLEAN, true],
+    ["of a boolean of which 70 % of the pairs differ", ofBoolean(14, 9.1), BOOLEAN, false],
+    ["of a boolean that is on 20 % of the time more", ofBoolean(15, 9), BOOLEAN, false],
+    ["that is constant while the live value moves", standing(15), {}, true],
+    ["that is constant and of which 70 % of the pairs differ", standing(14), {}, false],
+    ["that moves and of which 75 % of the pairs differ", standing(15, 8), {}, false],
+    ["of a tag with too few readings to judge the live value", logOf({ each: 10 }), { hours: 1 }, true],
+  ])("judges whether to report a log %s", (_log, log, row, isReported) => {
+    expect(found({ ...row, log })).toEqual(isReported ? ["log-differs"] : []);
   });
 
-  test("reports no log whose difference is at most 5 % of the range of the live values", () => {
-    expect(differs(logOf({ each: 10 }), { min: 0, max: 200 })).toBe(false);
-    expect(differs(logOf({ each: 10.1 }), { min: 0, max: 200 })).toBe(true);
-  });
-
-  test("reports a log when at least half of the pairs differ", () => {
-    expect(differs(logOf({ each: 10, off: 10 }))).toBe(true);
-    expect(differs(logOf({ each: 10, off: 9 }))).toBe(false);
-  });
-
-  test("reports no log when the mean difference is at most four standard errors", () => {
-    // Mean 10; the standard error is the spread divided by the root of 16 pairs.
-    const spread = (deviation: number) =>
-      logOf({ pairs: 16, each: 10, sumOffSquared: 16 * (100 + deviation * deviation) });
-    expect(differs(spread(9.9))).toBe(true);
-    expect(differs(spread(10))).toBe(false);
-  });
-
-  test("states both averages with six digits", () => {
+  test("states both averages with six digits, and the value of a constant log", () => {
     const [finding] = judged([{ log: logOf({ each: 20, sumLive: 2_400 / 7, sumLogged: 4_000 / 7 }) }]);
     expect(finding).toMatchObject({
-      finding: "log-differs",
-      value: 17.1429,
-      logged: 28.5714,
-      pairs: 20,
-      resolution: "1h",
+      ...{ finding: "log-differs", value: 17.1429, logged: 28.5714, pairs: 20, resolution: "1h" },
       message: "At 20 times its live value was 17.1429 on average and its log 28.5714.",
     });
-  });
-
-  test("reports the log of a boolean when 75 % of the pairs and 20 % of the time differ", () => {
-    const log = (off: number, on: number) => logOf({ off, sumLive: on, sumLogged: 5 });
-    const row = { type: "boolean", min: 0, max: 1 } as const;
-    expect(differs(log(15, 9.1), row)).toBe(true);
-    expect(differs(log(15, 0.9), row)).toBe(true);
-    expect(differs(log(14, 9.1), row)).toBe(false);
-    expect(differs(log(15, 9), row)).toBe(false);
-    expect(differs(log(15, 9.1))).toBe(false);
-  });
-
-  test("reports a constant log when the live value moves and 75 % of the pairs differ", () => {
-    const standing = (off: number) => logOf({ off, min: 7, max: 7 });
-    expect(differs(standing(15))).toBe(true);
-    expect(differs(standing(14))).toBe(false);
-    expect(differs(logOf({ off: 15, min: 7, max: 8 }))).toBe(false);
-    expect(found({ min: 5, max: 5, log: standing(15) })).toEqual(["never-moved"]);
-    expect(judged([{ log: standing(15) }])[0]?.message).toBe(
-      "Its log stands at 100 while its live value goes from 10 to 20.",
-    );
-  });
-
-  test("reports a log even with too few readings to judge the live value", () => {
-    expect(found({ hours: 1, log: logOf({ each: 10 }) })).toEqual(["log-differs"]);
+    const [constant] = judged([{ log: standing(15) }]);
+    expect(constant?.message).toBe("Its log stands at 100 while its live value goes from 10 to 20.");
   });
 });
 
@@ -154,19 +131,13 @@ describe("the limits of log-clock-off", () => {
     );
 
   test.each([
-    [1.5 * HOUR, 0],
-    [1.5 * HOUR + 1, 1],
-    [-1.5 * HOUR, 0],
-    [-1.5 * HOUR - 1, 1],
-  ])("an hourly log with a lag of %i ms gives %i findings", (lagMs, count) => {
-    expect(lagging(lagMs)).toHaveLength(count);
-  });
-
-  test.each([
-    [30 * 60_000, 0],
-    [30 * 60_000 + 1, 1],
-  ])("a 5-minute log with a lag of %i ms gives %i findings", (lagMs, count) => {
-    const rows = [0, 0, 0, 0, 0, lagMs].map((leastLagMs) => ({ log: logOf({ resolution: "5m", leastLagMs }) }));
+    ["1h", 1.5 * HOUR, 0],
+    ["1h", 1.5 * HOUR + 1, 1],
+    ["1h", -1.5 * HOUR - 1, 1],
+    ["5m", 30 * 60_000, 0],
+    ["5m", 30 * 60_000 + 1, 1],
+  ] as const)("a log of %s with a lag of %i ms gives %i findings", (resolution, lagMs, count) => {
+    const rows = [0, 0, 0, 0, 0, lagMs].map((leastLagMs) => ({ log: logOf({ resolution, leastLagMs }) }));
     expect(judged(rows)).toHaveLength(count);
   });
 

@@ -354,7 +354,7 @@ interface SingleRefusal<T = Series, R = Refusal> {
  * Requests halves of refused groups: nine requests for one bad tag of 20. `attempt` returns null for a served part;
  * `stop` leaves the group without a verdict (null).
  */
-export async function divideGroupUntilSingle<T, R extends { readonly isLast: boolean }>(
+async function divideGroupUntilSingle<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
   attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
 ): Promise<readonly SingleRefusal<T, R>[] | null> {
