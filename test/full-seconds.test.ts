@@ -12,18 +12,18 @@ describe("inFullSeconds", () => {
       await inFullSeconds(clock).sleep(ms, never);
       ends.push([name, clock.monotonic()]);
     };
-    const all: Promise<void>[] = [];
+    const sleeps: Promise<void>[] = [];
     await clock.advance(300);
-    all.push(sleep("a second, at 0.3", 1_000), sleep("5 s, at 0.3", 5_000), sleep("half a second", 500));
+    sleeps.push(sleep("a second, at 0.3", 1_000), sleep("5 s, at 0.3", 5_000), sleep("half a second", 500));
     await clock.advance(400);
-    all.push(sleep("a second, at 0.7", 1_000));
+    sleeps.push(sleep("a second, at 0.7", 1_000));
     // Timers: the next full second, the fifth one, and the exact half second.
     expect(clock.sleepers()).toBe(3);
     await clock.advance(3_400);
-    all.push(sleep("a second, at 4.1", 1_000));
+    sleeps.push(sleep("a second, at 4.1", 1_000));
     expect(clock.sleepers()).toBe(1);
     await clock.advance(2_000);
-    await Promise.all(all);
+    await Promise.all(sleeps);
     expect(ends).toEqual([
       ["half a second", 800],
       ["a second, at 0.3", 1_000],
@@ -38,8 +38,8 @@ describe("inFullSeconds", () => {
     await clock.advance(996);
     const slept = inFullSeconds(clock).sleep(1_000, never);
     await clock.advance(1_003);
-    const early = await Promise.race([slept.then(() => false), Promise.resolve(true)]);
-    expect(early).toBe(true);
+    const stillAsleep = await Promise.race([slept.then(() => false), Promise.resolve(true)]);
+    expect(stillAsleep).toBe(true);
     await clock.advance(1);
     await slept;
   });
@@ -56,21 +56,21 @@ describe("inFullSeconds", () => {
     await expect(second).rejects.toThrow("other");
     expect(clock.sleepers()).toBe(0);
     await expect(sleep(2_000, one.signal)).rejects.toThrow("one");
-    const later = sleep(2_000, never);
+    const nextSleep = sleep(2_000, never);
     await clock.advance(2_000);
-    await later;
+    await nextSleep;
   });
 
   test("rejects all sleepers when the clock fails, and uses the clock again for the next sleeper", async () => {
     const clock = createVirtualClock(0);
     const fault = vi.spyOn(clock, "sleep").mockRejectedValueOnce(new RangeError("no timer"));
     const { sleep } = inFullSeconds(clock);
-    const all = await Promise.allSettled([sleep(1_000, never), sleep(1_000, never)]);
-    expect(all.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    const results = await Promise.allSettled([sleep(1_000, never), sleep(1_000, never)]);
+    expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
     fault.mockRestore();
-    const next = sleep(1_000, never);
+    const nextSleep = sleep(1_000, never);
     await clock.advance(1_000);
-    await next;
+    await nextSleep;
   });
 });
 
@@ -78,14 +78,14 @@ describe("loops that wait in full seconds", () => {
   test("share one timer per second and react to a wake-up or abort at once", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
-    const bell = createWakeup();
+    const loopWakeup = createWakeup();
     const turns = Array.from({ length: 8 }, () => 0);
     const runs = turns.map(async (_, n) => {
       await clock.sleep(n * 110);
       return runLoop({
         clock,
         signal: stop.signal,
-        ...(n === 0 ? { wakeup: bell } : {}),
+        ...(n === 0 ? { wakeup: loopWakeup } : {}),
         onlyChecks: true,
         turn: async () => {
           turns[n] = (turns[n] ?? 0) + 1;
@@ -100,7 +100,7 @@ describe("loops that wait in full seconds", () => {
     expect(clock.woken() - woken).toBe(60);
     // The first run, then 60 full seconds, or 12 steps of five seconds.
     expect(turns).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
-    bell.wakeUp();
+    loopWakeup.wakeUp();
     await clock.advance(0);
     expect(turns[0]).toBe(62);
     stop.abort();

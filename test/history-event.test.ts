@@ -19,11 +19,11 @@ import { seed } from "./seed.ts";
 /** The same event of history, built from objects. */
 function plainEvent(fields: Parameters<typeof historyEvent>[0]): Event<"tag-history"> {
   const { tag, resolution, timeZone, origin, revisedAt, points, source, subject, time, siteId } = fields;
-  const told = [...points];
+  const pointList = [...points];
   return makeEvent({
     ...{ type: "tag-history", source, subject, time, siteId },
-    data: { tag, resolution, timeZone, points: told, origin, revised: revisedAt !== null },
-    facts: [resolution, timeZone, JSON.stringify(told), revisedAt],
+    data: { tag, resolution, timeZone, points: pointList, origin, revised: revisedAt !== null },
+    facts: [resolution, timeZone, JSON.stringify(pointList), revisedAt],
   });
 }
 
@@ -134,11 +134,11 @@ describe("the stored text of a history event", () => {
         const plain = plainEvent(fields);
         const { points, ...fact } = JSON.parse(JSON.stringify(plain.data)) as Event<"tag-history">["data"];
         for (const event of [plain, historyEvent(fields), parseEvent(JSON.stringify(plain)) as Event<"tag-history">]) {
-          const told = historyText(event);
-          expect(JSON.parse(JSON.stringify(told.fact))).toEqual(fact);
-          expect(listText(told.points)).toBe(JSON.stringify(points));
-          expect(read(told.points)).toEqual(points.map(({ time, value }) => ({ time, value })));
-          const days = [...dayTexts(told.points)];
+          const splitEvent = historyText(event);
+          expect(JSON.parse(JSON.stringify(splitEvent.fact))).toEqual(fact);
+          expect(listText(splitEvent.points)).toBe(JSON.stringify(points));
+          expect(read(splitEvent.points)).toEqual(points.map(({ time, value }) => ({ time, value })));
+          const days = [...dayTexts(splitEvent.points)];
           expect(`[${days.map((day) => day.text).join(",")}]`).toBe(JSON.stringify(points));
           for (const { time: first, text: list } of days)
             for (const { time } of JSON.parse(`[${list}]`) as Measurement[])
@@ -166,14 +166,14 @@ describe("the stored text of a history event", () => {
 });
 
 function read(list: string): readonly Measurement[] {
-  const found: Measurement[] = [];
+  const points: Measurement[] = [];
   for (const reader = new PointReader(list); reader.next(); ) {
     if (!Number.isNaN(reader.timeMs)) expect(reader.timeMs).toBe(Date.parse(reader.time));
     if (!reader.isOther) {
       const bytes = Buffer.alloc(64);
       expect(bytes.toString("latin1", 0, reader.writeNumber(bytes, 0))).toBe(reader.value);
     }
-    found.push({ time: reader.time, value: JSON.parse(reader.value) as TagValue });
+    points.push({ time: reader.time, value: JSON.parse(reader.value) as TagValue });
   }
-  return found;
+  return points;
 }

@@ -18,9 +18,9 @@ test("createLastMedian returns the median of the last values for any input, also
             median.add(step);
             all.push(step);
           }
-          const last = all.slice(-remembered).toSorted((a, b) => a - b);
-          expect(median.count()).toBe(last.length);
-          expect(median.value()).toBe(last[Math.floor(last.length / 2)] ?? null);
+          const lastSorted = all.slice(-remembered).toSorted((a, b) => a - b);
+          expect(median.count()).toBe(lastSorted.length);
+          expect(median.value()).toBe(lastSorted[Math.floor(lastSorted.length / 2)] ?? null);
         }
       },
     ),

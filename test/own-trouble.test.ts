@@ -117,12 +117,12 @@ describe("a worker after ten minutes in which the machine allowed no new connect
 
   test("reports no service or sink as failed and recovers within seconds", async () => {
     let isBroken = false;
-    const left: string[] = [];
+    const sentPaths: string[] = [];
     const around =
       (send: Transport): Transport =>
       async (request, signal) => {
         if (isBroken) throw new LocalFailure("The service could not be asked, because of this machine (EMFILE).");
-        left.push(request.path);
+        sentPaths.push(request.path);
         return send(request, signal);
       };
     virtual = await startVirtualWorker({
@@ -136,21 +136,21 @@ describe("a worker after ten minutes in which the machine allowed no new connect
     });
     const { clock } = virtual;
     await clock.advance(6 * MINUTE);
-    const before = await virtual.events();
+    const eventsBefore = await virtual.events();
     isBroken = true;
     await clock.advance(10 * MINUTE);
     isBroken = false;
-    left.length = 0;
+    sentPaths.length = 0;
     await clock.advance(10_000);
     for (const path of ["/alarms", "/tags/read"])
       expect(
-        left.some((one) => one.includes(path)),
-        `${path} among ${left}`,
+        sentPaths.some((one) => one.includes(path)),
+        `${path} among ${sentPaths}`,
       ).toBe(true);
     await clock.advance(5 * MINUTE);
     const blaming = /^(source|feature|token|tag-set|site|gateway)|unavailable|vanished|removed|missing/;
-    const told = (await virtual.events()).slice(before.length).map(({ type }) => type);
-    expect([...new Set(told)].filter((type) => blaming.test(type))).toEqual([]);
+    const newKinds = (await virtual.events()).slice(eventsBefore.length).map(({ type }) => type);
+    expect([...new Set(newKinds)].filter((type) => blaming.test(type))).toEqual([]);
     const report = await fetch(`${virtual.worker.statusUrl()}/api/status`);
     const body = (await report.json()) as { sources: { aside?: unknown[] }[] };
     expect(JSON.stringify(body)).not.toMatch(/set aside/);

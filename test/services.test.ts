@@ -183,15 +183,15 @@ describeService("createScheduler", async () => {
     ...{ source, clock, log, random, availability, scope },
     ...{ noteHealth: async () => undefined, reconcile: () => null, tokenStamp: null },
   });
-  let running = 0;
+  let runningJobs = 0;
   const job = (name: string, firstRun: boolean): Job => ({
     name,
     schedule: "* * * * *",
     firstRun,
     async run(signal) {
-      running += 1;
+      runningJobs += 1;
       await clock.sleep(10_000, signal).finally(() => {
-        running -= 1;
+        runningJobs -= 1;
       });
       return { kind: "ok" };
     },
@@ -203,9 +203,9 @@ describeService("createScheduler", async () => {
       {
         name: "live",
         async follow({ draining, forced }) {
-          running += 1;
+          runningJobs += 1;
           await sleepFor(clock, 1e9, draining, forced);
-          running -= 1;
+          runningJobs -= 1;
         },
       },
     ],
@@ -213,19 +213,19 @@ describeService("createScheduler", async () => {
     ...{ clock, log, metrics: createMetrics(), random, spreadMs: 0, outage, availability, scope },
     ...{ storedState: () => undefined, storeState: () => undefined },
   });
-  const moving: Service = {
+  const advancingScheduler: Service = {
     ...scheduler,
     async stop(deadlineMs) {
-      const stopped = scheduler.stop(deadlineMs);
+      const stopping = scheduler.stop(deadlineMs);
       for (let n = 0; n < 20; n += 1) await clock.advance(100);
-      await stopped;
+      await stopping;
     },
   };
   return {
-    service: moving,
+    service: advancingScheduler,
     async quiet() {
       await clock.advance(300_000);
-      expect(running).toBe(0);
+      expect(runningJobs).toBe(0);
       expect(clock.sleepers()).toBe(0);
     },
   };

@@ -12,7 +12,7 @@ const SOURCES = 8;
 test("the worker stops eight sources with pending requests within 3 of the allowed 8 s", async () => {
   const folder = testFolder("stop");
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
-  const asked = new Set<string>();
+  const askedSources = new Set<string>();
   const names = Array.from({ length: SOURCES }, (_, n) => `building${n}`);
   const worker = await createWorker({
     config: Config.parse({
@@ -30,26 +30,26 @@ test("the worker stops eight sources with pending requests within 3 of the allow
     clock,
     log: createLog({ level: "silent" }),
     transport: (request, signal) => {
-      asked.add(request.path.split("/")[1] ?? "");
+      askedSources.add(request.path.split("/")[1] ?? "");
       return clock.sleep(1e9, signal).then(() => Promise.reject(new Error("never")));
     },
   });
   await worker.start();
   await clock.advance(10_000);
-  expect(asked.size).toBe(SOURCES);
+  expect(askedSources.size).toBe(SOURCES);
 
-  const before = clock.monotonic();
-  const stopped = worker.stop(8_000);
+  const startMs = clock.monotonic();
+  const stopping = worker.stop(8_000);
   await clock.advance(3_000);
   // The time no longer advances, so a stop that waits never ends.
-  await stopped;
-  expect(clock.monotonic() - before).toBe(3_000);
+  await stopping;
+  expect(clock.monotonic() - startMs).toBe(3_000);
 });
 
 test("parallel services stop at the same time, also when one of them fails", async () => {
   const clock = createVirtualClock(0);
-  const told: string[] = [];
-  const log = pino({ base: null }, { write: (line: string) => void told.push(JSON.parse(line).service) });
+  const failedServices: string[] = [];
+  const log = pino({ base: null }, { write: (line: string) => void failedServices.push(JSON.parse(line).service) });
   const calls: string[] = [];
   const service = (name: string, stop: (deadlineMs: number) => Promise<void>): Service => ({
     name,
@@ -69,9 +69,9 @@ test("parallel services stop at the same time, also when one of them fails", asy
     log,
   });
   await all.start(new AbortController().signal);
-  const stopped = all.stop(1_000);
+  const stopping = all.stop(1_000);
   expect(calls).toEqual(["start a", "start b", "start c", "stop a 500", "stop b 500", "stop c 500"]);
   await clock.advance(500);
-  await stopped;
-  expect(told).toEqual(["a"]);
+  await stopping;
+  expect(failedServices).toEqual(["a"]);
 });

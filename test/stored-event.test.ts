@@ -47,7 +47,7 @@ const otherData: Readonly<Record<string, (data: Value["data"]) => object>> = {
   "of another type": () => ({ type: { before: "number", now: "boolean" } }),
   "of a tag with another field": ({ tag }) => ({ tag: { ...tag, building: "A" } }),
 };
-const others: Readonly<Record<string, (event: Value) => object>> = {
+const otherEvents: Readonly<Record<string, (event: Value) => object>> = {
   "of no site": ({ siteid: _, ...event }) => event,
   "of another site": (event) => ({ ...event, siteid: `${event.siteid}1` }),
   "of another subject": (event) => ({ ...event, subject: `${event.subject}/more` }),
@@ -62,13 +62,13 @@ const others: Readonly<Record<string, (event: Value) => object>> = {
 };
 
 function expectSame(event: Event): void {
-  const stored = encodeEvent(event);
+  const storedText = encodeEvent(event);
   const json = JSON.stringify(event);
-  expect(JSON.stringify(parseEvent(stored)), replay).toBe(json);
+  expect(JSON.stringify(parseEvent(storedText)), replay).toBe(json);
   expect(JSON.stringify(parseEvent(json)), replay).toBe(json);
-  expect(encodeEvent(parseEvent(stored)), replay).toBe(stored);
+  expect(encodeEvent(parseEvent(storedText)), replay).toBe(storedText);
   for (const field of ["id", "source", "type", "subject"] as const)
-    expect(stored, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
+    expect(storedText, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
 }
 
 describe("the stored text of an event", () => {
@@ -92,12 +92,12 @@ describe("the stored text of an event", () => {
     );
   });
 
-  test.each(Object.entries(others))("is the JSON of the event for a value %s", (_, other) => {
+  test.each(Object.entries(otherEvents))("is the JSON of the event for a value %s", (_, other) => {
     fc.assert(
       fc.property(almostGood, (event) => {
-        const changed = other(event) as Event;
-        expectSame(changed);
-        expect(encodeEvent(changed), replay).toBe(JSON.stringify(changed));
+        const changedEvent = other(event) as Event;
+        expectSame(changedEvent);
+        expect(encodeEvent(changedEvent), replay).toBe(JSON.stringify(changedEvent));
       }),
       { seed, numRuns: 50 },
     );

@@ -19,23 +19,23 @@ const SELF_SIGNED = certificateFor("localhost");
 const signal = () => new AbortController().signal;
 
 describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=0", () => {
-  let before: string | undefined;
+  let earlierValue: string | undefined;
   beforeEach(() => {
-    before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    earlierValue = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
   });
   afterEach(() => {
-    if (before === undefined) delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
-    else process.env.NODE_TLS_REJECT_UNAUTHORIZED = before;
+    if (earlierValue === undefined) delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    else process.env.NODE_TLS_REJECT_UNAUTHORIZED = earlierValue;
   });
 
-  async function stranger() {
+  async function startSelfSigned() {
     const stub = await startStub({ tls: SELF_SIGNED });
     onTestFinished(() => stub.stop());
     return { stub, url: stub.url.replace("127.0.0.1", "localhost") };
   }
 
-  async function refused(sink: Sink) {
+  async function expectRefused(sink: Sink) {
     onTestFinished(() => sink.close());
     await expect(sink.open(signal()).then(() => sink.write([valueEvent(1)], signal()))).rejects.toMatchObject({
       kind: "config",
@@ -45,7 +45,7 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
   }
 
   test("fail for the service before a request is sent", async () => {
-    const { stub, url } = await stranger();
+    const { stub, url } = await startSelfSigned();
     const transport = createHttpTransport(trialConfig(url));
     onTestFinished(() => transport.close());
     const request = { method: "GET", path: "/", headers: { authorization: "Bearer x" }, body: null } as const;
@@ -54,17 +54,17 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
   });
 
   test("fail for InfluxDB, webhook and broker before a request is sent", async () => {
-    const { stub, url } = await stranger();
-    const own = { url, allow_networks: ["127.0.0.0/8", "::1/128"] };
-    await refused(createInfluxSink(InfluxConfig.parse({ url, bucket: "b" }), contextFor("lake")));
-    await refused(createWebhookSink(WebhookConfig.parse({ ...own, unsigned: true }), contextFor("hook")));
+    const { stub, url } = await startSelfSigned();
+    const common = { url, allow_networks: ["127.0.0.0/8", "::1/128"] };
+    await expectRefused(createInfluxSink(InfluxConfig.parse({ url, bucket: "b" }), contextFor("lake")));
+    await expectRefused(createWebhookSink(WebhookConfig.parse({ ...common, unsigned: true }), contextFor("hook")));
     const broker = MqttConfig.parse({ url: url.replace("https:", "mqtts:") });
-    await refused(createMqttSink(broker, contextFor("broker")));
+    await expectRefused(createMqttSink(broker, contextFor("broker")));
     expect(stub.seen).toEqual([]);
   });
 
   test("fail for the TLS probe", async () => {
-    const { stub } = await stranger();
+    const { stub } = await startSelfSigned();
     await expect(tryTls({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
       code: "DEPTH_ZERO_SELF_SIGNED_CERT",
     });
@@ -87,7 +87,6 @@ describe("refuseUnverifiedTls", () => {
     {},
     { NODE_TLS_REJECT_UNAUTHORIZED: "1" },
     { NODE_TLS_REJECT_UNAUTHORIZED: "" },
-    { NODE_EXTRA_CA_CERTS: "/etc/company.pem" },
     { NODE_OPTIONS: "--tls-min-v1.0 --no-trace-tls" },
   ])("accepts the environment %j", (environment) => {
     expect(() => refuseUnverifiedTls(environment, [])).not.toThrow();

@@ -3,11 +3,11 @@ import { createVirtualClock } from "./virtual-clock.ts";
 
 test("sleepers wake in order of time, then of call, and promise chains run in between", async () => {
   const clock = createVirtualClock(1_000);
-  const seen: string[] = [];
+  const wakeOrder: string[] = [];
   const sleeper = async (name: string, ms: number) => {
     await clock.sleep(ms);
     for (let i = 0; i < 50; i += 1) await Promise.resolve();
-    seen.push(`${name} ${clock.monotonic()} ${clock.now()}`);
+    wakeOrder.push(`${name} ${clock.monotonic()} ${clock.now()}`);
     if (name === "a") void sleeper("nested", 5);
   };
   for (const [name, ms] of [
@@ -18,7 +18,7 @@ test("sleepers wake in order of time, then of call, and promise chains run in be
   ] as const)
     void sleeper(name, ms);
   await clock.run(50);
-  expect(seen).toEqual(["a 10 1010", "b 10 1010", "nested 15 1015", "c 30 1030"]);
+  expect(wakeOrder).toEqual(["a 10 1010", "b 10 1010", "nested 15 1015", "c 30 1030"]);
   expect(clock.monotonic()).toBe(50);
   expect(clock.sleepers()).toBe(1);
 });
@@ -35,15 +35,15 @@ test("an aborted sleep rejects at once with the signal's reason", async () => {
 
 test("sleepers that become due during a suspension wake late and in order", async () => {
   const clock = createVirtualClock(1_000);
-  const seen: string[] = [];
+  const wakeOrder: string[] = [];
   const sleeper = (name: string, ms: number) =>
-    clock.sleep(ms).then(() => seen.push(`${name} ${clock.monotonic()} ${clock.now()}`));
+    clock.sleep(ms).then(() => wakeOrder.push(`${name} ${clock.monotonic()} ${clock.now()}`));
   const all = [sleeper("b", 20), sleeper("a", 10), sleeper("c", 600)];
   clock.suspend(500);
-  expect(seen).toEqual([]);
+  expect(wakeOrder).toEqual([]);
   await clock.advance(100);
   await Promise.all(all);
-  expect(seen).toEqual(["a 500 1500", "b 500 1500", "c 600 1600"]);
+  expect(wakeOrder).toEqual(["a 500 1500", "b 500 1500", "c 600 1600"]);
 });
 
 test("a step of the wall clock does not change measured time", async () => {

@@ -21,43 +21,47 @@ describe("waiting functions", () => {
   test("sleepFor returns true after the complete time and false when a signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
-    const whole = sleepFor(clock, 1_000, never, stop.signal);
-    const cut = sleepFor(clock, 5_000, stop.signal);
+    const fullSleep = sleepFor(clock, 1_000, never, stop.signal);
+    const cutSleep = sleepFor(clock, 5_000, stop.signal);
     await clock.advance(1_000);
     stop.abort();
-    expect(await Promise.all([whole, cut, sleepFor(clock, 1, AbortSignal.abort())])).toEqual([true, false, false]);
+    expect(await Promise.all([fullSleep, cutSleep, sleepFor(clock, 1, AbortSignal.abort())])).toEqual([
+      true,
+      false,
+      false,
+    ]);
     expect(clock.sleepers()).toBe(0);
   });
 
   test("runInSlices yields after each slice and ends when the signal aborts", async () => {
     const clock = createVirtualClock(0);
-    let steps = 0;
+    let stepCount = 0;
     function* work() {
-      for (; steps < 1_000; steps += 1) yield;
+      for (; stepCount < 1_000; stepCount += 1) yield;
       return "done";
     }
-    const walked = runInSlices(work(), 250, clock, never);
-    expect(steps).toBe(249);
+    const finishedWork = runInSlices(work(), 250, clock, never);
+    expect(stepCount).toBe(249);
     await clock.advance(0);
-    expect(await walked).toBe("done");
+    expect(await finishedWork).toBe("done");
     // The fourth wake-up comes after the last step.
     expect(clock.woken()).toBe(4);
-    steps = 0;
+    stepCount = 0;
     const stop = new AbortController();
-    const ended = runInSlices(work(), 250, clock, stop.signal);
+    const abortedWork = runInSlices(work(), 250, clock, stop.signal);
     stop.abort(new Error("stop"));
-    await expect(ended).rejects.toThrow("stop");
-    expect(steps).toBe(249);
+    await expect(abortedWork).rejects.toThrow("stop");
+    expect(stepCount).toBe(249);
   });
 
   test("sleepUntilWoken ends at a wake-up and leaves no sleeper", async () => {
     const clock = createVirtualClock(0);
     const bell = createWakeup();
-    const rung = sleepUntilWoken(clock, 60_000, bell, never);
+    const wokenSleep = sleepUntilWoken(clock, 60_000, bell, never);
     const forEver = sleepUntilWoken(clock, Number.POSITIVE_INFINITY, bell, never);
     await clock.advance(10);
     bell.wakeUp();
-    await Promise.all([rung, forEver]);
+    await Promise.all([wokenSleep, forEver]);
     expect(clock.monotonic()).toBe(10);
     expect(clock.sleepers()).toBe(0);
     const timed = sleepUntilWoken(clock, 50, bell, never);
@@ -67,23 +71,23 @@ describe("waiting functions", () => {
 
   test("anyOf wakes once for each wake-up and removes its listeners", async () => {
     const bells = [createWakeup(), createWakeup()] as const;
-    const either = combineWakeups(...bells);
+    const anyWakeup = combineWakeups(...bells);
     for (const bell of bells) {
-      const rings = either.wakeups();
-      const heard = either.nextWakeup(never);
+      const rings = anyWakeup.wakeups();
+      const heard = anyWakeup.nextWakeup(never);
       let calls = 0;
-      either.listen(() => (calls += 1));
-      const unlisten = either.listen(() => (calls += 100));
+      anyWakeup.listen(() => (calls += 1));
+      const unlisten = anyWakeup.listen(() => (calls += 100));
       unlisten();
       bell.wakeUp();
       await heard;
       for (const each of bells) each.wakeUp();
-      expect([calls, either.wakeups() - rings]).toEqual([1, 3]);
+      expect([calls, anyWakeup.wakeups() - rings]).toEqual([1, 3]);
     }
     const stop = new AbortController();
-    const heard = either.nextWakeup(stop.signal);
+    const abortedWait = anyWakeup.nextWakeup(stop.signal);
     stop.abort();
-    await heard;
+    await abortedWait;
     expect(getEventListeners(stop.signal, "abort")).toEqual([]);
   });
 
@@ -92,17 +96,17 @@ describe("waiting functions", () => {
     try {
       const stop = new AbortController();
       const limits = [timeLimit(stop.signal, 1_000), timeLimit(stop.signal, 1_000, () => "too late")];
-      const ended = timeLimit(stop.signal, 1_000);
-      ended.end();
+      const endedLimit = timeLimit(stop.signal, 1_000);
+      endedLimit.end();
       vi.advanceTimersByTime(999);
       expect(limits.map(({ signal }) => signal.aborted)).toEqual([false, false]);
       vi.advanceTimersByTime(1);
       expect(limits.map(({ signal }) => signal.reason)).toMatchObject([{ name: "TimeoutError" }, "too late"]);
-      const cut = timeLimit(stop.signal, 1_000);
+      const lateLimit = timeLimit(stop.signal, 1_000);
       stop.abort("stopped");
-      expect([cut.signal.reason, timeLimit(stop.signal, 1_000).signal.reason]).toEqual(["stopped", "stopped"]);
-      for (const limit of [...limits, cut]) limit.end();
-      expect([ended.signal.aborted, getEventListeners(stop.signal, "abort")]).toEqual([false, []]);
+      expect([lateLimit.signal.reason, timeLimit(stop.signal, 1_000).signal.reason]).toEqual(["stopped", "stopped"]);
+      for (const limit of [...limits, lateLimit]) limit.end();
+      expect([endedLimit.signal.aborted, getEventListeners(stop.signal, "abort")]).toEqual([false, []]);
     } finally {
       vi.useRealTimers();
     }
@@ -110,51 +114,51 @@ describe("waiting functions", () => {
 
   test("firstOf aborts with the first reason and removes its listeners", () => {
     const [one, other] = [new AbortController(), new AbortController()];
-    const first = combineSignals(one.signal, other.signal);
+    const combined = combineSignals(one.signal, other.signal);
     other.abort("other");
     one.abort("one");
-    expect(first.signal.reason).toBe("other");
+    expect(combined.signal.reason).toBe("other");
 
-    const ended = combineSignals(one.signal);
-    expect(ended.signal.reason).toBe("one");
+    const abortedSignal = combineSignals(one.signal);
+    expect(abortedSignal.signal.reason).toBe("one");
 
-    const lasting = new AbortController();
-    const done = combineSignals(lasting.signal, never);
-    expect(getEventListeners(lasting.signal, "abort")).toHaveLength(1);
-    done.end();
-    expect(getEventListeners(lasting.signal, "abort")).toEqual([]);
+    const controller = new AbortController();
+    const endedSignal = combineSignals(controller.signal, never);
+    expect(getEventListeners(controller.signal, "abort")).toHaveLength(1);
+    endedSignal.end();
+    expect(getEventListeners(controller.signal, "abort")).toEqual([]);
     expect(getEventListeners(never, "abort")).toEqual([]);
-    lasting.abort();
-    expect(done.signal.aborted).toBe(false);
-    done.abort("own");
-    expect(done.signal.reason).toBe("own");
+    controller.abort();
+    expect(endedSignal.signal.aborted).toBe(false);
+    endedSignal.abort("own");
+    expect(endedSignal.signal.reason).toBe("own");
   });
 
   test("abortable handles a promise that rejects after the abort", async () => {
     const stop = new AbortController();
     stop.abort(new Error("stopping"));
-    const late = Promise.reject(new Error("late"));
-    await expect(rejectOnAbort(late, stop.signal)).rejects.toThrow("stopping");
+    const lateRejection = Promise.reject(new Error("late"));
+    await expect(rejectOnAbort(lateRejection, stop.signal)).rejects.toThrow("stopping");
   });
 
   test("within and abortable end before work that takes too long", async () => {
     const clock = createVirtualClock(0);
-    const late = endsWithin(clock, 100, new Promise(() => undefined));
+    const endlessWork = endsWithin(clock, 100, new Promise(() => undefined));
     await clock.advance(100);
-    expect(await late).toBe(false);
+    expect(await endlessWork).toBe(false);
     expect(await endsWithin(clock, 100, Promise.reject(new Error("done, badly")))).toBe(true);
     const stop = new AbortController();
-    const given = rejectOnAbort(new Promise(() => undefined), stop.signal);
+    const endlessPromise = rejectOnAbort(new Promise(() => undefined), stop.signal);
     stop.abort(new Error("stopping"));
-    await expect(given).rejects.toThrow("stopping");
+    await expect(endlessPromise).rejects.toThrow("stopping");
   });
 
   test("oneAtATime runs work in order, also after a failure", async () => {
-    const alone = oneAtATime();
+    const runAlone = oneAtATime();
     const order: number[] = [];
-    const step = (n: number) => alone(async () => void order.push(n));
-    const broken = alone(() => Promise.reject(new Error("broken")));
-    await Promise.all([expect(broken).rejects.toThrow("broken"), step(1), step(2)]);
+    const step = (n: number) => runAlone(async () => void order.push(n));
+    const failingWork = runAlone(() => Promise.reject(new Error("broken")));
+    await Promise.all([expect(failingWork).rejects.toThrow("broken"), step(1), step(2)]);
     expect(order).toEqual([1, 2]);
   });
 });
@@ -164,7 +168,7 @@ describe("loop", () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const faults: number[] = [];
-    const ended = runLoop({
+    const loopEnd = runLoop({
       clock,
       signal: stop.signal,
       random: () => 1,
@@ -175,7 +179,7 @@ describe("loop", () => {
     expect(faults.slice(0, 8)).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
     expect(faults.length).toBeLessThan(17);
     stop.abort();
-    await ended;
+    await loopEnd;
     expect(clock.sleepers()).toBe(0);
   });
 
@@ -184,7 +188,7 @@ describe("loop", () => {
     const stop = new AbortController();
     const bell = createWakeup();
     let turns = 0;
-    const ended = runLoop({
+    const loopEnd = runLoop({
       clock,
       signal: stop.signal,
       wakeup: bell,
@@ -202,6 +206,6 @@ describe("loop", () => {
     await clock.advance(2_500);
     expect(turns).toBe(6);
     stop.abort();
-    await ended;
+    await loopEnd;
   });
 });

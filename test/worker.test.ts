@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
@@ -10,85 +10,80 @@ const MEBIBYTE = 1024 ** 2;
 let virtual: VirtualWorker;
 afterEach(() => virtual.clear());
 
-describe("values behind an offline gateway", () => {
-  test("name the gateway while it is offline and omit it afterwards", async () => {
-    virtual = await startVirtualWorker({
-      simulator: { sites: [3, 4], alarms: { recorded: false } },
-      source: { schedules: { gateways: "0 * * * * *" }, read: [{ name: "all", every: "1m" }] },
-    });
-    const { simulator, clock } = virtual;
-    await clock.advance(10 * MINUTE);
-    const [gateway] = [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === 4);
-    if (gateway === undefined) throw new Error("Site 4 has no gateway.");
-    const before = await virtual.events();
-
-    simulator.control.setGateway(gateway.id, false);
-    await clock.advance(20 * MINUTE);
-    const meanwhile = (await virtual.events()).slice(before.length);
-    expect(kinds(meanwhile, "gateway-offline")).toBe(1);
-    const silent = valuesOf(meanwhile, 4).filter(({ data }) => data.value === null);
-    // The first nulls may be read before the list of gateways says why.
-    expect(silent.filter(({ data }) => data.behindGateway === String(gateway.id)).length).toBeGreaterThan(0);
-    expect(silent.every(({ data }) => data.quality === "bad")).toBe(true);
-    expect(valuesOf(meanwhile, 3).every(({ data }) => data.behindGateway === null)).toBe(true);
-
-    simulator.control.setGateway(gateway.id, true);
-    await clock.advance(15 * MINUTE);
-    const after = (await virtual.events()).slice(before.length + meanwhile.length);
-    expect(kinds(after, "gateway-online")).toBe(1);
-    const last = new Map(valuesOf(after, 4).map((event) => [event.data.tag.id, event]));
-    expect(last.size).toBeGreaterThan(0);
-    for (const { data } of last.values()) expect(data.behindGateway).toBeNull();
+test("values behind an offline gateway name it while it is offline and omit it afterwards", async () => {
+  virtual = await startVirtualWorker({
+    simulator: { sites: [3, 4], alarms: { recorded: false } },
+    source: { schedules: { gateways: "0 * * * * *" }, read: [{ name: "all", every: "1m" }] },
   });
-});
+  const { simulator, clock } = virtual;
+  await clock.advance(10 * MINUTE);
+  const [gateway] = [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === 4);
+  if (gateway === undefined) throw new Error("Site 4 has no gateway.");
+  const eventsBefore = await virtual.events();
 
-describe("a sink that fails during a backfill", () => {
-  test("pauses the backfill, follows new history and loses nothing", async () => {
-    const folder = temporaryFolder("dead-sink");
-    const eventsFolder = join(folder, "events");
-    writeFileSync(eventsFolder, "");
-    virtual = await startVirtualWorker({
-      simulator: { sites: [2, 3, 4], alarms: { recorded: false }, loops_before: 20 },
-      source: { history: [{ name: "all", resolution: "5m", backfill: "150d" }] },
-      state: { max_bytes: 10 * MEBIBYTE },
-      eventsFolder,
-    });
-    const { worker, clock } = virtual;
-    const { outbox } = worker.store;
-    await clock.advance(60 * MINUTE);
-    const held = (await outbox.pressure()).pendingBytes;
-    expect(held).toBeGreaterThan(MEBIBYTE);
-    expect(held).toBeLessThan(2 * MEBIBYTE);
-    const [backfilled, followed] = [await toldPoints(virtual, "backfill"), await toldPoints(virtual, "live")];
-    await clock.advance(180 * MINUTE);
-    expect(await toldPoints(virtual, "backfill")).toBe(backfilled);
-    expect(await toldPoints(virtual, "live")).toBeGreaterThan(followed);
-    expect((await outbox.lag()).map(({ dropped }) => dropped)).toEqual([0]);
+  simulator.control.setGateway(gateway.id, false);
+  await clock.advance(20 * MINUTE);
+  const meanwhile = (await virtual.events()).slice(eventsBefore.length);
+  expect(kinds(meanwhile, "gateway-offline")).toBe(1);
+  const nullValues = valuesOf(meanwhile, 4).filter(({ data }) => data.value === null);
+  // The first nulls may be read before the list of gateways says why.
+  expect(nullValues.filter(({ data }) => data.behindGateway === String(gateway.id)).length).toBeGreaterThan(0);
+  expect(nullValues.every(({ data }) => data.quality === "bad")).toBe(true);
+  expect(valuesOf(meanwhile, 3).every(({ data }) => data.behindGateway === null)).toBe(true);
 
-    rmSync(eventsFolder);
-    await clock.advance(6 * 60 * MINUTE);
-    await expect
-      .poll(async () => {
-        await clock.advance(1_000);
-        return (await outbox.lag()).map(({ depth, dropped }) => ({ depth, dropped }));
-      })
-      .toEqual([{ depth: 0, dropped: 0 }]);
-    const facts = delivered(eventsFolder).map(({ data }) => data);
-    const past = facts.filter(({ origin }) => origin === "backfill");
-    expect(past.reduce((sum, { points }) => sum + points.length, 0)).toBeGreaterThan(2 * backfilled);
-    const times = new Map<string, string[]>();
-    for (const data of facts)
-      times.set(data.tag.id, [...(times.get(data.tag.id) ?? []), ...data.points.map(({ time }) => time)]);
-    expect(times.size).toBeGreaterThan(20);
-    for (const each of times.values()) {
-      const [first = 0, ...others] = each.map((time) => Date.parse(time)).toSorted((a, b) => a - b);
-      expect(others.length).toBeGreaterThan(150 * 24);
-      // The recording has one reading per hour.
-      expect(others.at(-1)).toBe(first + others.length * 60 * MINUTE);
-    }
-    rmSync(folder, { recursive: true });
-  }, 300_000);
+  simulator.control.setGateway(gateway.id, true);
+  await clock.advance(15 * MINUTE);
+  const eventsAfter = (await virtual.events()).slice(eventsBefore.length + meanwhile.length);
+  expect(kinds(eventsAfter, "gateway-online")).toBe(1);
+  const lastByTag = new Map(valuesOf(eventsAfter, 4).map((event) => [event.data.tag.id, event]));
+  expect(lastByTag.size).toBeGreaterThan(0);
+  for (const { data } of lastByTag.values()) expect(data.behindGateway).toBeNull();
 });
+test("a sink that fails during a backfill pauses the backfill while new history follows, and loses nothing", async () => {
+  const folder = temporaryFolder("dead-sink");
+  const eventsFolder = join(folder, "events");
+  writeFileSync(eventsFolder, "");
+  virtual = await startVirtualWorker({
+    simulator: { sites: [2, 3, 4], alarms: { recorded: false }, loops_before: 20 },
+    source: { history: [{ name: "all", resolution: "5m", backfill: "150d" }] },
+    state: { max_bytes: 10 * MEBIBYTE },
+    eventsFolder,
+  });
+  const { worker, clock } = virtual;
+  const { outbox } = worker.store;
+  await clock.advance(60 * MINUTE);
+  const held = (await outbox.pressure()).pendingBytes;
+  expect(held).toBeGreaterThan(MEBIBYTE);
+  expect(held).toBeLessThan(2 * MEBIBYTE);
+  const [backfilled, followed] = [await toldPoints(virtual, "backfill"), await toldPoints(virtual, "live")];
+  await clock.advance(180 * MINUTE);
+  expect(await toldPoints(virtual, "backfill")).toBe(backfilled);
+  expect(await toldPoints(virtual, "live")).toBeGreaterThan(followed);
+  expect((await outbox.lag()).map(({ dropped }) => dropped)).toEqual([0]);
+
+  rmSync(eventsFolder);
+  await clock.advance(6 * 60 * MINUTE);
+  await expect
+    .poll(async () => {
+      await clock.advance(1_000);
+      return (await outbox.lag()).map(({ depth, dropped }) => ({ depth, dropped }));
+    })
+    .toEqual([{ depth: 0, dropped: 0 }]);
+  const facts = delivered(eventsFolder).map(({ data }) => data);
+  const past = facts.filter(({ origin }) => origin === "backfill");
+  expect(past.reduce((sum, { points }) => sum + points.length, 0)).toBeGreaterThan(2 * backfilled);
+  const times = new Map<string, string[]>();
+  for (const data of facts)
+    times.set(data.tag.id, [...(times.get(data.tag.id) ?? []), ...data.points.map(({ time }) => time)]);
+  expect(times.size).toBeGreaterThan(20);
+  for (const each of times.values()) {
+    const [first = 0, ...others] = each.map((time) => Date.parse(time)).toSorted((a, b) => a - b);
+    expect(others.length).toBeGreaterThan(150 * 24);
+    // The recording has one reading per hour.
+    expect(others.at(-1)).toBe(first + others.length * 60 * MINUTE);
+  }
+  rmSync(folder, { recursive: true });
+}, 300_000);
 
 /** Counts the points of history in the log, which keeps all of them until the sink settles some. */
 async function toldPoints({ events }: VirtualWorker, origin: "live" | "backfill"): Promise<number> {

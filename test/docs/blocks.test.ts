@@ -14,11 +14,11 @@ const program = await wholeProgram();
 const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
   readonly scripts: Readonly<Record<string, string>>;
 };
-const WORD = /^[a-z][a-z-]+$/;
+const LOWER_CASE_WORD = /^[a-z][a-z-]+$/;
 const SHELLS = new Set(["sh", "bash", "console", "shell"]);
 
 /** Command lines of a page, with their continuation lines joined. */
-function typedIn(page: Page): readonly string[] {
+function commandLines(page: Page): readonly string[] {
   const blocks = blocksIn(page).filter(({ language }) => SHELLS.has(language));
   const lines = blocks.flatMap(({ text }) => text.replaceAll(/\\\n\s*/g, " ").split("\n"));
   const spans = codeSpansIn(page).filter((span) => /^(\.\/)?(plenum|npm|npx) /.test(span));
@@ -33,14 +33,14 @@ function commandComplaint(program: Command, words: readonly string[]): string | 
     if (word.startsWith("-")) {
       const [name = ""] = word.split(/[=.,;)]/);
       const all = [...command.options, ...program.options];
-      const known = all.some(({ long, short }) => long === name || short === name);
-      if (!known && !["--help", "-h"].includes(name)) return `${command.name()} has no option ${name}`;
+      const isKnownOption = all.some(({ long, short }) => long === name || short === name);
+      if (!isKnownOption && !["--help", "-h"].includes(name)) return `${command.name()} has no option ${name}`;
       continue;
     }
-    const next = command.commands.find((each) => each.name() === word);
-    if (next !== undefined) command = next;
-    else if (command === program) return WORD.test(word) ? `there is no command ${word}` : null;
-    else if (command.commands.length > 0 && command.registeredArguments.length === 0 && WORD.test(word))
+    const subcommand = command.commands.find((each) => each.name() === word);
+    if (subcommand !== undefined) command = subcommand;
+    else if (command === program) return LOWER_CASE_WORD.test(word) ? `there is no command ${word}` : null;
+    else if (command.commands.length > 0 && command.registeredArguments.length === 0 && LOWER_CASE_WORD.test(word))
       return `${command.name()} has no command ${word}`;
   }
   return null;
@@ -61,13 +61,13 @@ function complaintAbout(line: string): string | null {
 
 describe("commands named in the documents", () => {
   test("exist with their options, scripts and tests", () => {
-    const typed = pages.flatMap((page) => typedIn(page).map((line) => ({ file: page.file, line })));
-    expect(typed.length).toBeGreaterThan(300);
-    const wrong = typed.flatMap(({ file, line }) => {
+    const documentedLines = pages.flatMap((page) => commandLines(page).map((line) => ({ file: page.file, line })));
+    expect(documentedLines.length).toBeGreaterThan(300);
+    const complaints = documentedLines.flatMap(({ file, line }) => {
       const complaint = complaintAbout(line);
       return complaint === null ? [] : [`${file}: ${line}: ${complaint}`];
     });
-    expect(wrong).toEqual([]);
+    expect(complaints).toEqual([]);
   });
 
   test("are reported when a command, an option or a script does not exist", () => {
@@ -78,9 +78,9 @@ describe("commands named in the documents", () => {
   });
 });
 
-const known = new Set(optionPaths(Config));
+const knownPaths = new Set(optionPaths(Config));
 /** Paths at which a YAML block may begin: the root, a source, a sink, a connector … */
-const BEGINNINGS = ["", ...[...known].flatMap((path) => [path, `${path}[]`, `${path}.*`])].filter(
+const BLOCK_PATHS = ["", ...[...knownPaths].flatMap((path) => [path, `${path}[]`, `${path}.*`])].filter(
   (path) => !isFree(path.replace(/(\.\*|\[\])$/, "")),
 );
 
@@ -90,10 +90,10 @@ function unknownBelow(value: unknown, at: string): readonly string[] {
   if (typeof value !== "object" || value === null) return [];
   return Object.entries(value).flatMap(([key, inner]) => {
     const path = at === "" ? key : `${at}.${key}`;
-    if (known.has(path)) return unknownBelow(inner, path);
-    const own = `${at}.*`;
-    const hasNames = [...known].some((each) => each.startsWith(`${own}.`));
-    if (hasNames) return unknownBelow(inner, own);
+    if (knownPaths.has(path)) return unknownBelow(inner, path);
+    const namedPath = `${at}.*`;
+    const hasNames = [...knownPaths].some((each) => each.startsWith(`${namedPath}.`));
+    if (hasNames) return unknownBelow(inner, namedPath);
     return isFree(at) ? [] : [path];
   });
 }
@@ -103,27 +103,27 @@ function isFree(path: string): boolean {
   return /(headers|labels|tags|words|fields|body|priority|approvers)$/.test(path);
 }
 
-const isPartOfConfiguration = (value: unknown) => BEGINNINGS.some((at) => unknownBelow(value, at).length === 0);
+const isPartOfConfiguration = (value: unknown) => BLOCK_PATHS.some((at) => unknownBelow(value, at).length === 0);
 
 describe("YAML blocks in the documents", () => {
   /** Beginnings of files of other programs. */
-  const foreign =
+  const foreignBlocks =
     /^(mqtt:\n {2}sensor:|scrape_configs:|route:|receivers:|apiVersion:|global:|services:|availability:)/m;
   const blocks = pages.flatMap(blocksIn).filter(({ language }) => language === "yaml");
-  const ofSimulator = (file: string) => file.startsWith("src/simulator/");
+  const isOfSimulator = (file: string) => file.startsWith("src/simulator/");
 
   test("contain only keys of one section of the schema", () => {
-    const ours = blocks.filter(({ file, text }) => !foreign.test(text) && !ofSimulator(file));
-    expect(ours.length).toBeGreaterThan(40);
-    const wrong = ours.filter(({ text }) => !isPartOfConfiguration(parse(text)));
-    expect(wrong.map(({ file, text }) => `${file}: ${text}`)).toEqual([]);
+    const plenumBlocks = blocks.filter(({ file, text }) => !foreignBlocks.test(text) && !isOfSimulator(file));
+    expect(plenumBlocks.length).toBeGreaterThan(40);
+    const invalidBlocks = plenumBlocks.filter(({ text }) => !isPartOfConfiguration(parse(text)));
+    expect(invalidBlocks.map(({ file, text }) => `${file}: ${text}`)).toEqual([]);
   });
 
   test("are valid in a configuration file when the block has complete sections", () => {
     const source = { base_url: "https://bms.example.com", token: { file: "token" }, time_zone: "Europe/Oslo" };
     const broker = { mqtt: { url: "mqtts://broker.example.com" } };
     const sections = blocks
-      .filter(({ file, text }) => !foreign.test(text) && !ofSimulator(file))
+      .filter(({ file, text }) => !foreignBlocks.test(text) && !isOfSimulator(file))
       .map(({ file, text }) => ({ file, value: parse(text) as object }))
       .filter(({ value }) => unknownBelow(value, "").length === 0);
     expect(sections.length).toBeGreaterThan(10);
@@ -134,7 +134,7 @@ describe("YAML blocks in the documents", () => {
   });
 
   test("configure the simulator without an error in the simulator's documents", () => {
-    for (const { text } of blocks.filter(({ file }) => ofSimulator(file)))
+    for (const { text } of blocks.filter(({ file }) => isOfSimulator(file)))
       expect(() => createSimulator(parse(text), { now: () => 0 })).not.toThrow();
   });
 

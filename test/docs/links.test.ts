@@ -13,9 +13,9 @@ function brokenLinks(page: Page): readonly string[] {
     const [path = "", place = ""] = decodeURIComponent(target).split("#");
     const file = path === "" ? page.file : posix.join(dirname(page.file), path);
     if (file.startsWith("..") || !existsSync(join(ROOT, file))) return [`${page.file}: no file ${target}`];
-    const other = byFile.get(file.replace(/\/$/, ""));
-    if (place === "" || other === undefined) return [];
-    return anchorsIn(other).has(place) ? [] : [`${page.file}: no place ${target}`];
+    const linkedPage = byFile.get(file.replace(/\/$/, ""));
+    if (place === "" || linkedPage === undefined) return [];
+    return anchorsIn(linkedPage).has(place) ? [] : [`${page.file}: no place ${target}`];
   });
 }
 
@@ -35,8 +35,10 @@ test("the link check reports a missing file and a missing heading", () => {
 
 test("docs/README.md links to every document in docs", () => {
   const index = byFile.get("docs/README.md");
-  const named = new Set((index === undefined ? [] : linksIn(index)).map((target) => posix.join("docs", target)));
-  const missing = pages.filter(({ file }) => file.startsWith("docs/") && file !== "docs/README.md" && !named.has(file));
+  const linkedFiles = new Set((index === undefined ? [] : linksIn(index)).map((target) => posix.join("docs", target)));
+  const missing = pages.filter(
+    ({ file }) => file.startsWith("docs/") && file !== "docs/README.md" && !linkedFiles.has(file),
+  );
   // The index of recipes names them.
   expect(missing.map(({ file }) => file).filter((file) => !file.startsWith("docs/recipes/"))).toEqual([]);
 });

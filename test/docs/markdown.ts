@@ -5,12 +5,12 @@ import { anchor } from "../../tools/reference/markdown.ts";
 const ROOT = join(import.meta.dirname, "../..");
 
 /** Folders with generated files or files of others. */
-const FOREIGN = ["node_modules", ".git", ".cache", "plenum-demo", "state"];
+const EXCLUDED_FOLDERS = ["node_modules", ".git", ".cache", "plenum-demo", "state"];
 
 /** Returns the project's own files that match the pattern, with `/` as separator. */
 export function files(pattern: string): readonly string[] {
-  const found = globSync(pattern, { cwd: ROOT, exclude: FOREIGN.map((name) => `**/${name}/**`) });
-  return found.map((file) => file.replaceAll("\\", "/")).toSorted();
+  const foundFiles = globSync(pattern, { cwd: ROOT, exclude: EXCLUDED_FOLDERS.map((name) => `**/${name}/**`) });
+  return foundFiles.map((file) => file.replaceAll("\\", "/")).toSorted();
 }
 
 export interface Page {
@@ -47,21 +47,21 @@ export function codeSpansIn({ text }: Page): readonly string[] {
 
 /** Returns the link targets of a page. */
 export function linksIn({ text }: Page): readonly string[] {
-  const plain = withoutBlocks(text).replaceAll(/(?<!`)`[^`\n]+`(?!`)/g, "code");
-  return [...plain.matchAll(/\]\(([^()\s]+(?:\([^()]*\))?[^()\s]*)\)/g)].map(([, target = ""]) => target);
+  const plainText = withoutBlocks(text).replaceAll(/(?<!`)`[^`\n]+`(?!`)/g, "code");
+  return [...plainText.matchAll(/\]\(([^()\s]+(?:\([^()]*\))?[^()\s]*)\)/g)].map(([, target = ""]) => target);
 }
 
 /** Returns the anchors of a page that links may use. */
 export function anchorsIn({ text }: Page): ReadonlySet<string> {
-  const plain = withoutBlocks(text);
-  const seen = new Map<string, number>();
-  const headings = [...plain.matchAll(/^#{1,6} +(.+?) *#*$/gm)].map(([, heading = ""]) => {
+  const plainText = withoutBlocks(text);
+  const anchorCounts = new Map<string, number>();
+  const headings = [...plainText.matchAll(/^#{1,6} +(.+?) *#*$/gm)].map(([, heading = ""]) => {
     const name = anchor(heading.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1").replaceAll("`", ""));
-    const times = seen.get(name) ?? 0;
-    seen.set(name, times + 1);
-    return times === 0 ? name : `${name}-${times}`;
+    const earlierCount = anchorCounts.get(name) ?? 0;
+    anchorCounts.set(name, earlierCount + 1);
+    return earlierCount === 0 ? name : `${name}-${earlierCount}`;
   });
-  const explicit = [...plain.matchAll(/<a (?:id|name)="([^"]+)">/g)].map(([, name = ""]) => name);
+  const explicit = [...plainText.matchAll(/<a (?:id|name)="([^"]+)">/g)].map(([, name = ""]) => name);
   return new Set([...headings, ...explicit]);
 }
 

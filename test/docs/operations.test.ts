@@ -15,7 +15,7 @@ const operations = pages.filter(({ file }) => file === "docs/operations.md");
 const [backup] = operations.flatMap(blocksIn).filter(({ text }) => text.includes(".backup"));
 const hasSqlite = spawnSync("sqlite3", ["--version"]).status === 0;
 
-async function openedIn(folder: string) {
+async function openStoreIn(folder: string) {
   const store = await openStore({ folder: join(folder, "state"), clock: systemClock });
   onTestFinished(() => store.close());
   return store;
@@ -25,17 +25,17 @@ test.skipIf(!hasSqlite)(
   "a backup of a running worker is intact and restores the state at the time of the backup",
   async () => {
     const folder = temporaryFolder("backup");
-    const store = await openedIn(folder);
+    const store = await openStoreIn(folder);
     await store.commit({ events: [valueEvent(1), valueEvent(2)] });
     execFileSync("sh", ["-ec", backup?.text ?? "exit 1"], { cwd: folder });
     await store.commit({ events: [valueEvent(3)] });
 
-    const restored = temporaryFolder("restored");
-    mkdirSync(join(restored, "state"), { mode: 0o700 });
-    cpSync(join(folder, "backup", "plenum.db"), join(restored, "state", "plenum.db"));
-    expect(isStateIntact(checkState(join(restored, "state")))).toBe(true);
-    const again = await openedIn(restored);
-    expect((await again.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
+    const restoredFolder = temporaryFolder("restored");
+    mkdirSync(join(restoredFolder, "state"), { mode: 0o700 });
+    cpSync(join(folder, "backup", "plenum.db"), join(restoredFolder, "state", "plenum.db"));
+    expect(isStateIntact(checkState(join(restoredFolder, "state")))).toBe(true);
+    const restoredStore = await openStoreIn(restoredFolder);
+    expect((await restoredStore.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
       [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),
     );
   },
@@ -43,7 +43,7 @@ test.skipIf(!hasSqlite)(
 
 test("docs/operations.md names all files of a state folder in use", async () => {
   const folder = temporaryFolder("state");
-  const store = await openedIn(folder);
+  const store = await openStoreIn(folder);
   await store.commit({ events: [valueEvent(1)] });
   const [{ text } = { text: "" }] = operations;
   const table = /## What is in the state\n([\s\S]*?)\n## /.exec(text)?.[1] ?? "";

@@ -42,7 +42,7 @@ const EVENTS = [...sampleOfEveryKind(), valueEvent(1, "10043", true)];
 const SAMPLES_AT = Date.parse("2026-11-02T06:20:00Z") / 1_000;
 
 /** Code spans after a mark, e.g. in a table cell. */
-function marked({ text }: Page, mark: string): readonly string[] {
+function markedSpans({ text }: Page, mark: string): readonly string[] {
   return [...text.matchAll(new RegExp(`<!-- ${mark} --> \`([^\`]+)\``, "g"))].map(([, code = ""]) => code);
 }
 
@@ -59,23 +59,23 @@ test("every configuration in the recipes is valid together with a source", () =>
 test("every MQTT topic in the recipes is a topic of the connector", () => {
   const { topic: layout, retain } = MqttConfig.shape;
   const topics = createTopics("plenum", layout.parse(undefined));
-  const known = [
+  const ownTopics = [
     ...EVENTS.flatMap((event) => buildMessages(event, topics, retain.parse(undefined))).map(({ topic }) => topic),
     topics.status,
     "plenum/cmd/main/10042/set",
   ].map((topic) => topic.split("/"));
-  const named = recipes.flatMap(({ text }) => text.match(/plenum\/(main|status|cmd|\+)[\w+/.-]*/g) ?? []);
-  expect(named.length).toBeGreaterThan(10);
-  const isOurs = (topic: string) => {
+  const namedTopics = recipes.flatMap(({ text }) => text.match(/plenum\/(main|status|cmd|\+)[\w+/.-]*/g) ?? []);
+  expect(namedTopics.length).toBeGreaterThan(10);
+  const isKnownTopic = (topic: string) => {
     const levels = topic.split("/");
     // Ids are examples.
     const fits = (level: string, other = "") => level === "+" || level === other || /^\d+$/.test(level);
-    return known.some((each) => each.length === levels.length && levels.every((level, n) => fits(level, each[n])));
+    return ownTopics.some((each) => each.length === levels.length && levels.every((level, n) => fits(level, each[n])));
   };
-  expect(named.filter((topic) => !isOurs(topic))).toEqual([]);
+  expect(namedTopics.filter((topic) => !isKnownTopic(topic))).toEqual([]);
 });
 
-async function filled(name: string, url: string): Promise<void> {
+async function writeSamples(name: string, url: string): Promise<void> {
   const [text = ""] = configurations
     .filter(({ file, text: each }) => file.endsWith(name) && !each.includes("token"))
     .map((block) => block.text);
@@ -98,9 +98,9 @@ test.skipIf(absent("victoria-metrics"))(
   async () => {
     const server = await startVictoriaMetrics();
     onTestFinished(() => server.stop());
-    await filled("grafana-victoriametrics.md", server.url);
+    await writeSamples("grafana-victoriametrics.md", server.url);
     await fetch(`${server.url}/internal/force_flush`);
-    const queries = marked(recipe("grafana-victoriametrics"), "promql");
+    const queries = markedSpans(recipe("grafana-victoriametrics"), "promql");
     expect(queries.length).toBe(7);
     for (const query of queries) {
       const search = new URLSearchParams({ query, time: String(SAMPLES_AT + 1) });
@@ -114,8 +114,8 @@ test.skipIf(absent("victoria-metrics"))(
 test.skipIf(absent("influxd"))("the InfluxDB queries in the recipe return the data that the sink wrote", async () => {
   const server = await startInflux();
   onTestFinished(() => server.stop());
-  await filled("grafana-influxdb.md", server.url);
-  const queries = marked(recipe("grafana-influxdb"), "influxql");
+  await writeSamples("grafana-influxdb.md", server.url);
+  const queries = markedSpans(recipe("grafana-influxdb"), "influxql");
   expect(queries.length).toBe(5);
   for (const written of queries) {
     // What Grafana puts in.
@@ -133,8 +133,8 @@ test.skipIf(absent("postgres"))(
   async () => {
     const server = await startPostgres({ lines: ["fsync = off"] });
     onTestFinished(() => server.stop());
-    const all = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
-    const [roles, rights, ...queries] = all;
+    const sqlBlocks = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
+    const [roles, rights, ...queries] = sqlBlocks;
     // PostgreSQL creates a database outside of transactions only.
     for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? []) await askAt(server, "postgres", statement);
     vi.stubEnv("PG_TEST_PASSWORD", "choose-one");
@@ -152,8 +152,8 @@ test.skipIf(absent("postgres"))(
     expect(queries.length).toBe(3);
     for (const { text } of queries) {
       // The samples are of another day.
-      const asOf = text.replaceAll("now()", "timestamptz '2026-11-03'");
-      expect((await client.query(asOf)).rows.length, text).toBeGreaterThan(0);
+      const datedQuery = text.replaceAll("now()", "timestamptz '2026-11-03'");
+      expect((await client.query(datedQuery)).rows.length, text).toBeGreaterThan(0);
     }
   },
 );
@@ -164,9 +164,9 @@ describe("the Node-RED flow in the recipes", () => {
 
   test("connects its wires to existing nodes", () => {
     const ids = new Set(nodes.map(({ id }) => id));
-    const wired = nodes.flatMap(({ wires = [] }) => wires.flat());
+    const wiredIds = nodes.flatMap(({ wires = [] }) => wires.flat());
     expect(nodes.length).toBe(6);
-    expect(wired.filter((id) => !ids.has(id))).toEqual([]);
+    expect(wiredIds.filter((id) => !ids.has(id))).toEqual([]);
   });
 
   const program = nodeRedProgram();
@@ -191,11 +191,11 @@ describe("the Node-RED flow in the recipes", () => {
       );
       const flows = JSON.stringify(nodes).replace('"1883"', `"${new URL(broker.url).port}"`);
       writeFileSync(join(folder, "flows.json"), flows);
-      const running = runProgram(process.execPath, [program ?? "", "--userDir", folder, "--settings", settings]);
-      onTestFinished(async () => void (await running.end("SIGTERM")));
-      await running.says("value: 42.5");
-      expect(running.output()).toContain("[debug:shown]");
-      expect(running.output()).not.toContain("value: null");
+      const nodeRed = runProgram(process.execPath, [program ?? "", "--userDir", folder, "--settings", settings]);
+      onTestFinished(async () => void (await nodeRed.end("SIGTERM")));
+      await nodeRed.says("value: 42.5");
+      expect(nodeRed.output()).toContain("[debug:shown]");
+      expect(nodeRed.output()).not.toContain("value: null");
     },
   );
 });

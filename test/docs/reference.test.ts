@@ -19,9 +19,9 @@ import { startVirtualWorker } from "../virtual-worker.ts";
 const ROOT = join(import.meta.dirname, "../..");
 
 describe("generated documents", () => {
-  const here = DOCUMENTS.filter(({ platform = process.platform }) => platform === process.platform);
+  const platformDocuments = DOCUMENTS.filter(({ platform = process.platform }) => platform === process.platform);
 
-  test.each(here)("$file is up to date; `npm run reference` writes it", async (document) => {
+  test.each(platformDocuments)("$file is up to date; `npm run reference` writes it", async (document) => {
     const text = readFileSync(join(ROOT, document.file), "utf8");
     expect(text === (await document.text()), "npm run reference").toBe(true);
   });
@@ -37,10 +37,10 @@ describe("descriptions of events in the code", () => {
 
   test("have a text for every field, including nested fields", () => {
     const shapes = [types.envelope, ...types.kinds.flatMap(({ forms }) => forms), ...types.shapes.values()];
-    const silent = shapes.flatMap(({ name, fields }) =>
+    const undescribedFields = shapes.flatMap(({ name, fields }) =>
       fields.filter(({ about }) => about === "").map((field) => `${name}.${field.name}`),
     );
-    expect(silent).toEqual([]);
+    expect(undescribedFields).toEqual([]);
     expect(types.shapes.get("AgreedSilence")?.fields.length).toBeGreaterThan(8);
   });
 });
@@ -49,20 +49,20 @@ describe("descriptions of options in the schema", () => {
   const options = optionsOf(configJsonSchema());
 
   test("have a text and a separate link target for every option", () => {
-    const known = optionPaths(Config);
+    const knownPaths = optionPaths(Config);
     const paths = options.map(({ path }) => path);
     // The keys `file` and `env` of a secret are part of its type, not options.
-    const other: Readonly<Record<string, string>> = { file: "env", env: "file" };
+    const otherKey: Readonly<Record<string, string>> = { file: "env", env: "file" };
     const isOfSecret = (path: string) =>
-      /\.(file|env)$/.test(path) && known.includes(path.replace(/\w+$/, (key) => other[key] ?? key));
-    expect(known.filter((path) => !isOfSecret(path) && !paths.includes(path))).toEqual([]);
+      /\.(file|env)$/.test(path) && knownPaths.includes(path.replace(/\w+$/, (key) => otherKey[key] ?? key));
+    expect(knownPaths.filter((path) => !isOfSecret(path) && !paths.includes(path))).toEqual([]);
     expect(options.filter(({ about }) => about === "")).toEqual([]);
     expect(new Set(paths.map(optionAnchor)).size).toBe(paths.length);
   });
 
   test("state the default and the bounds of every option that the schema fills in", () => {
-    const silent = options.filter(({ default: said }) => said === "none").map(({ path }) => path);
-    expect(filledIn(Config).filter((path) => silent.includes(path))).toEqual([]);
+    const withoutDefault = options.filter(({ default: said }) => said === "none").map(({ path }) => path);
+    expect(pathsWithDefault(Config).filter((path) => withoutDefault.includes(path))).toEqual([]);
     expect(options.find(({ path }) => path === "sinks.*.schedule")?.default).toBe("the connector's");
     const polite = options.find(({ path }) => path === "sources.*.quota.polite");
     expect(polite).toMatchObject({ default: "`1`", type: "number from 0.05 to 1" });
@@ -72,10 +72,10 @@ describe("descriptions of options in the schema", () => {
 test("docs/connections.md names every sink that can use a proxy", () => {
   const [, section = ""] = readFileSync(join(ROOT, "docs/connections.md"), "utf8").split(/^## A proxy .*$/m);
   const [first = ""] = section.trim().split("\n\n");
-  const byProxy = optionPaths(Config).flatMap((path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? []);
+  const proxySinks = optionPaths(Config).flatMap((path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? []);
   const [can = "", cannot = ""] = first.split("(`s3.proxy`).");
-  expect(byProxy.filter((name) => !can.includes(`\`${name}\``))).toEqual([]);
-  expect(byProxy.filter((name) => cannot.includes(`\`${name}\``))).toEqual([]);
+  expect(proxySinks.filter((name) => !can.includes(`\`${name}\``))).toEqual([]);
+  expect(proxySinks.filter((name) => cannot.includes(`\`${name}\``))).toEqual([]);
 });
 
 test("the reference lists every exported metric with a help text", async () => {
@@ -83,10 +83,10 @@ test("the reference lists every exported metric with a help text", async () => {
   const rig = await startVirtualWorker({ simulator: {}, source: {}, eventsFolder: null });
   onTestFinished(() => rig.clear());
   const text = await (await fetch(`${rig.worker.statusUrl()}/metrics`)).text();
-  const exported = [...text.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name);
-  const known = words.map(({ name }) => name);
-  expect(exported.length).toBeGreaterThan(20);
-  expect(exported.filter((name = "") => !known.includes(name))).toEqual([]);
+  const exportedNames = [...text.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name);
+  const knownNames = words.map(({ name }) => name);
+  expect(exportedNames.length).toBeGreaterThan(20);
+  expect(exportedNames.filter((name = "") => !knownNames.includes(name))).toEqual([]);
   expect(words.filter(({ help }) => !/^\S.*\.$/.test(help))).toEqual([]);
 });
 
@@ -120,18 +120,18 @@ interface Definition extends Omit<z.core.$ZodTypeDef, "type"> {
 }
 
 /** Returns the paths of all options with a default. */
-function filledIn(schema: z.core.$ZodType, path = ""): readonly string[] {
+function pathsWithDefault(schema: z.core.$ZodType, path = ""): readonly string[] {
   const definition = schema._zod.def as unknown as Definition;
   const { type, innerType, in: input, element, valueType, options = [], shape = {} } = definition;
   const at = (key: string) => (path === "" ? key : `${path}.${key}`);
-  const each = (inner: z.core.$ZodType | undefined, where: string) =>
-    inner === undefined ? [] : filledIn(inner, where);
+  const innerPaths = (inner: z.core.$ZodType | undefined, where: string) =>
+    inner === undefined ? [] : pathsWithDefault(inner, where);
   return [
     ...(type === "default" || type === "prefault" ? [path] : []),
-    ...each(innerType ?? input, path),
-    ...each(element, `${path}[]`),
-    ...each(valueType, at("*")),
-    ...options.flatMap((option) => filledIn(option, path)),
-    ...Object.entries(shape).flatMap(([key, value]) => filledIn(value, at(key))),
+    ...innerPaths(innerType ?? input, path),
+    ...innerPaths(element, `${path}[]`),
+    ...innerPaths(valueType, at("*")),
+    ...options.flatMap((option) => pathsWithDefault(option, path)),
+    ...Object.entries(shape).flatMap(([key, value]) => pathsWithDefault(value, at(key))),
   ];
 }

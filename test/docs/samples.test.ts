@@ -11,12 +11,12 @@ import { startVirtualWorker } from "../virtual-worker.ts";
 const MINUTE_MS = 60_000;
 
 /** Source, subject pattern and attribute names of an event. */
-function shape(event: Event): string {
+function eventShape(event: Event): string {
   const subject = event.subject.replaceAll(/\d{2,}|(?<=\/)\d+(?=\/|$)/g, "#");
   return [event.source, subject.replace(/(history|total)\/\w+$/, "series"), ...Object.keys(event).toSorted()].join(" ");
 }
 
-function fields({ data }: Event): readonly string[] {
+function dataFields({ data }: Event): readonly string[] {
   return Object.keys(data).toSorted();
 }
 
@@ -47,18 +47,18 @@ test("a worker emits events with the same fields as the documented examples", as
   control.resolveAlarm(id);
   control.changeToken("simulator-token", { sites: [6] });
   await worker.clock.advance(4 * MINUTE_MS);
-  const told = await worker.events();
+  const emittedEvents = await worker.events();
   const samples = sampleOfEveryForm();
   const kinds = new Set<EventKind>();
-  const unlike = new Set<string>();
-  for (const event of told as readonly AnyEvent[]) {
+  const differences = new Set<string>();
+  for (const event of emittedEvents as readonly AnyEvent[]) {
     kinds.add(event.type);
-    const alike = samples.filter(({ type }) => type === event.type);
-    if (!alike.some((sample) => shape(sample) === shape(event)))
-      unlike.add(`${event.type}: ${shape(event)}, not ${alike.map(shape).join(" or ")}`);
-    if (!alike.some((sample) => fields(sample).join() === fields(event).join()))
-      unlike.add(`${event.type}: ${fields(event)}, not ${alike.map(fields).join(" or ")}`);
+    const kindSamples = samples.filter(({ type }) => type === event.type);
+    if (!kindSamples.some((sample) => eventShape(sample) === eventShape(event)))
+      differences.add(`${event.type}: ${eventShape(event)}, not ${kindSamples.map(eventShape).join(" or ")}`);
+    if (!kindSamples.some((sample) => dataFields(sample).join() === dataFields(event).join()))
+      differences.add(`${event.type}: ${dataFields(event)}, not ${kindSamples.map(dataFields).join(" or ")}`);
   }
-  expect([...unlike]).toEqual([]);
+  expect([...differences]).toEqual([]);
   expect([...kinds].length, [...kinds].join()).toBeGreaterThan(14);
 }, 120_000);

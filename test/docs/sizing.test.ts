@@ -21,13 +21,13 @@ const rows = [
   name: `${sites} sites, ${tags} tags`,
   sites: Number(sites.replaceAll(",", "")),
   tags: Number(tags.replaceAll(",", "")),
-  firstValueMs: msOf(first),
-  gatewaysMs: msOf(gateways),
-  namedMs: msOf(named),
-  readMs: msOf(read),
+  firstValueMs: parseDurationMs(first),
+  gatewaysMs: parseDurationMs(gateways),
+  namedMs: parseDurationMs(named),
+  readMs: parseDurationMs(read),
 }));
 
-function msOf(text: string): number {
+function parseDurationMs(text: string): number {
   const [, count = "", unit = ""] = /^(?:about )?([\d.]+) (s|min|h)$/.exec(text) ?? [];
   return Number(count) * (UNITS[unit] ?? Number.NaN);
 }
@@ -52,22 +52,22 @@ describe("the documented duration of a first start", () => {
     await virtual.clock.advance((isSimulated ? row.readMs : row.namedMs) * 1.15);
     const startMs = virtual.clock.now() - virtual.clock.monotonic();
     const events = await virtual.events();
-    const timesOf = (type: string) =>
+    const eventTimes = (type: string) =>
       events.filter((event) => event.type === type).map(({ time }) => Date.parse(time) - startMs);
-    const lastOf = (times: readonly number[]) => Math.max(...times);
-    const named = timesOf("tag-added");
-    expect(named).toHaveLength(tags);
-    const gateways = timesOf("gateway-added");
+    const lastTime = (times: readonly number[]) => Math.max(...times);
+    const tagAddedTimes = eventTimes("tag-added");
+    expect(tagAddedTimes).toHaveLength(tags);
+    const gateways = eventTimes("gateway-added");
     expect(gateways).toHaveLength(sites);
-    expectAbout(timesOf("tag-value")[0] ?? Number.NaN, row.firstValueMs);
-    expectAbout(lastOf(gateways), row.gatewaysMs);
-    expectAbout(lastOf(named), row.namedMs);
+    expectAbout(eventTimes("tag-value")[0] ?? Number.NaN, row.firstValueMs);
+    expectAbout(lastTime(gateways), row.gatewaysMs);
+    expectAbout(lastTime(tagAddedTimes), row.namedMs);
     if (isSimulated) {
-      const read = new Map<string, number>();
+      const readTimes = new Map<string, number>();
       for (const { type, subject, time } of events)
-        if (type === "tag-value" && !read.has(subject)) read.set(subject, Date.parse(time) - startMs);
-      expect(read.size).toBe(tags);
-      expectAbout(lastOf([...read.values()]), row.readMs);
+        if (type === "tag-value" && !readTimes.has(subject)) readTimes.set(subject, Date.parse(time) - startMs);
+      expect(readTimes.size).toBe(tags);
+      expectAbout(lastTime([...readTimes.values()]), row.readMs);
     } else expectAbout((tags / TAGS_PER_REQUEST / READS_PER_MINUTE) * MINUTE, row.readMs);
   });
 });

@@ -28,9 +28,9 @@ function quotes(text: string): readonly string[] {
 
 describe("docs/troubleshooting.md", () => {
   test("quotes only messages that exist in the program", () => {
-    const found = quotes(page);
-    expect(found.length).toBeGreaterThan(45);
-    expect(found.filter((quote) => !isInSources(quote))).toEqual([]);
+    const foundQuotes = quotes(page);
+    expect(foundQuotes.length).toBeGreaterThan(45);
+    expect(foundQuotes.filter((quote) => !isInSources(quote))).toEqual([]);
   });
 
   test("fails the check for a quote that the program does not contain", () => {

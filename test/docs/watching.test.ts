@@ -5,18 +5,18 @@ import { codeSpansIn, pages } from "./markdown.ts";
 
 /** Metrics and expressions in the documents. */
 
-const known = metricWords().flatMap(({ name, type }) =>
+const knownMetrics = metricWords().flatMap(({ name, type }) =>
   type === "histogram" ? [name, `${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
 );
 
 test("documents name only existing metrics", () => {
-  const named = pages.flatMap(({ file, text }) =>
+  const namedMetrics = pages.flatMap(({ file, text }) =>
     [...text.matchAll(/\bplenum_[a-z_]+(?=\b(?![*…/]))/g)].map(([name]) => ({ file, name })),
   );
   // Names of Slack's message metadata.
-  const other = new Set(["plenum_incident", "plenum_state"]);
-  expect(named.length).toBeGreaterThan(70);
-  expect(named.filter(({ name }) => !known.includes(name) && !other.has(name))).toEqual([]);
+  const slackNames = new Set(["plenum_incident", "plenum_state"]);
+  expect(namedMetrics.length).toBeGreaterThan(70);
+  expect(namedMetrics.filter(({ name }) => !knownMetrics.includes(name) && !slackNames.has(name))).toEqual([]);
 });
 
 test.skipIf(absent("victoria-metrics"))("VictoriaMetrics accepts the expressions of docs/operations.md", async () => {

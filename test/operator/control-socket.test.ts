@@ -28,7 +28,7 @@ import { temporaryFolder } from "../real-servers.ts";
 const { signal } = new AbortController();
 const SOCKET = "operator.sock";
 
-function folder(...more: readonly string[]): string {
+function privateFolder(...more: readonly string[]): string {
   const path = temporaryFolder("socket");
   onTestFinished(() => rmSync(path, { recursive: true }));
   const state = join(path, ...more);
@@ -41,7 +41,7 @@ function pingRoutes(response = "here"): Hono {
   return new Hono().get("/ping", (context) => context.json({ result: response }));
 }
 
-async function open(stateFolder: string, routes = pingRoutes()) {
+async function openSocket(stateFolder: string, routes = pingRoutes()) {
   const socket = createControlSocket({ stateFolder, routes });
   onTestFinished(() => socket.stop(100));
   await socket.start(new AbortController().signal);
@@ -57,8 +57,8 @@ async function listen(stateFolder: string, onConnection: (socket: Socket) => voi
 
 describe("createControlSocket", () => {
   test("creates a socket for the owner only, and removes the socket when the worker stops", async () => {
-    const state = folder();
-    const socket = await open(state);
+    const state = privateFolder();
+    const socket = await openSocket(state);
     const stats = statSync(join(state, SOCKET));
     expect([stats.isSocket(), stats.mode & 0o777]).toEqual([true, 0o600]);
     expect(await findWorker(state, signal)).toEqual({ kind: "open", socket: { stateFolder: state } });
@@ -67,15 +67,15 @@ describe("createControlSocket", () => {
     expect(await findWorker(state, signal)).toEqual({ kind: "none" });
   });
 
-  test.each([90, 100, 101, 110, 250])("works in a folder whose path has %i letters", async (length) => {
-    const base = folder();
+  test.each([100, 101, 250])("works in a folder whose path has %i letters", async (length) => {
+    const base = privateFolder();
     const state = join(base, "n".repeat(length - base.length - 1));
     mkdirSync(state, { mode: 0o700 });
     // A private temporary folder: other tests change the usual one.
-    const temporary = folder();
+    const temporary = privateFolder();
     vi.stubEnv("TMPDIR", temporary);
     onTestFinished(() => void vi.unstubAllEnvs());
-    const socket = await open(state, pingRoutes("far"));
+    const socket = await openSocket(state, pingRoutes("far"));
     expect(await callWorker({ stateFolder: state }, "/ping", { signal })).toBe("far");
     expect(statSync(join(state, SOCKET)).mode & 0o777).toBe(0o600);
     await socket.stop(100);
@@ -83,16 +83,16 @@ describe("createControlSocket", () => {
   });
 
   test("replaces the socket of a killed worker, and findWorker ignores that socket", async () => {
-    const state = folder();
+    const state = privateFolder();
     leaveSocket(state);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
     expect(await findWorker(state, signal)).toEqual({ kind: "none" });
-    await open(state);
+    await openSocket(state);
     expect((await findWorker(state, signal)).kind).toBe("open");
   });
 
   test("does not remove a socket on which another program listens, and findWorker reports that program as silent", async () => {
-    const state = folder();
+    const state = privateFolder();
     await listen(state);
     const socket = createControlSocket({ stateFolder: state, routes: pingRoutes() });
     expect(await findWorker(state, signal)).toEqual({ kind: "silent", failure: expect.any(WorkerSilent) });
@@ -104,23 +104,23 @@ describe("createControlSocket", () => {
   test.each(["a file", "a link to a file", "a link to a socket", "a link to nothing", "a folder"])(
     "rejects %s at the path of the socket without following or changing it",
     async (kind) => {
-      const state = folder();
-      const elsewhere = folder();
+      const state = privateFolder();
+      const elsewhere = privateFolder();
       const victim = join(elsewhere, "victim");
       const path = join(state, SOCKET);
       if (kind === "a file") writeFileSync(path, "planted");
       if (kind === "a folder") mkdirSync(path);
       if (kind === "a link to a file") writeFileSync(victim, "untouched");
-      if (kind === "a link to a socket") await open(elsewhere, pingRoutes("stranger"));
+      if (kind === "a link to a socket") await openSocket(elsewhere, pingRoutes("stranger"));
       if (kind.startsWith("a link"))
         symlinkSync(kind === "a link to a socket" ? join(elsewhere, SOCKET) : victim, path);
-      const before = lstatSync(path).ino;
+      const inodeBefore = lstatSync(path).ino;
 
       await expect(findWorker(state, signal)).rejects.toThrow(ConfigError);
       const socket = createControlSocket({ stateFolder: state, routes: pingRoutes() });
       await expect(socket.start(signal)).rejects.toThrow(/operator\.sock is not a socket/);
       await socket.stop(100);
-      expect(lstatSync(path).ino).toBe(before);
+      expect(lstatSync(path).ino).toBe(inodeBefore);
       if (kind === "a link to a file") expect(readFileSync(victim, "utf8")).toBe("untouched");
       if (kind === "a link to nothing") expect(existsSync(victim)).toBe(false);
     },
@@ -135,7 +135,7 @@ function leaveSocket(state: string): void {
 
 describe("findWorker and call", () => {
   test("wait for a long response while the worker responds to pings, and fail when the pings fail too", async () => {
-    const state = folder();
+    const state = privateFolder();
     let isStuck = false;
     const routes = new Hono()
       .get("/ping", async (context) => {
@@ -147,15 +147,15 @@ describe("findWorker and call", () => {
         return context.json({ result: "done" });
       })
       .get("/never", () => new Promise(() => undefined));
-    await open(state, routes);
-    const ask = (path: string) => callWorker({ stateFolder: state }, path, { signal, withinMs: null });
-    expect(await ask("/long")).toBe("done");
+    await openSocket(state, routes);
+    const askWithoutLimit = (path: string) => callWorker({ stateFolder: state }, path, { signal, withinMs: null });
+    expect(await askWithoutLimit("/long")).toBe("done");
     isStuck = true;
-    await expect(ask("/never")).rejects.toThrow("A worker is there and does not answer within 5 s.");
+    await expect(askWithoutLimit("/never")).rejects.toThrow("A worker is there and does not answer within 5 s.");
   });
 
   test("fail with NobodyThere when no worker listens", async () => {
-    const state = folder();
+    const state = privateFolder();
     const ping = () => callWorker({ stateFolder: state }, "/ping", { signal });
     await expect(ping()).rejects.toThrow(WorkerGone);
     await listen(state, (socket) => socket.destroy());
@@ -167,7 +167,7 @@ describe("the state folder", () => {
   test.each([0o770, 0o777, 0o702, 0o1777])(
     "is rejected when other users can write to the folder (mode %o)",
     async (mode) => {
-      const state = folder();
+      const state = privateFolder();
       chmodSync(state, mode);
       onTestFinished(() => chmodSync(state, 0o700));
       const refusal = /^Others than its owner can write to the state folder .* \(mode [0-7]+\)\.$/;
@@ -180,14 +180,14 @@ describe("the state folder", () => {
   test.each([0o700, 0o750, 0o755])(
     "is accepted when other users can at most read the folder (mode %o)",
     async (mode) => {
-      const state = folder();
+      const state = privateFolder();
       chmodSync(state, mode);
       await (await openStore({ folder: state, clock: systemClock })).close();
     },
   );
 
   test.runIf(process.geteuid?.() === 0)("is rejected when the folder belongs to another user", async () => {
-    const state = folder();
+    const state = privateFolder();
     chownSync(state, 12_345, 12_345);
     await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(
       /belongs to another user \(12345; the worker is 0\)/,
@@ -197,8 +197,8 @@ describe("the state folder", () => {
   test.each(["plenum.db", "worker.lock"])(
     "is rejected with a link in place of %s, without changing the target",
     async (name) => {
-      const state = folder();
-      const victim = join(folder(), "victim");
+      const state = privateFolder();
+      const victim = join(privateFolder(), "victim");
       writeFileSync(victim, "", { mode: 0o644 });
       symlinkSync(victim, join(state, name));
       await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(
@@ -209,7 +209,7 @@ describe("the state folder", () => {
   );
 
   test("is rejected with a named pipe in place of a file, without waiting for a writer", async () => {
-    const state = folder();
+    const state = privateFolder();
     const pipe = join(state, "worker.lock");
     spawnSync("mkfifo", [pipe]);
     expect(() => preparePrivateFile(pipe)).toThrow(ConfigError);
@@ -220,8 +220,8 @@ describe("createKillSwitch", () => {
   test.each(["to nothing", "to a file"])(
     "stops writing when the switch file is a link %s, and does not change the target",
     (to) => {
-      const state = folder();
-      const victim = join(folder(), "victim");
+      const state = privateFolder();
+      const victim = join(privateFolder(), "victim");
       if (to === "to a file") writeFileSync(victim, "untouched");
       symlinkSync(victim, join(state, KILL_FILE));
       const killSwitch = createKillSwitch(state);
@@ -235,7 +235,7 @@ describe("createKillSwitch", () => {
   );
 
   test("keeps the name of the first user when the switch is thrown twice", () => {
-    const killSwitch = createKillSwitch(folder());
+    const killSwitch = createKillSwitch(privateFolder());
     killSwitch.throwIt("Anna", "2026-11-22T10:00:00Z");
     killSwitch.throwIt("Boris", "2026-11-22T10:01:00Z");
     expect(readFileSync(killSwitch.file, "utf8")).toContain("Anna");

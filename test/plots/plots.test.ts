@@ -27,9 +27,9 @@ const samples: fc.Arbitrary<Samples> = fc
 
 describe("ByteWriter and ByteReader", () => {
   test("return every written number unchanged", () => {
-    const whole = fc.integer({ min: -LARGEST_SIGNED, max: LARGEST_SIGNED });
+    const wholeNumber = fc.integer({ min: -LARGEST_SIGNED, max: LARGEST_SIGNED });
     fc.assert(
-      fc.property(fc.array(fc.tuple(whole, fc.double())), (all) => {
+      fc.property(fc.array(fc.tuple(wholeNumber, fc.double())), (all) => {
         const writer = new ByteWriter();
         for (const [one, other] of all) {
           writer.signed(one);
@@ -64,13 +64,13 @@ describe("a stored chunk of plot samples", () => {
   test("returns hourly values rounded to eight digits", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const found = readChunk(
+        const storedHour = readChunk(
           HOUR_FORMAT,
           BEGIN,
           writeChunk(HOUR_FORMAT, BEGIN, new Map([[7, { low, high, last }]])),
         ).get(7);
-        const rounded = (value: number) => Number(value.toPrecision(8));
-        expect(found).toEqual({ low: rounded(low), high: rounded(high), last: rounded(last) });
+        const roundTo8 = (value: number) => Number(value.toPrecision(8));
+        expect(storedHour).toEqual({ low: roundTo8(low), high: roundTo8(high), last: roundTo8(last) });
       }),
       { examples: [[-4_503_599_650_000, -96.789, 0]] },
     );
@@ -94,13 +94,13 @@ describe("createTagIndexes (the index of each tag in the chunks)", () => {
   test("keeps indexes over a restart and reuses an index after 33 days without a reading", () => {
     const indexes = createTagIndexes();
     for (let n = 0; n < 150; n++) expect(indexes.use(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
-    const again = createTagIndexes();
-    for (const group of [0, 1, 2]) again.load(group, indexes.pack(group), 140);
-    expect([again.find("t149"), again.find("t3"), again.groups()]).toEqual([149, 3, 3]);
-    const index = again.use("new", 140);
+    const reloadedIndexes = createTagIndexes();
+    for (const group of [0, 1, 2]) reloadedIndexes.load(group, indexes.pack(group), 140);
+    expect([reloadedIndexes.find("t149"), reloadedIndexes.find("t3"), reloadedIndexes.groups()]).toEqual([149, 3, 3]);
+    const index = reloadedIndexes.use("new", 140);
     expect(index).toBeLessThan(10);
-    expect(again.find(`t${index}`)).toBeUndefined();
-    expect(again.takeChanged()).toEqual([0]);
+    expect(reloadedIndexes.find(`t${index}`)).toBeUndefined();
+    expect(reloadedIndexes.takeChanged()).toEqual([0]);
   });
 
   test("does not reuse the indexes of a group that cannot be loaded", () => {
@@ -117,11 +117,11 @@ describe("createMinutes (series with one value a minute)", () => {
       fc.property(column, (values) => {
         const minutes = createMinutes();
         for (const [n, value] of values.entries()) minutes.set("lag", 1_000_000 + n, value);
-        const last = 1_000_000 + values.length - 1;
-        const again = createMinutes();
-        again.load(minutes.pack(last));
-        expect(again.of("lag", last).slice(-values.length)).toEqual(values);
-        expect(again.of("lag", last + DAY_MINUTES).every((value) => value === null)).toBe(true);
+        const lastMinute = 1_000_000 + values.length - 1;
+        const restoredMinutes = createMinutes();
+        restoredMinutes.load(minutes.pack(lastMinute));
+        expect(restoredMinutes.of("lag", lastMinute).slice(-values.length)).toEqual(values);
+        expect(restoredMinutes.of("lag", lastMinute + DAY_MINUTES).every((value) => value === null)).toBe(true);
       }),
       { numRuns: 50 },
     );
@@ -138,23 +138,23 @@ describe("createTagPlots", () => {
 
   test("returns the same values from memory, from the store, and from both after a restart", async () => {
     const store = await opened();
-    const first = await plotsOver(store);
-    for (let n = 0; n < 40; n++) first.add("t", n === 7 ? null : n, NOW_MS + n * 60_000);
+    const firstPlots = await plotsOver(store);
+    for (let n = 0; n < 40; n++) firstPlots.add("t", n === 7 ? null : n, NOW_MS + n * 60_000);
     const half = [NOW_MS, NOW_MS + 3_600_000] as const;
-    const inMemory = await first.samples("t", ...half);
+    const inMemory = await firstPlots.samples("t", ...half);
     expect(inMemory.values).toHaveLength(40);
     expect(inMemory.values[7]).toBeNull();
-    await first.write({ nowMs: NOW_MS + 40 * 60_000, all: true });
-    expect(await first.samples("t", ...half)).toEqual(inMemory);
-    const second = await plotsOver(store);
-    expect(await second.samples("t", ...half)).toEqual(inMemory);
-    second.add("t", -3, NOW_MS + 41 * 60_000);
-    const joined = await second.samples("t", ...half);
+    await firstPlots.write({ nowMs: NOW_MS + 40 * 60_000, all: true });
+    expect(await firstPlots.samples("t", ...half)).toEqual(inMemory);
+    const restartedPlots = await plotsOver(store);
+    expect(await restartedPlots.samples("t", ...half)).toEqual(inMemory);
+    restartedPlots.add("t", -3, NOW_MS + 41 * 60_000);
+    const joined = await restartedPlots.samples("t", ...half);
     expect(joined.values).toEqual([...inMemory.values, -3]);
-    expect(await second.hours("t", ...half)).toEqual([[BEGIN, { low: -3, high: 39, last: -3 }]]);
-    await second.write({ nowMs: NOW_MS + 42 * 60_000, all: true });
+    expect(await restartedPlots.hours("t", ...half)).toEqual([[BEGIN, { low: -3, high: 39, last: -3 }]]);
+    await restartedPlots.write({ nowMs: NOW_MS + 42 * 60_000, all: true });
     expect(await (await plotsOver(store)).samples("t", ...half)).toEqual(joined);
-    expect(await second.samples("other", ...half)).toEqual({ times: [], values: [] });
+    expect(await restartedPlots.samples("other", ...half)).toEqual({ times: [], values: [] });
   });
 
   test("stores only finished chunks between restarts", async () => {
@@ -190,25 +190,25 @@ describe("createTagPlots", () => {
     plots.add("a", 1, NOW_MS);
     await plots.write({ nowMs: NOW_MS, all: true });
     await store.commit({ documents: [{ set: plotSet("north"), remove: ["groups"] }] });
-    const again = await plotsOver(store);
-    again.add("b", 2, NOW_MS + 1_000);
-    expect((await again.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([2]);
-    expect((await again.samples("a", NOW_MS, NOW_MS + 2_000)).values).toEqual([]);
-    await again.write({ nowMs: NOW_MS, all: true });
+    const restartedPlots = await plotsOver(store);
+    restartedPlots.add("b", 2, NOW_MS + 1_000);
+    expect((await restartedPlots.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([2]);
+    expect((await restartedPlots.samples("a", NOW_MS, NOW_MS + 2_000)).values).toEqual([]);
+    await restartedPlots.write({ nowMs: NOW_MS, all: true });
     const chunks = [...(await store.documents<unknown>(plotSet("north")))].filter(([key]) => key.includes(" "));
     await store.commit({
       documents: [{ set: plotSet("north"), put: chunks.map(([key]) => [key, "AAAA"] as const) }],
     });
-    const damaged = await plotsOver(store);
-    damaged.add("b", 3, NOW_MS + 1_500);
-    await damaged.write({ nowMs: NOW_MS, all: true });
-    expect((await damaged.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([3]);
+    const damagedPlots = await plotsOver(store);
+    damagedPlots.add("b", 3, NOW_MS + 1_500);
+    await damagedPlots.write({ nowMs: NOW_MS, all: true });
+    expect((await damagedPlots.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([3]);
   });
 
   test("retries a failed write", async () => {
     const store = await opened();
     let fails = 0;
-    const failing: Store = {
+    const failingStore: Store = {
       ...store,
       async commit(change) {
         const keys = (change.documents ?? []).flatMap(({ put = [] }) => [...put].map(([key]) => key));
@@ -216,7 +216,7 @@ describe("createTagPlots", () => {
         return store.commit(change);
       },
     };
-    const plots = await plotsOver(failing);
+    const plots = await plotsOver(failingStore);
     plots.add("t", 1, NOW_MS);
     await expect(plots.write({ nowMs: NOW_MS, all: true })).rejects.toThrow("disk full");
     await plots.write({ nowMs: NOW_MS, all: true });
@@ -224,7 +224,7 @@ describe("createTagPlots", () => {
   });
 });
 
-const NO_FACTS: WorkerNumbers = {
+const NO_NUMBERS: WorkerNumbers = {
   levels: async () => new Map(),
   counts: async () => new Map(),
   refused: async () => {},
@@ -234,7 +234,7 @@ const SILENT = pino({ level: "silent" });
 describeService("plots", async () => {
   const clock = createVirtualClock(NOW_MS);
   const store = createMemoryStore();
-  const service = createPlots({ store, clock, log: SILENT, sources: ["north"], numbers: NO_FACTS });
+  const service = createPlots({ store, clock, log: SILENT, sources: ["north"], numbers: NO_NUMBERS });
   return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
 });
 
@@ -244,61 +244,61 @@ describe("the plotted series about the worker", () => {
     const store = createMemoryStore();
     let accepted = 5;
     const numbers: WorkerNumbers = {
-      ...NO_FACTS,
+      ...NO_NUMBERS,
       levels: async () => new Map([[minuteSeriesNames.lag("lake"), accepted === 5 ? null : 7]]),
       counts: async () => new Map([[minuteSeriesNames.accepted("lake"), accepted]]),
     };
-    const over = () => createPlots({ store, clock, log: SILENT, sources: ["north"], numbers });
-    const plots = over();
+    const createSamplePlots = () => createPlots({ store, clock, log: SILENT, sources: ["north"], numbers });
+    const plots = createSamplePlots();
     await plots.start(new AbortController().signal);
     await clock.advance(60_000);
     accepted = 12;
     await clock.advance(120_000);
-    const last = NOW_MS / 60_000 + 2;
-    const ends = (each: typeof plots) => [
-      each.minutes.of(minuteSeriesNames.accepted("lake"), last).slice(-4),
-      each.minutes.of(minuteSeriesNames.lag("lake"), last).slice(-4),
+    const lastMinute = NOW_MS / 60_000 + 2;
+    const lastValues = (each: typeof plots) => [
+      each.minutes.of(minuteSeriesNames.accepted("lake"), lastMinute).slice(-4),
+      each.minutes.of(minuteSeriesNames.lag("lake"), lastMinute).slice(-4),
     ];
     const expected = [
       [null, 0, 7, 0],
       [null, null, 7, 7],
     ];
-    expect(ends(plots)).toEqual(expected);
+    expect(lastValues(plots)).toEqual(expected);
     await plots.stop(1_000);
-    const again = over();
-    await again.start(new AbortController().signal);
-    expect(ends(again)).toEqual(expected);
-    await again.stop(1_000);
+    const restartedPlots = createSamplePlots();
+    await restartedPlots.start(new AbortController().signal);
+    expect(lastValues(restartedPlots)).toEqual(expected);
+    await restartedPlots.stop(1_000);
   });
 
   test("count each raised alarm once, also over restarts", async () => {
     const store = createMemoryStore();
     const raise = (n: number) => store.commit({ events: [sampleEvent("alarm-raised", {}, n)] });
-    const counted = async () => {
-      const raised = createRaisedAlarms("own", store);
-      await raised.load();
-      const counts = (await raised.all()).map(({ count, day, priority }) => [day, priority, count]);
-      await raised.write(Date.parse("2026-11-20T00:00:00Z"));
+    const countRaised = async () => {
+      const raisedAlarms = createRaisedAlarms("own", store);
+      await raisedAlarms.load();
+      const counts = (await raisedAlarms.all()).map(({ count, day, priority }) => [day, priority, count]);
+      await raisedAlarms.write(Date.parse("2026-11-20T00:00:00Z"));
       return counts;
     };
     for (let n = 0; n < 60; n++) await raise(n);
-    expect(await counted()).toEqual([["2026-11-02", "A", 60]]);
+    expect(await countRaised()).toEqual([["2026-11-02", "A", 60]]);
     await raise(60);
-    expect(await counted()).toEqual([["2026-11-02", "A", 61]]);
-    expect(await counted()).toEqual([["2026-11-02", "A", 61]]);
+    expect(await countRaised()).toEqual([["2026-11-02", "A", 61]]);
+    expect(await countRaised()).toEqual([["2026-11-02", "A", 61]]);
   });
 
   test("store the last 50 rejected requests, and equal ones once an hour", async () => {
     const store = createMemoryStore();
-    const refused = createRefusals("own", store);
+    const refusals = createRefusals("own", store);
     const at = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();
-    for (let n = 0; n < 61; n++) refused.note("north", { at: at(n), what: "alarms", words: "HTTP 500" });
-    expect(refused.of("north").map((each) => each.at)).toEqual([at(60), at(0)]);
-    for (let n = 0; n < 80; n++) refused.note("north", { at: at(n), what: "history", words: `HTTP ${n}` });
-    await refused.write();
-    const again = createRefusals("own", store);
-    await again.load();
-    expect([again.of("north").length, again.of("north")[0]?.words]).toEqual([50, "HTTP 79"]);
-    expect(again.of("south")).toEqual([]);
+    for (let n = 0; n < 61; n++) refusals.note("north", { at: at(n), what: "alarms", words: "HTTP 500" });
+    expect(refusals.of("north").map((each) => each.at)).toEqual([at(60), at(0)]);
+    for (let n = 0; n < 80; n++) refusals.note("north", { at: at(n), what: "history", words: `HTTP ${n}` });
+    await refusals.write();
+    const reloadedRefusals = createRefusals("own", store);
+    await reloadedRefusals.load();
+    expect([reloadedRefusals.of("north").length, reloadedRefusals.of("north")[0]?.words]).toEqual([50, "HTTP 79"]);
+    expect(reloadedRefusals.of("south")).toEqual([]);
   });
 });

@@ -17,10 +17,10 @@ test.each<[string, string, RegExp | null]>([
   ["http://[::1]:8080", "http://[::1]:8080", null],
   ["https://example.com/?site=1", "https://example.com", /left out/],
 ])("readAddress reads %j as %j", (written, baseUrl, note) => {
-  const read = readAddress(written, false);
-  expect(read.baseUrl).toBe(baseUrl);
-  if (note === null) expect(read.notes).toEqual([]);
-  else expect(read.notes.map(englishText).join(" ")).toMatch(note);
+  const parsedAddress = readAddress(written, false);
+  expect(parsedAddress.baseUrl).toBe(baseUrl);
+  if (note === null) expect(parsedAddress.notes).toEqual([]);
+  else expect(parsedAddress.notes.map(englishText).join(" ")).toMatch(note);
 });
 
 test.each([
@@ -30,9 +30,9 @@ test.each([
   ["https://kari:secret@example.com", /^The address has a user name or a password in it\. Remove it/],
   ["http://monitoring.example.com", /^With http:\/\/ everybody on the way to monitoring\.example\.com could/],
 ])("readAddress rejects %j with an explanation", (written, words) => {
-  const text = thrownText(() => readAddress(written, false));
-  expect(text).toMatch(words);
-  expect(text).not.toContain("secret");
+  const errorMessage = thrownText(() => readAddress(written, false));
+  expect(errorMessage).toMatch(words);
+  expect(errorMessage).not.toContain("secret");
 });
 
 test("readAddress accepts http:// to another machine when the user allows plain HTTP", () => {

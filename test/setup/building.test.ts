@@ -12,7 +12,7 @@ import {
 import { never } from "../connectors/context.ts";
 import { buildingWith, sitesNamed, TOKEN, tagsOf } from "./buildings.ts";
 
-const PAGE = 500;
+const PAGE_SIZE = 500;
 
 /** A service with the given number of sites. `requests` records its lists. */
 function serviceWith(
@@ -23,18 +23,18 @@ function serviceWith(
   const requests: string[] = [];
   async function* pages<T>(list: string, all: readonly T[] | Error): AsyncGenerator<Page<T>> {
     const total = all instanceof Error ? 0 : all.length;
-    for (let from = 0; from === 0 || from < total; from += PAGE) {
+    for (let from = 0; from === 0 || from < total; from += PAGE_SIZE) {
       requests.push(list);
       if (all instanceof Error) throw all;
-      const items = all.slice(from, from + PAGE);
-      const more = from + PAGE < total;
-      yield { items, number: from / PAGE + 1, lastPage: Math.ceil(total / PAGE), total, more };
+      const items = all.slice(from, from + PAGE_SIZE);
+      const more = from + PAGE_SIZE < total;
+      yield { items, number: from / PAGE_SIZE + 1, lastPage: Math.ceil(total / PAGE_SIZE), total, more };
     }
   }
   const forbidden = new ConfigError("systems: 403, Forbidden.", { reason: "forbidden" });
-  const named = sitesNamed(...Array.from({ length: sites }, (_, n) => `Site ${n + 1}`));
+  const namedSites = sitesNamed(...Array.from({ length: sites }, (_, n) => `Site ${n + 1}`));
   const source = {
-    me: async () => ({ ...TOKEN, sites: named, ...token }),
+    me: async () => ({ ...TOKEN, sites: namedSites, ...token }),
     alarms: () => pages("alarms", []),
     tags: ({ siteId }: { siteId: number }) => pages("tags", tagsOfSite(siteId)),
     systems: () => pages<System>("systems", forbidden),
@@ -58,12 +58,12 @@ test("inspectBuilding reads every page of two sites, and continues without permi
 });
 
 test("inspectBuilding counts a forbidden site as empty, unless the building has only that site", async () => {
-  const refused = new ConfigError("tags: 403, Forbidden.", { reason: "forbidden" });
-  const { source } = serviceWith(3, (site) => (site === 2 ? refused : tagsOf({ "°C": 10 })));
+  const forbiddenError = new ConfigError("tags: 403, Forbidden.", { reason: "forbidden" });
+  const { source } = serviceWith(3, (site) => (site === 2 ? forbiddenError : tagsOf({ "°C": 10 })));
   const building = await inspectBuilding(source, never());
   expect([building.tags, building.sites.map(({ tags }) => tags)]).toEqual([20, [10, 0, 10]]);
-  const alone = serviceWith(1, () => refused);
-  await expect(inspectBuilding(alone.source, never())).rejects.toThrow("403");
+  const singleSite = serviceWith(1, () => forbiddenError);
+  await expect(inspectBuilding(singleSite.source, never())).rejects.toThrow("403");
 });
 
 test("inspectBuilding requests no tags when the token may not read tags", async () => {
@@ -101,11 +101,11 @@ test.each([
 test("inspectBuilding lists the systems of at most three sites within a limit of 18 lists, and reports progress", async () => {
   const systemsOf = (id: number): System =>
     ({ id: String(id), code: `S${id}`, displayName: "Air", datapointsCount: id }) as System;
-  const listed: number[] = [];
+  const listedSites: number[] = [];
   const withSystems = (sites: number) => {
     const { source } = serviceWith(sites, () => tagsOf({ "°C": 1 }));
     async function* systems({ siteId }: { readonly siteId: number }): AsyncGenerator<Page<System>> {
-      listed.push(siteId);
+      listedSites.push(siteId);
       yield { items: [systemsOf(siteId)], number: 1, lastPage: 1, total: 1, more: false };
     }
     return { ...source, systems } as unknown as Source;
@@ -118,12 +118,12 @@ test("inspectBuilding lists the systems of at most three sites within a limit of
     ["S1", 1],
   ]);
   expect(progress).toEqual(["Looking at alarms", ...[1, 2, 3, 4, 5].map((n) => `Looking at tags: ${n} of 5 sites`)]);
-  listed.length = 0;
+  listedSites.length = 0;
   await inspectBuilding(withSystems(17), never());
-  expect(listed).toEqual([1]);
-  listed.length = 0;
+  expect(listedSites).toEqual([1]);
+  listedSites.length = 0;
   await inspectBuilding(withSystems(18), never());
-  expect(listed).toEqual([]);
+  expect(listedSites).toEqual([]);
 });
 
 test.each([

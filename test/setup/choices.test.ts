@@ -56,32 +56,32 @@ describe("groupsOf (the tags of a building by unit)", () => {
 
 describe("proposedChoices (read intervals and history for a building)", () => {
   /** A plan with load 1 when the shortest interval is `fitsMs`; a longer interval has a lower load. */
-  const costing = (fitsMs: number) => {
+  const planCosting = (fitsMs: number) => {
     const tried: number[] = [];
     const planOf = ({ every }: SetupChoices) => {
-      const lively = every.readings ?? every.meters ?? every.rest ?? 0;
-      tried.push(lively);
-      return { load: fitsMs / lively } as PlanReport;
+      const shortestMs = every.readings ?? every.meters ?? every.rest ?? 0;
+      tried.push(shortestMs);
+      return { load: fitsMs / shortestMs } as PlanReport;
     };
     return { tried, planOf };
   };
   const units = { "°C": 5, kWh: 3, "": 1 };
-  const proposed = (fitsMs: number, of: Readonly<Record<string, number>> = units) =>
-    proposedChoices(buildingWith(of), HISTORY, costing(fitsMs).planOf);
+  const proposeChoices = (fitsMs: number, of: Readonly<Record<string, number>> = units) =>
+    proposedChoices(buildingWith(of), HISTORY, planCosting(fitsMs).planOf);
 
   test("returns the shortest intervals that use 80 % of the quota, never below 30 s", () => {
-    expect(proposed(0).every).toEqual({ readings: 30_000, meters: 900_000, rest: 120_000 });
+    expect(proposeChoices(0).every).toEqual({ readings: 30_000, meters: 900_000, rest: 120_000 });
     // 60 s × 0.8: the next step is just enough.
-    expect(proposed(48_000).every.readings).toBe(60_000);
-    expect(proposed(48_001).every.readings).toBe(120_000);
+    expect(proposeChoices(48_000).every.readings).toBe(60_000);
+    expect(proposeChoices(48_001).every.readings).toBe(120_000);
     const day = 24 * HOUR_MS;
-    expect(proposed(1e12).every).toEqual({ readings: day, meters: day, rest: day });
+    expect(proposeChoices(1e12).every).toEqual({ readings: day, meters: day, rest: day });
     // Two steps slower than 30 min.
-    expect(proposed(1_440_000).every).toEqual({ readings: 1_800_000, meters: 2 * HOUR_MS, rest: 2 * HOUR_MS });
+    expect(proposeChoices(1_440_000).every).toEqual({ readings: 1_800_000, meters: 2 * HOUR_MS, rest: 2 * HOUR_MS });
   });
 
   test("computes at most 4 plans", () => {
-    const { planOf, tried } = costing(1_440_000);
+    const { planOf, tried } = planCosting(1_440_000);
     proposedChoices(buildingWith(units), HISTORY, planOf);
     expect(tried.length).toBeLessThanOrEqual(4);
     expect(STEPS_MS.map((ms) => ms / 60_000)).toEqual([
@@ -91,14 +91,14 @@ describe("proposedChoices (read intervals and history for a building)", () => {
   });
 
   test("gives tags without a unit the shortest interval only when the building has no other tags", () => {
-    expect(proposed(0, { "": 5 }).every).toEqual({ readings: null, meters: null, rest: 30_000 });
-    expect(proposed(0, { "": 5, kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: 120_000 });
-    expect(proposed(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
+    expect(proposeChoices(0, { "": 5 }).every).toEqual({ readings: null, meters: null, rest: 30_000 });
+    expect(proposeChoices(0, { "": 5, kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: 120_000 });
+    expect(proposeChoices(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
   });
 
   test("fetches history when the building has tags, and allows the complete quota", () => {
-    expect(proposed(0)).toMatchObject({ history: HISTORY, polite: 1 });
-    expect(proposed(0, {})).toEqual({
+    expect(proposeChoices(0)).toMatchObject({ history: HISTORY, polite: 1 });
+    expect(proposeChoices(0, {})).toEqual({
       ...{ every: { readings: null, meters: null, rest: null }, history: null, polite: 1 },
     });
   });
@@ -111,21 +111,21 @@ describe("proposedChoices (read intervals and history for a building)", () => {
 });
 
 describe("the texts of a plan", () => {
-  const planned = (choices: Partial<SetupChoices>, tags = 200) => {
+  const planFor = (choices: Partial<SetupChoices>, tags = 200) => {
     const building = buildingWith({ "°C": tags });
     const every = { readings: 60_000, meters: null, rest: null };
     return draftConfiguration(FRAME, { every, history: null, polite: 1, ...choices }, building).plan;
   };
-  const lines = (plan: PlanReport) => planMessages(plan).map(englishText);
+  const planLines = (plan: PlanReport) => planMessages(plan).map(englishText);
 
   test("state the share of the quota for live reads and history together", () => {
-    const plan = planned({ history: HISTORY });
+    const plan = planFor({ history: HISTORY });
     const shares: Readonly<Record<string, number>> = { write: 0.05, live: 0.2, history: 0.3, spare: 0.4 };
     const lanes = plan.lanes.map((each) => ({ ...each, share: shares[each.lane] ?? 0 }));
     expect(quotaText({ ...plan, lanes })).toBe("These wishes take 50 % of the quota (20 requests a minute).");
     expect(quotaText({ ...plan, lanes: [] })).toContain("take 0 %");
-    const small = plan.lanes.map((each) => ({ ...each, share: each.lane === "live" ? 0.001 : 0 }));
-    expect(quotaText({ ...plan, lanes: small })).toContain("take 1 %");
+    const smallLanes = plan.lanes.map((each) => ({ ...each, share: each.lane === "live" ? 0.001 : 0 }));
+    expect(quotaText({ ...plan, lanes: smallLanes })).toContain("take 1 %");
     expect(quotaText({ ...plan, quota: { ...plan.quota, perMinute: 9.26 } })).toContain("(9.3 requests");
     expect(quotaText({ ...plan, fits: false, load: 1.204 })).toBe(
       "These wishes need 120 % of the quota (20 requests a minute), so values become older than wished.",
@@ -134,22 +134,22 @@ describe("the texts of a plan", () => {
   });
 
   test("state the result of each choice", () => {
-    expect(lines(planned({}))).toEqual(["everything: 200 tags, at most 60 s old"]);
-    const slow = planned({ every: { readings: 10_000, meters: null, rest: null } }, 1_000);
-    expect(lines(slow)[0]).toMatch(/^everything: 1000 tags, at most .+ old, more than wished$/);
-    const [everything] = slow.classes;
+    expect(planLines(planFor({}))).toEqual(["everything: 200 tags, at most 60 s old"]);
+    const slowPlan = planFor({ every: { readings: 10_000, meters: null, rest: null } }, 1_000);
+    expect(planLines(slowPlan)[0]).toMatch(/^everything: 1000 tags, at most .+ old, more than wished$/);
+    const [everything] = slowPlan.classes;
     if (everything === undefined) throw new Error("There is one class.");
-    const stretched = (stretch: number) => lines({ ...slow, classes: [{ ...everything, stretch }] })[0];
-    expect(stretched(1)).not.toContain("more than wished");
-    expect(stretched(1.01)).toContain("more than wished");
-    const plan = planned({ history: HISTORY });
-    expect(lines(plan)[1]).toMatch(/^history log: 200 tags at 1h, its past fetched in /);
+    const stretchedLine = (stretch: number) => planLines({ ...slowPlan, classes: [{ ...everything, stretch }] })[0];
+    expect(stretchedLine(1)).not.toContain("more than wished");
+    expect(stretchedLine(1.01)).toContain("more than wished");
+    const plan = planFor({ history: HISTORY });
+    expect(planLines(plan)[1]).toMatch(/^history log: 200 tags at 1h, its past fetched in /);
     const backfill = plan.backfill;
     if (backfill === null) throw new Error("There is a past to fetch.");
-    const inTime = (requestsLeft: number, requestsPerMinute: number) =>
-      lines({ ...plan, backfill: { ...backfill, requestsLeft, requestsPerMinute } })[1];
-    expect(inTime(20, 10)).toMatch(/fetched in 2 min$/);
-    expect(inTime(21, 10)).toMatch(/fetched in 3 min$/);
-    expect(lines({ ...plan, backfill: null })[1]).toBe("history log: 200 tags at 1h");
+    const backfillLine = (requestsLeft: number, requestsPerMinute: number) =>
+      planLines({ ...plan, backfill: { ...backfill, requestsLeft, requestsPerMinute } })[1];
+    expect(backfillLine(20, 10)).toMatch(/fetched in 2 min$/);
+    expect(backfillLine(21, 10)).toMatch(/fetched in 3 min$/);
+    expect(planLines({ ...plan, backfill: null })[1]).toBe("history log: 200 tags at 1h");
   });
 });

@@ -6,7 +6,7 @@ import type { BuildingSummary } from "#src/ui/setup/building.ts";
 import { proposedChoices, quotaText, type SetupChoices } from "#src/ui/setup/choices.ts";
 import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";
 
-function made(building: BuildingSummary, change: (choices: SetupChoices) => SetupChoices = (choices) => choices) {
+function draftFor(building: BuildingSummary, change: (choices: SetupChoices) => SetupChoices = (choices) => choices) {
   const proposed = proposedChoices(building, HISTORY, (tried) => draftConfiguration(FRAME, tried, building).plan);
   const choices = change(proposed);
   const { text, plan } = draftConfiguration(FRAME, choices, building);
@@ -20,7 +20,7 @@ const USUAL = { "°C": 80, "%": 50, kWh: 40, "": 30 };
 
 describe("plenumYaml (the configuration that the setup writes)", () => {
   test("returns a valid configuration of 21 to 33 lines that states its share of the quota", () => {
-    const { lines, source, plan, text } = made(buildingWith(USUAL));
+    const { lines, source, plan, text } = draftFor(buildingWith(USUAL));
     expect(lines.length).toBeGreaterThan(20);
     expect(lines.length).toBeLessThan(34);
     expect(source.read.map(({ name, every, select }) => [name, every, select.units])).toEqual([
@@ -41,32 +41,32 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
   });
 
   test("contains the token file, the token's expiry and up to three sites", () => {
-    const headOf = (expiresAt: string | null, names: readonly string[]) => {
-      return made(buildingWith(USUAL, { expiresAt, sites: sitesNamed(...names) })).lines.slice(1, 3);
+    const commentLines = (expiresAt: string | null, names: readonly string[]) => {
+      return draftFor(buildingWith(USUAL, { expiresAt, sites: sitesNamed(...names) })).lines.slice(1, 3);
     };
-    expect(headOf(null, ["A"])).toEqual(['# Token "Plenum" of Kari Nordmann, never expires.', "# It sees A:"]);
-    expect(headOf("2027-11-02T12:00:00Z", ["A", "B", "C"])).toEqual([
+    expect(commentLines(null, ["A"])).toEqual(['# Token "Plenum" of Kari Nordmann, never expires.', "# It sees A:"]);
+    expect(commentLines("2027-11-02T12:00:00Z", ["A", "B", "C"])).toEqual([
       '# Token "Plenum" of Kari Nordmann, expires 2027-11-02.',
       "# It sees A, B, C:",
     ]);
-    expect(headOf(null, ["A", "B", "C", "D", "E"])[1]).toBe("# It sees A, B, C and 2 more sites:");
+    expect(commentLines(null, ["A", "B", "C", "D", "E"])[1]).toBe("# It sees A, B, C and 2 more sites:");
   });
 
   test("fetches history every 6 h above 1,000 tags and daily above 4,000", () => {
-    const everyOf = (tags: number) => /every: (\w+)\s+backfill/.exec(made(buildingWith({ "°C": tags })).text)?.[1];
+    const everyOf = (tags: number) => /every: (\w+)\s+backfill/.exec(draftFor(buildingWith({ "°C": tags })).text)?.[1];
     expect([everyOf(10), everyOf(1_500), everyOf(4_500)]).toEqual([undefined, "6h", "1d"]);
-    const none = made(buildingWith(USUAL), (choices) => ({
+    const withoutBackfill = draftFor(buildingWith(USUAL), (choices) => ({
       ...choices,
       history: { resolution: "1d", backfillDays: 0 },
       polite: 0.5,
     }));
-    expect([none.source.history[0]?.backfill, none.source.quota.polite]).toEqual([0, 0.5]);
-    expect(none.text).not.toContain("backfill:");
-    expect(made(buildingWith(USUAL)).text).not.toContain("polite");
+    expect([withoutBackfill.source.history[0]?.backfill, withoutBackfill.source.quota.polite]).toEqual([0, 0.5]);
+    expect(withoutBackfill.text).not.toContain("backfill:");
+    expect(draftFor(buildingWith(USUAL)).text).not.toContain("polite");
   });
 
   test.each([10, 300, 3_000, 30_000])("leaves a fifth of the quota unused with %i tags", (tags) => {
-    const { plan, choices } = made(buildingWith({ "°C": tags * 0.6, kWh: tags * 0.2, "": tags * 0.2 }));
+    const { plan, choices } = draftFor(buildingWith({ "°C": tags * 0.6, kWh: tags * 0.2, "": tags * 0.2 }));
     expect(plan.load).toBeLessThanOrEqual(0.8);
     expect(plan.fits).toBe(true);
     expect(plan.tags).toBe(tags);
@@ -74,30 +74,30 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
   });
 
   test("has no read class and no history for a building without tags", () => {
-    const { source, plan, text } = made(buildingWith({}));
+    const { source, plan, text } = draftFor(buildingWith({}));
     expect([source.read, source.history, plan.load]).toEqual([[], [], 0]);
     expect(text).toContain("0 tags");
   });
 
   test("has one read class that selects everything when all tags are in one group", () => {
-    expect(made(buildingWith({ "": 5 })).source.read).toMatchObject([
+    expect(draftFor(buildingWith({ "": 5 })).source.read).toMatchObject([
       { name: "everything", select: {}, every: 30_000 },
     ]);
   });
 
   test("switches off the lists that the token may not read", () => {
-    const { source, text } = made(buildingWith({}, { abilities: ["read:alarms"] }));
+    const { source, text } = draftFor(buildingWith({}, { abilities: ["read:alarms"] }));
     expect(text).toContain("# The token may not read tags, gateways, hosts, systems.");
     expect(source.schedules).toMatchObject({ tags: false, gateways: false, hosts: false, systems: false });
     expect(source.schedules.alarms).not.toBe(false);
-    const valuesOnly = made(buildingWith(USUAL, { abilities: ["read:tags", "write:tags"] }));
+    const valuesOnly = draftFor(buildingWith(USUAL, { abilities: ["read:tags", "write:tags"] }));
     expect(valuesOnly.source.schedules).toMatchObject({ alarms: false, resolved_sweep: false });
     expect(valuesOnly.text).toContain("# The token may write tags.");
   });
 
   test("excludes the units of a group that is not read from the last read class", () => {
     const every = { readings: 60_000, meters: null, rest: 300_000 };
-    const { source, plan } = made(buildingWith(USUAL), (choices) => ({ ...choices, every, history: null }));
+    const { source, plan } = draftFor(buildingWith(USUAL), (choices) => ({ ...choices, every, history: null }));
     expect(source.read).toMatchObject([
       { name: "readings", select: { units: ["°C", "%"] } },
       { name: "the rest", select: { exclude: { units: ["kWh"] } } },
@@ -116,7 +116,7 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
         sites: [{ id: 1, displayName: hostile }],
       },
     );
-    const { source, text } = made(building);
+    const { source, text } = draftFor(building);
     expect(source.read[0]?.select.units).toEqual([hostile]);
     for (const unseen of ["\u202e", "\u0007"]) expect(text).not.toContain(unseen);
     expect(text.split("\n").filter((line) => line.startsWith("  evil"))).toEqual([]);
@@ -124,15 +124,9 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
 
   test("uses absolute paths for a configuration outside the working directory", () => {
     const frame = buildFrame("/etc/plenum/plenum.yaml", 9851, { ...FRAME, tokenFile: "/etc/plenum/token" });
-    const { text } = draftConfiguration(frame, made(buildingWith(USUAL)).choices, buildingWith(USUAL));
+    const { text } = draftConfiguration(frame, draftFor(buildingWith(USUAL)).choices, buildingWith(USUAL));
     expect(text).toContain("status: { port: 9851 } # 9850 was taken\n");
     expect(text).toContain("folder: /etc/plenum/state\n");
     expect(text).toContain("files: { file: { folder: /etc/plenum/events } }\n");
-  });
-
-  test("states in a comment when the choices exceed the quota", () => {
-    const every = { readings: 10_000, meters: 10_000, rest: 10_000 };
-    const { plan } = made(buildingWith({ "°C": 3_000 }), (choices) => ({ ...choices, every }));
-    expect(quotaText(plan)).toMatch(/^These wishes need \d+ % of the quota .*older than wished\.$/);
   });
 });

@@ -9,8 +9,8 @@ import { buildingWith, FRAME, HISTORY, NOW } from "./buildings.ts";
 
 const ADDRESS = { address: "https://bms.example.com/api/v1", token: " secret ", allowPlainHttp: false };
 const SERVICE = { baseUrl: "https://bms.example.com", token: "secret", allowPlainHttp: false };
-const WISHES = { every: { readings: 60_000, meters: null, rest: null }, history: null, polite: 1 };
-const WRITE = { wishes: WISHES, timeZone: "Europe/Oslo", mqttUrl: "" };
+const CHOICES = { every: { readings: 60_000, meters: null, rest: null }, history: null, polite: 1 };
+const WRITE = { wishes: CHOICES, timeZone: "Europe/Oslo", mqttUrl: "" };
 const WRITTEN = { file: "plenum.yaml", tokenFile: "token", next: [["plenum run", "runs it"]] } as const;
 const PROBLEM = { file: "f", line: 3, column: 1, path: "sinks", message: "No such broker." };
 const UNKNOWN = "The server does not understand this request. Load the page again.";
@@ -66,7 +66,7 @@ describe("the server of the setup page", () => {
   }
 
   /** Enters the code and returns the key as a header. */
-  async function enter(code = server.code) {
+  async function enterCode(code = server.code) {
     const { headers, status } = await request("/api/code", { code });
     expect(status).toBe(204);
     const cookie = headers.get("set-cookie") ?? "";
@@ -81,11 +81,11 @@ describe("the server of the setup page", () => {
       "text/javascript",
     ]);
     const styles = ["/colours.css", "/setup.css"].map((path) => [path, "text/css"]);
-    const others = [
+    const otherFiles = [
       ["/", "text/html"],
       ["/favicon.svg", "image/svg+xml"],
     ];
-    for (const [path = "", type] of [...scripts, ...styles, ...others]) {
+    for (const [path = "", type] of [...scripts, ...styles, ...otherFiles]) {
       const { status, headers } = await request(path);
       expect([status, headers.get("content-type")?.split(";")[0]], path).toEqual([200, type]);
       expect(headers.get("content-security-policy"), path).toContain("default-src");
@@ -95,14 +95,14 @@ describe("the server of the setup page", () => {
 
   test("accepts the code once, in any spelling, and limits wrong codes to 5, then to 2 a minute", async () => {
     expect(server.code).toMatch(/^[A-HJ-NP-Z2-9]{4}-[A-HJ-NP-Z2-9]{4}$/);
-    const wrong = await request("/api/code", { code: "" });
-    expect([wrong.status, wrong.headers.get("set-cookie")]).toEqual([403, null]);
-    expect(wrong.body.message).toBe("This is not the code. The terminal shows the code for one browser.");
-    await enter(` ${server.code.toLowerCase().replace("-", " ")} `);
+    const wrongCode = await request("/api/code", { code: "" });
+    expect([wrongCode.status, wrongCode.headers.get("set-cookie")]).toEqual([403, null]);
+    expect(wrongCode.body.message).toBe("This is not the code. The terminal shows the code for one browser.");
+    await enterCode(` ${server.code.toLowerCase().replace("-", " ")} `);
     expect((await request("/api/code", { code: server.code })).status).toBe(403);
     for (let n = 0; n < 3; n += 1) await request("/api/code", { code: "AAAA-AAAA" });
-    const late = await request("/api/code", { code: "AAAA-AAAA" });
-    expect([late.status, late.body.message, late.headers.get("retry-after")]).toEqual([
+    const delayedCode = await request("/api/code", { code: "AAAA-AAAA" });
+    expect([delayedCode.status, delayedCode.body.message, delayedCode.headers.get("retry-after")]).toEqual([
       ...[429, "Too many wrong codes; wait 30 s.", "30"],
     ]);
     await clock.advance(29_500);
@@ -116,14 +116,16 @@ describe("the server of the setup page", () => {
     for (let n = 0; n < 5; n += 1) await request("/api/code", { code: `WRONG${n}` });
     expect((await request("/api/code", { code: server.code })).status).toBe(429);
     await clock.advance(30_000);
-    await enter();
+    await enterCode();
   });
 
   test("rejects requests without the session key, and requests from another page", async () => {
-    const key = await enter();
+    const key = await enterCode();
     for (const path of ["/api/look", "/api/plan", "/api/write", "/api/start"]) {
-      const without = await request(path, ADDRESS);
-      expect([without.status, without.body.message], path).toEqual([...[401, "Enter the code from the terminal."]]);
+      const keylessResponse = await request(path, ADDRESS);
+      expect([keylessResponse.status, keylessResponse.body.message], path).toEqual([
+        ...[401, "Enter the code from the terminal."],
+      ]);
       expect((await request(path, ADDRESS, { cookie: `${key.cookie}x` })).status, path).toBe(401);
       expect((await request(path, ADDRESS, { ...key, "x-plenum": "" })).status, path).toBe(403);
       expect((await request(path, ADDRESS, { ...key, origin: "https://evil.example" })).status, path).toBe(403);
@@ -134,26 +136,29 @@ describe("the server of the setup page", () => {
   });
 
   test("leads from the address to the start of the worker, and writes the files once", async () => {
-    const key = await enter();
+    const key = await enterCode();
     expect((await request("/api/setup", undefined, key)).body).toEqual({ looked: null, written: null });
-    const early = await request("/api/start", {}, key);
-    expect([early.status, early.body.message, starts]).toEqual([409, "There is no configuration yet.", 0]);
-    const looked = await request("/api/look", ADDRESS, key);
-    expect(looked.status).toBe(200);
-    expect(JSON.stringify(looked.body)).not.toContain("secret");
-    const plan = await request("/api/plan", WISHES, key);
+    const earlyStart = await request("/api/start", {}, key);
+    expect([earlyStart.status, earlyStart.body.message, starts]).toEqual([409, "There is no configuration yet.", 0]);
+    const lookResponse = await request("/api/look", ADDRESS, key);
+    expect(lookResponse.status).toBe(200);
+    expect(JSON.stringify(lookResponse.body)).not.toContain("secret");
+    const plan = await request("/api/plan", CHOICES, key);
     expect([plan.status, plan.body.fits]).toEqual([200, true]);
-    const written = await request("/api/write", WRITE, key);
-    expect(written.body).toEqual(WRITTEN);
+    const writeResponse = await request("/api/write", WRITE, key);
+    expect(writeResponse.body).toEqual(WRITTEN);
     expect(calls).toEqual([SERVICE, { ...WRITE, ...SERVICE }]);
-    expect((await request("/api/setup", undefined, key)).body).toEqual({ looked: looked.body, written: written.body });
+    expect((await request("/api/setup", undefined, key)).body).toEqual({
+      looked: lookResponse.body,
+      written: writeResponse.body,
+    });
     expect((await request("/api/write", WRITE, key)).body.message).toBe("plenum.yaml is written already.");
     expect([(await request("/api/start", {}, key)).status, starts]).toEqual([202, 1]);
   });
 
   test("rejects a plan and a configuration before the building is inspected, and rejects an empty token", async () => {
-    const key = await enter();
-    for (const [path, body] of Object.entries({ "/api/plan": WISHES, "/api/write": WRITE }))
+    const key = await enterCode();
+    for (const [path, body] of Object.entries({ "/api/plan": CHOICES, "/api/write": WRITE }))
       expect((await request(path, body, key)).body.message).toBe("Nothing was looked at yet; begin with the address.");
     expect((await request("/api/look", { ...ADDRESS, token: " " }, key)).body.message).toBe(
       "The access token is missing.",
@@ -162,7 +167,7 @@ describe("the server of the setup page", () => {
   });
 
   test("describes the building, proposes choices that fit, and plans other choices", async () => {
-    const key = await enter();
+    const key = await enterCode();
     const { body: looked } = await request("/api/look", ADDRESS, key);
     expect(looked).toMatchObject({
       ...{ baseUrl: "https://bms.example.com", alarms: 0, doubts: [] },
@@ -183,13 +188,13 @@ describe("the server of the setup page", () => {
     expect([more.fits, more.lines]).toMatchObject([true, { length: 3 }]);
     building = buildingWith({ "°C": 3_000 });
     await request("/api/look", ADDRESS, key);
-    const tooMuch = { ...WISHES, every: { ...WISHES.every, readings: 3_000 } };
-    const { body: over } = await request("/api/plan", tooMuch, key);
+    const excessiveChoices = { ...CHOICES, every: { ...CHOICES.every, readings: 3_000 } };
+    const { body: over } = await request("/api/plan", excessiveChoices, key);
     expect(over).toMatchObject({ fits: false, change: expect.any(String) });
   });
 
   test("writes the configuration of the last inspected address", async () => {
-    const key = await enter();
+    const key = await enterCode();
     await request("/api/look", { ...ADDRESS, address: "https://old.example.com" }, key);
     await request("/api/look", { ...ADDRESS, allowPlainHttp: true }, key);
     await request("/api/write", WRITE, key);
@@ -202,7 +207,7 @@ describe("the server of the setup page", () => {
     ["an unreachable service", new Retryable("It does not answer."), 502, "It does not answer."],
     ["a password in an address", new ConfigError("See https://u:p@x.org."), 400, "See https://[redacted]@x.org."],
   ])("explains %s in one message without credentials", async (_, error, status, message) => {
-    const key = await enter();
+    const key = await enterCode();
     fault = error;
     const response = await request("/api/look", ADDRESS, key);
     expect([response.status, response.body.message]).toEqual([status, message]);
@@ -215,7 +220,7 @@ describe("the server of the setup page", () => {
     ["an address of 2,001 characters", { ...ADDRESS, address: "x".repeat(2_001) }, 400, UNKNOWN],
     ["a body of 33 KiB", { ...ADDRESS, token: "x".repeat(33 * 1024) }, 413, "The request is too long."],
   ])("rejects a request with %s", async (_, body, status, message) => {
-    const response = await request("/api/look", body, await enter());
+    const response = await request("/api/look", body, await enterCode());
     expect([response.status, response.body.message]).toEqual([status, message]);
     expect(calls).toEqual([]);
   });
@@ -232,9 +237,9 @@ describe("the server of the setup page", () => {
     ["4 % of the quota", { polite: 0.04 }, 400],
     ["110 % of the quota", { polite: 1.1 }, 400],
   ])("checks the bounds of a choice: %s", async (_, choices, status) => {
-    const key = await enter();
+    const key = await enterCode();
     await request("/api/look", ADDRESS, key);
-    expect((await request("/api/plan", { ...WISHES, ...choices }, key)).status).toBe(status);
+    expect((await request("/api/plan", { ...CHOICES, ...choices }, key)).status).toBe(status);
   });
 
   test("fails to start with a message that names the port when the port is in use", async () => {
@@ -243,16 +248,16 @@ describe("the server of the setup page", () => {
   });
 
   test("finishes a running request when the server closes, and accepts no new request", async () => {
-    const key = await enter();
-    const slow = Promise.withResolvers<BuildingSummary>();
+    const key = await enterCode();
+    const slowInspection = Promise.withResolvers<BuildingSummary>();
     const result = await building;
-    building = slow.promise;
-    const looking = request("/api/look", ADDRESS, key);
+    building = slowInspection.promise;
+    const lookRequest = request("/api/look", ADDRESS, key);
     await expect.poll(() => calls.length).toBe(1);
-    const closed = server.close();
-    slow.resolve(result);
-    expect((await looking).status).toBe(200);
-    await closed;
+    const closing = server.close();
+    slowInspection.resolve(result);
+    expect((await lookRequest).status).toBe(200);
+    await closing;
     await expect(request("/")).rejects.toThrow();
   });
 });

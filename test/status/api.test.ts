@@ -15,13 +15,13 @@ import type { TagList } from "#src/ui/status/tag-index.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 import { fillSource, NOW, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
 
-const LOCAL = { host: "127.0.0.1:9850" };
+const LOCALHOST = { host: "127.0.0.1:9850" };
 
-async function page(more: Parameters<typeof serverOptions>[1] = {}, made?: StatusBuilding) {
+async function openApi(more: Parameters<typeof serverOptions>[1] = {}, made?: StatusBuilding) {
   const building = made ?? (await statusBuilding());
   const app = statusRoutes(serverOptions(building, more));
   const get = (path: string, headers: Readonly<Record<string, string>> = {}) =>
-    app.request(path, { headers: { ...LOCAL, ...headers } });
+    app.request(path, { headers: { ...LOCALHOST, ...headers } });
   const answer = async <T>(path: string): Promise<T> => {
     const response = await get(path);
     expect([path, response.status]).toEqual([path, 200]);
@@ -30,23 +30,23 @@ async function page(more: Parameters<typeof serverOptions>[1] = {}, made?: Statu
   return { ...building, app, get, answer };
 }
 
-const names = ({ rows }: TagList) => rows.map(({ tag }) => tag.displayName);
+const tagNames = ({ rows }: TagList) => rows.map(({ tag }) => tag.displayName);
 
 describe("the list of tags", () => {
   test("has counts, and can be filtered, sorted and paged", async () => {
-    const { store, answer } = await page();
+    const { store, answer } = await openApi();
     await fillSource(store, "north", { tagNames: ["T10", "T9", "Pump"] });
     await fillSource(store, "south", { tagNames: ["T1"] });
-    const all = await answer<TagList>("/api/tags");
-    expect(all).toMatchObject({ total: 4, counts: { all: 4, bad: 1, stale: 0, unread: 0 } });
-    expect(names(all)).toEqual(["Pump", "T1", "T9", "T10"]);
-    expect(names(await answer("/api/tags?sort=-name&offset=1&limit=2"))).toEqual(["T9", "T1"]);
-    expect(names(await answer("/api/tags?search=t1&source=north"))).toEqual(["T10"]);
-    expect(names(await answer("/api/tags?show=bad"))).toEqual(["T9"]);
-    expect(names(await answer("/api/tags?source=north&sort=-value"))).toEqual(["Pump", "T10", "T9"]);
-    expect(names(await answer("/api/tags?source=north&sort=age"))).toEqual(["T10", "T9", "Pump"]);
-    const place = { source: "north", site: "north school", siteId: 1, class: "comfort" };
-    expect(all.rows[0]).toMatchObject({ ...place, value: 20.2, quality: "good", stale: false });
+    const allTags = await answer<TagList>("/api/tags");
+    expect(allTags).toMatchObject({ total: 4, counts: { all: 4, bad: 1, stale: 0, unread: 0 } });
+    expect(tagNames(allTags)).toEqual(["Pump", "T1", "T9", "T10"]);
+    expect(tagNames(await answer("/api/tags?sort=-name&offset=1&limit=2"))).toEqual(["T9", "T1"]);
+    expect(tagNames(await answer("/api/tags?search=t1&source=north"))).toEqual(["T10"]);
+    expect(tagNames(await answer("/api/tags?show=bad"))).toEqual(["T9"]);
+    expect(tagNames(await answer("/api/tags?source=north&sort=-value"))).toEqual(["Pump", "T10", "T9"]);
+    expect(tagNames(await answer("/api/tags?source=north&sort=age"))).toEqual(["T10", "T9", "Pump"]);
+    const tagLocation = { source: "north", site: "north school", siteId: 1, class: "comfort" };
+    expect(allTags.rows[0]).toMatchObject({ ...tagLocation, value: 20.2, quality: "good", stale: false });
   });
 
   test.each([
@@ -55,7 +55,7 @@ describe("the list of tags", () => {
     [60_000, 0],
     [80_000, 1],
   ])("counts a value of a 60 s class that was read %i ms ago as stale %i times", async (ageMs, stale) => {
-    const { answer, clock, store } = await page();
+    const { answer, clock, store } = await openApi();
     await fillSource(store, "north", { tagNames: ["T1"] });
     clock.stepWall(ageMs);
     const { counts, rows } = await answer<TagList>("/api/tags");
@@ -63,13 +63,13 @@ describe("the list of tags", () => {
   });
 
   test("counts an unread tag as unread, not as bad, and excludes removed tags", async () => {
-    const { answer, store } = await page();
-    const held = (id: string, missingSince: string | null): readonly [string, Listed<Tag>] => [
+    const { answer, store } = await openApi();
+    const storedTag = (id: string, missingSince: string | null): readonly [string, Listed<Tag>] => [
       id,
       { value: { id, displayName: id, description: null, unit: null }, siteId: 1, since: NOW, missingSince },
     ];
     await store.commit({
-      documents: [{ set: documentSet("tag", "north"), put: [held("1", null), held("2", NOW)] }],
+      documents: [{ set: documentSet("tag", "north"), put: [storedTag("1", null), storedTag("2", NOW)] }],
     });
     const list = await answer<TagList>("/api/tags?show=unread");
     expect(list.counts).toEqual({ all: 1, bad: 0, stale: 0, unread: 1 });
@@ -78,20 +78,20 @@ describe("the list of tags", () => {
   });
 
   test("is served from a cache for 30,000 tags, with current values", async () => {
-    const { answer, store, clock } = await page();
+    const { answer, store, clock } = await openApi();
     await fillSource(store, "north", { tagNames: Array.from({ length: 30_000 }, (_, n) => `Tag ${n}`) });
-    const first = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
-    expect([first.total, first.rows.length]).toEqual([30_000, 100]);
+    const firstList = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
+    expect([firstList.total, firstList.rows.length]).toEqual([30_000, 100]);
     // What is remembered answers: a value that has changed shows all the same.
-    const changed: StoredValue = { value: 99, quality: "good", time: NOW, lastGood: null, nulls: 0 };
-    const id = first.rows[0]?.tag.id ?? "";
-    await store.commit({ documents: [{ set: documentSet("value", "north"), put: [[id, changed]] }] });
-    const before = process.cpuUsage();
+    const changedValue: StoredValue = { value: 99, quality: "good", time: NOW, lastGood: null, nulls: 0 };
+    const id = firstList.rows[0]?.tag.id ?? "";
+    await store.commit({ documents: [{ set: documentSet("value", "north"), put: [[id, changedValue]] }] });
+    const cpuBefore = process.cpuUsage();
     for (let n = 0; n < 20; n += 1) {
-      const again = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
-      expect(again.rows[0]?.value).toBe(99);
+      const cachedList = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
+      expect(cachedList.rows[0]?.value).toBe(99);
     }
-    const { user, system } = process.cpuUsage(before);
+    const { user, system } = process.cpuUsage(cpuBefore);
     // Microseconds of processor time, which a busy machine does not change.
     expect((user + system) / 1_000 / 20).toBeLessThan(50);
     await clock.advance(30_000);
@@ -102,7 +102,7 @@ describe("the list of tags", () => {
 describe("a tag", () => {
   test("has its state, schedule, sinks, alarms and write limits", async () => {
     const reading = { className: "comfort", wishedSeconds: 60, everySeconds: 60, lastAt: NOW };
-    const { answer, store } = await page({
+    const { answer, store } = await openApi({
       things: {
         tag: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),
         addressesOf: ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
@@ -128,37 +128,37 @@ describe("a tag", () => {
   });
 
   test("rejects writes by a viewer", async () => {
-    const { app, store } = await page({
+    const { app, store } = await openApi({
       ...PASSWORDS,
       things: { writable: () => ({ type: "boolean", min: null, max: null, step: null, closed: null }) },
     });
     await fillSource(store, "north", { tagNames: ["T1"] });
-    const closedFor = async (authorization: string) => {
-      const answer = await app.request("/api/tag?source=north&id=10001", { headers: { ...LOCAL, authorization } });
+    const closedReason = async (authorization: string) => {
+      const answer = await app.request("/api/tag?source=north&id=10001", { headers: { ...LOCALHOST, authorization } });
       return ((await answer.json()) as TagResponse).writable?.closed;
     };
-    expect(await closedFor(OPERATOR)).toBeNull();
-    expect(await closedFor(VIEWER)).toBe("A viewer may look, and change nothing.");
-    expect((await app.request("/api/tags", { headers: LOCAL })).status).toBe(401);
+    expect(await closedReason(OPERATOR)).toBeNull();
+    expect(await closedReason(VIEWER)).toBe("A viewer may look, and change nothing.");
+    expect((await app.request("/api/tags", { headers: LOCALHOST })).status).toBe(401);
   });
 
   test("counts the configured ranges of its history that were not fetched", () => {
     const day = (number: number) => `2026-11-${number}T00:00:00.000Z`;
-    const gaps = (...fetched: readonly (readonly [from: number, to: number])[]) => {
+    const gapCount = (...fetched: readonly (readonly [from: number, to: number])[]) => {
       const spans = fetched.map(([from, to]) => ({ from: day(from), to: day(to), why: "points" as const }));
       const ledger = { since: day(20), wished: day(10), watermark: day(21), state: "following", refusal: null, spans };
       return holesOf(ledger as unknown as StoredHistory);
     };
-    expect([gaps([10, 21]), gaps([12, 15], [16, 21]), gaps()]).toEqual([0, 2, 1]);
+    expect([gapCount([10, 21]), gapCount([12, 15], [16, 21]), gapCount()]).toEqual([0, 2, 1]);
   });
 });
 
 describe("an alarm", () => {
   test("has its timeline, its tag, its episodes and its delivery per sink", async () => {
-    const { answer, clock, store } = await page();
+    const { answer, clock, store } = await openApi();
     await fillSource(store, "north", { tagNames: [ALARM.source], alarms: [{ id: ALARM.id }] });
     await store.outbox.register("lake", "now");
-    await store.commit({ events: [told("alarm-raised", "e0"), told("alarm-raised", "earlier")] });
+    await store.commit({ events: [alarmEvent("alarm-raised", "e0"), alarmEvent("alarm-raised", "earlier")] });
     const path = `/api/alarm?source=north&id=${ALARM.id}`;
     const alarm = await answer<AlarmResponse>(path);
     expect(alarm).toMatchObject({
@@ -180,9 +180,9 @@ describe("an alarm", () => {
   });
 
   test("is read from the log when it is no longer stored", async () => {
-    const { answer, store } = await page();
+    const { answer, store } = await openApi();
     await fillSource(store, "north", { tagNames: [] });
-    await store.commit({ events: [told("alarm-raised", "e1"), told("alarm-resolved", "e1")] });
+    await store.commit({ events: [alarmEvent("alarm-raised", "e1"), alarmEvent("alarm-resolved", "e1")] });
     const alarm = await answer<AlarmResponse>(`/api/alarm?source=north&id=${ALARM.id}`);
     expect(alarm.brief).toMatchObject({ state: "resolved", episode: "e1" });
     expect(alarm.life.map(({ what }) => what)).toEqual(["raised", "resolved"]);
@@ -195,8 +195,8 @@ describe("an alarm", () => {
       ...{ sources: ["north"], log: createLog({ level: "silent" }) },
       numbers: { levels: async () => new Map(), counts: async () => new Map(), refused: async () => {} },
     });
-    const { answer, store } = await page({ plots }, building);
-    await store.commit({ events: [told("alarm-raised", "e0")] });
+    const { answer, store } = await openApi({ plots }, building);
+    await store.commit({ events: [alarmEvent("alarm-raised", "e0")] });
     const { byPriority, days } = await answer<AlarmDays>("/api/alarm-days?source=north");
     expect(days).toHaveLength(30);
     expect(days.at(-1)).toBe("2026-11-21");
@@ -206,7 +206,7 @@ describe("an alarm", () => {
 });
 
 /** About the alarm, as source north tells it. */
-function told(type: "alarm-raised" | "alarm-resolved", episode: string): Event {
+function alarmEvent(type: "alarm-raised" | "alarm-resolved", episode: string): Event {
   const { data, subject, time } = sampleEvent(type);
   return makeEvent({
     ...{ type, subject, time, source: sourceUri("north"), siteId: 1, priority: "A" },
@@ -215,66 +215,58 @@ function told(type: "alarm-raised" | "alarm-resolved", episode: string): Event {
   });
 }
 
-describe("a site", () => {
-  test("has its alarms, gateways, systems and tags", async () => {
-    const { answer, store } = await page();
-    await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{}] });
-    expect(await answer<SiteResponse>("/api/site?source=north&id=1")).toMatchObject({
-      displayName: "north school",
-      alarms: [{ state: "active" }],
-      gateways: [{ displayName: "Basement gateway", online: false }],
-      tags: { all: 2, bad: 1 },
-    });
+test("a site has its alarms, gateways, systems and tags", async () => {
+  const { answer, store } = await openApi();
+  await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{}] });
+  expect(await answer<SiteResponse>("/api/site?source=north&id=1")).toMatchObject({
+    displayName: "north school",
+    alarms: [{ state: "active" }],
+    gateways: [{ displayName: "Basement gateway", online: false }],
+    tags: { all: 2, bad: 1 },
   });
 });
-
-describe("commands", () => {
-  test("are listed from the audit log, newest first, without commands whose first record is missing", async () => {
-    const { answer, store } = await page();
-    await fillSource(store, "north", { tagNames: ["T1"] });
-    const record = (commandId: string, step: string, detail: object) => ({
-      log: "audit",
-      body: { at: NOW, commandId, step, detail, previous: "", hash: "" },
-    });
-    const asked = { source: "north", tagId: "10001", value: 21, by: "operator ann" };
-    await store.commit({
-      records: [
-        record("c1", "accepted", asked),
-        record("-", "writing-stopped", {}),
-        record("c2", "rejected", { ...asked, requested: 99, message: "That is too much." }),
-        record("c1", "sending", { before: 20 }),
-        record("c1", "confirmed", { message: "It holds 21." }),
-        record("without a first record", "confirmed", {}),
-      ],
-    });
-    const rows = await answer<readonly CommandRow[]>("/api/commands?tag=10001");
-    expect(rows).toMatchObject([
-      { id: "c2", state: "rejected", words: "That is too much." },
-      { id: "c1", state: "confirmed", words: "It holds 21.", by: "operator ann", tag: "T1", requested: 21 },
-    ]);
+test("commands are listed from the audit log, newest first, without commands whose first record is missing", async () => {
+  const { answer, store } = await openApi();
+  await fillSource(store, "north", { tagNames: ["T1"] });
+  const record = (commandId: string, step: string, detail: object) => ({
+    log: "audit",
+    body: { at: NOW, commandId, step, detail, previous: "", hash: "" },
   });
+  const commandDetail = { source: "north", tagId: "10001", value: 21, by: "operator ann" };
+  await store.commit({
+    records: [
+      record("c1", "accepted", commandDetail),
+      record("-", "writing-stopped", {}),
+      record("c2", "rejected", { ...commandDetail, requested: 99, message: "That is too much." }),
+      record("c1", "sending", { before: 20 }),
+      record("c1", "confirmed", { message: "It holds 21." }),
+      record("without a first record", "confirmed", {}),
+    ],
+  });
+  const rows = await answer<readonly CommandRow[]>("/api/commands?tag=10001");
+  expect(rows).toMatchObject([
+    { id: "c2", state: "rejected", words: "That is too much." },
+    { id: "c1", state: "confirmed", words: "It holds 21.", by: "operator ann", tag: "T1", requested: 21 },
+  ]);
 });
 
-describe("an invalid request", () => {
-  test.each([
-    ["/api/tags?limit=201", 400, "limit is a number from 1 to 200."],
-    ["/api/tags?limit=x", 400, "limit is a whole number."],
-    ["/api/tags?show=good", 400, "show is one of: all, bad, stale, unread."],
-    ["/api/tags?order=name", 400, "There is no parameter order here."],
-    ["/api/tags?source=west", 404, "There is no such source."],
-    ["/api/tag?source=north", 400, "Say id."],
-    ["/api/tag?source=north&id=1", 404, "This object does not exist (any more)."],
-    ["/api/alarm?source=north&id=1", 404, "This object does not exist (any more)."],
-    ["/api/site?source=north&id=1", 404, "This object does not exist (any more)."],
-  ])("%s gets status %i", async (path, status, message) => {
-    const { get } = await page();
-    const response = await get(path);
-    expect([response.status, await response.json()]).toEqual([status, { message }]);
-  });
+test.each([
+  ["/api/tags?limit=201", 400, "limit is a number from 1 to 200."],
+  ["/api/tags?limit=x", 400, "limit is a whole number."],
+  ["/api/tags?show=good", 400, "show is one of: all, bad, stale, unread."],
+  ["/api/tags?order=name", 400, "There is no parameter order here."],
+  ["/api/tags?source=west", 404, "There is no such source."],
+  ["/api/tag?source=north", 400, "Say id."],
+  ["/api/tag?source=north&id=1", 404, "This object does not exist (any more)."],
+  ["/api/site?source=north&id=1", 404, "This object does not exist (any more)."],
+])("the invalid request %s gets status %i", async (path, status, message) => {
+  const { get } = await openApi();
+  const response = await get(path);
+  expect([response.status, await response.json()]).toEqual([status, { message }]);
 });
 
-const OWN = {
-  ...{ ...LOCAL, "content-type": "application/json", "x-plenum": "status-page" },
+const FROM_PAGE = {
+  ...{ ...LOCALHOST, "content-type": "application/json", "x-plenum": "status-page" },
   ...{ origin: "http://127.0.0.1:9850", "sec-fetch-site": "same-origin" },
 };
 const PASSWORDS = { password: new Secret("a long password"), viewer: new Secret("another password") };
@@ -282,20 +274,20 @@ const OPERATOR = `Basic ${Buffer.from("plenum:a long password").toString("base64
 const VIEWER = `Basic ${Buffer.from("viewer:another password").toString("base64")}`;
 
 describe("an action of an operator", () => {
-  const posting = async (more: Parameters<typeof serverOptions>[1] = {}) => {
+  const startPosting = async (more: Parameters<typeof serverOptions>[1] = {}) => {
     const wishes: WriteRequest[] = [];
-    const all = await page({ ...PASSWORDS, write: async (wish) => void wishes.push(wish), ...more });
+    const api = await openApi({ ...PASSWORDS, write: async (wish) => void wishes.push(wish), ...more });
     const post = async (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) => {
-      const sent = { ...OWN, authorization: OPERATOR, ...headers };
-      const response = await all.app.request(path, { method: "POST", headers: sent, body: JSON.stringify(body) });
+      const sent = { ...FROM_PAGE, authorization: OPERATOR, ...headers };
+      const response = await api.app.request(path, { method: "POST", headers: sent, body: JSON.stringify(body) });
       return [response.status, await response.json()];
     };
-    return { ...all, wishes, post };
+    return { ...api, wishes, post };
   };
   const WRITE = { source: "north", tag: "10001", value: 21 };
 
   test("passes a write to the gate once and returns its result", async () => {
-    const { post, store, wishes } = await posting({
+    const { post, store, wishes } = await startPosting({
       write: async (wish) => {
         wishes.push(wish);
         const detail = { source: "north", tagId: wish.tagId, message: "That is too much." };
@@ -310,16 +302,16 @@ describe("an action of an operator", () => {
   });
 
   test("rejects writes of a viewer, without a password, and of another site", async () => {
-    const { post, wishes } = await posting();
+    const { post, wishes } = await startPosting();
     const viewer = { authorization: VIEWER };
     expect(await post("/api/write", WRITE, viewer)).toEqual([403, { message: expect.stringMatching(/viewer/) }]);
     expect((await post("/api/sink/retry", { name: "lake" }, viewer))[0]).toBe(403);
     expect((await post("/api/write", WRITE, { origin: "https://evil.example" }))[0]).toBe(403);
     expect((await post("/api/write", WRITE, { "x-plenum": "" }))[0]).toBe(403);
     expect((await post("/api/write", WRITE, { "content-type": "text/plain" }))[0]).toBe(415);
-    const open = await page();
-    const asked = { method: "POST", headers: OWN, body: JSON.stringify(WRITE) };
-    expect((await open.app.request("/api/write", asked)).status).toBe(403);
+    const passwordless = await openApi();
+    const request = { method: "POST", headers: FROM_PAGE, body: JSON.stringify(WRITE) };
+    expect((await passwordless.app.request("/api/write", request)).status).toBe(403);
     expect(wishes).toEqual([]);
   });
 
@@ -327,28 +319,27 @@ describe("an action of an operator", () => {
     ["/api/write", { ...WRITE, value: "21" }, 400, "A value is a number, true or false."],
     ["/api/write", { ...WRITE, force: true }, 400, "The request has an unknown field."],
     ["/api/write", { ...WRITE, source: "west" }, 404, "There is no such source."],
-    ["/api/write", [], 400, "Send one JSON object."],
     ["/api/sink/retry", { name: "west" }, 404, "There is no such sink."],
     ["/api/sink/retry", { name: "lake", ids: ["x"] }, 400, "An id is the number of a dead letter."],
   ])("%s with %j gets status %i", async (path, body, status, message) => {
-    const { post } = await posting();
+    const { post } = await startPosting();
     expect(await post(path, body)).toEqual([status, { message }]);
   });
 
   test("sends one or all dead letters again", async () => {
-    const { post, store } = await posting();
+    const { post, store } = await startPosting();
     await store.outbox.register("lake", "now");
-    await store.commit({ events: ["1", "2", "3"].map((episode) => told("alarm-raised", episode)) });
+    await store.commit({ events: ["1", "2", "3"].map((episode) => alarmEvent("alarm-raised", episode)) });
     const { events } = await store.outbox.next("lake", 10);
     const rejected = events.map(({ position }) => ({ position, reason: "Not this." }));
     await store.outbox.settle("lake", { again: false, through: events.at(-1)?.position ?? 0, rejected });
-    const [letter] = await store.outbox.deadLetters("lake");
-    expect(await post("/api/sink/retry", { name: "lake", ids: [String(letter?.id)] })).toEqual([200, { again: 1 }]);
+    const [deadLetter] = await store.outbox.deadLetters("lake");
+    expect(await post("/api/sink/retry", { name: "lake", ids: [String(deadLetter?.id)] })).toEqual([200, { again: 1 }]);
     expect(await post("/api/sink/retry", { name: "lake" })).toEqual([200, { again: 2 }]);
   });
 });
 
-const ELSEWHERE = {
+const OTHER_MEMBER = {
   message: "The source north is held by the member b of the fleet, on machine-2: ask there.",
   holder: { name: "b", page: "" },
 };
@@ -358,11 +349,11 @@ function routesWith(elsewhere?: Responses["holderOf"]) {
   return responseRoutes(answers, { alarms: async () => [], silences: async () => [] });
 }
 
-const QUESTIONS = ["/source?name=north", "/tag?source=north&id=1", "/alarm?source=north&id=1", "/tags?source=north"];
+const REQUESTS = ["/source?name=north", "/tag?source=north&id=1", "/alarm?source=north&id=1", "/tags?source=north"];
 
-test.each(QUESTIONS)("%s returns the fleet member that holds the source", async (path) => {
-  const inFleet = await routesWith(async (source) => (source === "north" ? ELSEWHERE : null)).request(path);
-  expect([inFleet.status, await inFleet.json()]).toEqual([404, ELSEWHERE]);
-  const alone = await routesWith().request(path);
-  expect([alone.status, await alone.json()]).toEqual([404, { message: "There is no such source." }]);
+test.each(REQUESTS)("%s returns the fleet member that holds the source", async (path) => {
+  const inFleet = await routesWith(async (source) => (source === "north" ? OTHER_MEMBER : null)).request(path);
+  expect([inFleet.status, await inFleet.json()]).toEqual([404, OTHER_MEMBER]);
+  const withoutFleet = await routesWith().request(path);
+  expect([withoutFleet.status, await withoutFleet.json()]).toEqual([404, { message: "There is no such source." }]);
 });

@@ -20,47 +20,47 @@ function readCounting(count: number) {
 test("the document cache reads an unchanged set every 15 s at most, and a changed set within 1 s of the change", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
-  const remembered = createCachedDocuments(store, clock);
-  const known = async () => (await remembered.documents("tag/main", STEADY_MS)).size;
-  expect(await known()).toBe(0);
+  const cache = createCachedDocuments(store, clock);
+  const knownSize = async () => (await cache.documents("tag/main", STEADY_MS)).size;
+  expect(await knownSize()).toBe(0);
   Object.assign(set, { version: 2, count: 3 });
   await clock.advance(WATCHED_MS - 1);
-  expect(await known()).toBe(0);
+  expect(await knownSize()).toBe(0);
   await clock.advance(1);
-  expect([await known(), set.reads]).toEqual([3, 2]);
+  expect([await knownSize(), set.reads]).toEqual([3, 2]);
   await clock.advance(STEADY_MS - 1);
-  expect([await known(), set.reads]).toEqual([3, 2]);
+  expect([await knownSize(), set.reads]).toEqual([3, 2]);
   // Also without a change that is known of: another process may have made one.
   set.count = 4;
   await clock.advance(1);
-  expect([await known(), set.reads]).toEqual([4, 3]);
+  expect([await knownSize(), set.reads]).toEqual([4, 3]);
 });
 
 test("the document cache recomputes a derived value within 1 s of a local change", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
-  const remembered = createCachedDocuments(store, clock);
-  const plan = () => remembered.computedFrom("tag/main", "plan of main", STEADY_MS, async () => set.count);
-  await remembered.documents("tag/main", STEADY_MS);
+  const cache = createCachedDocuments(store, clock);
+  const plan = () => cache.computedFrom("tag/main", "plan of main", STEADY_MS, async () => set.count);
+  await cache.documents("tag/main", STEADY_MS);
   expect(await plan()).toBe(0);
   Object.assign(set, { version: 2, count: 3 });
   await clock.advance(WATCHED_MS);
-  await remembered.documents("tag/main", STEADY_MS);
+  await cache.documents("tag/main", STEADY_MS);
   expect(await plan()).toBe(3);
 });
 
 test("the document cache reads a set of 30,000 documents at most every 30 s", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(30_000);
-  const remembered = createCachedDocuments(store, clock);
-  await remembered.documents("tag/main", STEADY_MS);
+  const cache = createCachedDocuments(store, clock);
+  await cache.documents("tag/main", STEADY_MS);
   for (let second = 0; second < 29; second += 1) {
     set.version += 1;
     await clock.advance(1_000);
-    await remembered.documents("tag/main", STEADY_MS);
+    await cache.documents("tag/main", STEADY_MS);
   }
   expect(set.reads).toBe(1);
   await clock.advance(1_000);
-  await remembered.documents("tag/main", STEADY_MS);
+  await cache.documents("tag/main", STEADY_MS);
   expect(set.reads).toBe(2);
 });

@@ -4,7 +4,7 @@ import { summaryOf } from "#src/ui/status/events.ts";
 import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
 
 /** Where more is said than the name of the thing. */
-const SAID: Partial<Record<EventKind, readonly string[]>> = {
+const SUMMARIES: Partial<Record<EventKind, readonly string[]>> = {
   "tag-systems-changed": ["VS1-GT11: Heating 1"],
   "series-break": ["VS1-GT11: other unit than before"],
   "tag-value": ["VS1-GT11: 21.5 °C"],
@@ -27,7 +27,7 @@ const SAID: Partial<Record<EventKind, readonly string[]>> = {
   "delivery-gap": ["influx: 12 events lost by size"],
 };
 
-const NAMES: readonly (readonly [start: string, name: string])[] = [
+const OBJECT_NAMES: readonly (readonly [start: string, name: string])[] = [
   ["site-", "Kvarnholmen 4"],
   ["gateway-", "Basement gateway"],
   ["host-", "DUC 1"],
@@ -38,34 +38,34 @@ const NAMES: readonly (readonly [start: string, name: string])[] = [
 
 describe("the summary of an event", () => {
   test.each(sampleOfEveryForm().map((event) => [event.type, event] as const))("%s", (kind, event) => {
-    const name = NAMES.find(([start]) => kind.startsWith(start))?.[1] ?? "";
-    expect(SAID[kind] ?? [name]).toContain(summaryOf(event as AnyEvent));
+    const name = OBJECT_NAMES.find(([start]) => kind.startsWith(start))?.[1] ?? "";
+    expect(SUMMARIES[kind] ?? [name]).toContain(summaryOf(event as AnyEvent));
   });
 
-  const changed = <K extends EventKind>(kind: K, data: Partial<EventData[K]>) => {
+  const summaryWith = <K extends EventKind>(kind: K, data: Partial<EventData[K]>) => {
     const event = sampleEvent(kind);
     return summaryOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
   };
 
   test("contains a missing value, omits a missing unit, and contains an uncertain quality", () => {
     const { tag } = sampleEvent("tag-value").data;
-    expect(changed("tag-value", { value: null, quality: "bad" })).toBe("VS1-GT11: no value (bad)");
-    expect(changed("tag-value", { value: true, tag: { ...tag, unit: null } })).toBe("VS1-GT11: true");
-    expect(changed("tag-value", { quality: "uncertain" })).toBe("VS1-GT11: 21.5 °C (uncertain)");
+    expect(summaryWith("tag-value", { value: null, quality: "bad" })).toBe("VS1-GT11: no value (bad)");
+    expect(summaryWith("tag-value", { value: true, tag: { ...tag, unit: null } })).toBe("VS1-GT11: true");
+    expect(summaryWith("tag-value", { quality: "uncertain" })).toBe("VS1-GT11: 21.5 °C (uncertain)");
   });
 
   test("omits missing parts", () => {
-    expect(changed("command-result", { tagId: null })).toBe("confirmed: The tag holds the value.");
-    expect(changed("command-not-restored", { inForce: null })).toContain("tag 10042 holds ?, not 20: ");
-    expect(changed("tag-systems-changed", { systems: [] })).toBe("VS1-GT11: no system");
+    expect(summaryWith("command-result", { tagId: null })).toBe("confirmed: The tag holds the value.");
+    expect(summaryWith("command-not-restored", { inForce: null })).toContain("tag 10042 holds ?, not 20: ");
+    expect(summaryWith("tag-systems-changed", { systems: [] })).toBe("VS1-GT11: no system");
     const { data } = sampleEvent("configuration-changed");
-    expect(changed("configuration-changed", { changes: [], pending: data.changes })).toBe(
+    expect(summaryWith("configuration-changed", { changes: [], pending: data.changes })).toBe(
       "nothing yet; 1 wait for a restart",
     );
   });
 
   test("uses the singular for a count of 1", () => {
-    expect(changed("delivery-gap", { count: 1 })).toBe("influx: 1 event lost by size");
-    expect(changed("token-expiring", { daysLeft: 1 })).toBe("in 1 day");
+    expect(summaryWith("delivery-gap", { count: 1 })).toBe("influx: 1 event lost by size");
+    expect(summaryWith("token-expiring", { daysLeft: 1 })).toBe("in 1 day");
   });
 });

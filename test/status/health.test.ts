@@ -8,12 +8,12 @@ import { createStatus, type StatusHealth } from "#src/ui/status/report.ts";
 import { commitNotices, watchCommits } from "#src/ui/status/state-health.ts";
 import { valueEvent } from "../sample-events.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { counting, fillSource, LIVE, NOW, statusBuilding } from "./status-building.ts";
+import { counting, fillSource, NOW, statusBuilding, WORKER } from "./status-building.ts";
 
 const MINUTE = 60_000;
 const nowMs = Date.parse(NOW);
 
-async function ready(
+async function startReadiness(
   options: {
     readonly sink?: { readonly state: string; readonly sinceMs: number };
     readonly health?: (health: StatusHealth) => StatusHealth | Promise<StatusHealth>;
@@ -30,7 +30,7 @@ async function ready(
   const dueTimes = new Map([["alarms", (lastMs: number) => lastMs + 3 * MINUTE] as const]);
   const sources = [{ name: "north", origin: "https://north.example", dueTimes }];
   const sinks = () => [{ ...lake, since: new Date(sinceMs).toISOString() }];
-  const live = counting({ ...LIVE, sinks }, store, clock);
+  const live = counting({ ...WORKER, sinks }, store, clock);
   const status = createStatus({ version: "1.2.3", clock, store, sources, live });
   const look = createReadiness({
     clock,
@@ -47,14 +47,9 @@ async function ready(
 const reasons = ({ reasons: all }: Readiness) => all.map(({ reason, subject }) => `${reason} ${subject}`);
 
 describe("the readiness of a worker", () => {
-  test("is true when polls are on time, commits succeed, and sinks accept events", async () => {
-    const { look } = await ready();
-    expect(await look()).toEqual({ ready: true, reasons: [] });
-  });
-
   test("is true only between the worker's start and stop", async () => {
     let runs = false;
-    const { look, clock } = await ready({ isRunning: () => runs });
+    const { look, clock } = await startReadiness({ isRunning: () => runs });
     expect(reasons(await look())).toEqual(["starting-or-stopping worker"]);
     runs = true;
     expect((await look()).ready).toBe(true);
@@ -64,13 +59,13 @@ describe("the readiness of a worker", () => {
   });
 
   test("is false while a poll is late", async () => {
-    const { look, clock, store } = await ready();
+    const { look, clock, store } = await startReadiness();
     await clock.advance(3 * MINUTE);
     expect((await look()).ready).toBe(true);
     await clock.advance(MINUTE);
-    const answer = await look();
-    expect(reasons(answer)).toEqual(["poll-late source/north/alarms"]);
-    expect(answer.reasons[0]?.message).toBe(
+    const readiness = await look();
+    expect(reasons(readiness)).toEqual(["poll-late source/north/alarms"]);
+    expect(readiness.reasons[0]?.message).toBe(
       "A successful poll of north, alarms, was due by 2026-11-21T10:03:00.000Z at the latest, and the last was at 2026-11-21T10:00:00.000Z.",
     );
     const now = new Date(clock.now()).toISOString();
@@ -82,23 +77,23 @@ describe("the readiness of a worker", () => {
 
   test("is false from a failed commit to the next successful commit", async () => {
     let isFull = false;
-    const full = new Retryable("The disk that holds /state/plenum.db is full; nothing was half-written.");
-    const { look, clock, store, trouble } = await ready({
+    const diskFull = new Retryable("The disk that holds /state/plenum.db is full; nothing was half-written.");
+    const { look, clock, store, trouble } = await startReadiness({
       store: (opened) => ({
         ...opened,
-        commit: (change) => (isFull ? Promise.reject(full) : opened.commit(change)),
+        commit: (change) => (isFull ? Promise.reject(diskFull) : opened.commit(change)),
       }),
     });
     isFull = true;
-    await expect(store.commit({ events: [valueEvent(1)] })).rejects.toBe(full);
+    await expect(store.commit({ events: [valueEvent(1)] })).rejects.toBe(diskFull);
     await clock.advance(5 * 1_000);
-    await expect(store.commit({ events: [valueEvent(2)] })).rejects.toBe(full);
+    await expect(store.commit({ events: [valueEvent(2)] })).rejects.toBe(diskFull);
     // What is small may still fit.
     await store.quotaStore.save("tags", { id: 1, sentAtMs: nowMs, countedByMs: nowMs });
-    const answer = await look();
-    expect(reasons(answer)).toEqual(["commit-failed state"]);
-    expect(answer.reasons[0]?.message).toContain(NOW);
-    expect(JSON.stringify(answer)).not.toContain("plenum.db");
+    const readiness = await look();
+    expect(reasons(readiness)).toEqual(["commit-failed state"]);
+    expect(readiness.reasons[0]?.message).toContain(NOW);
+    expect(JSON.stringify(readiness)).not.toContain("plenum.db");
     expect(commitNotices(trouble())[0]).toContain("is full");
     isFull = false;
     await store.commit({ events: [valueEvent(1)] });
@@ -108,23 +103,23 @@ describe("the readiness of a worker", () => {
   });
 
   test("is false when settlements or quota slots cannot be stored", async () => {
-    const broken = new Retryable("fsync failed");
-    const failing = (opened: Store): Store => ({
+    const fault = new Retryable("fsync failed");
+    const failingStore = (opened: Store): Store => ({
       ...opened,
-      outbox: { ...opened.outbox, settle: () => Promise.reject(broken) },
-      quotaStore: { ...opened.quotaStore, save: () => Promise.reject(broken) },
+      outbox: { ...opened.outbox, settle: () => Promise.reject(fault) },
+      quotaStore: { ...opened.quotaStore, save: () => Promise.reject(fault) },
     });
-    const settling = await ready({ store: failing });
-    await expect(settling.store.outbox.settle("lake", { again: false, through: 1, rejected: [] })).rejects.toBe(broken);
+    const settling = await startReadiness({ store: failingStore });
+    await expect(settling.store.outbox.settle("lake", { again: false, through: 1, rejected: [] })).rejects.toBe(fault);
     expect(reasons(await settling.look())).toEqual(["commit-failed state"]);
-    const saving = await ready({ store: failing });
+    const saving = await startReadiness({ store: failingStore });
     const slot = { id: 1, sentAtMs: nowMs, countedByMs: nowMs };
-    await expect(saving.store.quotaStore.save("tags", slot)).rejects.toBe(broken);
+    await expect(saving.store.quotaStore.save("tags", slot)).rejects.toBe(fault);
     expect(reasons(await saving.look())).toEqual(["commit-failed state"]);
   });
 
   test("is true after a conflict of two commits", async () => {
-    const { look, store } = await ready();
+    const { look, store } = await startReadiness();
     const insert = { documents: [{ set: "journal", insert: [["a", 1]] as const }] };
     await store.commit(insert);
     await expect(store.commit(insert)).rejects.toBeInstanceOf(KeyConflict);
@@ -132,38 +127,38 @@ describe("the readiness of a worker", () => {
   });
 
   test("is false when the disk is full or the state is unreadable", async () => {
-    const withFree = (free: number | null) =>
-      ready({ health: (health) => ({ ...health, disk: { ...health.disk, free } }) });
-    expect(reasons(await (await withFree(63 * 1024 ** 2)).look())).toEqual(["disk-full state"]);
-    expect((await (await withFree(65 * 1024 ** 2)).look()).ready).toBe(true);
-    expect((await (await withFree(null)).look()).ready).toBe(true);
-    const unreadable = await ready({ health: () => Promise.reject(new Retryable("input/output error")) });
+    const readyWithFree = (free: number | null) =>
+      startReadiness({ health: (health) => ({ ...health, disk: { ...health.disk, free } }) });
+    expect(reasons(await (await readyWithFree(63 * 1024 ** 2)).look())).toEqual(["disk-full state"]);
+    expect((await (await readyWithFree(65 * 1024 ** 2)).look()).ready).toBe(true);
+    expect((await (await readyWithFree(null)).look()).ready).toBe(true);
+    const unreadable = await startReadiness({ health: () => Promise.reject(new Retryable("input/output error")) });
     expect(reasons(await unreadable.look())).toEqual(["commit-failed state"]);
   });
 
   test.each(["retrying", "throttled", "stopped", "ended"])(
     "is false when a sink has been %s for longer than ten minutes, unlike a delivering sink",
     async (state) => {
-      const delivering = await ready({ sink: { state: "delivering", sinceMs: nowMs - 1_440 * MINUTE } });
+      const delivering = await startReadiness({ sink: { state: "delivering", sinceMs: nowMs - 1_440 * MINUTE } });
       expect((await delivering.look()).ready).toBe(true);
-      const just = await ready({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS } });
-      expect((await just.look()).ready).toBe(true);
-      const long = await ready({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS - 1 } });
-      const answer = await long.look();
-      expect(reasons(answer)).toEqual(["sink-blocked sink/lake"]);
+      const justBlocked = await startReadiness({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS } });
+      expect((await justBlocked.look()).ready).toBe(true);
+      const longBlocked = await startReadiness({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS - 1 } });
+      const readiness = await longBlocked.look();
+      expect(reasons(readiness)).toEqual(["sink-blocked sink/lake"]);
       // The response needs no password, so it must not contain texts of other systems.
-      expect(JSON.stringify(answer)).not.toContain("tokenly");
+      expect(JSON.stringify(readiness)).not.toContain("tokenly");
     },
   );
 
   test("is computed at most once a second", async () => {
-    const looks = vi.fn((health: StatusHealth) => health);
-    const { look, clock } = await ready({ health: looks });
+    const readHealth = vi.fn((health: StatusHealth) => health);
+    const { look, clock } = await startReadiness({ health: readHealth });
     await Promise.all(Array.from({ length: 100 }, look));
-    expect(looks).toHaveBeenCalledTimes(1);
+    expect(readHealth).toHaveBeenCalledTimes(1);
     await clock.advance(1_000);
     await look();
-    expect(looks).toHaveBeenCalledTimes(2);
+    expect(readHealth).toHaveBeenCalledTimes(2);
   });
 });
 
@@ -195,12 +190,12 @@ describe("/healthz and /readyz of a worker", () => {
     await clock.advance(5 * MINUTE);
     expect(await readyz()).toEqual({ status: 200, reasons: new Set() });
 
-    const other = new DatabaseSync(`${config.state.folder}/plenum.db`);
-    other.exec("create trigger full before insert on event begin select raise(abort, 'disk I/O error'); end");
+    const otherDatabase = new DatabaseSync(`${config.state.folder}/plenum.db`);
+    otherDatabase.exec("create trigger full before insert on event begin select raise(abort, 'disk I/O error'); end");
     await clock.advance(2 * MINUTE);
     expect(await readyz()).toEqual({ status: 503, reasons: new Set(["commit-failed"]) });
-    other.exec("drop trigger full");
-    other.close();
+    otherDatabase.exec("drop trigger full");
+    otherDatabase.close();
     await clock.advance(2 * MINUTE);
     expect((await readyz()).status).toBe(200);
 
@@ -215,7 +210,7 @@ describe("/healthz and /readyz of a worker", () => {
 });
 
 /** Metrics of one source of a member. */
-function metricsOf(source: string) {
+function sampleMetrics(source: string) {
   const metrics = createMetrics();
   metrics.registry.setDefaultLabels({ source });
   metrics.outboxDepth.set({ sink: "broker" }, source.length);
@@ -224,15 +219,15 @@ function metricsOf(source: string) {
 }
 
 test("the metrics of several sources are joined with one declaration per metric family", async () => {
-  const process = createMetrics();
-  process.clockSteps.inc({ direction: "back" });
+  const processMetrics = createMetrics();
+  processMetrics.clockSteps.inc({ direction: "back" });
   const texts = await Promise.all(
-    [process, metricsOf("north"), metricsOf('so,source="uth')].map(({ registry }) => registry.metrics()),
+    [processMetrics, sampleMetrics("north"), sampleMetrics('so,source="uth')].map(({ registry }) => registry.metrics()),
   );
   const lines = joinExpositions(texts).split("\n");
 
-  const declared = lines.filter((line) => line.startsWith("# TYPE"));
-  expect(new Set(declared).size).toBe(declared.length);
+  const declarations = lines.filter((line) => line.startsWith("# TYPE"));
+  expect(new Set(declarations).size).toBe(declarations.length);
   expect(lines.filter((line) => line.startsWith("plenum_outbox_depth{"))).toEqual([
     'plenum_outbox_depth{sink="broker",source="north"} 5',
     'plenum_outbox_depth{sink="broker",source="so,source=\\"uth"} 14',
@@ -244,6 +239,6 @@ test("the metrics of several sources are joined with one declaration per metric 
   expect(lines).toContain('plenum_clock_steps_total{direction="back"} 1');
   // The samples of a family follow its declaration.
   const families = lines.map((line) => line.replace(/^# (?:HELP|TYPE) /, "").split(/[ {]/)[0] ?? "");
-  const seen = families.filter((name, n) => name !== families[n - 1] && name === "plenum_outbox_depth");
-  expect(seen).toHaveLength(1);
+  const depthGroups = families.filter((name, n) => name !== families[n - 1] && name === "plenum_outbox_depth");
+  expect(depthGroups).toHaveLength(1);
 });

@@ -12,11 +12,11 @@ import { fillSource, NOW, serverOptions, statusBuilding } from "./status-buildin
 const NOW_MS = Date.parse("2026-11-21T10:00:00.500Z");
 const DAY_MS = 86_400_000;
 
-function asked(id: string, more: Partial<HistoryRange> = {}): HistoryRange {
+function range(id: string, more: Partial<HistoryRange> = {}): HistoryRange {
   return { source: "north", id, fromMs: NOW_MS - DAY_MS, toMs: NOW_MS, resolution: "5m", ...more };
 }
 
-function fetching() {
+function startFetching() {
   const clock = createVirtualClock(NOW_MS);
   const calls: { query: object; signal: AbortSignal; reply: PromiseWithResolvers<readonly TagLog[]> }[] = [];
   const fetched = createFetchedHistory(clock, (source, query, signal) => {
@@ -29,7 +29,7 @@ function fetching() {
   return { clock, calls, fetched };
 }
 
-const log = (id: string): TagLog => ({
+const sampleLog = (id: string): TagLog => ({
   ...{ id, displayName: id, description: null, unit: null },
   measurements: [
     { time: "2026-11-21T09:05:00.000Z", value: true },
@@ -41,63 +41,63 @@ const log = (id: string): TagLog => ({
 
 describe("history for a plot", () => {
   test("is requested at most once in ten minutes", async () => {
-    const { calls, clock, fetched } = fetching();
-    expect(fetched.state(asked("1"))).toEqual({ state: "idle", why: null });
-    for (let n = 0; n < 5; n++) expect(fetched.request(asked("1")).state).toBe("asked");
+    const { calls, clock, fetched } = startFetching();
+    expect(fetched.state(range("1"))).toEqual({ state: "idle", why: null });
+    for (let n = 0; n < 5; n++) expect(fetched.request(range("1")).state).toBe("asked");
     expect(calls).toHaveLength(1);
     expect(calls[0]?.query).toEqual({
       ...{ tagIds: ["1"], resolution: "5m" },
       ...{ from: "2026-11-20T10:00:00Z", to: "2026-11-21T10:00:00Z" },
     });
-    const before = fetched.version(asked("1"));
-    calls[0]?.reply.resolve([log("1")]);
+    const earlierVersion = fetched.version(range("1"));
+    calls[0]?.reply.resolve([sampleLog("1")]);
     await clock.advance(1);
-    expect(fetched.request(asked("1"))).toEqual({ state: "idle", why: null });
-    expect(fetched.version(asked("1"))).not.toBe(before);
-    const at = Date.parse("2026-11-21T09:00:00Z") / 1_000;
-    expect(fetched.samples(asked("1"))).toEqual({ times: [at, at + 300, at + 600], values: [20, 1, null] });
+    expect(fetched.request(range("1"))).toEqual({ state: "idle", why: null });
+    expect(fetched.version(range("1"))).not.toBe(earlierVersion);
+    const firstS = Date.parse("2026-11-21T09:00:00Z") / 1_000;
+    expect(fetched.samples(range("1"))).toEqual({ times: [firstS, firstS + 300, firstS + 600], values: [20, 1, null] });
     await clock.advance(600_000);
-    fetched.request(asked("1"));
+    fetched.request(range("1"));
     expect(calls).toHaveLength(2);
     // What was there before is shown until the new answer comes.
-    expect(fetched.samples(asked("1")).times).toHaveLength(3);
+    expect(fetched.samples(range("1")).times).toHaveLength(3);
   });
 
   test("is requested again within ten minutes only for a longer range", async () => {
-    const { calls, clock, fetched } = fetching();
-    fetched.request(asked("1"));
-    calls[0]?.reply.resolve([log("1")]);
+    const { calls, clock, fetched } = startFetching();
+    fetched.request(range("1"));
+    calls[0]?.reply.resolve([sampleLog("1")]);
     await clock.advance(1);
-    expect(fetched.request(asked("1", { fromMs: NOW_MS - DAY_MS / 4 })).state).toBe("idle");
-    expect(fetched.request(asked("1", { fromMs: NOW_MS - 7 * DAY_MS })).state).toBe("asked");
+    expect(fetched.request(range("1", { fromMs: NOW_MS - DAY_MS / 4 })).state).toBe("idle");
+    expect(fetched.request(range("1", { fromMs: NOW_MS - 7 * DAY_MS })).state).toBe("asked");
     expect(calls).toHaveLength(2);
   });
 
   test("has at most one open request per tag and three in total", () => {
-    const { calls, fetched } = fetching();
-    for (const id of ["1", "2", "3", "4"]) expect(fetched.request(asked(id)).state).toBe("asked");
-    expect(fetched.request(asked("1", { resolution: "1h" })).state).toBe("asked");
+    const { calls, fetched } = startFetching();
+    for (const id of ["1", "2", "3", "4"]) expect(fetched.request(range(id)).state).toBe("asked");
+    expect(fetched.request(range("1", { resolution: "1h" })).state).toBe("asked");
     expect(calls).toHaveLength(3);
-    expect(fetched.request(asked("1", { source: "west" })).state).toBe("asked");
+    expect(fetched.request(range("1", { source: "west" })).state).toBe("asked");
   });
 
   test("is not requested for ten minutes after a rejection, and times out after five minutes without a slot", async () => {
-    const { calls, clock, fetched } = fetching();
-    fetched.request(asked("1"));
+    const { calls, clock, fetched } = startFetching();
+    fetched.request(range("1"));
     calls[0]?.reply.reject(new NoLog("The tag has no log."));
     await clock.advance(1);
     for (let n = 0; n < 3; n++)
-      expect(fetched.request(asked("1"))).toEqual({ state: "refused", why: "The tag has no log." });
-    fetched.request(asked("2"));
+      expect(fetched.request(range("1"))).toEqual({ state: "refused", why: "The tag has no log." });
+    fetched.request(range("2"));
     await clock.advance(300_000);
-    expect(fetched.state(asked("2"))).toMatchObject({ state: "refused", why: expect.stringMatching(/five minutes/) });
+    expect(fetched.state(range("2"))).toMatchObject({ state: "refused", why: expect.stringMatching(/five minutes/) });
     expect(calls).toHaveLength(2);
-    expect(fetched.request(asked("5", { source: "west" }))).toMatchObject({ state: "off" });
+    expect(fetched.request(range("5", { source: "west" }))).toMatchObject({ state: "off" });
   });
 
   test("has its open requests aborted at a stop", async () => {
-    const { calls, clock, fetched } = fetching();
-    fetched.request(asked("1"));
+    const { calls, clock, fetched } = startFetching();
+    fetched.request(range("1"));
     fetched.stop();
     await clock.advance(1);
     expect(calls[0]?.signal.aborted).toBe(true);
@@ -108,7 +108,7 @@ describe("history for a plot", () => {
 type DayPoints = Readonly<Record<string, number | null>>;
 
 /** Plot of a tag without readings, from emitted history by resolution. Keys of the points are times of 2026-11-21. */
-async function plotOf(span: string, logs: Partial<Record<Resolution, DayPoints>>) {
+async function plotFromHistory(span: string, logs: Partial<Record<Resolution, DayPoints>>) {
   const building = await statusBuilding();
   await fillSource(building.store, "north", { tagNames: ["T1"] });
   const tag = { id: "10001", displayName: "T1", description: null, unit: "°C" };
@@ -128,7 +128,7 @@ async function plotOf(span: string, logs: Partial<Record<Resolution, DayPoints>>
 }
 
 test("a plot of hours uses the finest emitted history, with lowest and highest values", async () => {
-  const plot = await plotOf("7d", {
+  const plot = await plotFromHistory("7d", {
     "5m": { "06:00": 20, "06:05": 25, "06:10": 21, "07:00": null },
     "1h": { "06:00": 99, "07:00": 22 },
   });
@@ -139,7 +139,7 @@ test("a plot of hours uses the finest emitted history, with lowest and highest v
 });
 
 test("a plot of a day fills gaps with hourly history", async () => {
-  const plot = await plotOf("6h", {
+  const plot = await plotFromHistory("6h", {
     "5m": { "06:00": 20, "06:05": 25, "06:10": null },
     "1h": { "05:00": 18, "06:00": 99 },
   });

@@ -14,16 +14,16 @@ const BEAT_MS = 2_000;
 const LATE_DRAWINGS = 3;
 
 /** Bytes as they came over the wire, heads included; `paths` by what was asked for. */
-async function counted(session: CDPSession) {
-  const seen = { bytes: 0, unchanged: 0 };
+async function countTraffic(session: CDPSession) {
+  const traffic = { bytes: 0, unchanged: 0 };
   await session.send("Network.enable");
   session.on("Network.loadingFinished", ({ encodedDataLength }) => {
-    seen.bytes += encodedDataLength;
+    traffic.bytes += encodedDataLength;
   });
   session.on("Network.responseReceivedExtraInfo", ({ statusCode }) => {
-    if (statusCode === 304) seen.unchanged += 1;
+    if (statusCode === 304) traffic.unchanged += 1;
   });
-  return seen;
+  return traffic;
 }
 
 /** Seconds that all processes of the page have had so far: drawing and network go along with the script. */
@@ -35,23 +35,23 @@ async function processorSeconds(page: Page): Promise<number> {
 }
 
 describe.skipIf(absent("chromium"))("the status page", () => {
-  const opened = samplePages();
+  const openPage = samplePages();
 
   test("loads at most 150 kB for the first view, and gets only 304 responses when it is opened again", async () => {
-    const { page, url } = await opened();
+    const { page, url } = await openPage();
     const session = await page.context().newCDPSession(page);
-    const first = await counted(session);
+    const traffic = await countTraffic(session);
     await page.goto(url);
     await page.locator(".values tbody tr").nth(99).waitFor();
     await page.locator(".bars .day").first().waitFor();
-    expect(first.bytes).toBeLessThan(FIRST_VIEW_BYTES);
+    expect(traffic.bytes).toBeLessThan(FIRST_VIEW_BYTES);
     await page.reload();
     await page.locator(".values tbody tr").nth(99).waitFor();
-    expect(first.unchanged).toBeGreaterThan(15);
+    expect(traffic.unchanged).toBeGreaterThan(15);
   });
 
   test("uses at most 1 % of a core while it is open, and sends no requests while it is hidden", async () => {
-    const { page, url, asked, clock } = await opened();
+    const { page, url, asked, clock } = await openPage();
     await page.goto(url);
     await page.locator(".values tbody tr").nth(99).waitFor();
     await page.waitForLoadState("networkidle");
@@ -61,14 +61,14 @@ describe.skipIf(absent("chromium"))("the status page", () => {
       const { metrics } = await session.send("Performance.getMetrics");
       return metrics.find(({ name }) => name === "LayoutCount")?.value ?? Number.NaN;
     };
-    const drawn = await layouts();
-    const before = await processorSeconds(page);
+    const layoutsBefore = await layouts();
+    const secondsBefore = await processorSeconds(page);
     for (let past = 0; past < WATCHED_MS; past += 1_000) {
       await clock.advance(1_000);
       await new Promise((done) => setTimeout(done, 1_000));
     }
-    expect((1_000 * ((await processorSeconds(page)) - before)) / WATCHED_MS).toBeLessThan(SHARE_MAX);
-    expect((await layouts()) - drawn).toBeLessThanOrEqual(WATCHED_MS / BEAT_MS + LATE_DRAWINGS);
+    expect((1_000 * ((await processorSeconds(page)) - secondsBefore)) / WATCHED_MS).toBeLessThan(SHARE_MAX);
+    expect((await layouts()) - layoutsBefore).toBeLessThanOrEqual(WATCHED_MS / BEAT_MS + LATE_DRAWINGS);
     await page.evaluate("Object.defineProperty(document, 'hidden', { value: true })");
     await page.evaluate("new Promise((done) => setTimeout(done, 100))");
     asked.length = 0;

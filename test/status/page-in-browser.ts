@@ -3,7 +3,7 @@ import { afterAll, beforeAll, onTestFinished } from "vitest";
 import type { WorkerParts } from "#src/ui/status/report.ts";
 import { createStatusServer, type StatusServer } from "#src/ui/status/server.ts";
 import { programPath } from "../real-servers.ts";
-import { LIVE, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
+import { type StatusBuilding, serverOptions, statusBuilding, WORKER } from "./status-building.ts";
 
 /** What the browser sends where the page asks for a password. */
 export const OPERATOR = { username: "plenum", password: "correct horse" };
@@ -61,7 +61,7 @@ export function pagesInBrowser(): (
   more?: Parameters<typeof serverOptions>[1],
 ) => Promise<OpenedPage> {
   const view = browserOfTests();
-  return async (width = 1280, live = LIVE, more = {}) => {
+  return async (width = 1280, live = WORKER, more = {}) => {
     const building = await statusBuilding(live);
     const server = createStatusServer(serverOptions(building, more));
     await server.start(new AbortController().signal);

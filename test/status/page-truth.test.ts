@@ -6,51 +6,51 @@ import { syncSet } from "#src/engine/sync/snapshot.ts";
 import type { WorkerParts } from "#src/ui/status/report.ts";
 import { absent } from "../real-servers.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";
-import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./status-building.ts";
+import { fillSource, LIVE_SOURCE, NOW, PLAN_FACTS, WORKER } from "./status-building.ts";
 
 /** The page in a real browser, where the truth is that something is not known, or that nobody answers. */
 
 const tile = (page: Page, name: string) => page.locator(".tile", { has: page.getByText(name, { exact: true }) });
-const plain = async (page: Page, selector: string) =>
+const plainText = async (page: Page, selector: string) =>
   (await page.locator(selector).first().innerText()).replaceAll(/\s+/g, " ");
 
 describe.skipIf(absent("chromium"))("the status page with incomplete data", () => {
-  const opened = pagesInBrowser();
+  const openPage = pagesInBrowser();
 
   test("shows counts of lists that were never read as unknown, not as 0", async () => {
-    const { page, open, complaints } = await opened();
+    const { page, open, complaints } = await openPage();
     await open();
     await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Gateways online").innerText()).toMatch(/unknown[\s\S]*sites unknown · tags unknown/);
     expect(await tile(page, "Monitoring service").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Values").innerText()).toContain("none was read yet");
-    expect(await plain(page, ".alarms")).toContain("Not all active alarms are known: the list was not read yet.");
-    expect(await plain(page, ".alarms")).not.toContain("The service lists none.");
-    expect(await plain(page, ".sinks")).toContain("? means unknown: the sink was never started.");
+    expect(await plainText(page, ".alarms")).toContain("Not all active alarms are known: the list was not read yet.");
+    expect(await plainText(page, ".alarms")).not.toContain("The service lists none.");
+    expect(await plainText(page, ".sinks")).toContain("? means unknown: the sink was never started.");
     expect(complaints).toEqual([]);
   });
 
   test("shows counts of unavailable lists as unknown, with the last known count", async () => {
-    const { store, page, open } = await opened();
+    const { store, page, open } = await openPage();
     for (const name of ["north", "south"]) await fillSource(store, name, { tagNames: ["Supply"], alarms: [{}] });
-    const away = { since: NOW, reason: "forbidden: 403." };
+    const unavailability = { since: NOW, reason: "forbidden: 403." };
     await store.commit({
       documents: [
-        { set: syncSet("availability", "north"), put: [["feature/alarms", away]] },
+        { set: syncSet("availability", "north"), put: [["feature/alarms", unavailability]] },
         { set: "health/north", put: [["health", { status: "unhealthy", time: NOW, askedAt: NOW }]] },
       ],
     });
     await open();
     await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Active alarms").innerText()).toContain("north: 1 when last read, ");
-    expect(await plain(page, ".alarms")).toContain("Not all active alarms are known: 1 when last read, ");
+    expect(await plainText(page, ".alarms")).toContain("Not all active alarms are known: 1 when last read, ");
     await expect.poll(() => page.locator(".alarms li").count()).toBe(2);
     expect(await page.locator(".sites tbody tr").first().innerText()).toContain("unknown");
-    expect(await plain(page, ".source")).toMatch(/health check of the service: unhealthy, at /);
+    expect(await plainText(page, ".source")).toMatch(/health check of the service: unhealthy, at /);
   });
 
   test("shows the last successful poll of every job", async () => {
-    const { store, page, open } = await opened();
+    const { store, page, open } = await openPage();
     const poll = { lastSuccess: "2026-11-21T09:40:00.000Z", lastAttempt: NOW, problem: "alarms: no answer." };
     await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["alarms", poll]] }] });
     await open();
@@ -59,23 +59,25 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
   });
 
   test("marks the content as old when the worker accepts requests but never responds", async () => {
-    const { clock, page, open, store } = await opened();
+    const { clock, page, open, store } = await openPage();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
-    const read = () => page.locator(".values tbody tr td").last().innerText();
-    await expect.poll(read).toMatch(/^\d s ago$/);
+    const age = () => page.locator(".values tbody tr td").last().innerText();
+    await expect.poll(age).toMatch(/^\d s ago$/);
     // As a stopped process does: the connection stands, and nothing comes.
     await page.route("**/api/**", () => {});
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no response");
-    expect(await plain(page, ".gone")).toMatch(
+    expect(await plainText(page, ".gone")).toMatch(
       /^The worker has not responded since .*The page shows data from that time/,
     );
     expect(await page.locator("main.old").count()).toBe(1);
     // The title follows what is shown, and not in the same moment.
     await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
-    const before = Number.parseInt(await read(), 10);
-    await expect.poll(async () => Number.parseInt(await read(), 10), { timeout: 10_000 }).toBeGreaterThan(before + 2);
+    const earlierAge = Number.parseInt(await age(), 10);
+    await expect
+      .poll(async () => Number.parseInt(await age(), 10), { timeout: 10_000 })
+      .toBeGreaterThan(earlierAge + 2);
     await clock.advance(1_000);
     await page.unroute("**/api/**");
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("Plenum works");
@@ -84,11 +86,11 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
 
   test("marks the content as old when the time in the responses does not advance", async () => {
     // The clock of the building is virtual and does not move: whoever answers here repeats an old answer.
-    const { clock, page, open } = await opened();
+    const { clock, page, open } = await openPage();
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no response");
-    expect(await plain(page, ".gone")).toMatch(/^The worker has sent an unchanged time since /);
+    expect(await plainText(page, ".gone")).toMatch(/^The worker has sent an unchanged time since /);
     await clock.advance(15_000);
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("Plenum works");
   });
@@ -97,11 +99,11 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     const [allowance] = LIVE_SOURCE.quota?.buckets ?? [];
     if (allowance === undefined) throw new Error("no allowance");
     const allowances = ["read", "write", "history"].map((name) => ({ ...allowance, name }));
-    const live: WorkerParts = {
-      ...LIVE,
+    const liveParts: WorkerParts = {
+      ...WORKER,
       source: () => ({ ...LIVE_SOURCE, quota: { buckets: allowances, heldUntilMs: null } }),
     };
-    const { page, open } = await opened(1280, live);
+    const { page, open } = await openPage(1280, liveParts);
     await open();
     const bars = page.locator(".source").first().locator(".allowance");
     await expect.poll(() => bars.count()).toBe(3);
@@ -114,12 +116,12 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
   test("shows values older than their target interval although the plan fits the quota", async () => {
     const [comfort, meters] = PLAN_FACTS.classes;
     if (comfort === undefined || meters === undefined) throw new Error("no classes");
-    const facts = { ...PLAN_FACTS, classes: [{ ...comfort, measuredMs: 78_000 }, meters] };
-    const source = () => ({ ...LIVE_SOURCE, plan: async () => reportPlan(facts) });
-    const { page, open } = await opened(1280, { ...LIVE, source });
+    const planFacts = { ...PLAN_FACTS, classes: [{ ...comfort, measuredMs: 78_000 }, meters] };
+    const source = () => ({ ...LIVE_SOURCE, plan: async () => reportPlan(planFacts) });
+    const { page, open } = await openPage(1280, { ...WORKER, source });
     await open();
     await expect
-      .poll(() => plain(page, ".plan"))
+      .poll(() => plainText(page, ".plan"))
       .toContain(
         "It fits: the target intervals need 47 % of the available requests. Measured values were older than their target: comfort 78 s instead of 60 s.",
       );

@@ -4,7 +4,7 @@ import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const MINUTE = 60_000;
 
-async function report({ worker }: VirtualWorker): Promise<StatusReport> {
+async function fetchReport({ worker }: VirtualWorker): Promise<StatusReport> {
   return (await (await fetch(`${worker.statusUrl()}/api/status`)).json()) as StatusReport;
 }
 
@@ -22,26 +22,26 @@ test("the plan and its metric are updated after a change of the inventory", asyn
   const all = simulator.world.tags.size;
   simulator.control.changeToken("simulator-token", { sites: [6] });
   await clock.advance(5 * MINUTE);
-  const before = await report(virtual);
-  const few = before.sources[0]?.counts.tags ?? 0;
+  const initialReport = await fetchReport(virtual);
+  const few = initialReport.sources[0]?.counts.tags ?? 0;
   expect(few).toBeLessThan(20);
   const classes = [{ name: "all", tags: few, wishedSeconds: 20, promisedSeconds: 20, stretch: 1 }];
-  const fitting = { basis: "state", sites: 1, tags: few, fits: true, classes, changes: [] };
-  expect(before.sources[0]?.plan).toMatchObject(fitting);
-  expect(before.sources[0]?.plan?.classes[0]?.measuredSeconds).toBeLessThanOrEqual(20);
-  expect(before.notices).toEqual([]);
+  const fittingPlan = { basis: "state", sites: 1, tags: few, fits: true, classes, changes: [] };
+  expect(initialReport.sources[0]?.plan).toMatchObject(fittingPlan);
+  expect(initialReport.sources[0]?.plan?.classes[0]?.measuredSeconds).toBeLessThanOrEqual(20);
+  expect(initialReport.notices).toEqual([]);
 
   simulator.control.changeToken("simulator-token", { sites: "all" });
   await clock.advance(4 * MINUTE);
-  const { sources, notices } = await report(virtual);
+  const { sources, notices } = await fetchReport(virtual);
   const plan = sources[0]?.plan;
   expect(plan).toMatchObject({ sites: 2, tags: all, fits: false });
-  const promised = plan?.classes[0]?.promisedSeconds ?? 0;
-  expect(promised).toBeGreaterThan(20);
+  const promisedSeconds = plan?.classes[0]?.promisedSeconds ?? 0;
+  expect(promisedSeconds).toBeGreaterThan(20);
   expect(plan?.changes.length).toBeGreaterThan(0);
   expect(notices.filter((notice) => notice.includes("older than wished"))).toHaveLength(1);
   const metrics = await (await fetch(`${worker.statusUrl()}/metrics`)).text();
-  const told = /^plenum_freshness_promised_seconds\{.*\} ([\d.]+)$/m.exec(metrics)?.[1];
-  expect(Number(told)).toBeGreaterThan(20);
-  expect(Math.abs(Number(told) / promised - 1)).toBeLessThan(0.05);
+  const gaugeText = /^plenum_freshness_promised_seconds\{.*\} ([\d.]+)$/m.exec(metrics)?.[1];
+  expect(Number(gaugeText)).toBeGreaterThan(20);
+  expect(Math.abs(Number(gaugeText) / promisedSeconds - 1)).toBeLessThan(0.05);
 });

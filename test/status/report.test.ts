@@ -20,12 +20,12 @@ import { createVirtualClock } from "../virtual-clock.ts";
 import {
   emptyStore,
   fillSource,
-  LIVE,
   LIVE_SOURCE,
   NOW,
   PLAN_FACTS,
   statusBuilding,
   statusOver,
+  WORKER,
 } from "./status-building.ts";
 
 describe("the report", () => {
@@ -47,15 +47,15 @@ describe("the report", () => {
   test("lists warnings about an unavailable service and unavailable features first", async () => {
     const { store, status } = await statusBuilding();
     const poll: StoredPoll = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
-    const away = { since: NOW, reason: "unreachable: no answer." };
-    const forbidden = { since: NOW, reason: "forbidden: 403." };
-    const live = { ...poll, problem: "live: a tag has no log." };
+    const unavailability = { since: NOW, reason: "unreachable: no answer." };
+    const forbiddenFeature = { since: NOW, reason: "forbidden: 403." };
+    const livePoll = { ...poll, problem: "live: a tag has no log." };
     await store.commit({
       documents: [
-        { set: syncSet("availability", "north"), put: [["service", away]] },
+        { set: syncSet("availability", "north"), put: [["service", unavailability]] },
         { set: documentSet("poll", "north"), put: [["alarms", poll]] },
-        { set: syncSet("availability", "south"), put: [["feature/hosts", forbidden]] },
-        { set: documentSet("poll", "south"), put: Object.entries({ hosts: poll, live }) },
+        { set: syncSet("availability", "south"), put: [["feature/hosts", forbiddenFeature]] },
+        { set: documentSet("poll", "south"), put: Object.entries({ hosts: poll, live: livePoll }) },
       ],
     });
     const { notices, sources } = await status.report();
@@ -95,11 +95,17 @@ describe("the report", () => {
       ],
     });
     // Written by an earlier version, whose ranges had no reason.
-    const earlier = { state: "following", since, watermark: "2026-11-21T09:50:00.000Z", reached: begin, target: begin };
+    const legacyLedger = {
+      state: "following",
+      since,
+      watermark: "2026-11-21T09:50:00.000Z",
+      reached: begin,
+      target: begin,
+    };
     const put = [
       ["1 5m", series("following", "2026-11-21T09:50:00.000Z", "null")],
       ["2 5m", series("following", "2026-11-21T09:40:00.000Z", "refused")],
-      ["4 5m", earlier],
+      ["4 5m", legacyLedger],
       ["3 5m", series("no-log", since)],
     ] as const;
     await store.commit({ documents: [{ set: documentSet("history", "north"), put }] });
@@ -119,7 +125,7 @@ describe("the report", () => {
     await store.outbox.setEnded("old", "not in the configuration");
     await store.commit({ events: [valueEvent(1), valueEvent(2)] });
     const lake = { name: "lake", connector: "influxdb", state: "retrying", since: NOW, lastError: "no answer" };
-    const running = await statusOver(store, clock, { ...LIVE, sinks: () => [lake] }).report();
+    const running = await statusOver(store, clock, { ...WORKER, sinks: () => [lake] }).report();
     expect(running.sinks).toMatchObject([
       { sink: "lake", connector: "influxdb", depth: 2, oldest: NOW, state: "retrying", problem: "no answer" },
     ]);
@@ -131,7 +137,7 @@ describe("the report", () => {
     await fillSource(store, "north", { tagNames: ["a"] });
     const report = await status.report();
     expect(report).toMatchObject({ startedAt: null, commands: null, notices: [] });
-    expect(report.sources[0]).toMatchObject({ quota: null, counts: { values: 1 } });
+    expect(report.sources[0]).toMatchObject({ quota: null, plan: null, clockSkewMs: null, counts: { values: 1 } });
   });
 });
 
@@ -139,7 +145,7 @@ describe("the warnings of a source", () => {
   /** The notices of a worker that follows north and knows this of it. */
   async function noticesWith(known: Partial<LiveSource>): Promise<readonly string[]> {
     const { store, clock } = await statusBuilding();
-    const live = { ...LIVE, source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null) };
+    const live = { ...WORKER, source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null) };
     return (await statusOver(store, clock, live).report()).notices;
   }
 
@@ -185,12 +191,12 @@ describe("the warnings of a source", () => {
   test("report series with unreadable history", async () => {
     const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
-    const rules = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
+    const series = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
     const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
-    const span = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
-    const held = { ...createLedger(rules, Date.parse(NOW)), spans: [span] };
+    const refusal = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
+    const storedLedger = { ...createLedger(series, Date.parse(NOW)), spans: [refusal] };
     const put = ["10001 5m", "10002 5m"].map(
-      (key) => [key, key === "10001 5m" ? held : { ...held, spans: [] }] as const,
+      (key) => [key, key === "10001 5m" ? storedLedger : { ...storedLedger, spans: [] }] as const,
     );
     await store.commit({ documents: [{ set: documentSet("history", "north"), put }] });
     const { notices, sources } = await status.report();
@@ -216,16 +222,16 @@ describe("the warnings of a source", () => {
     ]);
     const metrics = createMetrics();
     await refreshGauges({ status, metrics, log: { warn: () => undefined } });
-    const text = await metrics.registry.metrics();
-    expect(text).toContain('plenum_tags_left_out{source="north",kind="unreadable"} 1');
-    expect(text).toContain('plenum_tags_left_out{source="north",kind="unanswered"} 1');
+    const metricsText = await metrics.registry.metrics();
+    expect(metricsText).toContain('plenum_tags_left_out{source="north",kind="unreadable"} 1');
+    expect(metricsText).toContain('plenum_tags_left_out{source="north",kind="unanswered"} 1');
   });
 
   test("report boolean values of tags with a numeric unit", async () => {
     const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b"] });
-    const held: StoredValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
-    await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", held]] }] });
+    const storedValue: StoredValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
+    await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", storedValue]] }] });
     const { notices, sources } = await status.report();
     expect(sources[0]?.typeDoubts).toEqual([{ id: "10001", displayName: "Supply", unit: "°C", doubt: "unit" }]);
     expect(notices).toEqual([
@@ -263,75 +269,63 @@ describe("the warnings of a source", () => {
   });
 });
 
-describe("the plan", () => {
-  test("is computed at most every 15 s", async () => {
-    const { store, clock } = await statusBuilding();
-    let made = 0;
-    const plan = async () => {
-      made += 1;
-      return reportPlan({ ...PLAN_FACTS, tags: made });
-    };
-    const live = { ...LIVE, source: () => ({ ...LIVE_SOURCE, plan }) };
-    const status = statusOver(store, clock, live);
-    const tags = async () => (await status.report()).sources.map((source) => source.plan?.tags);
-    const first = await tags();
-    await clock.advance(14_000);
-    await Promise.all([tags(), tags()]);
-    expect([made, await tags()]).toEqual([2, first]);
-    await clock.advance(1_001);
-    expect(await tags()).toEqual([3, 4]);
-  });
-
-  test("is null without a worker", async () => {
-    const { status } = await statusBuilding(null);
-    expect((await status.report()).sources[0]).toMatchObject({ plan: null, clockSkewMs: null });
-  });
+test("the plan is computed at most every 15 s", async () => {
+  const { store, clock } = await statusBuilding();
+  let planCount = 0;
+  const plan = async () => {
+    planCount += 1;
+    return reportPlan({ ...PLAN_FACTS, tags: planCount });
+  };
+  const liveParts = { ...WORKER, source: () => ({ ...LIVE_SOURCE, plan }) };
+  const status = statusOver(store, clock, liveParts);
+  const tags = async () => (await status.report()).sources.map((source) => source.plan?.tags);
+  const firstTags = await tags();
+  await clock.advance(14_000);
+  await Promise.all([tags(), tags()]);
+  expect([planCount, await tags()]).toEqual([2, firstTags]);
+  await clock.advance(1_001);
+  expect(await tags()).toEqual([3, 4]);
 });
 
-describe("the list of alarms", () => {
-  test("is sorted by priority, then from new to old, across time offsets", async () => {
-    const { store, status } = await statusBuilding();
-    const trigger = (priority: string) => ({ id: 1, displayName: "t", description: null, priority, enabled: true });
-    await fillSource(store, "north", {
-      tagNames: [],
-      alarms: [
-        { trigger: trigger("C"), triggeredAt: "2026-11-21T09:59:00Z" },
-        { trigger: trigger("A"), triggeredAt: "2026-11-21T08:00:00Z" },
-        { trigger: trigger("A"), triggeredAt: "2026-11-21T09:30:00+02:00" },
-      ],
-    });
-    expect((await status.alarms()).map(({ alarm }) => alarm.id)).toEqual(["500002", "500003", "500001"]);
+test("the list of alarms is sorted by priority, then from new to old, across time offsets", async () => {
+  const { store, status } = await statusBuilding();
+  const trigger = (priority: string) => ({ id: 1, displayName: "t", description: null, priority, enabled: true });
+  await fillSource(store, "north", {
+    tagNames: [],
+    alarms: [
+      { trigger: trigger("C"), triggeredAt: "2026-11-21T09:59:00Z" },
+      { trigger: trigger("A"), triggeredAt: "2026-11-21T08:00:00Z" },
+      { trigger: trigger("A"), triggeredAt: "2026-11-21T09:30:00+02:00" },
+    ],
   });
+  expect((await status.alarms()).map(({ alarm }) => alarm.id)).toEqual(["500002", "500003", "500001"]);
 });
+test("ten status requests over 4,000 tags read the state once, and show a change within 4 s", async () => {
+  const clock = createVirtualClock(Date.parse(NOW));
+  const store = await emptyStore(clock);
+  await fillSource(store, "north", { tagNames: Array.from({ length: 4_000 }, (_, n) => `tag ${n}`) });
+  let reads = 0;
+  const countingStore: Store = {
+    ...store,
+    documents: async <T>(set: string) => {
+      reads += 1;
+      return store.documents<T>(set);
+    },
+  };
+  const sources = ["north", "south"].map((name) => ({ name, origin: `https://${name}.example` }));
+  const status = createStatus({ version: "1.2.3", clock, store: countingStore, sources, live: WORKER });
+  await status.report();
+  const readsPerReport = reads;
+  await Promise.all(Array.from({ length: 10 }, () => status.report()));
+  expect(reads).toBe(readsPerReport);
 
-describe("the cost of reports", () => {
-  test("is one read of the state for ten status requests over 4,000 tags, with changes visible within 4 s", async () => {
-    const clock = createVirtualClock(Date.parse(NOW));
-    const store = await emptyStore(clock);
-    await fillSource(store, "north", { tagNames: Array.from({ length: 4_000 }, (_, n) => `tag ${n}`) });
-    let reads = 0;
-    const counting: Store = {
-      ...store,
-      documents: async <T>(set: string) => {
-        reads += 1;
-        return store.documents<T>(set);
-      },
-    };
-    const sources = ["north", "south"].map((name) => ({ name, origin: `https://${name}.example` }));
-    const status = createStatus({ version: "1.2.3", clock, store: counting, sources, live: LIVE });
-    await status.report();
-    const once = reads;
-    await Promise.all(Array.from({ length: 10 }, () => status.report()));
-    expect(reads).toBe(once);
+  await clock.advance(1_001);
+  const cpuBefore = process.cpuUsage();
+  await Promise.all(Array.from({ length: 10 }, () => status.report()));
+  const { user, system } = process.cpuUsage(cpuBefore);
+  expect((user + system) / 1_000, "milliseconds of processor time for ten reports").toBeLessThan(500);
 
-    await clock.advance(1_001);
-    const begin = process.cpuUsage();
-    await Promise.all(Array.from({ length: 10 }, () => status.report()));
-    const { user, system } = process.cpuUsage(begin);
-    expect((user + system) / 1_000, "milliseconds of processor time for ten reports").toBeLessThan(500);
-
-    await store.commit({ documents: [{ set: documentSet("value", "north"), remove: ["10001"] }] });
-    await clock.advance(4_001);
-    expect((await status.report()).sources[0]?.counts.values).toBe(3_999);
-  });
+  await store.commit({ documents: [{ set: documentSet("value", "north"), remove: ["10001"] }] });
+  await clock.advance(4_001);
+  expect((await status.report()).sources[0]?.counts.values).toBe(3_999);
 });

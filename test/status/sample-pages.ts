@@ -11,7 +11,7 @@ import * as samples from "./sample-responses.ts";
 import { fillSource, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
 
 /** Responses to the requests of the views, by path. */
-export type Answers = Readonly<Record<string, (query: URLSearchParams) => unknown>>;
+export type ResponsesByPath = Readonly<Record<string, (query: URLSearchParams) => unknown>>;
 
 export interface SamplePage extends ViewedPage, StatusBuilding {
   readonly url: string;
@@ -20,7 +20,7 @@ export interface SamplePage extends ViewedPage, StatusBuilding {
   readonly ordered: { readonly path: string; readonly body: unknown }[];
 }
 
-export const ANSWERS: Answers = {
+export const DEFAULT_RESPONSES: ResponsesByPath = {
   "/api/tags": (query) => samples.tagList(query, 3_000),
   "/api/tag": (query) => samples.tagAnswer(query.get("id") ?? "10001"),
   "/api/plot": samples.plotAnswer,
@@ -36,11 +36,11 @@ export const ANSWERS: Answers = {
 /** The real page and report of a small building, with invented responses for the views. Changes are only recorded. */
 export function samplePages(): (
   width?: number,
-  answers?: Answers,
+  answers?: ResponsesByPath,
   orders?: (path: string, body: unknown) => object,
   hasPassword?: boolean,
 ) => Promise<SamplePage> {
-  const view = browserOfTests();
+  const openView = browserOfTests();
   return async (width = 1280, answers = {}, orders = () => ({}), hasPassword = true) => {
     const building = await statusBuilding();
     const trigger = { id: 89, displayName: "Fan stopped", description: null, priority: "B", enabled: true };
@@ -49,34 +49,34 @@ export function samplePages(): (
     const asked: string[] = [];
     const ordered: { path: string; body: unknown }[] = [];
     const app = new Hono();
-    for (const [path, answer] of Object.entries({ ...ANSWERS, ...answers })) {
+    for (const [path, answer] of Object.entries({ ...DEFAULT_RESPONSES, ...answers })) {
       app.get(path, (context) => {
         const { pathname, search, searchParams } = new URL(context.req.url);
         asked.push(pathname + search);
-        const said = answer(searchParams);
-        return said === null ? context.json({ message: "Nothing of this kind is known." }, 404) : context.json(said);
+        const body = answer(searchParams);
+        return body === null ? context.json({ message: "Nothing of this kind is known." }, 404) : context.json(body);
       });
     }
     for (const path of ["/api/write", "/api/sink/retry"]) {
       app.post(path, async (context) => {
         const body: unknown = await context.req.json();
         ordered.push({ path, body });
-        const said = orders(path, body);
-        return context.json(said, "message" in said ? 409 : 200);
+        const result = orders(path, body);
+        return context.json(result, "message" in result ? 409 : 200);
       });
     }
     const { username, password } = OPERATOR;
-    const real = statusRoutes(serverOptions(building, hasPassword ? { password: new Secret(password) } : {}));
+    const realRoutes = statusRoutes(serverOptions(building, hasPassword ? { password: new Secret(password) } : {}));
     const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}`;
     app.all("*", (context) => {
       const request = new Request(context.req.raw);
       if (hasPassword) request.headers.set("authorization", authorization);
-      return real.fetch(request, context.env);
+      return realRoutes.fetch(request, context.env);
     });
     const server = createAdaptorServer({ fetch: app.fetch }) as Server;
     await listen(server, { port: 0, host: "127.0.0.1" }, (error) => error);
     onTestFinished(() => void server.close().closeAllConnections());
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-    return { ...building, ...(await view(url, width, false)), url, asked, ordered };
+    return { ...building, ...(await openView(url, width, false)), url, asked, ordered };
   };
 }

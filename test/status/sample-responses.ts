@@ -43,15 +43,15 @@ export function tagList(query: URLSearchParams, size: number, names?: readonly s
   const all = Array.from({ length: size }, (_, n) => tagRow(n, names)).filter(({ tag }) =>
     `${tag.id} ${tag.displayName}`.toLowerCase().includes(search),
   );
-  const fits = {
+  const filters = {
     all: () => true,
     bad: (row: TagRow) => row.quality === "bad",
     stale: (row: TagRow) => row.stale,
     unread: (row: TagRow) => row.time === null,
   };
-  const show = (query.get("show") ?? "all") as keyof typeof fits;
+  const shownFilter = (query.get("show") ?? "all") as keyof typeof filters;
   const sort = query.get("sort") ?? "name";
-  const rows = all.filter(fits[show]);
+  const rows = all.filter(filters[shownFilter]);
   const key = (row: TagRow) =>
     sort.endsWith("value")
       ? Number(row.value)
@@ -59,13 +59,13 @@ export function tagList(query: URLSearchParams, size: number, names?: readonly s
         ? -Date.parse(row.time ?? iso(0))
         : row.tag.displayName;
   const sign = sort.startsWith("-") ? -1 : 1;
-  const sorted = rows.toSorted((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
+  const sortedRows = rows.toSorted((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
   const offset = Number(query.get("offset") ?? 0);
-  const count = (name: keyof typeof fits) => all.filter(fits[name]).length;
+  const count = (name: keyof typeof filters) => all.filter(filters[name]).length;
   return {
     total: rows.length,
     counts: { all: all.length, bad: count("bad"), stale: count("stale"), unread: count("unread") },
-    rows: sorted.slice(offset, offset + Number(query.get("limit") ?? 100)),
+    rows: sortedRows.slice(offset, offset + Number(query.get("limit") ?? 100)),
   };
 }
 
@@ -113,7 +113,7 @@ export function tagAnswer(id: string, more: Partial<TagResponse> = {}): TagRespo
   };
 }
 
-const SPANS: Readonly<Record<string, readonly [span: number, step: number]>> = {
+const SPAN_STEPS: Readonly<Record<string, readonly [span: number, step: number]>> = {
   "6h": [6 * HOUR, MINUTE],
   "24h": [DAY, 2 * MINUTE],
   "7d": [7 * DAY, 30 * MINUTE],
@@ -122,9 +122,9 @@ const SPANS: Readonly<Record<string, readonly [span: number, step: number]>> = {
 
 /** A day's curve with a hole, and a spread where a step holds several values. */
 export function plotAnswer(query: URLSearchParams): PlotResponse {
-  const [span, step] = SPANS[query.get("span") ?? "24h"] ?? [DAY, MINUTE];
-  const from = NOW_MS - span;
-  const t = Array.from({ length: span / step }, (_, n) => (from + n * step) / 1000);
+  const [span, step] = SPAN_STEPS[query.get("span") ?? "24h"] ?? [DAY, MINUTE];
+  const fromMs = NOW_MS - span;
+  const t = Array.from({ length: span / step }, (_, n) => (fromMs + n * step) / 1000);
   const isHole = (n: number) => n > t.length * 0.45 && n < t.length * 0.52;
   const curve = (seconds: number, n: number) =>
     20 + 2.5 * Math.sin((seconds / 86_400) * 2 * Math.PI) + 0.3 * Math.sin(n * 1.7) + 0.15 * Math.sin(n * 0.31);
@@ -132,7 +132,7 @@ export function plotAnswer(query: URLSearchParams): PlotResponse {
   const spread = (by: number) => value.map((each) => (each === null ? null : Math.round(100 * (each + by)) / 100));
   const isWide = step >= 30 * MINUTE;
   return {
-    from: iso(from),
+    from: iso(fromMs),
     to: iso(NOW_MS),
     unit: "°C",
     stepSeconds: step / 1000,
@@ -146,9 +146,9 @@ export function plotAnswer(query: URLSearchParams): PlotResponse {
 
 export function dayBars(): AlarmDays {
   const days = Array.from({ length: 30 }, (_, n) => iso(NOW_MS - (29 - n) * DAY).slice(0, 10));
-  const of = (by: number) =>
+  const countsBy = (by: number) =>
     days.map((_, n) => Math.max(0, Math.round(by * (1 + Math.sin(n * by)) + (n === 17 ? 4 * by : 0))));
-  return { days, byPriority: { A: of(0.6), B: of(2.1), C: of(1.3) } };
+  return { days, byPriority: { A: countsBy(0.6), B: countsBy(2.1), C: countsBy(1.3) } };
 }
 
 export function alarmAnswer(more: Partial<AlarmResponse> = {}): AlarmResponse {
@@ -207,16 +207,16 @@ export function sinkAnswer(name: string, more: Partial<SinkResponse> = {}): Sink
 }
 
 export function sourceAnswer(name: string, more: Partial<SourceResponse> = {}): SourceResponse {
-  const lane = (of: (n: number) => number) => MINUTES.map((_, n) => Math.max(0, Math.round(of(n))));
+  const minuteCounts = (of: (n: number) => number) => MINUTES.map((_, n) => Math.max(0, Math.round(of(n))));
   return {
     source: name,
     t: MINUTES,
     lanes: {
-      write: lane((n) => (n % 200 === 3 ? 1 : 0)),
-      "on-demand": lane((n) => (n % 90 === 7 ? 2 : 0)),
-      live: lane((n) => 8 + 1.2 * Math.sin(n / 30)),
-      history: lane((n) => 2 + 2 * Math.sin(n / 100)),
-      spare: lane((n) => 6 + 2 * Math.sin(n / 45)),
+      write: minuteCounts((n) => (n % 200 === 3 ? 1 : 0)),
+      "on-demand": minuteCounts((n) => (n % 90 === 7 ? 2 : 0)),
+      live: minuteCounts((n) => 8 + 1.2 * Math.sin(n / 30)),
+      history: minuteCounts((n) => 2 + 2 * Math.sin(n / 100)),
+      spare: minuteCounts((n) => 6 + 2 * Math.sin(n / 45)),
     },
     allowed: 20,
     refused: [
@@ -242,7 +242,7 @@ export function fleetAnswer(): FleetStatus {
     ...{ unable: [], unreached: [], digest: "9f86d081884c7d65" },
     ...more,
   });
-  const holderOf = (n: number) => (n % 2 === 0 ? "plant-a" : "plant-b");
+  const holderName = (n: number) => (n % 2 === 0 ? "plant-a" : "plant-b");
   const sources = ["north", "south", "harbour", "school"];
   return {
     self: "plant-a",
@@ -252,11 +252,11 @@ export function fleetAnswer(): FleetStatus {
       member("plant-c", { state: "lost", isDraining: true, sources: 0 }),
     ],
     sources: [
-      ...sources.map((source, n) => ({ source, holder: holderOf(n), epoch: n, since: at, reason }) as const),
+      ...sources.map((source, n) => ({ source, holder: holderName(n), epoch: n, since: at, reason }) as const),
       { source: "ring", holder: null, epoch: 7, since: null, reason: null },
     ],
     takeovers: sources.map((source, n) => ({
-      ...({ source, from: "plant-c", to: holderOf(n), epoch: n, at, reason } as const),
+      ...({ source, from: "plant-c", to: holderName(n), epoch: n, at, reason } as const),
     })),
     database: {
       ...{ name: "db.example.com:5432/plenum", server: "db.example.com:5432, PostgreSQL 15.20", schemaVersion: 1 },

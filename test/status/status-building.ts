@@ -87,7 +87,7 @@ export const LIVE_SOURCE: LiveSource = {
   },
 };
 
-export const LIVE = {
+export const WORKER = {
   startedAtMs: Date.parse("2026-11-21T09:00:00Z"),
   source: () => LIVE_SOURCE,
   sinks: () => [{ name: "lake", connector: "influxdb", state: "idle", since: NOW, lastError: null }],
@@ -107,30 +107,30 @@ export function counting<T extends WorkerParts>(
     ...live,
     source(name: string) {
       const source = live.source(name);
-      return source === null ? null : { counts: () => countsOf(store, clock, name, heard), ...source };
+      return source === null ? null : { counts: () => sourceCounts(store, clock, name, heard), ...source };
     },
   };
 }
 
-async function countsOf(
+async function sourceCounts(
   store: Store,
   clock: Clock,
   source: string,
   heard: Readonly<Record<string, string>>,
 ): Promise<SourceCounts> {
   const alarms = createActiveAlarmCounts();
-  for (const held of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
-    alarms.changed(undefined, held);
+  for (const storedAlarm of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
+    alarms.changed(undefined, storedAlarm);
   const polls = await store.documents<StoredPoll>(documentSet("poll", source));
   const values = [...(await store.documents<StoredValue>(documentSet("value", source))).values()];
-  const newest =
+  const newestTime =
     values
       .map(({ time }) => time)
       .toSorted()
       .at(-1) ?? null;
-  const last = [
+  const lastPolls = [
     ...[...polls].filter(([job]) => job !== "live").map(([job, { lastSuccess }]) => [job, lastSuccess] as const),
-    ["live", newest] as const,
+    ["live", newestTime] as const,
     ...Object.entries(heard),
   ];
   const offsetMs = clock.monotonic() - clock.now();
@@ -142,7 +142,7 @@ async function countsOf(
     siteIds: [...(await store.documents(documentSet("site", source))).keys()].map(Number),
     leftOut: { unreadable, unanswered: left.length - unreadable },
     lastPolls: new Map(
-      last.flatMap(([job, at]) =>
+      lastPolls.flatMap(([job, at]) =>
         at === null ? [] : [[job, { atMs: Date.parse(at), monotonicMs: Date.parse(at) + offsetMs }] as const],
       ),
     ),
@@ -150,7 +150,7 @@ async function countsOf(
   };
 }
 
-export function statusOver(store: Store, clock: Clock, live: WorkerParts | null = LIVE): Status {
+export function statusOver(store: Store, clock: Clock, live: WorkerParts | null = WORKER): Status {
   return createStatus({
     version: "1.2.3",
     clock,
@@ -174,7 +174,7 @@ export async function fillSource(
   },
 ): Promise<void> {
   const site = { id: 1, displayName: options.siteName ?? `${source} school` };
-  const held = <T>(value: T, siteId: number | null = 1) => ({ value, siteId, since: NOW, missingSince: null });
+  const listedObject = <T>(value: T, siteId: number | null = 1) => ({ value, siteId, since: NOW, missingSince: null });
   const tags = options.tagNames.map(
     (displayName, n): Tag => ({ id: String(10_001 + n), displayName, description: displayName, unit: "°C" }),
   );
@@ -197,18 +197,18 @@ export async function fillSource(
   );
   await store.commit({
     documents: [
-      { set: documentSet("site", source), put: [["1", held(site, null)]] },
-      { set: documentSet("gateway", source), put: [["7", held({ ...GATEWAY, online: false })]] },
-      { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, held(tag)] as const) },
+      { set: documentSet("site", source), put: [["1", listedObject(site, null)]] },
+      { set: documentSet("gateway", source), put: [["7", listedObject({ ...GATEWAY, online: false })]] },
+      { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, listedObject(tag)] as const) },
       { set: documentSet("value", source), put: tags.map((tag, n) => [tag.id, value(n)] as const) },
       { set: documentSet("alarm", source), put: alarms.map((each) => [each.alarm.id, each] as const) },
-      { set: documentSet("poll", source), put: LISTS.map((job) => [job, WELL] as const) },
+      { set: documentSet("poll", source), put: LISTED_JOBS.map((job) => [job, SUCCESSFUL_POLL] as const) },
     ],
   });
 }
 
-const LISTS = ["sites", "tags", "gateways", "alarms"];
-const WELL: StoredPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
+const LISTED_JOBS = ["sites", "tags", "gateways", "alarms"];
+const SUCCESSFUL_POLL: StoredPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 
 export function answersOver(
   store: Store,
@@ -226,7 +226,7 @@ export function answersOver(
     live: {
       reading: () => ({ className: "comfort", promisedMs: 60_000 }),
       tag: () => null,
-      sinks: LIVE.sinks,
+      sinks: WORKER.sinks,
       addressesOf: () => [],
       writable: () => null,
       allowedPerMinute: () => 20,
@@ -236,7 +236,7 @@ export function answersOver(
   });
 }
 
-export async function statusBuilding(live: WorkerParts | null = LIVE): Promise<StatusBuilding> {
+export async function statusBuilding(live: WorkerParts | null = WORKER): Promise<StatusBuilding> {
   const clock = createVirtualClock(Date.parse(NOW));
   const store = await emptyStore(clock);
   return { store, clock, status: statusOver(store, clock, live) };

@@ -9,7 +9,7 @@ import { refreshGauges } from "#src/ui/status/health.ts";
 import { createStatus, type Status } from "#src/ui/status/report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { counting, fillSource, LIVE, NOW, statusBuilding } from "./status-building.ts";
+import { counting, fillSource, NOW, statusBuilding, WORKER } from "./status-building.ts";
 
 const MINUTE = 60_000;
 const NORTH = {
@@ -21,26 +21,26 @@ const CONFIG = Config.parse({
   sinks: { lake: { file: { folder: "events" }, filter: { kinds: ["alarm-*"] } } },
 });
 
-function statusOf(store: Store, clock: VirtualClock, heard: Readonly<Record<string, string>> = {}): Status {
+function statusWith(store: Store, clock: VirtualClock, heard: Readonly<Record<string, string>> = {}): Status {
   // The worker has only just started: what it has not done yet is not late.
-  const live = counting({ ...LIVE, startedAtMs: Date.parse(NOW) }, store, clock, heard);
-  return createStatus({ version: "1", clock, store, ...configView(CONFIG), live });
+  const liveParts = counting({ ...WORKER, startedAtMs: Date.parse(NOW) }, store, clock, heard);
+  return createStatus({ version: "1", clock, store, ...configView(CONFIG), live: liveParts });
 }
 
 const poll = (lastSuccess: string | null, more: Partial<StoredPoll> = {}): StoredPoll => ({
   ...{ lastSuccess, lastAttempt: lastSuccess ?? NOW, problem: null, ...more },
 });
 
-const polled = (store: Store, polls: Readonly<Record<string, StoredPoll>>) =>
+const commitPolls = (store: Store, polls: Readonly<Record<string, StoredPoll>>) =>
   store.commit({ documents: [{ set: documentSet("poll", "north"), put: Object.entries(polls) }] });
 
-async function only(status: Status) {
+async function northReport(status: Status) {
   const [source] = (await status.report()).sources;
   if (source === undefined) throw new Error("no source");
   return source;
 }
 
-async function scraped(status: Status): Promise<string> {
+async function scrapeMetrics(status: Status): Promise<string> {
   const metrics = createMetrics();
   await refreshGauges({ status, metrics, log: createLog({ level: "silent" }) });
   return (await metrics.registry.metrics()).replaceAll(/^#.*\n/gm, "");
@@ -49,8 +49,8 @@ async function scraped(status: Status): Promise<string> {
 describe("a worker that has just started", () => {
   test("reports unknown counts and all jobs, and sets no gauge", async () => {
     const { store, clock } = await statusBuilding();
-    const status = statusOf(store, clock);
-    const { counts, jobs, readings } = await only(status);
+    const status = statusWith(store, clock);
+    const { counts, jobs, readings } = await northReport(status);
     expect(counts).toEqual({ sites: null, tags: null, values: 0, bad: 0, alarms: null });
     expect(Object.values(readings).map(({ state }) => state)).toEqual(["never", "never", "never", "never"]);
     expect(jobs.map(({ name, lastSuccess, late }) => [name, lastSuccess, late])).toEqual(
@@ -60,15 +60,15 @@ describe("a worker that has just started", () => {
         false,
       ]),
     );
-    const text = await scraped(status);
+    const metricsText = await scrapeMetrics(status);
     for (const name of ["alarms_active", "poll_last_success", "outbox_", "audit_log"]) {
-      expect(text).not.toContain(`plenum_${name}`);
+      expect(metricsText).not.toContain(`plenum_${name}`);
     }
   });
 
   test("reports a job that never succeeds as late", async () => {
     const { store, clock } = await statusBuilding();
-    const status = statusOf(store, clock);
+    const status = statusWith(store, clock);
     await clock.advance(10 * MINUTE);
     const { notices, sources } = await status.report();
     expect(sources[0]?.jobs.filter(({ late }) => late).map(({ name }) => name)).toEqual([
@@ -84,58 +84,50 @@ describe("a worker that has just started", () => {
       ),
     );
   });
-
-  test("reports the lag of a sink that was never started as unknown", async () => {
-    const { store, clock } = await statusBuilding();
-    const { sinks } = await statusOf(store, clock).report();
-    expect(sinks).toMatchObject([
-      { sink: "lake", depth: null, again: null, deadLetters: null, dropped: null, exact: false },
-    ]);
-  });
 });
 
 describe("the count of a list", () => {
   test("is 0 when the list is empty, also in the metrics", async () => {
     const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
-    const status = statusOf(store, clock);
-    expect((await only(status)).counts).toEqual({ sites: 1, tags: 1, values: 1, bad: 0, alarms: 0 });
-    const text = await scraped(status);
+    const status = statusWith(store, clock);
+    expect((await northReport(status)).counts).toEqual({ sites: 1, tags: 1, values: 1, bad: 0, alarms: 0 });
+    const metricsText = await scrapeMetrics(status);
     for (const priority of ["A", "B", "C"]) {
-      expect(text).toContain(`plenum_alarms_active{source="north",site="1",priority="${priority}"} 0\n`);
+      expect(metricsText).toContain(`plenum_alarms_active{source="north",site="1",priority="${priority}"} 0\n`);
     }
-    expect(text).toContain(
+    expect(metricsText).toContain(
       `plenum_poll_last_success_timestamp_seconds{source="north",job="alarms"} ${Date.parse(NOW) / 1_000}\n`,
     );
-    expect(text).not.toMatch(/poll_last_success.*job="token"/);
+    expect(metricsText).not.toMatch(/poll_last_success.*job="token"/);
   });
 
   test("becomes unknown with the last known count when the next poll is late", async () => {
     const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
-    const status = statusOf(store, clock);
-    expect((await only(status)).counts).toMatchObject({ alarms: 1 });
+    const status = statusWith(store, clock);
+    expect((await northReport(status)).counts).toMatchObject({ alarms: 1 });
     await clock.advance(5 * MINUTE);
-    const { counts, readings, sites, jobs } = await only(status);
+    const { counts, readings, sites, jobs } = await northReport(status);
     // A list of tags is read every six hours, a list of alarms every half minute.
     expect(counts).toMatchObject({ sites: 1, tags: 1, alarms: null });
     expect(readings.alarms).toEqual({ state: "old", at: NOW, held: 1 });
     expect(sites[0]).toMatchObject({ tags: 1, alarms: null });
     expect(jobs.find(({ name }) => name === "alarms")).toMatchObject({ lastSuccess: NOW, late: true });
-    expect(await scraped(status)).not.toContain("plenum_alarms_active");
+    expect(await scrapeMetrics(status)).not.toContain("plenum_alarms_active");
   });
 
   test("becomes unknown as soon as the service rejects the list", async () => {
     const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
-    const status = statusOf(store, clock);
-    const away = { since: NOW, reason: "forbidden: 403." };
+    const status = statusWith(store, clock);
+    const unavailability = { since: NOW, reason: "forbidden: 403." };
     const set = syncSet("availability", "north");
-    await store.commit({ documents: [{ set, put: [["feature/alarms", away]] }] });
-    expect((await only(status)).counts).toMatchObject({ tags: 1, alarms: null });
-    await store.commit({ documents: [{ set, remove: ["feature/alarms"], put: [["service", away]] }] });
+    await store.commit({ documents: [{ set, put: [["feature/alarms", unavailability]] }] });
+    expect((await northReport(status)).counts).toMatchObject({ tags: 1, alarms: null });
+    await store.commit({ documents: [{ set, remove: ["feature/alarms"], put: [["service", unavailability]] }] });
     await clock.advance(1_001);
-    const { counts, sites } = await only(status);
+    const { counts, sites } = await northReport(status);
     expect(counts).toMatchObject({ tags: 1, alarms: null });
     expect(sites[0]?.gateways).toEqual({ online: null, all: 1, unclear: 0 });
   });
@@ -143,8 +135,8 @@ describe("the count of a list", () => {
   test("becomes unknown with a lower bound when the list was incomplete", async () => {
     const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
-    await polled(store, { alarms: poll(NOW, { problem: "Left out: site 2." }) });
-    const { counts, readings, sites } = await only(statusOf(store, clock));
+    await commitPolls(store, { alarms: poll(NOW, { problem: "Left out: site 2." }) });
+    const { counts, readings, sites } = await northReport(statusWith(store, clock));
     expect(readings.alarms).toEqual({ state: "part", at: NOW, held: 1 });
     expect([counts.alarms, sites[0]?.alarms]).toEqual([null, { A: 1 }]);
   });
@@ -152,23 +144,23 @@ describe("the count of a list", () => {
   test("is unknown as never read when an incomplete poll had no result", async () => {
     const { store, clock } = await statusBuilding();
     const noSite = poll(NOW, { problem: "No site is known yet." });
-    await polled(store, { tags: noSite, gateways: noSite, live: poll(NOW) });
-    const { counts, jobs, readings } = await only(statusOf(store, clock));
+    await commitPolls(store, { tags: noSite, gateways: noSite, live: poll(NOW) });
+    const { counts, jobs, readings } = await northReport(statusWith(store, clock));
     expect([counts.tags, readings.tags.state, readings.gateways.state]).toEqual([null, "never", "never"]);
     expect(jobs.find(({ name }) => name === "tags")).toMatchObject({ partly: true });
     expect(
       jobs.find(({ name }) => name === "live"),
       "a run that read nothing",
     ).toMatchObject({ lastSuccess: null });
-    expect(await scraped(statusOf(store, clock))).not.toMatch(/poll_last_success.*job="live"/);
+    expect(await scrapeMetrics(statusWith(store, clock))).not.toMatch(/poll_last_success.*job="live"/);
   });
 
   test("of gateways includes a gateway without a state neither as online nor as offline", async () => {
     const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: [] });
-    const held = { value: { id: "8", online: null }, siteId: 1, since: NOW, missingSince: null };
-    await store.commit({ documents: [{ set: documentSet("gateway", "north"), put: [["8", held]] }] });
-    const { sites } = await only(statusOf(store, clock));
+    const storedGateway = { value: { id: "8", online: null }, siteId: 1, since: NOW, missingSince: null };
+    await store.commit({ documents: [{ set: documentSet("gateway", "north"), put: [["8", storedGateway]] }] });
+    const { sites } = await northReport(statusWith(store, clock));
     expect(sites[0]?.gateways).toEqual({ online: 0, all: 2, unclear: 1 });
   });
 });
@@ -177,39 +169,32 @@ describe("the last successful poll", () => {
   test("is the latest of the stored poll, the worker's poll and the newest value", async () => {
     const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
-    await polled(store, { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") });
-    const { jobs } = await only(statusOf(store, clock, { alarms: "2026-11-21T09:59:40.000Z" }));
-    const last = (name: string) => jobs.find((job) => job.name === name)?.lastSuccess;
-    expect(last("alarms")).toBe("2026-11-21T09:59:40.000Z");
-    expect(last("live"), "the time of the newest value").toBe(NOW);
+    await commitPolls(store, { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") });
+    const { jobs } = await northReport(statusWith(store, clock, { alarms: "2026-11-21T09:59:40.000Z" }));
+    const lastSuccessOf = (name: string) => jobs.find((job) => job.name === name)?.lastSuccess;
+    expect(lastSuccessOf("alarms")).toBe("2026-11-21T09:59:40.000Z");
+    expect(lastSuccessOf("live"), "the time of the newest value").toBe(NOW);
   });
 
   test("of a disabled job is not reported and causes no warning", async () => {
     const { store, clock } = await statusBuilding();
-    await polled(store, { hosts: poll(null, { problem: "forbidden" }) });
-    const { notices, sources } = await statusOf(store, clock).report();
+    await commitPolls(store, { hosts: poll(null, { problem: "forbidden" }) });
+    const { notices, sources } = await statusWith(store, clock).report();
     expect(sources[0]?.jobs.map(({ name }) => name)).not.toContain("hosts");
     expect(notices).toEqual([]);
-  });
-
-  test("is reported for a job that this version does not know", async () => {
-    const { store, clock } = await statusBuilding();
-    await polled(store, { novelty: poll(NOW) });
-    const job = { lastSuccess: NOW, lastAttempt: NOW, problem: null, partly: false, dueBy: null, late: false };
-    expect((await only(statusOf(store, clock))).jobs).toContainEqual({ name: "novelty", ...job });
   });
 });
 
 test("the report contains the service's health check, also in the warning about an unavailable service", async () => {
   const { store, clock } = await statusBuilding();
-  const status = statusOf(store, clock);
-  expect((await only(status)).health).toBeNull();
+  const status = statusWith(store, clock);
+  expect((await northReport(status)).health).toBeNull();
   const health = { status: "unhealthy", time: null, askedAt: NOW };
-  const away = { since: NOW, reason: "unreachable: no answer." };
+  const unavailability = { since: NOW, reason: "unreachable: no answer." };
   await store.commit({
     documents: [
       { set: "health/north", put: [["health", health]] },
-      { set: syncSet("availability", "north"), put: [["service", away]] },
+      { set: syncSet("availability", "north"), put: [["service", unavailability]] },
     ],
   });
   await clock.advance(1_001);
@@ -223,19 +208,19 @@ test("the lag of a sink counts only events that pass its filter", async () => {
   await store.outbox.register("lake", "now");
   const values = Array.from({ length: 40 }, (_, n) => valueEvent(n));
   await store.commit({ events: [...values, sampleEvent("alarm-raised", {}, 1)] });
-  const status = statusOf(store, clock);
+  const status = statusWith(store, clock);
   expect((await status.report()).sinks).toMatchObject([{ sink: "lake", depth: 1, exact: true }]);
-  const text = await scraped(status);
-  expect(text).toContain('plenum_outbox_depth{sink="lake"} 1\n');
-  expect(text).toContain('plenum_outbox_depth_exact{sink="lake"} 1\n');
+  const metricsText = await scrapeMetrics(status);
+  expect(metricsText).toContain('plenum_outbox_depth{sink="lake"} 1\n');
+  expect(metricsText).toContain('plenum_outbox_depth_exact{sink="lake"} 1\n');
 });
 
 test("the gauges are cleared when the state cannot be read", async () => {
   const metrics = createMetrics();
   metrics.outboxDepth.set({ sink: "lake" }, 3);
   metrics.alarmsActive.set({ source: "north", site: "1", priority: "A" }, 2);
-  const broken = () => Promise.reject(new Error("disk I/O error"));
-  const status = { health: broken, sinks: broken };
+  const failRead = () => Promise.reject(new Error("disk I/O error"));
+  const status = { health: failRead, sinks: failRead };
   await refreshGauges({ status, metrics, log: createLog({ level: "silent" }) });
   expect(await metrics.registry.metrics()).not.toMatch(/^plenum_(outbox_depth|alarms_active)\{/m);
 });
