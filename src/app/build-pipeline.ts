@@ -14,7 +14,7 @@ import { type BackPressure, createBackPressure, createLogSpaceMonitor } from "..
 import { createDispatcher, type Dispatcher } from "../engine/delivery/dispatcher.ts";
 import { createPruningService, type PruningService } from "../engine/delivery/pruning.ts";
 import { createSilenceKeeper } from "../engine/silence/silence.ts";
-import type { CheckLeaving } from "../engine/source/send.ts";
+import type { CheckBeforeSend } from "../engine/source/send.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
@@ -46,7 +46,7 @@ import type { ReconfigurablePart } from "./reload/reloader.ts";
 
 export interface LeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws if the request must not be sent. */
-  readonly leaving: CheckLeaving;
+  readonly leaving: CheckBeforeSend;
   /** Longest time from the stored quota slot to the arrival of its request at the service. */
   readonly longestWayMs: number;
 }

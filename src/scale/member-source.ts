@@ -12,7 +12,7 @@ import { isStopping, Stopping } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
 import type { WritingGuards } from "../engine/commands/guards.ts";
-import type { CheckLeaving } from "../engine/source/send.ts";
+import type { CheckBeforeSend } from "../engine/source/send.ts";
 import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -121,7 +121,7 @@ function quietLogAfter(over: AbortSignal, log: Log): Log {
 }
 
 function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): LeaseContext {
-  const leaving: CheckLeaving = (since) => {
+  const leaving: CheckBeforeSend = (since) => {
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
     const heldUpMs = elapsedMs(clock, since);

@@ -14,7 +14,7 @@ import {
   type PastWrites,
   sameValue,
 } from "#src/engine/commands/gate.ts";
-import type { Listed } from "#src/engine/sync/snapshot.ts";
+import type { StoredItem } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
@@ -27,7 +27,7 @@ const setpoint = AllowedTag.parse({
   max_step: 3,
 });
 const restorable: AllowedTag = { ...setpoint, restore: true };
-const listedTag: Listed<Tag> = {
+const listedTag: StoredItem<Tag> = {
   value: { id: "10001", displayName: "360.001_SP", description: null, unit: "°C" },
   siteId: 1,
   since: "2026-11-01T00:00:00Z",
@@ -81,7 +81,7 @@ function reading(value: number | boolean | null, ageMs = 1000): FreshValue {
   return { value, quality: value === null ? "bad" : "good", time };
 }
 
-function gateway(id: string, online: boolean | null): Listed<Gateway> {
+function gateway(id: string, online: boolean | null): StoredItem<Gateway> {
   const value = { id, displayName: id, online, version: null, hardware: null, ipAddress: null, location: null };
   return { value, siteId: 1, since: "", missingSince: null };
 }

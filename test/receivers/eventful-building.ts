@@ -1,7 +1,7 @@
 import type { Gateway } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
-import type { Listed, StoredAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredItem } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { alarm, gatewayOnline, START } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";
@@ -83,7 +83,7 @@ export function eventfulBuilding(
     const isBack = away.delete(id);
     if (isBack) returned.push({ id, atMs: START + minutes * 60_000 });
     else away.add(id);
-    const held: Listed<Gateway> = {
+    const held: StoredItem<Gateway> = {
       value: { ...GATEWAY, id, online: isBack },
       siteId: site,
       since: "2026-01-01T00:00:00.000Z",

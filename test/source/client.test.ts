@@ -3,7 +3,7 @@ import { Rejected, Throttled } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
-import { Misuse } from "#src/engine/source/queries.ts";
+import { TagIdError } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
 import { CALLS, failureOf, GOOD, never, passThrough, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
 
@@ -201,7 +201,7 @@ describe("validation of requests", () => {
 
   it.each([[[]], [Array.from({ length: 21 }, (_, i) => String(i))], [["a,b"]], [[""]]])("read of %j", async (ids) => {
     const trial = trialSource(() => reply(200, GOOD.read));
-    await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(Misuse);
+    await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(TagIdError);
     expect(trial.requests).toHaveLength(0);
   });
 

@@ -1,5 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { createCaution, createOtherClientWatch, type OtherClientUse } from "#src/engine/source/quota/caution.ts";
+import {
+  createOtherClientWatch,
+  createRefusalSlowdown,
+  type OtherClientUse,
+} from "#src/engine/source/quota/caution.ts";
 import { createSpentSlots } from "#src/engine/source/quota/record.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
@@ -15,7 +19,7 @@ describe("createCaution", () => {
   const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, throttled: true });
 
   test("takes one slot and adds a margin for an hour after the first refusal, and nothing before it", () => {
-    const caution = createCaution(LIMIT);
+    const caution = createRefusalSlowdown(LIMIT);
     expect(caution.terms(0)).toEqual(terms());
     caution.refused(1_000, 19, true);
     expect(caution.terms(1_000)).toEqual(oneLess(250));
@@ -24,7 +28,7 @@ describe("createCaution", () => {
   });
 
   test("doubles the margin up to 4 s for a day after a further refusal", () => {
-    const caution = createCaution(LIMIT);
+    const caution = createRefusalSlowdown(LIMIT);
     const margins = [0, 1, 2, 3, 4, 5].map((n) => {
       caution.refused(n * 30 * MINUTE_MS, 19, true);
       return caution.terms(n * 30 * MINUTE_MS).marginMs;
@@ -38,7 +42,7 @@ describe("createCaution", () => {
   });
 
   test("shrinks the margin by a fifth in three hours without a refusal", () => {
-    const caution = createCaution(LIMIT);
+    const caution = createRefusalSlowdown(LIMIT);
     caution.refused(0, 19, true);
     caution.refused(30 * MINUTE_MS, 19, true);
     const marginAfter = (hours: number) => caution.terms(30 * MINUTE_MS + hours * HOUR_MS).marginMs;
@@ -51,21 +55,21 @@ describe("createCaution", () => {
   test("spaces the requests of all lanes when a refusal came with two or more slots unused", () => {
     const spaced = terms({ marginMs: 4_000, perWindow: LIMIT - 1, throttled: true, spaced: true });
     const taught = (used: number, known: boolean) => {
-      const caution = createCaution(LIMIT);
+      const caution = createRefusalSlowdown(LIMIT);
       caution.refused(0, used, known);
       return caution.terms(0);
     };
     expect(taught(18, true)).toEqual(spaced);
     expect(taught(19, true)).toEqual(oneLess(250));
     expect(taught(18, false)).toEqual(oneLess(250));
-    const again = createCaution(LIMIT);
+    const again = createRefusalSlowdown(LIMIT);
     again.refused(0, 18, true);
     again.refused(30 * MINUTE_MS, 19, true);
     expect(again.terms(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
   });
 
   test("cuts the rate by a third for each refusal within half an hour, and recovers", () => {
-    const caution = createCaution(LIMIT);
+    const caution = createRefusalSlowdown(LIMIT);
     caution.refused(0, 19, true);
     caution.refused(30 * MINUTE_MS - 1, 19, true);
     const at = 30 * MINUTE_MS - 1;
@@ -81,7 +85,7 @@ describe("createCaution", () => {
   });
 
   test("counts the time without refusals before a new refusal", () => {
-    const caution = createCaution(LIMIT);
+    const caution = createRefusalSlowdown(LIMIT);
     caution.refused(0, 19, true);
     caution.refused(2 * HOUR_MS, 19, true);
     expect(caution.terms(2 * HOUR_MS)).toEqual(oneLess(250));

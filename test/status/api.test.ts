@@ -3,7 +3,7 @@ import type { Tag } from "#src/core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createLog, Secret } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { Listed, StoredHistory, StoredValue } from "#src/engine/sync/snapshot.ts";
+import type { StoredHistory, StoredItem, StoredValue } from "#src/engine/sync/snapshot.ts";
 import { createPlots } from "#src/ui/plots/plots.ts";
 import type { AlarmResponse } from "#src/ui/status/alarms.ts";
 import { type Responses, responseRoutes, type WriteRequest } from "#src/ui/status/api.ts";
@@ -64,7 +64,7 @@ describe("the list of tags", () => {
 
   test("counts an unread tag as unread, not as bad, and excludes removed tags", async () => {
     const { answer, store } = await openApi();
-    const storedTag = (id: string, missingSince: string | null): readonly [string, Listed<Tag>] => [
+    const storedTag = (id: string, missingSince: string | null): readonly [string, StoredItem<Tag>] => [
       id,
       { value: { id, displayName: id, description: null, unit: null }, siteId: 1, since: NOW, missingSince },
     ];

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import {
-  acknowledgeEndedEpisode,
+  acknowledgeEnded,
   announceAtStart,
   beginEpisode,
   continueEpisode,
@@ -167,13 +167,13 @@ describe("the end of an episode", () => {
 
   test("acknowledgeEnded emits an acknowledgement after the end once", () => {
     const ended = held({ state: "resolved" }, over);
-    const step = acknowledgeEndedEpisode(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
+    const step = acknowledgeEnded(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
     expect(step?.stored).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
     expect(step?.events).toMatchObject([
       { type: "alarm-acknowledged", time: ACKNOWLEDGED.acknowledgedAt, data: { late: false } },
     ]);
-    expect(acknowledgeEndedEpisode(held({}, ACKNOWLEDGED), { ...over, ...ACKNOWLEDGED }, CONTEXT)).toBeNull();
-    expect(acknowledgeEndedEpisode(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
+    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), { ...over, ...ACKNOWLEDGED }, CONTEXT)).toBeNull();
+    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
   });
 
   test("goOn emits an acknowledgement without a time with the time of the poll", () => {

@@ -9,7 +9,7 @@ import {
   type InventoryKinds,
   type InventoryObservation,
 } from "#src/engine/sync/inventory/diff.ts";
-import type { Listed } from "#src/engine/sync/snapshot.ts";
+import type { StoredItem } from "#src/engine/sync/snapshot.ts";
 
 const DAY = 86_400_000;
 const START = Date.UTC(2026, 0, 1);
@@ -26,11 +26,11 @@ const gateway = (online: boolean | null, version = "1"): Gateway => ({
 
 function diffInventory<N extends InventoryKind>(
   noun: N,
-  held: ReadonlyMap<string, Listed<InventoryKinds[N]>>,
+  held: ReadonlyMap<string, StoredItem<InventoryKinds[N]>>,
   observations: readonly InventoryObservation<InventoryKinds[N]>[],
   options: InventoryDiffOptions,
 ) {
-  const put = new Map<string, Listed<InventoryKinds[N]>>();
+  const put = new Map<string, StoredItem<InventoryKinds[N]>>();
   const remove: string[] = [];
   const events: Event[] = [];
   for (const step of compareInventory(noun, held, observations, options)) {
@@ -44,7 +44,7 @@ function diffInventory<N extends InventoryKind>(
 
 function inventory<N extends "tag" | "gateway">(noun: N) {
   type T = { tag: Tag; gateway: Gateway }[N];
-  let held = new Map<string, Listed<T>>();
+  let held = new Map<string, StoredItem<T>>();
   let day = 0;
   const diffNow = (observations: readonly InventoryObservation<T>[]) =>
     diffInventory<"tag" | "gateway">(noun, held as never, observations as never, {
@@ -56,7 +56,7 @@ function inventory<N extends "tag" | "gateway">(noun: N) {
     see(observations: readonly InventoryObservation<T>[], days = 0): string[] {
       day += days;
       const diff = diffNow(observations);
-      held = new Map([...held, ...(diff.put as never as Map<string, Listed<T>>)]);
+      held = new Map([...held, ...(diff.put as never as Map<string, StoredItem<T>>)]);
       for (const id of diff.remove) held.delete(id);
       return diff.events.map((event) => `${event.type} ${event.subject}`);
     },
@@ -116,7 +116,7 @@ describe("inventorySteps over several lists", () => {
 });
 
 describe("diffInventory with one list", () => {
-  type Known = Listed<Tag | Gateway>;
+  type Known = StoredItem<Tag | Gateway>;
   const at = (day: number) => new Date(START + day * DAY).toISOString();
   const known = (value: Tag | Gateway, siteId = 1, missingSince: string | null = null): [string, Known] => [
     value.id,
@@ -200,7 +200,7 @@ describe("a list that contains the stored objects themselves", () => {
       fc.property(Lists, Known, (lists, known) => {
         const at = new Date(START).toISOString();
         const daysAgo = (days: number | null) => (days === null ? null : new Date(START - days * DAY).toISOString());
-        const held = new Map<string, Listed<Tag>>(
+        const held = new Map<string, StoredItem<Tag>>(
           known.map(({ id, name, siteId, missingDays }) => [
             id,
             { value: tag(id, name), siteId, since: at, missingSince: daysAgo(missingDays) },

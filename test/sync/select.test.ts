@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { globMatches } from "#src/core/values/glob.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { createClassFinder, type SelectableTag, Selection, selects } from "#src/engine/sync/select.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "#src/engine/sync/select.ts";
 import { effortOf } from "../effort.ts";
 
 function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] }): SelectableTag {
@@ -14,7 +14,7 @@ function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemId
   };
 }
 
-const chosen = (selection: unknown, candidate: SelectableTag) => selects(Selection.parse(selection))(candidate);
+const chosen = (selection: unknown, candidate: SelectableTag) => createTagFilter(Selection.parse(selection))(candidate);
 
 describe("a selection", () => {
   test("selects every tag when the selection has no fields", () => {

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-facts.ts";
-import type { Listed, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
+import type { StoredItem, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
@@ -148,7 +148,7 @@ describe("the systems of tags", () => {
       if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
     });
     await trial.clock.advance(7 * HOUR);
-    expect((await trial.store.document<Listed<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
+    expect((await trial.store.document<StoredItem<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
     expect(told()).toHaveLength(count);
     trial.rewriteLists(null);
     trial.simulator.control.changeToken("simulator-token", { sites: [2] });
@@ -229,7 +229,7 @@ describe("series breaks", () => {
     show(id, { unit: "kWh" });
     await trial.clock.advance(HOUR);
     expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([{ since: { lastBefore: seen } }]);
-    expect(await trial.store.document<Listed<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
+    expect(await trial.store.document<StoredItem<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
 
   test("commits a series break with its tag, and emits the series break at the next list after a failed commit", async () => {
@@ -241,7 +241,7 @@ describe("series breaks", () => {
     trial.onRequest((path, query) => {
       if (!isTagList(path, query) || failed !== null) return;
       trial.store.failNext();
-      failed = Promise.resolve(trial.store.document<Listed<Tag>>("tag/main", id)).then((held) => held?.value.unit);
+      failed = Promise.resolve(trial.store.document<StoredItem<Tag>>("tag/main", id)).then((held) => held?.value.unit);
     });
     show(id, { unit: "kWh" });
     await trial.clock.advance(6 * HOUR);

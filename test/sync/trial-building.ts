@@ -4,7 +4,7 @@ import type { Site, Tag } from "#src/core/model/building.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { decideContent } from "#src/engine/source/queries.ts";
+import { chooseContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Chooser, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -14,7 +14,7 @@ import { createDemand } from "#src/engine/sync/plan/overload.ts";
 import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
-import type { Listed } from "#src/engine/sync/snapshot.ts";
+import type { StoredItem } from "#src/engine/sync/snapshot.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -30,7 +30,7 @@ export async function inventory(
   siteId = 1,
   siteMissingSince: string | null = null,
 ): Promise<void> {
-  const held = <T>(value: T, of: number | null, missingSince: string | null = null): Listed<T> => ({
+  const held = <T>(value: T, of: number | null, missingSince: string | null = null): StoredItem<T> => ({
     value,
     siteId: of,
     since: "2026-01-01T00:00:00.000Z",
@@ -62,7 +62,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
       signal: AbortSignal,
       answer: (chosen: T) => Promise<R>,
     ): Promise<R> {
-      const { chosen, choose } = decideContent(asked, (each) => each);
+      const { chosen, choose } = chooseContent(asked, (each) => each);
       const task = () => {
         sent[lane]++;
         return answer(chosen());

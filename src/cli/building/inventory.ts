@@ -6,7 +6,7 @@ import { durationText } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
+import type { StoredItem, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { SourceReader } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource, collectPages, parseInteger } from "../shell/context.ts";
 import { splitIds } from "../shell/options.ts";
@@ -87,8 +87,8 @@ async function listFromState<T>(
 ): Promise<Inventory<T> | null> {
   const [poll, storedSites, storedObjects] = await Promise.all([
     store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
-    store.documents<Listed<Site>>(documentSet("site", source)),
-    store.documents<Listed<T>>(documentSet(kind, source)),
+    store.documents<StoredItem<Site>>(documentSet("site", source)),
+    store.documents<StoredItem<T>>(documentSet(kind, source)),
   ]);
   const listedAt = poll?.lastSuccess ?? null;
   if (listedAt === null) return null;

@@ -23,7 +23,7 @@ import {
   type SeriesLedger,
 } from "../../engine/sync/history/series.ts";
 import { Selection } from "../../engine/sync/select.ts";
-import { type Listed, type StoredBackfill, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredBackfill, type StoredItem, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill.ts";
@@ -279,7 +279,7 @@ async function finalizeDays(
     const requestedSeries = series.map((each) => limitToRequest(each, request, nowMs));
     const fromMs = Math.min(...requestedSeries.map(({ range }) => range.fromMs));
     const toMs = Math.max(...requestedSeries.map(({ range }) => range.toMs));
-    const storedSite = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+    const storedSite = await store.document<StoredItem<Site>>(documentSet("site", source), String(siteId));
     const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
       const accounts = createSiteDay(day);

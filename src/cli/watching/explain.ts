@@ -14,8 +14,8 @@ import { listHistoryGaps } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
 import { cronMatcher } from "../../engine/sync/schedule.ts";
 import {
-  type Listed,
   type StoredAlarm,
+  type StoredItem,
   type StoredLeftOut,
   type StoredPoll,
   type StoredQuarantine,
@@ -41,7 +41,7 @@ export function define(command: Command, context: CliContext): void {
       const config = await context.acceptedConfig();
       await readSource(config, options.source, async (state) => {
         const { source, store } = state;
-        const tag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+        const tag = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
         const alarm = tag ? undefined : await store.document<StoredAlarm>(documentSet("alarm", source), id);
         if (tag === undefined && alarm === undefined) {
           throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${source}.`, {
@@ -62,7 +62,7 @@ export function define(command: Command, context: CliContext): void {
 
 export type TagExplanation = Awaited<ReturnType<typeof explainTag>>;
 
-async function explainTag(state: SourceState, stored: Listed<Tag>, worker: FoundWorker, signal: AbortSignal) {
+async function explainTag(state: SourceState, stored: StoredItem<Tag>, worker: FoundWorker, signal: AbortSignal) {
   const { store, source, entry, config } = state;
   const { id } = stored.value;
   const nowMs = systemClock.now();

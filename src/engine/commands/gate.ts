@@ -2,7 +2,7 @@ import { DateTime } from "luxon";
 import type { CommandMessage } from "../../core/connector.ts";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/model/building.ts";
 import { type ClockDifference, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
-import type { Listed, StoredValue } from "../sync/snapshot.ts";
+import type { StoredItem, StoredValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
@@ -44,7 +44,7 @@ export interface ArrivalFacts extends Pick<CommandMessage, "retained" | "expiryS
   readonly clockSkewMs: number | null;
   readonly clockStep: ClockDifference | null;
   readonly entry: AllowedTag | undefined;
-  readonly listed: Listed<Tag> | undefined;
+  readonly listed: StoredItem<Tag> | undefined;
   readonly token: TokenInfo | undefined;
   readonly past: PastWrites;
 }
@@ -136,7 +136,7 @@ export interface DispatchFacts extends RateFacts {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
   readonly current: FreshValue | undefined;
-  readonly gateways: readonly Listed<Gateway>[];
+  readonly gateways: readonly StoredItem<Gateway>[];
   readonly timeZone: string;
 }
 

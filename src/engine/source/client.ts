@@ -9,10 +9,10 @@ import { createClockSkew } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
 import { createPageCache, createPaging } from "./pages.ts";
-import { checkIds, checkWrites, decideContent, type Filters, filterQuery, historyQuery, readQuery } from "./queries.ts";
+import { checkIds, checkWrites, chooseContent, type Filters, filterQuery, historyQuery, readQuery } from "./queries.ts";
 import type { QuotaLimiter } from "./quota/quota.ts";
 import { createRecordParsers, hasUnsafeId, type RecordParser } from "./records.ts";
-import { type CheckLeaving, createSend, createToken, type ListEndpoint } from "./send.ts";
+import { type CheckBeforeSend, createSend, createToken, type ListEndpoint } from "./send.ts";
 import type { Chooser, FindStored, HistoryQuery, Lane, Page, Source } from "./source.ts";
 import { createValueReader } from "./tag-values.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
@@ -28,37 +28,37 @@ export interface SourceOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
   readonly clockDoubt?: ClockCheck;
-  readonly leaving?: CheckLeaving;
+  readonly leaving?: CheckBeforeSend;
 }
 
 /** Creates the client of the service, one method per endpoint. It retries nothing: callers decide about retries. */
 export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log, environment, leaving } = options;
-  const note = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
-  const pageCache = createPageCache(note);
-  const records = createRecordParsers(pageCache.note);
-  const values = createValueReader(records.tag, note, (tags) =>
+  const countUnusual = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
+  const pageCache = createPageCache(countUnusual);
+  const parsers = createRecordParsers(pageCache.note);
+  const valueReader = createValueReader(parsers.tag, countUnusual, (tags) =>
     log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
   );
-  const http: HttpTransport =
+  const httpTransport: HttpTransport =
     options.transport === undefined
       ? createHttpTransport(config, openProxy(config.proxy, clock, environment))
       : { send: options.transport, close: async () => {} };
   const clockCheck = options.clockDoubt ?? createClockCheck({ clock, log });
-  const skew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
-  const lists = createListRateLimit({
+  const clockSkew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
+  const listRateLimit = createListRateLimit({
     perMinute: config.quota.list_requests_per_minute,
     clock,
     ...(leaving === undefined ? { mark: createMonotonicReader(clock) } : {}),
   });
   const send = createSend({
-    ...{ name, limiter, lists, clock, metrics, log, note, skew, leaving },
+    ...{ name, limiter, lists: listRateLimit, clock, metrics, log, note: countUnusual, skew: clockSkew, leaving },
     baseUrl: config.base_url,
-    transport: http.send,
+    transport: httpTransport.send,
     token: createToken(config.token, clock, environment),
     random: options.random ?? Math.random,
   });
-  const paging = createPaging({ clock, note, origin: new URL(config.base_url).origin });
+  const paging = createPaging({ clock, note: countUnusual, origin: new URL(config.base_url).origin });
 
   function list<T extends { readonly id: string | number }>(
     endpoint: ListEndpoint,
@@ -76,10 +76,10 @@ export function createSource(options: SourceOptions): Source {
       ...(endpoint === "sites" ? { leavesOut: isLeftOutSite } : {}),
       leavesOutUnreadable: endpoint === "alarms",
       async ask(query) {
-        const call = { endpoint, query: () => query, lane };
-        if (stored === undefined) return send.list(call, signal);
+        const listCall = { endpoint, query: () => query, lane };
+        if (stored === undefined) return send.list(listCall, signal);
         const { recall, records } = pageCache.request(`${endpoint} ${query}`);
-        return { ...(await send.list({ ...call, recall }, signal)), records };
+        return { ...(await send.list({ ...listCall, recall }, signal)), records };
       },
     });
   }
@@ -95,49 +95,49 @@ export function createSource(options: SourceOptions): Source {
     return true;
   }
 
-  async function history(
+  async function requestHistory(
     requested: HistoryQuery | Chooser<HistoryQuery>,
     isTotal: boolean,
     lane: Lane,
     signal: AbortSignal,
   ) {
-    const { chosen, choose } = decideContent(requested, (query) => {
+    const { chosen, choose } = chooseContent(requested, (query) => {
       const ids = checkIds(query.tagIds);
       return { ids, query: historyQuery(query, ids, isTotal) };
     });
-    const call = { endpoint: "history", query: () => chosen().query, isLogged: !isTotal, choose } as const;
-    const { answer } = await send.tags(call, lane, signal);
+    const historyCall = { endpoint: "history", query: () => chosen().query, isLogged: !isTotal, choose } as const;
+    const { answer } = await send.tags(historyCall, lane, signal);
     return { ids: chosen().ids, answer };
   }
 
   return {
     name,
 
-    sites: ({ search }, signal, stored) => list("sites", records.site, { search }, signal, stored),
+    sites: ({ search }, signal, stored) => list("sites", parsers.site, { search }, signal, stored),
 
     alarms({ siteId: site_id, status, priority, acknowledged, search }, signal, stored) {
       const filters = { site_id, status, priority, acknowledged, search };
       const lane = status === "active" ? "alarms" : undefined;
-      return list("alarms", records.alarm(site_id), filters, signal, stored, lane);
+      return list("alarms", parsers.alarm(site_id), filters, signal, stored, lane);
     },
 
     tags: ({ siteId: site_id, search, systemId: system_id }, signal, stored) =>
-      list("tags", records.tag, { site_id, search, system_id }, signal, stored),
+      list("tags", parsers.tag, { site_id, search, system_id }, signal, stored),
 
     gateways: ({ siteId: site_id, search, isUrgent }, signal, stored) =>
-      list("gateways", records.gateway, { site_id, search }, signal, stored, isUrgent === true ? "urgent" : undefined),
+      list("gateways", parsers.gateway, { site_id, search }, signal, stored, isUrgent === true ? "urgent" : undefined),
 
     hosts: ({ siteId: site_id, gatewayId: gateway_id, search }, signal, stored) =>
-      list("hosts", records.host, { site_id, gateway_id, search }, signal, stored),
+      list("hosts", parsers.host, { site_id, gateway_id, search }, signal, stored),
 
     systems: ({ siteId: site_id, search }, signal, stored) =>
-      list("systems", records.system, { site_id, search }, signal, stored),
+      list("systems", parsers.system, { site_id, search }, signal, stored),
 
     async read(tagIds, lane, signal) {
-      const { chosen, choose } = decideContent(tagIds, checkIds);
-      const call = { endpoint: "read", query: () => readQuery(chosen()), choose } as const;
-      const { answer, latencyMs } = await send.tags(call, lane, signal);
-      return { ...values.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
+      const { chosen, choose } = chooseContent(tagIds, checkIds);
+      const readCall = { endpoint: "read", query: () => readQuery(chosen()), choose } as const;
+      const { answer, latencyMs } = await send.tags(readCall, lane, signal);
+      return { ...valueReader.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
     },
 
     async write(prepare, signal) {
@@ -151,7 +151,7 @@ export function createSource(options: SourceOptions): Source {
       };
       try {
         const { answer } = await send.tags({ endpoint: "write", body }, "write", signal);
-        return { written: values.readings(answer, ids).readings, receivedAtMs: clock.now() };
+        return { written: valueReader.readings(answer, ids).readings, receivedAtMs: clock.now() };
       } catch (error) {
         if (!(error instanceof NothingToWriteError)) throw error;
         return { written: [], receivedAtMs: clock.now() };
@@ -159,29 +159,29 @@ export function createSource(options: SourceOptions): Source {
     },
 
     async history(query, lane, signal) {
-      const { answer, ids } = await history(query, false, lane, signal);
-      return values.logs(answer, ids);
+      const { answer, ids } = await requestHistory(query, false, lane, signal);
+      return valueReader.logs(answer, ids);
     },
 
     async totals(query, lane, signal) {
-      const { answer, ids } = await history(query, true, lane, signal);
-      return values.totals(answer, ids);
+      const { answer, ids } = await requestHistory(query, true, lane, signal);
+      return valueReader.totals(answer, ids);
     },
 
     async me(signal) {
       const { answer } = await send.list({ endpoint: "me" }, signal);
-      const info = records.tokenInfo(answer.envelope.data);
+      const info = parsers.tokenInfo(answer.envelope.data);
       if (info !== null) return info;
       throw new Malformed("The token information lacks the abilities or the sites.", answer.sample);
     },
 
     health: send.health,
     quota: () => limiter.status(),
-    clockSkewMs: () => skew.ms(),
-    listRate: lists.rate,
+    clockSkewMs: () => clockSkew.ms(),
+    listRate: listRateLimit.rate,
     async close() {
       send.close();
-      await http.close();
+      await httpTransport.close();
     },
   };
 }

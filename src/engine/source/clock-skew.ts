@@ -22,23 +22,23 @@ interface ClockSkewOptions {
 /** Measures our clock against the service's: the median of the last `Date` headers. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
   const differences = createLastMedian(COMPARISONS_MAX);
-  let steps = 0;
-  let isReported = false;
+  let seenClockSteps = 0;
+  let hasWarned = false;
 
   function dropComparisonsBeforeStep(): void {
     clockCheck.look();
-    if (clockCheck.steps.wakeups() === steps) return;
-    steps = clockCheck.steps.wakeups();
+    if (clockCheck.steps.wakeups() === seenClockSteps) return;
+    seenClockSteps = clockCheck.steps.wakeups();
     differences.forget();
   }
 
-  function report(skewMs: number): void {
+  function reportSkew(skewMs: number): void {
     metrics.clockSkewSeconds.set({ source }, skewMs / 1_000);
-    const differs = Math.abs(skewMs) > MAX_CLOCK_DIFFERENCE_MS;
+    const isSkewed = Math.abs(skewMs) > MAX_CLOCK_DIFFERENCE_MS;
     const seconds = Math.round(skewMs / 1_000);
-    if (differs && !isReported) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
-    if (!differs && isReported) log.info({ seconds }, "our clock and the service's agree again");
-    isReported = differs;
+    if (isSkewed && !hasWarned) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
+    if (!isSkewed && hasWarned) log.info({ seconds }, "our clock and the service's agree again");
+    hasWarned = isSkewed;
   }
 
   return {
@@ -50,7 +50,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
       const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HEADER_ROUNDING_MS);
       clockCheck.compared(source, aheadMs);
       differences.add(aheadMs);
-      report(differences.value() ?? 0);
+      reportSkew(differences.value() ?? 0);
     },
     /** Our clock minus the service's, milliseconds, accurate to half a second; null without a reply. */
     ms(): number | null {

@@ -9,22 +9,22 @@ import { TAGS_PER_REQUEST } from "./source.ts";
 const REQUESTS_PER_MINUTE = 20;
 
 const BaseUrl = z.string().superRefine((text, context) => {
-  const complain = (message: string) => context.addIssue({ code: "custom", message });
+  const addUrlError = (message: string) => context.addIssue({ code: "custom", message });
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    complain(explainBadAddress(text));
+    addUrlError(explainBadAddress(text));
   } else if (url.username !== "" || url.password !== "") {
-    complain("Take the user name and password out of the address; the token goes under `token`.");
+    addUrlError("Take the user name and password out of the address; the token goes under `token`.");
   } else if (url.search !== "" || url.hash !== "") {
-    complain("The address must end with its path: no `?` and no `#`.");
+    addUrlError("The address must end with its path: no `?` and no `#`.");
   } else if (/\/api\/v1\/[^/]/.test(url.pathname)) {
-    complain(`Write the address of the service, without an endpoint: ${text.replace(/\/api\/v1\/.*$/, "")}.`);
+    addUrlError(`Write the address of the service, without an endpoint: ${text.replace(/\/api\/v1\/.*$/, "")}.`);
   }
 });
 
 function explainBadAddress(text: string): string {
-  const host = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
-  return host
+  const looksLikeHost = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
+  return looksLikeHost
     ? `Write the address with its scheme: https://${text}.`
     : "Write the address of the service as https://host or https://host/path.";
 }

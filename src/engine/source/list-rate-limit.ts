@@ -9,9 +9,9 @@ import type { ListRate } from "./source.ts";
 export type ListLane = "alarms" | "urgent" | "other" | "tags";
 
 /** Window of the limit: a minute of the service, and a second for requests that travel at different speeds. */
-const COUNT_WINDOW_MS = 61_000;
+const WINDOW_MS = 61_000;
 /** Wait after which a request takes any slot. */
-const QUEUE_WAIT_MAX_MS = 2 * COUNT_WINDOW_MS;
+const QUEUE_WAIT_MAX_MS = 2 * WINDOW_MS;
 const REFUSAL_WINDOW_MS = 60_000;
 const RATE_RECOVERY_INTERVAL_MS = 600_000;
 /** Time for which a refusal is believed to show the real limit. */
@@ -45,82 +45,86 @@ export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 export function createListRateLimit({ perMinute, clock, mark = () => readClocks(clock) }: ListRateLimitOptions) {
   const oneAtATime = () => new PQueue({ concurrency: 1 });
   const queues = { alarms: oneAtATime(), urgent: oneAtATime(), other: oneAtATime(), tags: oneAtATime() };
-  const waiting = new Set<ListLane>();
-  const changed = createWakeup();
-  let starts: { readonly atMs: number; readonly lane: ListLane }[] = [];
+  const waitingLanes = new Set<ListLane>();
+  const slotsChanged = createWakeup();
+  let usedSlots: { readonly atMs: number; readonly lane: ListLane }[] = [];
   let othersInARow = 0;
   let lastOtherMs = NEVER_MS;
   let lastNotAlarmsMs = NEVER_MS;
   let pausedUntilMs = NEVER_MS;
   let isTrialPermitted = false;
-  let lowered: { readonly atMs: number; readonly rate: number; readonly ceiling: number } | null = null;
+  let lowRate: { readonly atMs: number; readonly rate: number; readonly ceiling: number } | null = null;
   let zeroWaitRefusals = { atMs: NEVER_MS, minutes: 0 };
   let statedLimit = UNKNOWN_MS;
 
   function ratePerMinuteAt(nowMs: number): number {
     const limit = Math.min(perMinute, statedLimit);
-    if (lowered === null) return limit;
-    const ageMs = nowMs - lowered.atMs;
-    const recovered = lowered.rate + Math.floor(ageMs / RATE_RECOVERY_INTERVAL_MS);
-    return Math.min(limit, recovered, ageMs < REFUSAL_LIFETIME_MS ? lowered.ceiling : limit);
+    if (lowRate === null) return limit;
+    const ageMs = nowMs - lowRate.atMs;
+    const recovered = lowRate.rate + Math.floor(ageMs / RATE_RECOVERY_INTERVAL_MS);
+    return Math.min(limit, recovered, ageMs < REFUSAL_LIFETIME_MS ? lowRate.ceiling : limit);
   }
 
-  function slotFreeAtMs(among: typeof starts, most: number, windowMs = COUNT_WINDOW_MS): number {
-    const blocking = among.at(-most);
-    return blocking === undefined ? NEVER_MS : blocking.atMs + windowMs;
+  function slotFreeAtMs(among: typeof usedSlots, most: number, windowMs = WINDOW_MS): number {
+    const blockingStart = among.at(-most);
+    return blockingStart === undefined ? NEVER_MS : blockingStart.atMs + windowMs;
   }
 
   /** Time of the next borrowed slot: at 30 a minute, start 21 comes 7.6 s after the first, start 27 after 53 s. */
   function borrowedSlotAtMs(allowed: number): number {
-    const reserve = Math.floor(allowed * URGENT_SHARE);
-    const lendable = Math.max(0, reserve - RESERVED_SLOTS);
-    const times = Array.from({ length: lendable + 1 }, (_, lent) =>
-      slotFreeAtMs(starts, Math.max(1, allowed - reserve + lent), (COUNT_WINDOW_MS * (lent + 1)) / (lendable + 1)),
+    const urgentSlots = Math.floor(allowed * URGENT_SHARE);
+    const lendable = Math.max(0, urgentSlots - RESERVED_SLOTS);
+    const slotTimesMs = Array.from({ length: lendable + 1 }, (_, lent) =>
+      slotFreeAtMs(usedSlots, Math.max(1, allowed - urgentSlots + lent), (WINDOW_MS * (lent + 1)) / (lendable + 1)),
     );
-    return Math.max(...times);
+    return Math.max(...slotTimesMs);
   }
 
   function laneTurnAtMs(lane: ListLane): number {
     const isTurnOfTags = othersInARow >= OTHER_SLOTS_PER_TAGS_SLOT;
-    if (lane === "tags" && !isTurnOfTags) return waiting.has("other") ? UNKNOWN_MS : lastOtherMs + NEXT_OTHER_WAIT_MS;
-    return lane === "other" && isTurnOfTags && waiting.has("tags") ? UNKNOWN_MS : NEVER_MS;
+    if (lane === "tags" && !isTurnOfTags)
+      return waitingLanes.has("other") ? UNKNOWN_MS : lastOtherMs + NEXT_OTHER_WAIT_MS;
+    return lane === "other" && isTurnOfTags && waitingLanes.has("tags") ? UNKNOWN_MS : NEVER_MS;
   }
 
   function waitMs(lane: ListLane, sinceMs: number): number {
     const nowMs = clock.monotonic();
-    starts = starts.filter(({ atMs }) => atMs > nowMs - COUNT_WINDOW_MS);
-    const allowed = ratePerMinuteAt(nowMs);
+    usedSlots = usedSlots.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
+    const maxSlots = ratePerMinuteAt(nowMs);
     const mayTakeAny = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
-    let atMs = Math.max(mayTakeAny ? slotFreeAtMs(starts, allowed) : borrowedSlotAtMs(allowed), laneTurnAtMs(lane));
+    let atMs = Math.max(
+      mayTakeAny ? slotFreeAtMs(usedSlots, maxSlots) : borrowedSlotAtMs(maxSlots),
+      laneTurnAtMs(lane),
+    );
     if (lane !== "alarms") {
-      const rest = allowed - ALARM_SLOTS_PER_MINUTE;
-      const others = starts.filter((start) => start.lane !== "alarms");
+      const maxOther = maxSlots - ALARM_SLOTS_PER_MINUTE;
+      const otherSlots = usedSlots.filter((start) => start.lane !== "alarms");
       // If the service permits no more than the alarms need, other lists get one request in two minutes.
-      atMs = Math.max(atMs, rest >= 1 ? slotFreeAtMs(others, rest) : lastNotAlarmsMs + QUEUE_WAIT_MAX_MS);
+      atMs = Math.max(atMs, maxOther >= 1 ? slotFreeAtMs(otherSlots, maxOther) : lastNotAlarmsMs + QUEUE_WAIT_MAX_MS);
     }
     return Math.max(atMs - nowMs, isTrialPermitted ? 0 : pausedUntilMs - nowMs, 0);
   }
 
   async function takeSlot(lane: ListLane, signal: AbortSignal): Promise<TimePoint> {
     const sinceMs = clock.monotonic();
-    waiting.add(lane);
+    waitingLanes.add(lane);
     try {
       signal.throwIfAborted();
       for (let ms = waitMs(lane, sinceMs); ms > 0; ms = waitMs(lane, sinceMs)) {
-        await sleepUntilWoken(clock, ms, changed, signal);
+        await sleepUntilWoken(clock, ms, slotsChanged, signal);
         signal.throwIfAborted();
       }
       isTrialPermitted = false;
-      const taken = mark();
-      starts.push({ atMs: taken.monotonicMs, lane });
-      if (lane !== "alarms") lastNotAlarmsMs = taken.monotonicMs;
-      if (lane === "other") lastOtherMs = taken.monotonicMs;
+      const slotTakenAt = mark();
+      usedSlots.push({ atMs: slotTakenAt.monotonicMs, lane });
+      if (lane !== "alarms") lastNotAlarmsMs = slotTakenAt.monotonicMs;
+      if (lane === "other") lastOtherMs = slotTakenAt.monotonicMs;
       if (lane === "other") othersInARow += 1;
       if (lane === "tags") othersInARow = 0;
-      return taken;
+      return slotTakenAt;
     } finally {
-      waiting.delete(lane);
-      changed.wakeUp();
+      waitingLanes.delete(lane);
+      slotsChanged.wakeUp();
     }
   }
 
@@ -137,50 +141,50 @@ export function createListRateLimit({ perMinute, clock, mark = () => readClocks(
 
   return {
     run<T>(task: (slotTaken: TimePoint) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
-      const work = async () => {
-        const taken = await takeSlot(lane, signal);
+      const runInSlot = async () => {
+        const slotTakenAt = await takeSlot(lane, signal);
         try {
-          return await task(taken);
+          return await task(slotTakenAt);
         } catch (error) {
           // The request never left this machine, so the service has not counted it.
-          const unsent = error instanceof LocalFailure ? taken.monotonicMs : null;
-          const at = starts.findLastIndex(({ atMs }) => atMs === unsent);
-          if (at >= 0) starts.splice(at, 1);
+          const unsentStartMs = error instanceof LocalFailure ? slotTakenAt.monotonicMs : null;
+          const unsentIndex = usedSlots.findLastIndex(({ atMs }) => atMs === unsentStartMs);
+          if (unsentIndex >= 0) usedSlots.splice(unsentIndex, 1);
           throw error;
         }
       };
-      return queues[lane].add(work, { signal });
+      return queues[lane].add(runInSlot, { signal });
     },
     pause,
     release(): void {
       pausedUntilMs = NEVER_MS;
-      changed.wakeUp();
+      slotsChanged.wakeUp();
     },
     permitTrial(isPermitted: boolean): void {
       isTrialPermitted = isPermitted;
-      if (isPermitted) changed.wakeUp();
+      if (isPermitted) slotsChanged.wakeUp();
     },
     /** `startedMs`: monotonic time at which the refused request left. `saysNow`: the service said to wait 0 s. */
     refused(startedMs: number, forMs: number, saysNow = false): void {
       const nowMs = clock.monotonic();
       const isEvidence = !saysNow || isZeroWaitRepeated(nowMs);
       // A refusal within a minute, or of a request under way, says nothing new about the limit.
-      const isNew = lowered === null || (startedMs > lowered.atMs && nowMs - lowered.atMs >= REFUSAL_WINDOW_MS);
+      const isNew = lowRate === null || (startedMs > lowRate.atMs && nowMs - lowRate.atMs >= REFUSAL_WINDOW_MS);
       if (isEvidence && isNew) {
         const rate = ratePerMinuteAt(nowMs);
-        const granted = starts.filter(({ atMs }) => atMs > nowMs - COUNT_WINDOW_MS && atMs < startedMs).length;
-        const half = Math.max(Math.min(LIST_RATE_MIN, rate), Math.floor(rate / 2));
+        const grantedCount = usedSlots.filter(({ atMs }) => atMs > nowMs - WINDOW_MS && atMs < startedMs).length;
+        const halfRate = Math.max(Math.min(LIST_RATE_MIN, rate), Math.floor(rate / 2));
         // A refusal after a few requests shows another client and must not slow the alarms down for a day.
-        const ceiling = Math.max(1, granted >= rate / 3 ? granted : perMinute);
-        lowered = { atMs: nowMs, ceiling, rate: Math.min(half, ceiling) };
+        const rateCeiling = Math.max(1, grantedCount >= rate / 3 ? grantedCount : perMinute);
+        lowRate = { atMs: nowMs, ceiling: rateCeiling, rate: Math.min(halfRate, rateCeiling) };
       }
       pause(forMs);
     },
     observe({ limit, remaining }: { readonly limit: number | null; readonly remaining: number | null }): void {
       if (limit === 0) return;
       if (limit !== null) statedLimit = limit;
-      const oldest = starts[0];
-      if (remaining === 0 && oldest !== undefined) pause(oldest.atMs + COUNT_WINDOW_MS - clock.monotonic());
+      const oldestStart = usedSlots[0];
+      if (remaining === 0 && oldestStart !== undefined) pause(oldestStart.atMs + WINDOW_MS - clock.monotonic());
     },
     rate: (): ListRate => ({ perMinute: ratePerMinuteAt(clock.monotonic()), configured: perMinute }),
   };

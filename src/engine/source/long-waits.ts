@@ -26,12 +26,12 @@ const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
  * request leaves as a trial, never a write. Any response ends the pause; trials repeat after 5 to 60 minutes.
  */
 export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions) {
-  const waits = new Map<
+  const longPauses = new Map<
     PauseScope,
     { readonly sinceMs: number; readonly untilMs: number; readonly healthyInARow: number }
   >();
-  const trials = new Map<PauseScope, { readonly count: number; readonly notBeforeMs: number }>();
-  const end = new AbortController();
+  const trialRequests = new Map<PauseScope, { readonly count: number; readonly notBeforeMs: number }>();
+  const closeController = new AbortController();
   let isWatching = false;
 
   function permitTrial(scope: PauseScope, isPermitted: boolean): void {
@@ -50,75 +50,75 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
     return { count, notBeforeMs: clock.monotonic() + everyMs };
   }
 
-  function dropEndedWaits(): void {
-    for (const [scope, { untilMs }] of waits) if (clock.monotonic() >= untilMs) waits.delete(scope);
+  function dropEndedPauses(): void {
+    for (const [scope, { untilMs }] of longPauses) if (clock.monotonic() >= untilMs) longPauses.delete(scope);
   }
 
-  async function watch(): Promise<void> {
-    let healthy = 0;
-    for (dropEndedWaits(); waits.size > 0; dropEndedWaits()) {
-      await clock.sleep(HEALTH_CHECK_INTERVAL_MS, end.signal);
-      healthy = (await health(end.signal)).status === "healthy" ? healthy + 1 : 0;
-      dropEndedWaits();
-      for (const [scope, { healthyInARow }] of waits) {
-        const { count, notBeforeMs } = trials.get(scope) ?? { count: 0, notBeforeMs: 0 };
-        if (healthy === 0) permitTrial(scope, false);
-        if (healthy < healthyInARow || clock.monotonic() < notBeforeMs) continue;
-        trials.set(scope, nextTrial(count + 1));
+  async function watchHealth(): Promise<void> {
+    let healthyChecks = 0;
+    for (dropEndedPauses(); longPauses.size > 0; dropEndedPauses()) {
+      await clock.sleep(HEALTH_CHECK_INTERVAL_MS, closeController.signal);
+      healthyChecks = (await health(closeController.signal)).status === "healthy" ? healthyChecks + 1 : 0;
+      dropEndedPauses();
+      for (const [scope, { healthyInARow }] of longPauses) {
+        const { count, notBeforeMs } = trialRequests.get(scope) ?? { count: 0, notBeforeMs: 0 };
+        if (healthyChecks === 0) permitTrial(scope, false);
+        if (healthyChecks < healthyInARow || clock.monotonic() < notBeforeMs) continue;
+        trialRequests.set(scope, nextTrial(count + 1));
         log.info({ scope, trial: count + 1 }, "the service is healthy and asks to wait: one trial request may leave");
         permitTrial(scope, true);
       }
     }
   }
 
-  function start(): void {
-    if (isWatching || end.signal.aborted) return;
+  function startWatching(): void {
+    if (isWatching || closeController.signal.aborted) return;
     isWatching = true;
-    watch()
+    watchHealth()
       .catch((error: unknown) => {
-        if (!end.signal.aborted) log.warn({ err: error }, "the health check was not asked during a pause");
+        if (!closeController.signal.aborted) log.warn({ err: error }, "the health check was not asked during a pause");
       })
       .finally(() => (isWatching = false));
   }
 
   /** `isStated`: true if the service said how long to wait. */
-  function ordered(scope: PauseScope, forMs: number, isStated = true): void {
-    const tried = trials.get(scope);
-    if (tried !== undefined) trials.set(scope, nextTrial(tried.count));
+  function notePauseOrder(scope: PauseScope, forMs: number, isStated = true): void {
+    const pendingTrial = trialRequests.get(scope);
+    if (pendingTrial !== undefined) trialRequests.set(scope, nextTrial(pendingTrial.count));
     if (forMs <= USUAL_PAUSE_MAX_MS) return;
     const nowMs = clock.monotonic();
-    const untilMs = Math.max(waits.get(scope)?.untilMs ?? 0, nowMs + forMs);
-    waits.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isStated ? HEALTHY_CHECKS_IN_A_ROW : 1 });
-    start();
+    const untilMs = Math.max(longPauses.get(scope)?.untilMs ?? 0, nowMs + forMs);
+    longPauses.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isStated ? HEALTHY_CHECKS_IN_A_ROW : 1 });
+    startWatching();
   }
 
   return {
-    ordered,
+    ordered: notePauseOrder,
     answered(scope: PauseScope, startedMs: number): void {
-      for (const each of new Set<PauseScope>(["everything", scope])) {
-        const wait = waits.get(each);
+      for (const pauseScope of new Set<PauseScope>(["everything", scope])) {
+        const longPause = longPauses.get(pauseScope);
         // A request that left before the order proves nothing about the pause.
-        if (wait !== undefined && startedMs < wait.sinceMs) continue;
-        trials.delete(each);
-        if (!waits.delete(each)) continue;
-        permitTrial(each, false);
-        release(each);
-        log.info({ scope: each }, "the service answers again before the end of the pause that it ordered");
+        if (longPause !== undefined && startedMs < longPause.sinceMs) continue;
+        trialRequests.delete(pauseScope);
+        if (!longPauses.delete(pauseScope)) continue;
+        permitTrial(pauseScope, false);
+        release(pauseScope);
+        log.info({ scope: pauseScope }, "the service answers again before the end of the pause that it ordered");
       }
     },
     look(): void {
       const { heldUntilMs, buckets } = limiter.status();
       const nowMs = clock.now();
       if (heldUntilMs !== null) {
-        if (!waits.has("everything")) ordered("everything", heldUntilMs - nowMs);
+        if (!longPauses.has("everything")) notePauseOrder("everything", heldUntilMs - nowMs);
         return;
       }
       for (const { name, heldUntilMs: untilMs } of buckets) {
-        const scope = QUOTA_ENDPOINTS.find((endpoint) => endpoint === name) ?? "tags";
-        if (untilMs !== null && !waits.has(scope)) ordered(scope, untilMs - nowMs);
+        const bucketScope = QUOTA_ENDPOINTS.find((endpoint) => endpoint === name) ?? "tags";
+        if (untilMs !== null && !longPauses.has(bucketScope)) notePauseOrder(bucketScope, untilMs - nowMs);
       }
     },
-    isOn: () => waits.size > 0,
-    close: () => end.abort(),
+    isOn: () => longPauses.size > 0,
+    close: () => closeController.abort(),
   };
 }

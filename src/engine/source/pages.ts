@@ -43,11 +43,11 @@ export function createPaging({ clock, note, origin }: PagingOptions) {
   const refusedSizes = new Set<string>();
 
   async function requestFirst<T>(list: ListRequest<T>) {
-    const size = refusedSizes.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
+    const requestedSize = refusedSizes.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
     try {
-      return { reply: await list.ask(buildPageQuery(list, size, {})), size };
+      return { reply: await list.ask(buildPageQuery(list, requestedSize, {})), size: requestedSize };
     } catch (error) {
-      if (!isAboutPageSize(error) || size <= DEFAULT_PAGE_SIZE) throw error;
+      if (!isAboutPageSize(error) || requestedSize <= DEFAULT_PAGE_SIZE) throw error;
       refusedSizes.add(list.name);
       return { reply: await list.ask(buildPageQuery(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
     }
@@ -56,11 +56,11 @@ export function createPaging({ clock, note, origin }: PagingOptions) {
   return {
     async *pages<T>(list: ListRequest<T>): AsyncGenerator<Page<T>, void, undefined> {
       const startedMs = clock.monotonic();
-      const first = await requestFirst(list);
-      let queuedMs = first.reply.queuedMs;
-      let { page, perPage, link } = parsePage(first.reply, list, 1, first.size);
+      const firstPage = await requestFirst(list);
+      let queuedMs = firstPage.reply.queuedMs;
+      let { page, perPage, link } = parsePage(firstPage.reply, list, 1, firstPage.size);
       // The service may use another page size without saying so.
-      const size = perPage ?? first.size;
+      const pageSize = perPage ?? firstPage.size;
       const requested = new Set([positionKey({})]);
       for (;;) {
         if (link !== null && URL.parse(link, origin)?.origin !== origin) note("links.next");
@@ -74,10 +74,10 @@ export function createPaging({ clock, note, origin }: PagingOptions) {
         if (number > LIST_PAGES_MAX) throw createUnwalkable(list, `has more than ${LIST_PAGES_MAX} pages`);
         if (tookMs > LISTING_MS_MAX) throw createUnwalkable(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
         requested.add(positionKey(position));
-        const reply = await list.ask(buildPageQuery(list, size, position));
+        const reply = await list.ask(buildPageQuery(list, pageSize, position));
         queuedMs += reply.queuedMs;
-        ({ page, perPage, link } = parsePage(reply, list, number, size));
-        if (perPage !== null && perPage !== size) throw createUnwalkable(list, "changed its page size on the way");
+        ({ page, perPage, link } = parsePage(reply, list, number, pageSize));
+        if (perPage !== null && perPage !== pageSize) throw createUnwalkable(list, "changed its page size on the way");
       }
     },
   };
@@ -99,36 +99,36 @@ function buildPageQuery<T>(list: ListRequest<T>, size: number, position: PagePos
 }
 
 function positionKey(position: PagePosition): string {
-  const named = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
-  return JSON.stringify(named.sort(([one], [other]) => (one < other ? -1 : 1)));
+  const nameValuePairs = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
+  return JSON.stringify(nameValuePairs.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
 function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, number: number, size: number) {
   const { links, meta, data } = answer.envelope;
   const entries = parseList(data);
-  const broken = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
-  if (entries === null) throw broken("has no list of records");
+  const malformedList = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
+  if (entries === null) throw malformedList("has no list of records");
   const parse = () =>
     entries.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
       if (list.leavesOut?.(record) === true) return [];
       const item = list.read(record);
       if (item !== null) return [item];
       if (list.leavesOutUnreadable === true) return [new UnreadableRecord(record)];
-      throw broken(`has no usable id in record ${index + 1} of page ${number}`);
+      throw malformedList(`has no usable id in record ${index + 1} of page ${number}`);
     });
   const rows = records === undefined ? parse() : records(answer, parse);
   const items = rows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
   const unreadable = rows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
 
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
-  const current = parseCount(current_page);
-  if (current !== null && current !== number)
-    throw createUnwalkable(list, `answered page ${current} when asked for page ${number}`, answer.sample);
+  const currentPage = parseCount(current_page);
+  if (currentPage !== null && currentPage !== number)
+    throw createUnwalkable(list, `answered page ${currentPage} when asked for page ${number}`, answer.sample);
   const lastPage = parseCount(last_page);
-  const next = isRecord(links) ? links.next : undefined;
-  const link = typeof next === "string" && next !== "" ? next : null;
+  const nextLink = isRecord(links) ? links.next : undefined;
+  const link = typeof nextLink === "string" && nextLink !== "" ? nextLink : null;
   // Without links and counts, a full page may have a next one.
-  const mayContinue = next === undefined && lastPage === null && parseCount(total) === null && rows.length >= size;
+  const mayContinue = nextLink === undefined && lastPage === null && parseCount(total) === null && rows.length >= size;
   const page: Page<T> = {
     items,
     number,
@@ -158,8 +158,8 @@ function parseLinkPosition(link: string | null): PagePosition | null {
   if (url === null) return null;
   const position: Record<string, string> = Object.create(null);
   for (const [name, value] of [...url.searchParams].slice(0, 20)) {
-    const filter = LIST_FILTERS.has(name.replace(/\[.*/s, ""));
-    if (!filter && name.length <= 100 && value.length <= 1000) position[name] = value;
+    const isListFilter = LIST_FILTERS.has(name.replace(/\[.*/s, ""));
+    if (!isListFilter && name.length <= 100 && value.length <= 1000) position[name] = value;
   }
   return Object.keys(position).length === 0 ? null : position;
 }
@@ -181,52 +181,52 @@ const CACHED_PAGES_MAX = 1_000;
 /** Reuses the records of a page whose bytes did not change: 5,000 alarms are requested twice every 30 s. */
 export function createPageCache(report: CountUnusualField) {
   const pages = new Map<string, CachedPage>();
-  let noted: string[] | null = null;
+  let notedFields: string[] | null = null;
 
-  function store(key: string, page: CachedPage): void {
+  function storePage(key: string, page: CachedPage): void {
     pages.delete(key);
     pages.set(key, page);
-    const [oldest] = pages.keys();
-    if (pages.size > CACHED_PAGES_MAX && oldest !== undefined) pages.delete(oldest);
+    const [oldestKey] = pages.keys();
+    if (pages.size > CACHED_PAGES_MAX && oldestKey !== undefined) pages.delete(oldestKey);
   }
 
   return {
     note(field: string): void {
-      noted?.push(field);
+      notedFields?.push(field);
       report(field);
     },
 
     /** Returns the stored object of an equal record, so that comparisons by reference succeed. */
     asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindStored<T>): T | null {
-      const known = record === null ? undefined : stored(String(record.id));
-      return known !== undefined && isDeepStrictEqual(record, known) ? known : record;
+      const storedRecord = record === null ? undefined : stored(String(record.id));
+      return storedRecord !== undefined && isDeepStrictEqual(record, storedRecord) ? storedRecord : record;
     },
 
     request(key: string) {
-      let cached: CachedPage | undefined;
+      let cachedPage: CachedPage | undefined;
       let replyHash = "";
       return {
         recall(reply: TransportReply): DecodedReply | null {
           // Texts were masked with the secrets known at the time of the reply.
           replyHash = `${reply.status} ${secretsVersion()} ${hash("sha256", reply.body, "base64")}`;
-          const before = pages.get(key);
-          cached = before?.hash === replyHash ? before : undefined;
-          return cached === undefined ? null : { envelope: cached.envelope, sample: "" };
+          const previousPage = pages.get(key);
+          cachedPage = previousPage?.hash === replyHash ? previousPage : undefined;
+          return cachedPage === undefined ? null : { envelope: cachedPage.envelope, sample: "" };
         },
         records<T>(answer: DecodedReply, parse: () => readonly T[]): readonly T[] {
-          if (cached !== undefined) {
-            for (const field of cached.noted) report(field);
-            store(key, cached);
-            return cached.records as readonly T[];
+          if (cachedPage !== undefined) {
+            for (const field of cachedPage.noted) report(field);
+            storePage(key, cachedPage);
+            return cachedPage.records as readonly T[];
           }
-          noted = [];
+          notedFields = [];
           try {
             const records = parse();
             const { links, meta } = answer.envelope;
-            store(key, { hash: replyHash, envelope: { data: [], links, meta }, records, noted });
+            storePage(key, { hash: replyHash, envelope: { data: [], links, meta }, records, noted: notedFields });
             return records;
           } finally {
-            noted = null;
+            notedFields = null;
           }
         },
       };

@@ -15,22 +15,22 @@ interface Content<C> {
   readonly chosen: () => C;
 }
 
-export function decideContent<T extends object, C>(requested: T | Chooser<T>, check: (requested: T) => C): Content<C> {
-  if (!isChoose(requested)) {
-    const checked = check(requested);
-    return { choose: undefined, chosen: () => checked };
+export function chooseContent<T extends object, C>(requested: T | Chooser<T>, check: (requested: T) => C): Content<C> {
+  if (!isChooser(requested)) {
+    const checkedContent = check(requested);
+    return { choose: undefined, chosen: () => checkedContent };
   }
-  let checked: { readonly content: C } | undefined;
+  let chosenContent: { readonly content: C } | undefined;
   return {
     choose(offer) {
-      const choice = requested(offer);
-      if ("passMs" in choice) return choice.passMs;
-      checked = { content: check(choice.ask) };
+      const contentChoice = requested(offer);
+      if ("passMs" in contentChoice) return contentChoice.passMs;
+      chosenContent = { content: check(contentChoice.ask) };
       return null;
     },
     chosen() {
-      if (checked === undefined) throw new Error("A request left before its content was chosen.");
-      return checked.content;
+      if (chosenContent === undefined) throw new Error("A request left before its content was chosen.");
+      return chosenContent.content;
     },
   };
 }
@@ -39,32 +39,32 @@ export function observeContent<T extends object>(
   requested: T | Chooser<T>,
   observe: (requested: T) => void,
 ): T | Chooser<T> {
-  if (!isChoose(requested)) {
+  if (!isChooser(requested)) {
     observe(requested);
     return requested;
   }
   return (offer) => {
-    const choice = requested(offer);
-    if ("ask" in choice) observe(choice.ask);
-    return choice;
+    const contentChoice = requested(offer);
+    if ("ask" in contentChoice) observe(contentChoice.ask);
+    return contentChoice;
   };
 }
 
-function isChoose<T extends object>(requested: T | Chooser<T>): requested is Chooser<T> {
+function isChooser<T extends object>(requested: T | Chooser<T>): requested is Chooser<T> {
   return typeof requested === "function";
 }
 
-export class Misuse extends Error {}
+export class TagIdError extends Error {}
 
 /** Throws `Misuse` for ids that cannot be requested together. */
 export function checkIds(ids: readonly string[]): string[] {
-  const distinct = [...new Set(ids)];
-  if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
-  if (distinct.length > TAGS_PER_REQUEST)
-    throw new Misuse(`A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`);
-  const bad = distinct.find((id) => !isRequestableId(id));
-  if (bad !== undefined) throw new Misuse(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);
-  return distinct;
+  const tagIds = [...new Set(ids)];
+  if (tagIds.length === 0) throw new TagIdError("A request needs at least one tag.");
+  if (tagIds.length > TAGS_PER_REQUEST)
+    throw new TagIdError(`A request takes at most ${TAGS_PER_REQUEST} tags, not ${tagIds.length} (interface, Limits).`);
+  const invalidId = tagIds.find((id) => !isRequestableId(id));
+  if (invalidId !== undefined) throw new TagIdError(`\`${invalidId.slice(0, 60)}\` cannot be the id of a tag.`);
+  return tagIds;
 }
 
 /** Throws `Rejected` unless the writes are 1 to 20 distinct tags with finite numbers or booleans. */
@@ -73,7 +73,7 @@ export function checkWrites(writes: readonly TagWrite[]): void {
     const ids = checkIds(writes.map(({ tagId }) => tagId));
     if (ids.length < writes.length) throw new Rejected("One request must not write the same tag twice.");
   } catch (error) {
-    throw error instanceof Misuse ? new Rejected(error.message) : error;
+    throw error instanceof TagIdError ? new Rejected(error.message) : error;
   }
   for (const { tagId, value } of writes) {
     if (typeof value !== "boolean" && !Number.isFinite(value))
@@ -113,8 +113,8 @@ export function historyQuery(query: HistoryQuery, ids: readonly string[], isTota
       `History from ${query.from} to ${query.to} cannot be asked for: two times in UTC with a trailing Z are needed, the earlier first.`,
     );
   }
-  const complaint = describeZoneProblem(query.timeZone);
-  if (complaint !== null) throw new ConfigError(complaint, { field: "tz" });
+  const zoneProblem = describeZoneProblem(query.timeZone);
+  if (zoneProblem !== null) throw new ConfigError(zoneProblem, { field: "tz" });
   const { resolution, timeZone: tz } = query;
   return String(
     new URLSearchParams({ tags: ids.join(","), from, to, resolution, tz, ...(isTotal ? { scalar: "1" } : {}) }),

@@ -21,10 +21,10 @@ interface NormalizedTime {
 }
 
 /** Usual form of history times. Days 29 to 31 need `Date.parse`, because not every month has them. */
-const PLAIN_UTC = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
-const COMMON_UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+const USUAL_UTC_TIME = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
+const ANY_DAY_UTC_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
 /** Usual form of alarm times, which `Date.parse` reads as ISO 8601. */
-const COMMON_OFFSET =
+const USUAL_OFFSET_TIME =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const UTC_OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
 /** Longest time in characters: parsing needs quadratic time, a minute for 200,000 characters. */
@@ -33,21 +33,21 @@ const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /** Converts ISO 8601 into UTC with milliseconds. Keeps other text, `known` if only the offset is missing. */
 export function normalizeTime(raw: string): NormalizedTime {
-  if (PLAIN_UTC.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
-  if (COMMON_UTC.test(raw)) {
+  if (USUAL_UTC_TIME.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
+  if (ANY_DAY_UTC_TIME.test(raw)) {
     const ms = Date.parse(raw);
-    const text = `${raw.slice(0, 19)}.000Z`;
-    if (!Number.isNaN(ms) && isoUtc(ms) === text) return { text, known: true };
+    const utcText = `${raw.slice(0, 19)}.000Z`;
+    if (!Number.isNaN(ms) && isoUtc(ms) === utcText) return { text: utcText, known: true };
   }
-  if (COMMON_OFFSET.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
+  if (USUAL_OFFSET_TIME.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
   if (raw.length > TIME_LENGTH_MAX) return { text: raw, known: false };
-  const upper = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
-  const spelled = upper.replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T").replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
-  const leap = LEAP_SECOND.test(spelled);
-  const time = DateTime.fromISO(leap ? spelled.replace(LEAP_SECOND, "$159") : spelled, { zone: "utc" });
+  const upperCase = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
+  const isoTime = upperCase.replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T").replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
+  const isLeap = LEAP_SECOND.test(isoTime);
+  const time = DateTime.fromISO(isLeap ? isoTime.replace(LEAP_SECOND, "$159") : isoTime, { zone: "utc" });
   if (!time.isValid) return { text: raw, known: false };
-  if (!UTC_OFFSET.test(spelled)) return { text: raw, known: true };
-  const ms = leap ? time.startOf("second").toMillis() + 1000 : time.toMillis();
+  if (!UTC_OFFSET.test(isoTime)) return { text: raw, known: true };
+  const ms = isLeap ? time.startOf("second").toMillis() + 1000 : time.toMillis();
   return { text: isoUtc(ms), known: true };
 }
 
@@ -69,8 +69,8 @@ export function cleanText(text: string): string {
 }
 
 function parseRecordId(id: unknown): string | null {
-  const text = Number.isSafeInteger(id) ? String(id) : id;
-  return typeof text === "string" && text.length > 0 && text.length <= 255 ? cleanText(text) : null;
+  const idText = Number.isSafeInteger(id) ? String(id) : id;
+  return typeof idText === "string" && idText.length > 0 && idText.length <= 255 ? cleanText(idText) : null;
 }
 
 function parseNumericId(id: unknown): number | null {
@@ -110,10 +110,10 @@ class Fields {
   }
 
   word(field: string, usual: readonly string[]): string {
-    const word = this.text(field);
+    const fieldText = this.text(field);
     if (typeof this.#record[field] === "string" && !usual.includes(this.#record[field]))
       this.#note(`${this.#name}.${field}`);
-    return word;
+    return fieldText;
   }
 
   numberOrNull(field: string): number | null {
@@ -210,11 +210,11 @@ export function describeValue(raw: unknown): string {
   if (raw === undefined) return "missing";
   if (typeof raw === "number") return "a number beyond every bound";
   if (raw === null) return "null";
-  const words = toPrintable(printableText(shortenValue(raw)));
-  const shown = words.length > QUOTED_LENGTH_MAX ? `${words.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : words;
-  if (typeof raw === "string") return `the text "${shown}"`;
-  if (typeof raw === "boolean") return shown;
-  return `${Array.isArray(raw) ? "the list" : "the object"} ${shown}`;
+  const text = toPrintable(printableText(shortenValue(raw)));
+  const shortText = text.length > QUOTED_LENGTH_MAX ? `${text.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : text;
+  if (typeof raw === "string") return `the text "${shortText}"`;
+  if (typeof raw === "boolean") return shortText;
+  return `${Array.isArray(raw) ? "the list" : "the object"} ${shortText}`;
 }
 
 /** Keeps the first members only: a list may have a quarter of a million. */
@@ -265,8 +265,8 @@ function parseReference(fields: Fields): Site {
 function parseAlarm(id: string, attributes: Fields, siteId: number | undefined): Alarm {
   const site = parseReference(attributes.inside("site"));
   const trigger = attributes.inside("trigger");
-  const triggeredAt = attributes.time("triggered_at");
-  const resolvedAt = attributes.timeOrNull("resolved_at");
+  const triggerTime = attributes.time("triggered_at");
+  const resolutionTime = attributes.timeOrNull("resolved_at");
   const activity = attributes.insideOrNull("last_active_event");
   return {
     id,
@@ -280,10 +280,10 @@ function parseAlarm(id: string, attributes: Fields, siteId: number | undefined):
     status: attributes.word("status", ALARM_STATUSES),
     source: attributes.text("source"),
     description: attributes.text("description"),
-    triggeredAt: triggeredAt.text,
-    triggeredAtRaw: triggeredAt.raw,
-    resolvedAt: resolvedAt.text,
-    resolvedAtRaw: resolvedAt.raw,
+    triggeredAt: triggerTime.text,
+    triggeredAtRaw: triggerTime.raw,
+    resolvedAt: resolutionTime.text,
+    resolvedAtRaw: resolutionTime.raw,
     recoveringUntil: attributes.timeOrNull("recovering_until").text,
     acknowledged: attributes.flag("acknowledged", false),
     acknowledgedBy: attributes.textOrNull("acknowledged_by"),
@@ -358,12 +358,12 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Coun
   const sites = parseList(token.sites)
     ?.filter((record) => !hasUnsafeId(record))
     .map(parseSite);
-  const isText = (ability: unknown) => typeof ability === "string";
-  if (!abilities?.every(isText) || !sites?.every((site) => site !== null)) return null;
+  const isTextAbility = (ability: unknown) => typeof ability === "string";
+  if (!abilities?.every(isTextAbility) || !sites?.every((site) => site !== null)) return null;
   const fields = new Fields(data, "me", note);
-  const user = fields.inside("user");
+  const userFields = fields.inside("user");
   return {
-    user: { id: user.id("id"), name: user.text("name"), email: user.text("email") },
+    user: { id: userFields.id("id"), name: userFields.text("name"), email: userFields.text("email") },
     name: fields.inside("token").text("name"),
     abilities: abilities.includes(WILDCARD_ABILITY) ? ALL_ABILITIES : abilities.map(maskSecrets),
     expiresAt: fields.inside("token").timeOrNull("expires_at").text,

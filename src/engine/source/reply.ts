@@ -20,17 +20,17 @@ const JSON_DEPTH_MAX = 32;
 export const MAX_NUMBER_LENGTH = 400;
 
 export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
-  let text: string;
+  let bodyText: string;
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    bodyText = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {
     return { ok: false, reason: "it is not valid UTF-8" };
   }
   const longIds: DigitRange[] = [];
-  const complaint = findJsonProblem(text, longIds, depth);
-  if (complaint !== null) return { ok: false, reason: complaint };
+  const jsonProblem = findJsonProblem(bodyText, longIds, depth);
+  if (jsonProblem !== null) return { ok: false, reason: jsonProblem };
   try {
-    return { ok: true, value: JSON.parse(quoteLongIds(text, longIds)) };
+    return { ok: true, value: JSON.parse(quoteLongIds(bodyText, longIds)) };
   } catch {
     return { ok: false, reason: "it is not JSON" };
   }
@@ -43,51 +43,51 @@ interface DigitRange {
 
 const UNSAFE_DIGITS_MIN = 16;
 /** Matches an `id` member up to its number: only ids must be exact. */
-const ID_BEFORE = /"id"\s*:\s*$/;
+const ID_KEY_BEFORE_NUMBER = /"id"\s*:\s*$/;
 const ID_KEY_LENGTH_MAX = 40;
 
 /** Quotes ids above 2^53, because as numbers two of them could become equal. */
 function quoteLongIds(text: string, ids: readonly DigitRange[]): string {
   if (ids.length === 0) return text;
-  const parts: string[] = [];
+  const textParts: string[] = [];
   let at = 0;
   for (const { from, to } of ids) {
-    parts.push(text.slice(at, from), `"${text.slice(from, to)}"`);
+    textParts.push(text.slice(at, from), `"${text.slice(from, to)}"`);
     at = to;
   }
-  parts.push(text.slice(at));
-  return parts.join("");
+  textParts.push(text.slice(at));
+  return textParts.join("");
 }
 
 function isLongId(text: string, { from, to }: DigitRange): boolean {
-  const digits = text.slice(from, to);
-  if (!/^[1-9]\d*$/.test(digits) || Number.isSafeInteger(Number(digits))) return false;
-  return ID_BEFORE.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
+  const idDigits = text.slice(from, to);
+  if (!/^[1-9]\d*$/.test(idDigits) || Number.isSafeInteger(Number(idDigits))) return false;
+  return ID_KEY_BEFORE_NUMBER.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
 }
 
 /** Returns why a text must not be parsed, or null; adds its ids beyond 2^53 to `longIds`. */
 function findJsonProblem(text: string, longIds: DigitRange[], outerDepth: number): string | null {
   const outerKeys = new Set<string>();
-  let depth = outerDepth;
+  let nestingDepth = outerDepth;
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at);
     if (code === QUOTE) {
       const end = endOfString(text, at);
-      if (depth === 1 && nextVisibleCode(text, end + 1) === COLON) {
+      if (nestingDepth === 1 && nextVisibleCode(text, end + 1) === COLON) {
         const key = text.slice(at, end + 1);
         // No serialiser escapes these keys, so an escape can only hide a duplicate.
         if (outerKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
         outerKeys.add(key);
       }
       at = end;
-    } else if (isOpening(code)) {
-      depth++;
-      if (depth > JSON_DEPTH_MAX) return `it is nested deeper than ${JSON_DEPTH_MAX} levels`;
-    } else if (isClosing(code)) {
-      depth--;
+    } else if (isOpeningBracket(code)) {
+      nestingDepth++;
+      if (nestingDepth > JSON_DEPTH_MAX) return `it is nested deeper than ${JSON_DEPTH_MAX} levels`;
+    } else if (isClosingBracket(code)) {
+      nestingDepth--;
     } else if (isDigit(code)) {
       const start = at;
-      while (isNumeric(text.charCodeAt(at + 1))) at++;
+      while (isNumberCharacter(text.charCodeAt(at + 1))) at++;
       if (at - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
       if (at - start + 1 < UNSAFE_DIGITS_MIN) continue;
       const number = { from: start, to: at + 1 };
@@ -104,9 +104,9 @@ function endOfString(text: string, opening: number): number {
 }
 
 function isEscaped(text: string, at: number): boolean {
-  let before = at - 1;
-  while (text.charCodeAt(before) === BACKSLASH) before--;
-  return (at - before) % 2 === 0;
+  let charIndex = at - 1;
+  while (text.charCodeAt(charIndex) === BACKSLASH) charIndex--;
+  return (at - charIndex) % 2 === 0;
 }
 
 function nextVisibleCode(text: string, from: number): number {
@@ -118,10 +118,10 @@ function nextVisibleCode(text: string, from: number): number {
 export const QUOTE = 34;
 export const COLON = 58;
 const BACKSLASH = 92;
-const isOpening = (code: number) => code === 91 || code === 123;
-const isClosing = (code: number) => code === 93 || code === 125;
+const isOpeningBracket = (code: number) => code === 91 || code === 123;
+const isClosingBracket = (code: number) => code === 93 || code === 125;
 export const isDigit = (code: number) => code >= 48 && code <= 57;
-const isNumeric = (code: number) =>
+const isNumberCharacter = (code: number) =>
   isDigit(code) || code === 43 || code === 45 || code === 46 || code === 69 || code === 101;
 
 export interface ReplyContext {
@@ -164,7 +164,7 @@ export function decodeReply(
 
   const envelope = parsed.value;
   const errors = parseErrors(envelope.errors);
-  if (errors.length > 0 || status >= 400) throw statedFailure(reply, context, envelope, errors);
+  if (errors.length > 0 || status >= 400) throw createStatedFailure(reply, context, envelope, errors);
   if (!Object.hasOwn(envelope, "data"))
     throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample());
   return {
@@ -201,16 +201,16 @@ function toError(message: unknown): ServiceError {
   return { status: null, message: printableText(message), field: null, meta: undefined };
 }
 
-function statedFailure(
+function createStatedFailure(
   reply: TransportReply,
   context: ReplyContext,
   envelope: Readonly<Record<string, unknown>>,
   errors: readonly ServiceError[],
 ): Failure {
-  const stated = errors.flatMap(({ status }) => status ?? []);
-  const statuses = reply.status >= 400 ? [...stated, reply.status] : stated;
+  const statedStatuses = errors.flatMap(({ status }) => status ?? []);
+  const statuses = reply.status >= 400 ? [...statedStatuses, reply.status] : statedStatuses;
   const [status = null] = statuses.toSorted((one, other) => statusRank(one) - statusRank(other));
-  if (status === 404 && !stated.includes(404)) {
+  if (status === 404 && !statedStatuses.includes(404)) {
     // A proxy's 404 does not say that a log is missing.
     const message = `The service does not know ${context.endpoint} (HTTP 404).`;
     return new ConfigError(message, { hint: CHECK_ADDRESS_HINT });
@@ -239,15 +239,15 @@ function buildFailure(
       return new ConfigError(message, { reason: "forbidden", hint });
     }
     case 429: {
-      const metas = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
+      const waitValues = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
       const headerSeconds = headerMs === null ? null : headerMs / 1000;
-      const { waitMs, saysNow } = parseThrottleWait([...metas, headers["retry-after"], headerSeconds]);
+      const { waitMs, saysNow } = parseThrottleWait([...waitValues, headers["retry-after"], headerSeconds]);
       return new Throttled(message, waitMs, { saysNow });
     }
     case 503: {
       // The service's own 503 has an error with this status (interface, Errors).
-      const isOwnWord = errors.some((error) => error.status === 503);
-      return new Throttled(message, headerMs, { scope: "everything", isOwnWord });
+      const isServiceError = errors.some((error) => error.status === 503);
+      return new Throttled(message, headerMs, { scope: "everything", isOwnWord: isServiceError });
     }
     case 404:
       if (context.missing === "no-log" && isAboutLog(errors)) return new NoLog(message);
@@ -261,12 +261,12 @@ function buildFailure(
 
 /** A 404 of history means a missing log unless its message is about something else ("all tags must have logs"). */
 function isAboutLog(errors: readonly ServiceError[]): boolean {
-  const words = errors
+  const joinedMessages = errors
     .filter(({ status }) => status === null || status === 404)
     .map(({ message }) => message)
     .join(" ")
     .trim();
-  return words === "" || /\blog(s|g(ed|ing|ar|er|en|ene)?)?\b|histor/i.test(words);
+  return joinedMessages === "" || /\blog(s|g(ed|ing|ar|er|en|ene)?)?\b|histor/i.test(joinedMessages);
 }
 
 function statusRank(status: number): number {
@@ -283,15 +283,15 @@ function describeErrors(status: number, errors: readonly ServiceError[]): string
       .filter((part) => part !== "")
       .join(" "),
   );
-  const text = [...new Set(messages.filter((message) => message !== ""))].join("; ");
-  return text === "" ? `the service answered ${status}.` : `${status}, ${text.slice(0, 1000)}`;
+  const joinedMessages = [...new Set(messages.filter((message) => message !== ""))].join("; ");
+  return joinedMessages === "" ? `the service answered ${status}.` : `${status}, ${joinedMessages.slice(0, 1000)}`;
 }
 
 function createRedirectFailure(reply: TransportReply, context: ReplyContext, sample: string): Malformed {
-  const target = URL.parse(reply.headers.location ?? "");
-  const where = target === null || target.origin === "null" ? "another address" : target.origin;
+  const redirectUrl = URL.parse(reply.headers.location ?? "");
+  const redirectOrigin = redirectUrl === null || redirectUrl.origin === "null" ? "another address" : redirectUrl.origin;
   return new Malformed(
-    `The service redirects ${context.endpoint} to ${where} (HTTP ${reply.status}); that is not followed.`,
+    `The service redirects ${context.endpoint} to ${redirectOrigin} (HTTP ${reply.status}); that is not followed.`,
     sample,
     { hint: "If the service has moved, change base_url." },
   );
@@ -304,8 +304,8 @@ function parseStatus(value: unknown): number | null {
 
 /** Formats any value as one printable line. Masks secrets before cutting the text. */
 export function printableText(value: unknown): string {
-  const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
-  return withoutCredentials(text.slice(0, 4000))
+  const plainText = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
+  return withoutCredentials(plainText.slice(0, 4000))
     .slice(0, 500)
     .replace(/\p{Cc}+/gu, " ")
     .toWellFormed()
@@ -328,6 +328,6 @@ const ROUNDING_SECONDS = 1;
 function parseThrottleWait(candidates: readonly unknown[]) {
   const seconds = candidates.map(parseSeconds).find((each) => each !== null);
   if (seconds === undefined) return { waitMs: DEFAULT_WAIT_SECONDS * 1000, saysNow: false };
-  const waited = Math.min(Math.max(Math.ceil(seconds), 1), WAIT_SECONDS_MAX);
-  return { waitMs: (waited + ROUNDING_SECONDS) * 1000, saysNow: seconds === 0 };
+  const waitSeconds = Math.min(Math.max(Math.ceil(seconds), 1), WAIT_SECONDS_MAX);
+  return { waitMs: (waitSeconds + ROUNDING_SECONDS) * 1000, saysNow: seconds === 0 };
 }

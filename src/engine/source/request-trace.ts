@@ -28,7 +28,7 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
   let count = 0;
 
   /** `send` calls `chosen` when the tags of the request are chosen. */
-  async function record<T>(
+  async function recordRequest<T>(
     lane: Lane,
     endpoint: QuotaEndpoint,
     signal: AbortSignal,
@@ -36,7 +36,7 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
   ): Promise<T> {
     let tagIds: readonly string[] = [];
     let sinceMs = clock.monotonic();
-    const add = (outcome: string, message: string | null) => {
+    const addOutcome = (outcome: string, message: string | null) => {
       // An empty write, or a waiting request that was cancelled, was never sent.
       if (tagIds.length === 0) return;
       count += 1;
@@ -50,11 +50,11 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
         tagIds = ids;
         sinceMs = clock.monotonic();
       });
-      add("ok", null);
+      addOutcome("ok", null);
       return result;
     } catch (error) {
-      if (signal.aborted) add("stopped", null);
-      else add(asFailure(error).kind, withoutCredentials(errorText(error)));
+      if (signal.aborted) addOutcome("stopped", null);
+      else addOutcome(asFailure(error).kind, withoutCredentials(errorText(error)));
       throw error;
     }
   }
@@ -62,7 +62,7 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
   const recordQuery =
     <T>(send: (...request: Parameters<Source["history"]>) => Promise<T>) =>
     (...[query, lane, signal]: Parameters<Source["history"]>) =>
-      record(lane, "history", signal, (chosen) => {
+      recordRequest(lane, "history", signal, (chosen) => {
         const observedQuery = observeContent(query, ({ tagIds }) => chosen(tagIds));
         return send(observedQuery, lane, signal);
       });
@@ -72,15 +72,15 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
     source: {
       ...source,
       read: (ids, lane, signal) =>
-        record(lane, "read", signal, (chosen) => source.read(observeContent(ids, chosen), lane, signal)),
+        recordRequest(lane, "read", signal, (chosen) => source.read(observeContent(ids, chosen), lane, signal)),
       write: (prepare, signal) =>
-        record("write", "write", signal, (chosen) => {
-          const prepared = async () => {
+        recordRequest("write", "write", signal, (chosen) => {
+          const prepareObserved = async () => {
             const writes = await prepare();
             chosen(writes.map(({ tagId }) => tagId));
             return writes;
           };
-          return source.write(prepared, signal);
+          return source.write(prepareObserved, signal);
         }),
       history: recordQuery((...request) => source.history(...request)),
       totals: recordQuery((...request) => source.totals(...request)),

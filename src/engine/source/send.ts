@@ -57,11 +57,11 @@ interface SendOptions {
   readonly note: CountUnusualField;
   readonly random: () => number;
   readonly skew: ClockSkew;
-  readonly leaving: CheckLeaving | undefined;
+  readonly leaving: CheckBeforeSend | undefined;
 }
 
 /** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
-export type CheckLeaving = (slotTaken: TimePoint) => void;
+export type CheckBeforeSend = (slotTaken: TimePoint) => void;
 
 function endpointPath(endpoint: ServiceCall["endpoint"] | "healthcheck"): string {
   return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
@@ -86,9 +86,9 @@ const HEALTH_VALID_MS = 59_000;
 /** Orders to wait reach the limits before a request frees its slot, so no other request leaves in between. */
 export function createSend(options: SendOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
-  const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
+  const basePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
   const maintenance = createMaintenance(clock, options.random);
-  const longWaits = createLongWaits({ clock, log, lists, limiter, health });
+  const longWaits = createLongWaits({ clock, log, lists, limiter, health: checkHealth });
   let lastHealth: { readonly atMs: number; readonly health: Promise<Health> } | null = null;
 
   function leaveCheck(slotTaken: TimePoint): Pick<TransportRequest, "mayLeave"> {
@@ -100,14 +100,14 @@ export function createSend(options: SendOptions) {
     const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
       method: body === null ? "GET" : "POST",
-      path: `${prefix}/api/v1/${endpointPath(call.endpoint)}${query}`,
+      path: `${basePath}/api/v1/${endpointPath(call.endpoint)}${query}`,
       headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
       ...leaveCheck(slotTaken),
     };
   }
 
-  async function attemptCall(call: ServiceCall, limit: RequestLimit, slotTaken: TimePoint, signal: AbortSignal) {
+  async function sendOnce(call: ServiceCall, limit: RequestLimit, slotTaken: TimePoint, signal: AbortSignal) {
     const { endpoint } = call;
     const secret = token();
     const request = await buildRequest(call, secret, slotTaken);
@@ -118,25 +118,25 @@ export function createSend(options: SendOptions) {
       limit.observe(parseRateLimit(reply), startedMs);
       // A cached response of a proxy has an age and an old Date.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
-      const recalled = call.recall?.(reply);
+      const cachedAnswer = call.recall?.(reply);
       const parsed = call.isLogged === true ? await parseLogged(reply.body) : undefined;
-      const answer = recalled ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsed);
+      const decodedReply = cachedAnswer ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsed);
       maintenance.over();
       longWaits.answered(limit.scope(), startedMs);
-      return { answer, latencyMs: measure(endpoint, "ok", startedMs), startedMs };
+      return { answer: decodedReply, latencyMs: measureRequest(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const failure = asFailure(error);
-      measure(endpoint, failure.kind, startedMs);
+      measureRequest(endpoint, failure.kind, startedMs);
       const endedPause = pauseEndedBy(failure, limit);
       if (endedPause !== null) longWaits.answered(endedPause, startedMs);
-      if (failure.kind === "throttled") obeyWait(failure, endpoint, limit, startedMs);
-      if (call.body === undefined && wasReplaced(failure, secret)) throw new ReplacedToken(failure.message);
+      if (failure.kind === "throttled") pauseRequests(failure, endpoint, limit, startedMs);
+      if (call.body === undefined && wasTokenReplaced(failure, secret)) throw new ReplacedTokenError(failure.message);
       throw failure;
     }
   }
 
-  function wasReplaced(failure: Failure, sent: Secret): boolean {
+  function wasTokenReplaced(failure: Failure, sent: Secret): boolean {
     if (!(failure instanceof ConfigError && failure.reason === "unauthenticated")) return false;
     try {
       return token().reveal() !== sent.reveal();
@@ -145,7 +145,7 @@ export function createSend(options: SendOptions) {
     }
   }
 
-  function obeyWait(failure: Throttled, endpoint: string, limit: RequestLimit, startedMs: number): void {
+  function pauseRequests(failure: Throttled, endpoint: string, limit: RequestLimit, startedMs: number): void {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
       waitMs = maintenance.begin(failure.retryAfterMs);
@@ -159,7 +159,7 @@ export function createSend(options: SendOptions) {
     log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
   }
 
-  function measure(endpoint: string, outcome: string, startedMs: number): number {
+  function measureRequest(endpoint: string, outcome: string, startedMs: number): number {
     const latencyMs = clock.monotonic() - startedMs;
     metrics.apiRequests.inc({ source, endpoint, outcome });
     metrics.apiSeconds.observe({ source, endpoint }, latencyMs / 1000);
@@ -167,7 +167,7 @@ export function createSend(options: SendOptions) {
   }
 
   /** Sends a request; a GET may be repeated once, in a slot of its own. */
-  async function send(
+  async function sendInSlot(
     call: ServiceCall,
     limit: RequestLimit,
     inSlot: <T>(task: (slotTaken: TimePoint) => Promise<T>, isFirst: boolean) => Promise<T>,
@@ -175,27 +175,27 @@ export function createSend(options: SendOptions) {
   ): Promise<SentReply> {
     longWaits.look();
     const requestedMs = clock.monotonic();
-    const once = async (isFirst: boolean) => {
-      const sent = await inSlot((slotTaken) => attemptCall(call, limit, slotTaken, signal), isFirst);
-      return { answer: sent.answer, latencyMs: sent.latencyMs, queuedMs: sent.startedMs - requestedMs };
+    const attemptInSlot = async (isFirst: boolean) => {
+      const sentCall = await inSlot((slotTaken) => sendOnce(call, limit, slotTaken, signal), isFirst);
+      return { answer: sentCall.answer, latencyMs: sentCall.latencyMs, queuedMs: sentCall.startedMs - requestedMs };
     };
     try {
-      return await once(true);
+      return await attemptInSlot(true);
     } catch (error) {
-      const mayRepeat = error instanceof StaleSocket || error instanceof ReplacedToken;
+      const mayRepeat = error instanceof StaleSocket || error instanceof ReplacedTokenError;
       if (!mayRepeat || call.body !== undefined) throw error;
-      return once(false);
+      return attemptInSlot(false);
     }
   }
 
   const listLimit: RequestLimit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
 
   /** Checks the health of the service. During a long pause, both callers share one request a minute. */
-  async function health(signal: AbortSignal): Promise<Health> {
+  async function checkHealth(signal: AbortSignal): Promise<Health> {
     if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
-      const known = await lastHealth.health.catch(() => null);
+      const knownHealth = await lastHealth.health.catch(() => null);
       signal.throwIfAborted();
-      if (known !== null) return known;
+      if (knownHealth !== null) return knownHealth;
     }
     lastHealth = { atMs: clock.monotonic(), health: requestHealth(signal) };
     return lastHealth.health;
@@ -204,18 +204,18 @@ export function createSend(options: SendOptions) {
   async function requestHealth(signal: AbortSignal): Promise<Health> {
     const endpoint = "healthcheck";
     const startedMs = clock.monotonic();
-    const path = `${prefix}/api/v1/${endpointPath(endpoint)}`;
+    const path = `${basePath}/api/v1/${endpointPath(endpoint)}`;
     try {
       const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(readClocks(clock)) } as const;
       const reply = await transport(request, signal);
-      measure(endpoint, "ok", startedMs);
+      measureRequest(endpoint, "ok", startedMs);
       const body = parseJson(reply.body);
       const health = parseHealth(body.ok ? body.value : null, note);
       // The interface describes the failure as 500 in one place and as 503 in another.
       return reply.status >= 300 ? { ...health, status: "unhealthy" } : health;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      measure(endpoint, asFailure(error).kind, startedMs);
+      measureRequest(endpoint, asFailure(error).kind, startedMs);
       return { status: "unhealthy", time: null };
     }
   }
@@ -231,21 +231,21 @@ export function createSend(options: SendOptions) {
       // A repeated request has the content that was chosen first.
       const inSlot = <T>(task: (slotTaken: TimePoint) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
-      return send(call, limit, inSlot, signal);
+      return sendInSlot(call, limit, inSlot, signal);
     },
 
     list(call: ListCall, signal: AbortSignal): Promise<SentReply> {
       const lane = call.lane ?? defaultListLane(call.endpoint);
-      return send(call, listLimit, (task) => lists.run(task, signal, lane), signal);
+      return sendInSlot(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 
-    health,
+    health: checkHealth,
     close: longWaits.close,
   };
 }
 
 /** The refused token has been replaced: the request is repeated at once, without a pause of all requests. */
-class ReplacedToken extends Retryable {}
+class ReplacedTokenError extends Retryable {}
 
 function pauseEndedBy(failure: Failure, limit: RequestLimit): PauseScope | null {
   if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
@@ -254,8 +254,8 @@ function pauseEndedBy(failure: Failure, limit: RequestLimit): PauseScope | null 
 
 function buildReplyContext(endpoint: ServiceCall["endpoint"], clock: Clock): ReplyContext {
   const isTagCall = endpoint === "read" || endpoint === "write";
-  const missing = endpoint === "history" ? "no-log" : isTagCall ? "rejected" : "settings";
-  return { endpoint: endpointPath(endpoint), missing, nowMs: clock.now() };
+  const missingKind = endpoint === "history" ? "no-log" : isTagCall ? "rejected" : "settings";
+  return { endpoint: endpointPath(endpoint), missing: missingKind, nowMs: clock.now() };
 }
 
 function parseRateLimit(reply: TransportReply) {
@@ -273,20 +273,20 @@ function parseWholeNumber(text: string | undefined): number | null {
 const MAINTENANCE_WAIT = { firstMs: 30_000, maxMs: 900_000 };
 
 function createMaintenance(clock: Clock, random: () => number) {
-  let attempts = 0;
+  let outages = 0;
   let untilMs = Number.NEGATIVE_INFINITY;
   return {
     /** Returns the milliseconds to wait: the stated time, or a growing one with jitter. */
     begin(statedMs: number | null): number {
       const nowMs = clock.monotonic();
       // Requests that were under way together report the same maintenance.
-      if (nowMs >= untilMs) attempts++;
-      const waitMs = statedMs ?? Math.max(backoffMs(MAINTENANCE_WAIT, Math.max(1, attempts), random), untilMs - nowMs);
+      if (nowMs >= untilMs) outages++;
+      const waitMs = statedMs ?? Math.max(backoffMs(MAINTENANCE_WAIT, Math.max(1, outages), random), untilMs - nowMs);
       untilMs = Math.max(untilMs, nowMs + waitMs);
       return waitMs;
     },
     over(): void {
-      attempts = 0;
+      outages = 0;
     },
   };
 }

@@ -44,12 +44,12 @@ export class LoggedSeries {
 
   add(entry: unknown): void {
     if (this.isBroken) return;
-    const stamp = isRecord(entry) ? entry.timestamp : undefined;
-    const time = typeof stamp === "string" ? normalizeTime(stamp) : null;
+    const timestamp = isRecord(entry) ? entry.timestamp : undefined;
+    const time = typeof timestamp === "string" ? normalizeTime(timestamp) : null;
     if (!isRecord(entry) || time === null || !time.known) {
       this.isBroken = true;
       this.firstFault = isRecord(entry)
-        ? `The time of a measurement is ${describeValue(stamp)}, and no time.`
+        ? `The time of a measurement is ${describeValue(timestamp)}, and no time.`
         : `A measurement is ${describeValue(entry)}, and no object.`;
       return;
     }
@@ -86,82 +86,83 @@ const MEASUREMENT_DEPTH = 4;
  */
 export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  const marker = randomUUID();
-  const rest: Buffer[] = [];
-  const lists = new Map<unknown, LoggedSeries>();
-  let end = 0;
-  let yieldedAt = 0;
+  const listMarker = randomUUID();
+  const jsonParts: Buffer[] = [];
+  const seriesByMarker = new Map<unknown, LoggedSeries>();
+  let lastListEnd = 0;
+  let lastYieldIndex = 0;
 
-  async function readList(from: number, series: LoggedSeries): Promise<number | null> {
+  async function readMeasurements(from: number, series: LoggedSeries): Promise<number | null> {
     let at = skipSpace(bytes, from);
     if (bytes[at] === CLOSING_BRACKET) return at + 1;
     for (;;) {
-      const after = readPlainEntry(bytes, at, series) ?? readOtherEntry(bytes, at, series);
-      if (after === null) return null;
-      at = skipSpace(bytes, after);
+      const entryEnd = readPlainEntry(bytes, at, series) ?? readOtherEntry(bytes, at, series);
+      if (entryEnd === null) return null;
+      at = skipSpace(bytes, entryEnd);
       if (bytes[at] === CLOSING_BRACKET) return at + 1;
-      if (bytes[at] !== COMMA) return null;
+      if (bytes[at] !== COMMA_BYTE) return null;
       at = skipSpace(bytes, at + 1);
-      if (at - yieldedAt < BYTES_PER_YIELD) continue;
-      yieldedAt = at;
+      if (at - lastYieldIndex < BYTES_PER_YIELD) continue;
+      lastYieldIndex = at;
       await yieldToEventLoop();
     }
   }
 
   for (let at = isUtf8(bytes) ? bytes.indexOf(LIST_KEY) : -1; at >= 0; at = bytes.indexOf(LIST_KEY, at + 1)) {
-    const opening = skipColon(bytes, at + LIST_KEY.length);
-    if (opening === null || bytes[opening] !== OPENING_BRACKET) continue;
-    const series = new LoggedSeries([...lists.values()].at(-1)?.points.length);
-    const after = await readList(opening + 1, series);
-    if (after === null) return parseJson(body);
-    const name = `${marker} ${lists.size}`;
-    rest.push(bytes.subarray(end, opening), Buffer.from(`"${name}"`));
-    lists.set(name, series);
-    end = after;
-    at = after;
+    const openingIndex = skipColon(bytes, at + LIST_KEY.length);
+    if (openingIndex === null || bytes[openingIndex] !== OPENING_BRACKET) continue;
+    const series = new LoggedSeries([...seriesByMarker.values()].at(-1)?.points.length);
+    const listEnd = await readMeasurements(openingIndex + 1, series);
+    if (listEnd === null) return parseJson(body);
+    const markerName = `${listMarker} ${seriesByMarker.size}`;
+    jsonParts.push(bytes.subarray(lastListEnd, openingIndex), Buffer.from(`"${markerName}"`));
+    seriesByMarker.set(markerName, series);
+    lastListEnd = listEnd;
+    at = listEnd;
   }
-  const parsed = parseJson(Buffer.concat([...rest, bytes.subarray(end)]));
-  let found = 0;
+  const parsed = parseJson(Buffer.concat([...jsonParts, bytes.subarray(lastListEnd)]));
+  let replacedMarkers = 0;
   for (const record of (parsed.ok && isRecord(parsed.value) && parseList(parsed.value.data)) || []) {
-    const series = isRecord(record) ? lists.get(record.measurements) : undefined;
+    const series = isRecord(record) ? seriesByMarker.get(record.measurements) : undefined;
     if (series === undefined) continue;
     Object.assign(record as object, { measurements: series });
-    found += 1;
+    replacedMarkers += 1;
   }
   // A list elsewhere, or two lists in one record, need the complete parse.
-  return found === lists.size ? parsed : parseJson(body);
+  return replacedMarkers === seriesByMarker.size ? parsed : parseJson(body);
 }
 
 /** Reads `{"timestamp":"2026-01-01T00:00:00Z","value":21.5}`; returns the index after the entry, or null. */
 function readPlainEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
   if (series.isBroken || bytes[from] !== OPENING_BRACE) return null;
-  const stamp = skipName(bytes, from + 1, TIMESTAMP_KEY);
-  if (stamp === null || bytes[stamp] !== QUOTE || bytes[stamp + 21] !== QUOTE) return null;
-  const timeMs = parseTimeMsAt(bytes, stamp + 1);
-  const comma = skipSpace(bytes, stamp + 22);
-  const value = bytes[comma] === COMMA ? skipName(bytes, comma + 1, VALUE_KEY) : null;
-  if (value === null || Number.isNaN(timeMs)) return null;
-  const isText = bytes[value] === QUOTE;
-  const start = isText ? value + 1 : value;
-  const word = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => isWordAt(bytes, start, bytesOfWord));
-  let end = word === undefined ? endOfNumber(bytes, start) : start + word[0].length;
+  const timestampIndex = skipName(bytes, from + 1, TIMESTAMP_KEY);
+  if (timestampIndex === null || bytes[timestampIndex] !== QUOTE || bytes[timestampIndex + 21] !== QUOTE) return null;
+  const timeMs = parseTimeMsAt(bytes, timestampIndex + 1);
+  const commaIndex = skipSpace(bytes, timestampIndex + 22);
+  const valueIndex = bytes[commaIndex] === COMMA_BYTE ? skipName(bytes, commaIndex + 1, VALUE_KEY) : null;
+  if (valueIndex === null || Number.isNaN(timeMs)) return null;
+  const isText = bytes[valueIndex] === QUOTE;
+  const start = isText ? valueIndex + 1 : valueIndex;
+  const jsonWord = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => isWordAt(bytes, start, bytesOfWord));
+  let end = jsonWord === undefined ? endOfNumber(bytes, start) : start + jsonWord[0].length;
   if (end === null) return null;
-  const code = word === undefined ? parseNumberAt(bytes, start, end) : word[1];
+  const code = jsonWord === undefined ? parseNumberAt(bytes, start, end) : jsonWord[1];
   if (isText && bytes[end++] !== QUOTE) return null;
-  const brace = skipSpace(bytes, end);
-  if (bytes[brace] !== CLOSING_BRACE || Math.abs(code) === Number.POSITIVE_INFINITY) return null;
+  const entryEnd = skipSpace(bytes, end);
+  if (bytes[entryEnd] !== CLOSING_BRACE || Math.abs(code) === Number.POSITIVE_INFINITY) return null;
   series.points.push(timeMs, code);
   if (isText) series.textCount++;
-  return brace + 1;
+  return entryEnd + 1;
 }
 
 /** Reads any other object without nested objects; returns the index after the entry, or null. */
 function readOtherEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
-  const brace = bytes.indexOf("}", from);
-  const parsed = bytes[from] === OPENING_BRACE ? parseJson(bytes.subarray(from, brace + 1), MEASUREMENT_DEPTH) : null;
+  const entryEnd = bytes.indexOf("}", from);
+  const parsed =
+    bytes[from] === OPENING_BRACE ? parseJson(bytes.subarray(from, entryEnd + 1), MEASUREMENT_DEPTH) : null;
   if (parsed?.ok !== true) return null;
   series.add(parsed.value);
-  return brace + 1;
+  return entryEnd + 1;
 }
 
 let lastDate = { date: Number.NaN, ms: Number.NaN };
@@ -181,10 +182,10 @@ function parseTimeMsAt(bytes: Buffer, from: number): number {
   ];
   if (!(hour < 24 && minute < 60 && second < 60)) return Number.NaN;
   if (date !== lastDate.date) {
-    const text = bytes.toString("latin1", from, from + 10);
+    const dateText = bytes.toString("latin1", from, from + 10);
     // `Date.parse` accepts the 30th of February as the 2nd of March.
-    const ms = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(text) : Number.NaN;
-    if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(text)) return Number.NaN;
+    const ms = /^\d{4}-\d\d-\d\d$/.test(dateText) ? Date.parse(dateText) : Number.NaN;
+    if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(dateText)) return Number.NaN;
     lastDate = { date, ms };
   }
   return lastDate.ms + hour * 3_600_000 + minute * 60_000 + second * 1_000;
@@ -192,16 +193,16 @@ function parseTimeMsAt(bytes: Buffer, from: number): number {
 
 function twoDigitsAt(bytes: Buffer, at: number): number {
   const [tens, ones] = [bytes[at] as number, bytes[at + 1] as number];
-  return isDigit(tens) && isDigit(ones) ? (tens - ZERO) * 10 + ones - ZERO : Number.NaN;
+  return isDigit(tens) && isDigit(ones) ? (tens - ZERO_BYTE) * 10 + ones - ZERO_BYTE : Number.NaN;
 }
 
 function endOfNumber(bytes: Buffer, from: number): number | null {
-  let at: number | null = bytes[from] === MINUS ? from + 1 : from;
-  at = bytes[at] === ZERO ? at + 1 : skipDigits(bytes, at);
+  let at: number | null = bytes[from] === MINUS_BYTE ? from + 1 : from;
+  at = bytes[at] === ZERO_BYTE ? at + 1 : skipDigits(bytes, at);
   if (at !== null && bytes[at] === DECIMAL_POINT) at = skipDigits(bytes, at + 1);
   if (at !== null && (bytes[at] === 69 || bytes[at] === 101)) {
-    const sign = bytes[at + 1];
-    at = skipDigits(bytes, sign === 43 || sign === MINUS ? at + 2 : at + 1);
+    const exponentSign = bytes[at + 1];
+    at = skipDigits(bytes, exponentSign === 43 || exponentSign === MINUS_BYTE ? at + 2 : at + 1);
   }
   return at !== null && at - from < MAX_NUMBER_LENGTH ? at : null;
 }
@@ -217,17 +218,17 @@ const EXACT_DIGITS_MAX = 15;
 const POWERS_OF_TEN = Float64Array.from({ length: EXACT_DIGITS_MAX + 1 }, (_, n) => 10 ** n);
 
 function parseNumberAt(bytes: Buffer, from: number, end: number): number {
-  const isNegative = bytes[from] === MINUS;
-  let digits = 0;
-  let decimals = -1;
+  const isNegative = bytes[from] === MINUS_BYTE;
+  let digitsValue = 0;
+  let decimalPlaces = -1;
   for (let at = isNegative ? from + 1 : from; at < end; at++) {
     const code = bytes[at] as number;
-    if (isDigit(code)) digits = digits * 10 + code - ZERO;
-    if (decimals >= 0) decimals++;
-    if (code === DECIMAL_POINT) decimals = 0;
+    if (isDigit(code)) digitsValue = digitsValue * 10 + code - ZERO_BYTE;
+    if (decimalPlaces >= 0) decimalPlaces++;
+    if (code === DECIMAL_POINT) decimalPlaces = 0;
     else if (!isDigit(code) || end - from > EXACT_DIGITS_MAX) return Number(bytes.toString("latin1", from, end));
   }
-  const number = decimals > 0 ? digits / (POWERS_OF_TEN[decimals] as number) : digits;
+  const number = decimalPlaces > 0 ? digitsValue / (POWERS_OF_TEN[decimalPlaces] as number) : digitsValue;
   return isNegative ? -number : number;
 }
 
@@ -252,10 +253,10 @@ function skipSpace(bytes: Buffer, from: number): number {
   return at;
 }
 
-const COMMA = 44;
-const MINUS = 45;
+const COMMA_BYTE = 44;
+const MINUS_BYTE = 45;
 const DECIMAL_POINT = 46;
-const ZERO = 48;
+const ZERO_BYTE = 48;
 const OPENING_BRACKET = 91;
 const CLOSING_BRACKET = 93;
 const OPENING_BRACE = 123;
@@ -269,8 +270,8 @@ const JSON_WORDS = [
   [Buffer.from("false"), FALSE_CODE],
 ] as const;
 const TIME_SEPARATORS = [
-  [4, MINUS],
-  [7, MINUS],
+  [4, MINUS_BYTE],
+  [7, MINUS_BYTE],
   [10, 84],
   [13, COLON],
   [16, COLON],
@@ -292,7 +293,7 @@ export function createValueReader(
   note: CountUnusualField,
   onTexts: (tagIds: readonly string[]) => void,
 ) {
-  const withTexts = new Set<string>();
+  const tagsWithTexts = new Set<string>();
 
   function recordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly RecordsOfTag[] {
     const data = parseList(answer.envelope.data);
@@ -303,9 +304,9 @@ export function createValueReader(
       const tag = tagIn(record);
       if (tag === null || !isRecord(record))
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
-      const before = byId.get(tag.id);
-      if (before !== undefined || !requested.has(tag.id)) note("tag.id");
-      if (before !== undefined) before.records.push(record);
+      const earlierRecords = byId.get(tag.id);
+      if (earlierRecords !== undefined || !requested.has(tag.id)) note("tag.id");
+      if (earlierRecords !== undefined) earlierRecords.records.push(record);
       else if (requested.has(tag.id)) byId.set(tag.id, { tag, records: [record] });
     }
     for (const id of requested) if (!byId.has(id)) note("tag.unanswered");
@@ -313,87 +314,87 @@ export function createValueReader(
   }
 
   function reportTexts(tagIds: readonly string[]): void {
-    const fresh = tagIds.filter((id) => !withTexts.has(id));
-    if (fresh.length === 0) return;
-    if (withTexts.size >= REPORTED_TEXTS_MAX) withTexts.clear();
-    for (const id of fresh) withTexts.add(id);
-    note("value.text", fresh.length);
-    onTexts(fresh);
+    const newTagIds = tagIds.filter((id) => !tagsWithTexts.has(id));
+    if (newTagIds.length === 0) return;
+    if (tagsWithTexts.size >= REPORTED_TEXTS_MAX) tagsWithTexts.clear();
+    for (const id of newTagIds) tagsWithTexts.add(id);
+    note("value.text", newTagIds.length);
+    onTexts(newTagIds);
   }
 
   return {
     readings(answer: DecodedReply, requestedIds: readonly string[]): Pick<ReadReply, "readings" | "leftOut"> {
       const readings: TagReading[] = [];
-      const texts: string[] = [];
+      const textTagIds: string[] = [];
       const unreadable = new Map<string, string>();
       for (const { tag, records } of recordsByTag(answer, requestedIds)) {
         const { id, displayName, description, unit } = tag;
-        const raw = records.map((record) => record.value);
-        const [value, ...others] = raw.map(parseTagValue);
-        if (others.some((other) => other !== value)) unreadable.set(id, describeDuplicates("values", raw));
+        const rawValues = records.map((record) => record.value);
+        const [value, ...others] = rawValues.map(parseTagValue);
+        if (others.some((other) => other !== value)) unreadable.set(id, describeDuplicates("values", rawValues));
         else if (value === undefined)
-          unreadable.set(id, `Its value is ${describeValue(raw[0])}, and no number, boolean or null.`);
+          unreadable.set(id, `Its value is ${describeValue(rawValues[0])}, and no number, boolean or null.`);
         else {
           readings.push({ id, displayName, description, unit, value });
-          if (raw.some(containsText)) texts.push(id);
+          if (rawValues.some(containsText)) textTagIds.push(id);
         }
       }
       if (unreadable.size > 0) note("tag.value", unreadable.size);
-      reportTexts(texts);
+      reportTexts(textTagIds);
       if (readings.length === requestedIds.length) return { readings };
-      const read = new Set(readings.map(({ id }) => id));
-      const leftOut = (id: string): LeftOut => {
+      const readIds = new Set(readings.map(({ id }) => id));
+      const describeLeftOut = (id: string): LeftOut => {
         const reason = unreadable.get(id);
         if (reason !== undefined) return { id, kind: "unreadable", reason };
         return { id, kind: "unanswered", reason: "The reply does not list it." };
       };
-      return { readings, leftOut: requestedIds.filter((id) => !read.has(id)).map(leftOut) };
+      return { readings, leftOut: requestedIds.filter((id) => !readIds.has(id)).map(describeLeftOut) };
     },
 
     logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
-      const texts: string[] = [];
+      const textTagIds: string[] = [];
       const logs = recordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = parseSeries(first.measurements);
         if (series === null || series.isBroken || !others.every((other) => hasSameMeasurements(series, other))) {
           note("log.measurements");
-          const said = describeBrokenLog(series, first.measurements);
-          return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said } };
+          const logProblem = describeBrokenLog(series, first.measurements);
+          return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said: logProblem } };
         }
-        if (series.textCount > 0) texts.push(tag.id);
+        if (series.textCount > 0) textTagIds.push(tag.id);
         if (series.firstFault === null) return { ...tag, measurements: series.points };
         note("measurement.value", series.unreadableMs.length);
         const { points, unreadableMs, firstFault: said } = series;
         return { ...tag, measurements: points, unreadable: { timesMs: unreadableMs, said } };
       });
-      reportTexts(texts);
+      reportTexts(textTagIds);
       return logs;
     },
 
     totals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
-      const texts: string[] = [];
-      const totals = recordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
+      const textTagIds: string[] = [];
+      const tagTotals = recordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
         const [total, ...others] = records.map(parseTotal);
-        const raw = records.map(({ value, measurements }) => value ?? measurements);
+        const rawTotals = records.map(({ value, measurements }) => value ?? measurements);
         if (total !== undefined && others.every((other) => other === total)) {
-          if (raw.some(containsText)) texts.push(tag.id);
+          if (rawTotals.some(containsText)) textTagIds.push(tag.id);
           return { ...tag, total };
         }
         note("total.value");
-        const isOne = others.every((other) => other === total);
-        const unreadable = isOne
-          ? `The total is ${describeValue(raw[0])}, and not one number.`
-          : describeDuplicates("totals", raw);
+        const hasOneTotal = others.every((other) => other === total);
+        const unreadable = hasOneTotal
+          ? `The total is ${describeValue(rawTotals[0])}, and not one number.`
+          : describeDuplicates("totals", rawTotals);
         return { ...tag, total: null, unreadable };
       });
-      reportTexts(texts);
-      return totals;
+      reportTexts(textTagIds);
+      return tagTotals;
     },
   };
 }
 
 function describeDuplicates(what: string, raw: readonly unknown[]): string {
-  const words = [...new Set(raw.map(describeValue))].slice(0, 3).join(" and ");
-  return `The reply lists it ${raw.length} times with different ${what}: ${words}.`;
+  const distinctValues = [...new Set(raw.map(describeValue))].slice(0, 3).join(" and ");
+  return `The reply lists it ${raw.length} times with different ${what}: ${distinctValues}.`;
 }
 
 function containsText(raw: unknown): boolean {
@@ -420,9 +421,9 @@ function describeBrokenLog(series: LoggedSeries | null, measurements: unknown): 
 
 /** Accepts a number, an object with `value`, or a list of one such entry. Undefined for a complete series. */
 function parseTotal(record: ReplyRecord): number | null | undefined {
-  const totals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(parseSingleNumber);
-  if (totals.length === 0 || totals.includes(undefined)) return undefined;
-  return totals.find((total) => total !== null) ?? null;
+  const parsedTotals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(parseSingleNumber);
+  if (parsedTotals.length === 0 || parsedTotals.includes(undefined)) return undefined;
+  return parsedTotals.find((total) => total !== null) ?? null;
 }
 
 function parseSingleNumber(raw: unknown): number | null | undefined {

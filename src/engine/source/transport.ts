@@ -60,7 +60,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     timeout: config.deadlines.connect_ms,
     ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file) }),
   });
-  let opened = 0;
+  let sockets = 0;
   const connections = new Agent({
     allowH2: false,
     connections: CONNECTIONS_MAX,
@@ -71,7 +71,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     keepAliveMaxTimeout: KEEP_ALIVE_MS,
     clientTtl: LONGEST_SOCKET_LIFE_MS,
     connect(options, callback) {
-      opened++;
+      sockets++;
       if (proxy === null) {
         connect(options, callback);
         return;
@@ -85,25 +85,25 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   });
 
   async function exchange(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
-    const openedBefore = opened;
-    const reception = createReplyReceiver(config.max_body_bytes, request.mayLeave);
-    const cut = () => reception.cut(signal.reason);
-    signal.addEventListener("abort", cut, { once: true });
+    const socketsBefore = sockets;
+    const replyReceiver = createReplyReceiver(config.max_body_bytes, request.mayLeave);
+    const cancelReply = () => replyReceiver.cut(signal.reason);
+    signal.addEventListener("abort", cancelReply, { once: true });
     try {
       const { method, path, headers, body } = request;
-      connections.dispatch({ origin, method, path, headers, body }, reception.handler);
-      return await reception.reply;
+      connections.dispatch({ origin, method, path, headers, body }, replyReceiver.handler);
+      return await replyReceiver.reply;
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof LocalFailure) throw error;
       const failure = failureOfConnection(error, server);
-      if (reception.hasBegun()) throw failure;
+      if (replyReceiver.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
-      if (opened === openedBefore && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
+      if (sockets === socketsBefore && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
       const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, toEndpoint(url), limit);
       throw (await detectTlsPort(error, url, server, connectTls, signal)) ?? failure;
     } finally {
-      signal.removeEventListener("abort", cut);
+      signal.removeEventListener("abort", cancelReply);
     }
   }
 
@@ -111,8 +111,8 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     async send(request, signal) {
       signal.throwIfAborted();
       const totalMs = config.deadlines.total_ms;
-      const late = () => new Retryable(`${origin} did not answer completely within ${totalMs} ms.`);
-      const limit = timeLimit(signal, totalMs, late);
+      const createTimeoutError = () => new Retryable(`${origin} did not answer completely within ${totalMs} ms.`);
+      const limit = timeLimit(signal, totalMs, createTimeoutError);
       try {
         return await exchange(request, limit.signal);
       } finally {
@@ -150,39 +150,39 @@ const INITIAL_BODY_BYTES = 65_536;
 function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefined) {
   const { promise, resolve, reject } = Promise.withResolvers<TransportReply>();
   let controller: Dispatcher.DispatchController | null = null;
-  let ended: { readonly reason: unknown } | null = null;
+  let cutCause: { readonly reason: unknown } | null = null;
   let status: number | null = null;
   let headers: TransportReply["headers"] = {};
   let body = Buffer.alloc(0);
-  let length = 0;
+  let bodyLength = 0;
 
-  function tooLarge(): Malformed {
+  function createTooLargeError(): Malformed {
     const hint = "Raise max_body_bytes, or ask for less at a time.";
     return new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", { hint });
   }
 
-  function allocate(): void {
-    const announced = Number(headers["content-length"] ?? 0);
-    if (announced > maxBytes) throw tooLarge();
-    const isAnnounced = Number.isSafeInteger(announced) && announced > 0;
-    body = Buffer.allocUnsafeSlow(isAnnounced ? announced : INITIAL_BODY_BYTES);
+  function allocateBody(): void {
+    const announcedBytes = Number(headers["content-length"] ?? 0);
+    if (announcedBytes > maxBytes) throw createTooLargeError();
+    const isAnnounced = Number.isSafeInteger(announcedBytes) && announcedBytes > 0;
+    body = Buffer.allocUnsafeSlow(isAnnounced ? announcedBytes : INITIAL_BODY_BYTES);
   }
 
-  function append(chunk: Uint8Array): void {
-    const end = length + chunk.byteLength;
-    if (end > maxBytes) throw tooLarge();
+  function appendChunk(chunk: Uint8Array): void {
+    const end = bodyLength + chunk.byteLength;
+    if (end > maxBytes) throw createTooLargeError();
     if (end > body.length) {
-      const larger = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(end, 2 * body.length)));
-      larger.set(body.subarray(0, length));
-      body = larger;
+      const largerBuffer = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(end, 2 * body.length)));
+      largerBuffer.set(body.subarray(0, bodyLength));
+      body = largerBuffer;
     }
-    body.set(chunk, length);
-    length = end;
+    body.set(chunk, bodyLength);
+    bodyLength = end;
   }
 
   const handler: Dispatcher.DispatchHandler = {
     onRequestStart(started) {
-      if (ended !== null) throw ended.reason;
+      if (cutCause !== null) throw cutCause.reason;
       mayLeave?.();
       controller = started;
     },
@@ -191,14 +191,15 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
       status = statusCode;
       headers = joinHeaders(rawHeaders);
       refuseEncoding(headers);
-      allocate();
+      allocateBody();
     },
-    onResponseData: (_controller, chunk) => append(chunk),
+    onResponseData: (_controller, chunk) => appendChunk(chunk),
     onResponseEnd() {
-      resolve({ status: status ?? 0, headers, body: body.subarray(0, length) });
+      resolve({ status: status ?? 0, headers, body: body.subarray(0, bodyLength) });
     },
     onResponseError(_controller, error) {
-      if (ended === null && status !== null && WAIT_STATUSES.has(status)) resolve({ status, headers, body: NO_BODY });
+      if (cutCause === null && status !== null && WAIT_STATUSES.has(status))
+        resolve({ status, headers, body: NO_BODY });
       else reject(error);
     },
   };
@@ -208,7 +209,7 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
     reply: promise,
     hasBegun: () => status !== null,
     cut(reason: unknown): void {
-      ended = { reason };
+      cutCause = { reason };
       controller?.abort(reason as Error);
       reject(reason);
     },
@@ -226,8 +227,8 @@ function refuseEncoding(headers: TransportReply["headers"]): void {
 }
 
 function joinHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
-  const text = (value: string | string[] | undefined) => (Array.isArray(value) ? value.join(", ") : value);
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), text(value)]));
+  const joinValues = (value: string | string[] | undefined) => (Array.isArray(value) ? value.join(", ") : value);
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), joinValues(value)]));
 }
 
 /** Thrown when the server closed a kept-alive socket. A GET may be repeated; a POST may have been processed. */
@@ -264,8 +265,8 @@ export function reportReached(send: Transport, reached: (isReached: boolean | nu
   let failedAtMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {
     const startedMs = clock.monotonic();
-    const answered = new AbortController();
-    clock.sleep(SLOW_RESPONSE_MS, answered.signal).then(
+    const replyArrived = new AbortController();
+    clock.sleep(SLOW_RESPONSE_MS, replyArrived.signal).then(
       () => reached(null),
       () => undefined,
     );
@@ -280,7 +281,7 @@ export function reportReached(send: Transport, reached: (isReached: boolean | nu
       }
       throw error;
     } finally {
-      answered.abort();
+      replyArrived.abort();
     }
   };
 }

@@ -20,21 +20,26 @@ export function createAvailability(options: {
 
   async function commitLoss(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
     if (unavailable().has(subject)) return;
-    const stored: StoredUnavailability = { since, reason };
-    const about = { source: sourceUri(source), subject, siteId, time: since };
-    const event = makeEvent({ ...about, type: "source-unavailable", data: { reason, since }, facts: [since] });
-    await syncState.commit({ documents: [{ set, put: [[subject, stored]] }], events: [event] });
+    const newLoss: StoredUnavailability = { since, reason };
+    const eventBase = { source: sourceUri(source), subject, siteId, time: since };
+    const event = makeEvent({ ...eventBase, type: "source-unavailable", data: { reason, since }, facts: [since] });
+    await syncState.commit({ documents: [{ set, put: [[subject, newLoss]] }], events: [event] });
   }
 
   function buildReturn(
     subject: string,
     siteId: number | null = null,
   ): Required<Pick<StoreChange, "documents" | "events">> {
-    const stored = unavailable().get(subject);
-    if (stored === undefined) return { documents: [], events: [] };
-    const { since } = stored;
-    const about = { source: sourceUri(source), subject, siteId, time: isoUtc(clock.now()) };
-    const event = makeEvent({ ...about, type: "source-available", data: { unavailableSince: since }, facts: [since] });
+    const storedLoss = unavailable().get(subject);
+    if (storedLoss === undefined) return { documents: [], events: [] };
+    const { since } = storedLoss;
+    const eventBase = { source: sourceUri(source), subject, siteId, time: isoUtc(clock.now()) };
+    const event = makeEvent({
+      ...eventBase,
+      type: "source-available",
+      data: { unavailableSince: since },
+      facts: [since],
+    });
     return { documents: [{ set, remove: [subject] }], events: [event] };
   }
 
@@ -68,11 +73,11 @@ export function createAvailability(options: {
     async commit(job: string, change: StoreChange, returning = false): Promise<void> {
       if (!returning && unavailable().has(SERVICE_SUBJECT))
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
-      const returns = [...(returning ? [buildReturn(SERVICE_SUBJECT)] : []), buildReturn(featureSubject(job))];
+      const returnChanges = [...(returning ? [buildReturn(SERVICE_SUBJECT)] : []), buildReturn(featureSubject(job))];
       await syncState.commit({
         ...change,
-        documents: [...returns.flatMap(({ documents }) => documents), ...(change.documents ?? [])],
-        events: [...returns.flatMap(({ events }) => events), ...(change.events ?? [])],
+        documents: [...returnChanges.flatMap(({ documents }) => documents), ...(change.documents ?? [])],
+        events: [...returnChanges.flatMap(({ events }) => events), ...(change.events ?? [])],
       });
     },
   };

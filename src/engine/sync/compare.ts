@@ -1,5 +1,5 @@
 import type { Site } from "../../core/model/building.ts";
-import { createClassFinder, type SelectableTag, type Selection, selects } from "./select.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, type Selection } from "./select.ts";
 
 export interface SeenBuilding {
   readonly sites: readonly Site[];
@@ -27,8 +27,8 @@ export interface Mismatch {
 }
 
 export function joinFirst(words: readonly string[], most = 8): string {
-  const shown = words.slice(0, most).join(", ");
-  return words.length > most ? `${shown} and ${words.length - most} more` : shown;
+  const firstWords = words.slice(0, most).join(", ");
+  return words.length > most ? `${firstWords} and ${words.length - most} more` : firstWords;
 }
 
 export function describeSites({ sites }: Pick<SeenBuilding, "sites">): string {
@@ -56,15 +56,15 @@ type SelectionFields = Omit<Selection, "exclude">;
 export function findSelectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
   if (building.tags.length === 0) return [];
   const { exclude, ...include } = selection;
-  const dead = findDeadEntries(include, building);
-  const included = building.tags.filter(selects(include));
-  if (included.length === 0 && dead.length === 0)
+  const deadEntries = findDeadEntries(include, building);
+  const includedTags = building.tags.filter(createTagFilter(include));
+  if (includedTags.length === 0 && deadEntries.length === 0)
     return [{ path: [], message: describeNoneTogether(include, building) }];
-  if (exclude === undefined || included.length === 0) return dead;
-  const left = building.tags.filter(selects(selection)).length;
-  const message = `This takes out all ${included.length} tags that the rest of the selection has: nothing is left.`;
-  if (left === 0) return [...dead, { path: ["exclude"], message }];
-  return [...dead, ...prefixPaths("exclude", findDeadEntries(exclude, building))];
+  if (exclude === undefined || includedTags.length === 0) return deadEntries;
+  const tagsLeft = building.tags.filter(createTagFilter(selection)).length;
+  const message = `This takes out all ${includedTags.length} tags that the rest of the selection has: nothing is left.`;
+  if (tagsLeft === 0) return [...deadEntries, { path: ["exclude"], message }];
+  return [...deadEntries, ...prefixPaths("exclude", findDeadEntries(exclude, building))];
 }
 
 function prefixPaths(section: string, mismatches: readonly Mismatch[]): readonly Mismatch[] {
@@ -75,7 +75,7 @@ function findDeadEntries(fields: SelectionFields, building: SeenBuilding): reado
   const { sites = [], systems = [], units = [], name = [], ids = [] } = fields;
   const knownIds = new Set(building.tags.map(({ tag }) => tag.id));
   const missingIds = ids.filter((id) => !knownIds.has(id));
-  const found: readonly (readonly [path: Mismatch["path"], message: string | null])[] = [
+  const problemsByPath: readonly (readonly [path: Mismatch["path"], message: string | null])[] = [
     ...sites.map((id, index) => [["sites", index], describeDeadSite(id, building)] as const),
     ...systems.map((id, index) => [["systems", index], describeDeadSystem(id, building)] as const),
     ...units.map((unit, index) => [["units", index], describeDeadUnit(unit, building)] as const),
@@ -86,23 +86,23 @@ function findDeadEntries(fields: SelectionFields, building: SeenBuilding): reado
       .slice(0, 1)
       .map((id) => [["ids", ids.indexOf(id)], describeMissingIds(missingIds, building)] as const),
   ];
-  return found.flatMap(([path, message]) => (message === null ? [] : [{ path, message }]));
+  return problemsByPath.flatMap(([path, message]) => (message === null ? [] : [{ path, message }]));
 }
 
 function describeDeadSite(id: number, building: SeenBuilding): string | null {
-  const unseen = describeUnseenSite(id, building);
-  if (unseen !== null || building.tags.some(({ siteId }) => siteId === id)) return unseen;
+  const unseenProblem = describeUnseenSite(id, building);
+  if (unseenProblem !== null || building.tags.some(({ siteId }) => siteId === id)) return unseenProblem;
   return `Site ${id} has no tags that the token may see.`;
 }
 
 function describeDeadSystem(id: string, { systems, tags }: SeenBuilding): string | null {
   if (tags.some(({ systemIds }) => systemIds.includes(id))) return null;
   if (systems === null) return `No tag belongs to a system ${id}.`;
-  const known = systems.find((system) => system.id === id);
-  if (known !== undefined) return `The system ${id} (${known.name}) has no tags.`;
-  const similar = systems.filter(({ name }) => name.includes(id));
-  const hint = similar.length === 1 ? ` Write the id: "${similar[0]?.id}".` : "";
-  return `There is no system with the id ${id}; ${listNamed(similar.length > 0 ? similar : systems, "there are none")}.${hint}`;
+  const namedSystem = systems.find((system) => system.id === id);
+  if (namedSystem !== undefined) return `The system ${id} (${namedSystem.name}) has no tags.`;
+  const similarSystems = systems.filter(({ name }) => name.includes(id));
+  const hint = similarSystems.length === 1 ? ` Write the id: "${similarSystems[0]?.id}".` : "";
+  return `There is no system with the id ${id}; ${listNamed(similarSystems.length > 0 ? similarSystems : systems, "there are none")}.${hint}`;
 }
 
 function listNamed(things: readonly NamedThing[], none: string): string {
@@ -112,11 +112,11 @@ function listNamed(things: readonly NamedThing[], none: string): string {
 function describeDeadUnit(unit: string, { tags }: SeenBuilding): string | null {
   const byUnit = Map.groupBy(tags, ({ tag }) => tag.unit ?? "");
   if (byUnit.has(unit)) return null;
-  const present = [...byUnit]
+  const presentUnits = [...byUnit]
     .toSorted(([, one], [, other]) => other.length - one.length)
     .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
-  const similar = byUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
-  return `No tag has the unit "${unit}"; there are ${joinFirst(present)}.${similar === undefined ? "" : ` Write "${similar}".`}`;
+  const similarUnit = byUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
+  return `No tag has the unit "${unit}"; there are ${joinFirst(presentUnits)}.${similarUnit === undefined ? "" : ` Write "${similarUnit}".`}`;
 }
 
 /** Reduces a unit to lower-case letters, digits and %: people vary °, ³, case and spaces. */
@@ -128,21 +128,21 @@ function normalizeUnit(unit: string): string {
 }
 
 function describeDeadName(pattern: string, { tags }: SeenBuilding): string | null {
-  if (tags.some(selects({ name: pattern }))) return null;
-  const wider = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
-  const matches = wider === pattern ? 0 : tags.filter(selects({ name: wider })).length;
-  const help =
-    matches > 0
-      ? `${matches} tags contain it: write "${wider}"`
+  if (tags.some(createTagFilter({ name: pattern }))) return null;
+  const widerPattern = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
+  const matchCount = widerPattern === pattern ? 0 : tags.filter(createTagFilter({ name: widerPattern })).length;
+  const nameHint =
+    matchCount > 0
+      ? `${matchCount} tags contain it: write "${widerPattern}"`
       : `names are such as ${firstThree(tags.map(({ tag }) => tag.displayName))}`;
-  return `The name of no tag fits "${pattern}"; ${help}.`;
+  return `The name of no tag fits "${pattern}"; ${nameHint}.`;
 }
 
 function describeMissingIds(missing: readonly string[], { tags }: SeenBuilding): string {
-  const what = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${joinFirst(missing)}`;
-  const named = tags.find(({ tag }) => tag.displayName === missing[0]);
-  const hint = named === undefined ? "" : ` That is a name; its id is "${named.tag.id}".`;
-  return `${what}; ids are such as ${firstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
+  const problem = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${joinFirst(missing)}`;
+  const tagWithName = tags.find(({ tag }) => tag.displayName === missing[0]);
+  const hint = tagWithName === undefined ? "" : ` That is a name; its id is "${tagWithName.tag.id}".`;
+  return `${problem}; ids are such as ${firstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
 }
 
 function firstThree(words: readonly string[]): string {
@@ -150,15 +150,15 @@ function firstThree(words: readonly string[]): string {
 }
 
 function describeNoneTogether(fields: SelectionFields, building: SeenBuilding): string {
-  const count = (field: SelectionFields) => building.tags.filter(selects(field)).length;
-  const each = Object.entries(fields)
+  const countTags = (field: SelectionFields) => building.tags.filter(createTagFilter(field)).length;
+  const tagsPerField = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
-    .map(([field, entries]) => `${field} ${count({ [field]: entries })}`);
-  const message = `Each field has tags by itself (${each.join(", ")}), and no tag is in all of them.`;
-  const others = building.tags.filter(selects({ ...fields, units: undefined }));
-  if (fields.units === undefined || others.length === 0) return message;
-  const units = [...new Set(others.map(({ tag }) => tag.unit ?? '"" (none)'))];
-  return `${message} Without \`units\` it has ${others.length}, with the units ${joinFirst(units)}.`;
+    .map(([field, entries]) => `${field} ${countTags({ [field]: entries })}`);
+  const message = `Each field has tags by itself (${tagsPerField.join(", ")}), and no tag is in all of them.`;
+  const tagsWithoutUnits = building.tags.filter(createTagFilter({ ...fields, units: undefined }));
+  if (fields.units === undefined || tagsWithoutUnits.length === 0) return message;
+  const foundUnits = [...new Set(tagsWithoutUnits.map(({ tag }) => tag.unit ?? '"" (none)'))];
+  return `${message} Without \`units\` it has ${tagsWithoutUnits.length}, with the units ${joinFirst(foundUnits)}.`;
 }
 
 export interface TagClass {
@@ -178,19 +178,19 @@ export function compareClasses(classes: readonly TagClass[], building: SeenBuild
   return classes.map((each, index) => {
     const { name, select } = each;
     const tags = members.get(each)?.length ?? 0;
-    const words = prefixPaths("select", findSelectionMismatches(select, building));
-    const earlier = tags > 0 ? null : describeEarlierClasses(each, classes.slice(0, index), building);
-    return { name, tags, mismatches: earlier === null ? words : [...words, { path: [], message: earlier }] };
+    const problems = prefixPaths("select", findSelectionMismatches(select, building));
+    const takenText = tags > 0 ? null : describeEarlierClasses(each, classes.slice(0, index), building);
+    return { name, tags, mismatches: takenText === null ? problems : [...problems, { path: [], message: takenText }] };
   });
 }
 
 function describeEarlierClasses({ select }: TagClass, before: readonly TagClass[], { tags: all }: SeenBuilding) {
-  const own = all.filter(selects(select));
-  if (own.length === 0) return null;
-  const taken = [...Map.groupBy(own, createClassFinder(before))];
-  const takers = taken.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
-  const which = taken.length === 1 ? "which stands" : "which stand";
-  return `All ${own.length} tags of this class are taken by ${takers}, ${which} before it: put the more specific one first.`;
+  const ownTags = all.filter(createTagFilter(select));
+  if (ownTags.length === 0) return null;
+  const tagsByTaker = [...Map.groupBy(ownTags, createClassFinder(before))];
+  const takers = tagsByTaker.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
+  const whichStand = tagsByTaker.length === 1 ? "which stands" : "which stand";
+  return `All ${ownTags.length} tags of this class are taken by ${takers}, ${whichStand} before it: put the more specific one first.`;
 }
 
 export interface WritableTag {
@@ -203,29 +203,29 @@ export interface WritableTag {
 
 export function findWritableMismatches(entry: WritableTag, building: SeenBuilding): readonly Mismatch[] {
   const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = entry;
-  const found = building.tags.find(({ tag }) => tag.id === id);
-  if (found === undefined) {
-    const [unseen] = findSiteMismatches([siteId], building);
-    if (unseen !== undefined) return [{ path: ["site_id"], message: unseen.message }];
+  const foundTag = building.tags.find(({ tag }) => tag.id === id);
+  if (foundTag === undefined) {
+    const [unseenSite] = findSiteMismatches([siteId], building);
+    if (unseenSite !== undefined) return [{ path: ["site_id"], message: unseenSite.message }];
     return [{ path: ["tag_id"], message: `There is no tag ${id} at any site that is followed.` }];
   }
   const mismatches: Mismatch[] = [];
   const gateways = building.gateways?.filter((gateway) => gateway.siteId === siteId) ?? null;
-  if (found.siteId !== siteId) {
-    const name = building.sites.find((site) => site.id === found.siteId)?.displayName;
-    const where = `site ${found.siteId}${name === undefined ? "" : ` (${name})`}`;
-    const message = `Tag ${id} is at ${where}, not ${siteId}: write site_id: ${found.siteId}.`;
+  if (foundTag.siteId !== siteId) {
+    const siteName = building.sites.find((site) => site.id === foundTag.siteId)?.displayName;
+    const siteText = `site ${foundTag.siteId}${siteName === undefined ? "" : ` (${siteName})`}`;
+    const message = `Tag ${id} is at ${siteText}, not ${siteId}: write site_id: ${foundTag.siteId}.`;
     mismatches.push({ path: ["site_id"], message });
   } else if (gatewayId !== undefined && gateways?.every((gateway) => gateway.id !== gatewayId) === true) {
     const message = `Site ${siteId} has no gateway ${gatewayId}; ${listNamed(gateways, "it has none")}.`;
     mismatches.push({ path: ["gateway_id"], message });
   }
-  if (unit !== undefined && unit !== found.tag.unit) {
-    const real = found.tag.unit === null ? "no unit" : `the unit "${found.tag.unit}"`;
-    mismatches.push({ path: ["unit"], message: `Tag ${id} has ${real}, not "${unit}".` });
+  if (unit !== undefined && unit !== foundTag.tag.unit) {
+    const realUnit = foundTag.tag.unit === null ? "no unit" : `the unit "${foundTag.tag.unit}"`;
+    mismatches.push({ path: ["unit"], message: `Tag ${id} has ${realUnit}, not "${unit}".` });
   }
-  const read = building.valueTypes.get(id);
-  if (read !== undefined && read !== type)
-    mismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${read}: write type: ${read}.` });
+  const readType = building.valueTypes.get(id);
+  if (readType !== undefined && readType !== type)
+    mismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${readType}: write type: ${readType}.` });
   return mismatches;
 }

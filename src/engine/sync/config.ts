@@ -40,10 +40,10 @@ const PollSchedules = z.strictObject({
   tags: CronSchedule.prefault("40 */6 * * *").meta({ description: "List of tags; one request per site and 100 tags." }),
 });
 
-const STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
+const ALARM_STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
 
 const AlarmSettings = z.strictObject({
-  startup: z.enum(STARTUP_MODES).default("reconcile").meta({
+  startup: z.enum(ALARM_STARTUP_MODES).default("reconcile").meta({
     description:
       "At a start: `reconcile` tells what changed while we were away (and every active alarm, marked initial, when nothing is known yet); `announce` tells every active alarm, marked initial; `silent` takes the picture over and tells nothing of it.",
   }),

@@ -81,11 +81,11 @@ export async function factsFromState(store: Store, settings: PlanSettings, clock
 }
 
 export async function historyFromState(store: Store, settings: PlanSettings, nowMs: number) {
-  const past = await loadHistoryState(store, settings.source);
-  const ledgers = buildLedgers(settings, past, nowMs);
-  const values = planValues(past.window, { valuesMax: limitValues(settings, past, nowMs) });
-  const progress = computeProgress(ledgers, past.orders, values, countUnprovenTags(ledgers), nowMs);
-  return { ledgers, orders: past.orders, progress };
+  const historyState = await loadHistoryState(store, settings.source);
+  const ledgers = buildLedgers(settings, historyState, nowMs);
+  const values = planValues(historyState.window, { valuesMax: limitValues(settings, historyState, nowMs) });
+  const progress = computeProgress(ledgers, historyState.orders, values, countUnprovenTags(ledgers), nowMs);
+  return { ledgers, orders: historyState.orders, progress };
 }
 
 export async function loadRequestLedgers(
@@ -94,8 +94,8 @@ export async function loadRequestLedgers(
   order: BackfillRequest,
   nowMs: number,
 ): Promise<readonly SeriesLedger[]> {
-  const past = await loadHistoryState(store, settings.source);
-  return buildLedgers(settings, { ...past, orders: { open: [order], paused: false } }, nowMs);
+  const historyState = await loadHistoryState(store, settings.source);
+  return buildLedgers(settings, { ...historyState, orders: { open: [order], paused: false } }, nowMs);
 }
 
 export async function factsFromLists(
@@ -148,19 +148,19 @@ interface BuildingFacts extends Pick<PlanFacts, "basis" | "sites" | "nowMs"> {
 function buildPlanFacts(settings: PlanSettings, building: BuildingFacts): PlanFacts {
   const { basis, sites, nowMs, past, silent, live } = building;
   const ledgers = buildLedgers(settings, past, nowMs);
-  const unproven = countUnprovenTags(ledgers);
-  const most = limitValues(settings, past, nowMs);
-  const probes = Math.ceil(unproven / TAGS_PER_REQUEST);
+  const unprovenTags = countUnprovenTags(ledgers);
+  const valuesLimit = limitValues(settings, past, nowMs);
+  const probes = Math.ceil(unprovenTags / TAGS_PER_REQUEST);
   const requestsLeft = (values: number) =>
-    computeProgress(ledgers, past.orders, values, unproven, nowMs).requestsLeft + probes;
+    computeProgress(ledgers, past.orders, values, unprovenTags, nowMs).requestsLeft + probes;
   return {
     ...{ source: settings.source, basis, nowMs, sites, tags: past.tags.length },
     classes: classFacts(settings.read, past.tags, silent, live?.freshness ?? []),
     history: historyFacts(settings.history, ledgers),
-    toLearn: unproven,
+    toLearn: unprovenTags,
     backfill: {
-      requestsLeft: requestsLeft(planValues(past.window, { valuesMax: most })),
-      requestsAtBest: requestsLeft(most),
+      requestsLeft: requestsLeft(planValues(past.window, { valuesMax: valuesLimit })),
+      requestsAtBest: requestsLeft(valuesLimit),
       paused: past.orders.paused,
     },
     quota: quotaFacts(settings.quota, live),
@@ -184,12 +184,12 @@ function classFacts(
   const members = Map.groupBy(tags, createClassFinder(read));
   return read.map((readClass) => {
     const { name, every, firm, importance } = readClass;
-    const own = members.get(readClass) ?? [];
-    const silentTags = own.filter(({ tag }) => silent.has(tag.id)).length;
+    const classTags = members.get(readClass) ?? [];
+    const silentTags = classTags.filter(({ tag }) => silent.has(tag.id)).length;
     return {
       ...{ name, everyMs: every, firm, importance },
-      tags: own.length - silentTags * (1 - SILENT_TAG_WEIGHT),
-      allTags: own.length,
+      tags: classTags.length - silentTags * (1 - SILENT_TAG_WEIGHT),
+      allTags: classTags.length,
       measuredMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,
     };
   });
@@ -198,9 +198,9 @@ function classFacts(
 type NamedLedger = SeriesLedger & { readonly className: string | null };
 
 function buildLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: number): readonly NamedLedger[] {
-  const seriesOf = createSeriesSelector(settings.history, settings.timeZone);
+  const selectSeries = createSeriesSelector(settings.history, settings.timeZone);
   return past.tags.flatMap((located) =>
-    seriesOf(located, past.orders.open).map(({ key, rules, total, className }) => ({
+    selectSeries(located, past.orders.open).map(({ key, rules, total, className }) => ({
       ...{ located, rules, total, className },
       ledger: prepareLedger(past.ledgers.get(key), rules, total, nowMs),
     })),
@@ -210,9 +210,9 @@ function buildLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: n
 function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): readonly HistoryFacts[] {
   const byClass = Map.groupBy(ledgers, ({ className }) => className);
   return history.map(({ name, resolution, total, every }) => {
-    const own = byClass.get(name) ?? [];
-    const withoutLog = own.filter(({ ledger }) => ledger.state === "no-log").length;
-    return { name, resolution, total, everyMs: every, tags: own.length - withoutLog, withoutLog };
+    const classLedgers = byClass.get(name) ?? [];
+    const withoutLog = classLedgers.filter(({ ledger }) => ledger.state === "no-log").length;
+    return { name, resolution, total, everyMs: every, tags: classLedgers.length - withoutLog, withoutLog };
   });
 }
 

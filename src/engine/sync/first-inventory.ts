@@ -28,62 +28,63 @@ export type FirstInventoryProgress = ReturnType<typeof createFirstInventory>;
 
 /** Counts the pages of the first runs of the inventory lists. `isKnown`: the list was read before this start. */
 export function createFirstInventory(isKnown: (job: string) => boolean) {
-  const pending = new Set<string>([...SHORT_LIST_JOBS, "tags"].filter((job) => !isKnown(job)));
+  const openJobs = new Set<string>([...SHORT_LIST_JOBS, "tags"].filter((job) => !isKnown(job)));
   const lists = new Map<string, ListProgress>();
 
   function countPages(job: string): InventoryPages {
     const list = lists.get(job);
     // A list that was not begun has at least one page for each site.
-    if (list === undefined) return { pagesRead: 0, pagesTotal: pending.has(job) ? (lists.get("tags")?.sites ?? 0) : 0 };
+    if (list === undefined)
+      return { pagesRead: 0, pagesTotal: openJobs.has(job) ? (lists.get("tags")?.sites ?? 0) : 0 };
     const pagesRead = list.before + list.number;
-    return { pagesRead, pagesTotal: pending.has(job) ? estimatePages(list) : pagesRead };
+    return { pagesRead, pagesTotal: openJobs.has(job) ? estimatePages(list) : pagesRead };
   }
 
   async function runWatched({ name, run }: Job, signal: AbortSignal): Promise<JobOutcome> {
     let isSettled = false;
     try {
-      const outcome = await run(signal);
-      isSettled = outcome.kind === "ok";
-      return outcome;
+      const jobOutcome = await run(signal);
+      isSettled = jobOutcome.kind === "ok";
+      return jobOutcome;
     } catch (error) {
       isSettled = error instanceof ConfigError;
       throw error;
     } finally {
-      if (isSettled || lists.has(name)) pending.delete(name);
+      if (isSettled || lists.has(name)) openJobs.delete(name);
     }
   }
 
   return {
     now() {
       const tags = lists.get("tags");
-      const others = SHORT_LIST_JOBS.map(countPages);
-      const sumOf = (field: keyof InventoryPages) => others.reduce((sum, pages) => sum + pages[field], 0);
+      const otherPages = SHORT_LIST_JOBS.map(countPages);
+      const sumPages = (field: keyof InventoryPages) => otherPages.reduce((sum, pages) => sum + pages[field], 0);
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
         /** Estimated pages of tags; sites not yet listed count with the average: 2 pages each give 600 for 300 sites. */
         pagesTotal: tags === undefined ? null : estimatePages(tags),
         /** True once each list was read or refused, also before an earlier restart. */
-        done: pending.size === 0,
-        others: { pagesRead: sumOf("pagesRead"), pagesTotal: sumOf("pagesTotal") },
+        done: openJobs.size === 0,
+        others: { pagesRead: sumPages("pagesRead"), pagesTotal: sumPages("pagesTotal") },
       };
     },
     page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: Page<unknown>): void {
-      if (!pending.has(job)) return;
+      if (!openJobs.has(job)) return;
       const list = lists.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
       if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
       lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },
     watch: (job: Job): Job => ({ ...job, run: (signal) => runWatched(job, signal) }),
     waitOnlyFor(jobs: readonly Job[]): void {
-      for (const name of pending)
-        if (!jobs.some((job) => job.name === name && job.schedule !== false)) pending.delete(name);
+      for (const pendingJob of openJobs)
+        if (!jobs.some((job) => job.name === pendingJob && job.schedule !== false)) openJobs.delete(pendingJob);
     },
   };
 }
 
 function estimatePages({ site, sites, before, lastPage }: ListProgress): number {
-  const known = before + lastPage;
-  return known + Math.ceil((known / site) * (sites - site));
+  const knownPages = before + lastPage;
+  return knownPages + Math.ceil((knownPages / site) * (sites - site));
 }
 
 /** Returns `Reading the building: 34 of 60 pages of tags, about 1 minute left.`, or null when the lists are read. */
@@ -94,12 +95,12 @@ export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstI
   if (tagsLeft === 0 && othersLeft === 0) return "Reading the building.";
   const requestsLeft = tagsLeft === 0 ? othersLeft : tagsLeft + Math.min(2 * tagsLeft, othersLeft);
   const minutes = minutesLeft(pagesRead + others.pagesRead, requestsLeft, listsPerMinute);
-  const time = minutes < 1 ? "less than a minute" : `about ${formatCount(minutes, "minute")}`;
+  const timeLeft = minutes < 1 ? "less than a minute" : `about ${formatCount(minutes, "minute")}`;
   const pages =
     tagsLeft === 0
       ? `${others.pagesRead} of ${others.pagesTotal} pages of gateways, hosts and systems`
       : `${pagesRead} of ${formatCount(pagesTotal ?? 0, "page")} of tags`;
-  return `Reading the building: ${pages}, ${time} left.`;
+  return `Reading the building: ${pages}, ${timeLeft} left.`;
 }
 
 /** Share of the list rate for inventories: 24 of 30 requests a minute. Alarms, sites and the token take the rest. */

@@ -17,48 +17,48 @@ export function createHeartbeat(options: {
   readonly log: Log;
 }): Service & { change(everyMs: number | false): void } {
   const { source, store, clock, log } = options;
-  const stopping = new AbortController();
-  const changed = createWakeup();
+  const stopController = new AbortController();
+  const intervalChanged = createWakeup();
   let { everyMs } = options;
-  let lastMs = Number.NEGATIVE_INFINITY;
-  let running: Promise<void> = Promise.resolve();
+  let lastHeartbeatMs = Number.NEGATIVE_INFINITY;
+  let heartbeatLoop: Promise<void> = Promise.resolve();
 
-  async function turn(): Promise<number> {
+  async function emitWhenDue(): Promise<number> {
     if (everyMs === false) return Number.POSITIVE_INFINITY;
     const nowMs = clock.monotonic();
-    if (nowMs < lastMs + everyMs) return lastMs + everyMs - nowMs;
-    await emit(everyMs);
+    if (nowMs < lastHeartbeatMs + everyMs) return lastHeartbeatMs + everyMs - nowMs;
+    await emitHeartbeat(everyMs);
     // After a standstill of several intervals continue from now; after a late timer keep the rhythm.
-    lastMs = nowMs - lastMs < 2 * everyMs ? lastMs + everyMs : nowMs;
-    return Math.max(0, lastMs + everyMs - clock.monotonic());
+    lastHeartbeatMs = nowMs - lastHeartbeatMs < 2 * everyMs ? lastHeartbeatMs + everyMs : nowMs;
+    return Math.max(0, lastHeartbeatMs + everyMs - clock.monotonic());
   }
 
-  async function emit(intervalMs: number): Promise<void> {
-    const polled = await store.document<StoredPoll>(documentSet("poll", source), "alarms");
-    const about = { source: sourceUri(source), subject: WORKER_SUBJECT, time: isoUtc(clock.now()) };
-    const alarmsPolledAt = polled?.lastSuccess ?? null;
+  async function emitHeartbeat(intervalMs: number): Promise<void> {
+    const alarmPoll = await store.document<StoredPoll>(documentSet("poll", source), "alarms");
+    const eventBase = { source: sourceUri(source), subject: WORKER_SUBJECT, time: isoUtc(clock.now()) };
+    const alarmsPolledAt = alarmPoll?.lastSuccess ?? null;
     const data = { intervalSeconds: intervalMs / 1_000, version: VERSION, alarmsPolledAt };
-    await store.commit({ events: [makeEvent({ ...about, type: "worker-alive", data, facts: [about.time] })] });
+    await store.commit({ events: [makeEvent({ ...eventBase, type: "worker-alive", data, facts: [eventBase.time] })] });
   }
 
   return startedOnce({
     name: `heartbeat ${source}`,
     async start(signal) {
-      running = runLoop({
+      heartbeatLoop = runLoop({
         clock,
-        signal: AbortSignal.any([signal, stopping.signal]),
-        wakeup: changed,
-        turn,
+        signal: AbortSignal.any([signal, stopController.signal]),
+        wakeup: intervalChanged,
+        turn: emitWhenDue,
         fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
       });
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
-      await endsWithin(clock, deadlineMs, running);
+      stopController.abort(new Stopping());
+      await endsWithin(clock, deadlineMs, heartbeatLoop);
     },
     change(next: number | false) {
       everyMs = next;
-      changed.wakeUp();
+      intervalChanged.wakeUp();
     },
   });
 }

@@ -38,7 +38,7 @@ export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: Pag
   const unreadable: string[] = [];
   let total: number | null = null;
   let pages = 0;
-  const seen = { repeated: false, totalChanged: false, lastPage: false };
+  const pageFacts = { repeated: false, totalChanged: false, lastPage: false };
   const incomplete = (reason: string, counts: boolean, brokenBy?: "pages" | "trouble") => ({
     complete: false as const,
     reason,
@@ -52,20 +52,20 @@ export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: Pag
   try {
     for await (const page of answers) {
       pages += 1;
-      if (total !== null && page.total !== null && page.total !== total) seen.totalChanged = true;
+      if (total !== null && page.total !== null && page.total !== total) pageFacts.totalChanged = true;
       total = page.total ?? total;
-      const before = byId.size;
+      const countBefore = byId.size;
       for (const item of page.items) {
         const id = idOf(item);
-        if (byId.has(id)) seen.repeated = true;
+        if (byId.has(id)) pageFacts.repeated = true;
         byId.set(id, item);
       }
       unreadable.push(...(page.unreadable ?? []));
       await onPage?.(page.items);
-      seen.lastPage = !page.more;
-      if (seen.lastPage) break;
+      pageFacts.lastPage = !page.more;
+      if (pageFacts.lastPage) break;
       // A server that ignores the page number sends the same page a thousand times.
-      if (pages > 1 && byId.size === before)
+      if (pages > 1 && byId.size === countBefore)
         return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
       if (keepsShown && total !== null && byId.size > 2 * total + page.items.length)
         return incomplete(`The list says ${total} records and goes on after ${byId.size}.`, true, "pages");
@@ -74,17 +74,17 @@ export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: Pag
   } catch (error) {
     const isTemporary = error instanceof Malformed || (error instanceof Retryable && !(error instanceof LocalFailure));
     if (!keepsShown || pages === 0 || !isTemporary) throw error;
-    const brokenBy = error instanceof EndlessList ? "pages" : "trouble";
-    return { ...incomplete(errorText(error), true, brokenBy), failure: error };
+    const failureKind = error instanceof EndlessList ? "pages" : "trouble";
+    return { ...incomplete(errorText(error), true, failureKind), failure: error };
   }
-  if (!seen.lastPage) return incomplete("The list ended before its last page.", false);
-  if (seen.totalChanged) return { ...incomplete("The list changed while it was read.", true), unsteady: "total" };
+  if (!pageFacts.lastPage) return incomplete("The list ended before its last page.", false);
+  if (pageFacts.totalChanged) return { ...incomplete("The list changed while it was read.", true), unsteady: "total" };
   if (total === null) return incomplete("The list does not say how many records there are.", true);
-  if (!seen.repeated && unreadable.length === 0 && total === byId.size)
+  if (!pageFacts.repeated && unreadable.length === 0 && total === byId.size)
     return { complete: true, items: [...byId.values()], pages };
-  const differs = incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
-  const isUnsteady = seen.repeated || total !== byId.size + unreadable.length;
-  return isUnsteady ? { ...differs, unsteady: "records" } : differs;
+  const differingList = incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
+  const isUnsteady = pageFacts.repeated || total !== byId.size + unreadable.length;
+  return isUnsteady ? { ...differingList, unsteady: "records" } : differingList;
 }
 
 export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
@@ -92,7 +92,7 @@ export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
   return listing.total === listing.count + listing.unreadable.length;
 }
 
-export function recordsIn<T>(listing: Listing<T>): readonly T[] {
+export function listItems<T>(listing: Listing<T>): readonly T[] {
   return listing.complete ? listing.items : (listing.shown ?? []);
 }
 
@@ -102,18 +102,18 @@ export async function readTwice<T>(
   options: PagesOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
 ): Promise<Listing<T>> {
   const { idOf, sameAs } = options;
-  const first = await readPages(read(), options);
-  if (!first.complete || (first.pages === 1 && options.always !== true)) return first;
-  const second = await readPages(read(), options);
-  if (!second.complete)
-    return second.shown === null ? second : { ...second, shown: joinById(first.items, second.shown, idOf) };
-  const isSame =
-    (first.items.length === second.items.length && first.items.every((item, n) => item === second.items[n])) ||
-    fingerprint(first.items, sameAs) === fingerprint(second.items, sameAs);
-  if (isSame) return second;
-  const shown = joinById(first.items, second.items, idOf);
+  const reading = await readPages(read(), options);
+  if (!reading.complete || (reading.pages === 1 && options.always !== true)) return reading;
+  const reread = await readPages(read(), options);
+  if (!reread.complete)
+    return reread.shown === null ? reread : { ...reread, shown: joinById(reading.items, reread.shown, idOf) };
+  const areReadingsEqual =
+    (reading.items.length === reread.items.length && reading.items.every((item, n) => item === reread.items[n])) ||
+    fingerprint(reading.items, sameAs) === fingerprint(reread.items, sameAs);
+  if (areReadingsEqual) return reread;
+  const shown = joinById(reading.items, reread.items, idOf);
   const reason = "Two readings of the list differ.";
-  return { complete: false, reason, shown, count: shown.length, total: second.items.length };
+  return { complete: false, reason, shown, count: shown.length, total: reread.items.length };
 }
 
 /** Joins two readings by id. The later record wins; records of the earlier reading alone may have slipped since. */

@@ -6,7 +6,7 @@ import { type DocumentChange, documentSet } from "../store/store.ts";
 import type { Availability } from "./availability.ts";
 import type { Outage } from "./outage.ts";
 import type { TokenScope } from "./scope.ts";
-import type { Listed, StoredToken } from "./snapshot.ts";
+import type { StoredItem, StoredToken } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
 /**
@@ -27,7 +27,7 @@ export function watchLostSites(
   signal: AbortSignal,
 ): Promise<void> {
   const { source, availability, outage, scope, syncState, clock, log } = options;
-  const sites = () => syncState.get<Listed<Site>>(documentSet("site", source));
+  const sites = () => syncState.get<StoredItem<Site>>(documentSet("site", source));
 
   /** Updates the stored token, which states the loss; its next poll may come after a restart. */
   function withVisibleSite(siteId: number): readonly DocumentChange[] {
@@ -36,26 +36,26 @@ export function watchLostSites(
     if (token === undefined) return [];
     const site = sites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
     const { [String(siteId)]: _, ...lost } = token.lost ?? {};
-    const others = token.info.sites.filter(({ id }) => id !== siteId);
-    const next: StoredToken = { ...token, info: { ...token.info, sites: [...others, site] }, lost };
-    return [{ set, put: [["token", next]] }];
+    const otherSites = token.info.sites.filter(({ id }) => id !== siteId);
+    const updatedToken: StoredToken = { ...token, info: { ...token.info, sites: [...otherSites, site] }, lost };
+    return [{ set, put: [["token", updatedToken]] }];
   }
 
   async function emitChanges(): Promise<void> {
     if (scope.known() === null) return;
-    const lost = Object.entries(scope.lost()).filter(([name]) => /^\d+$/.test(name));
-    const down = availability.sitesDown();
-    for (const [id, since] of lost) {
-      if (down.has(Number(id))) continue;
-      const name = sites().get(id)?.value.displayName;
-      await availability.siteDown(Number(id), since, describeLostSite(id, name));
+    const lostSites = Object.entries(scope.lost()).filter(([name]) => /^\d+$/.test(name));
+    const reportedSites = availability.sitesDown();
+    for (const [id, since] of lostSites) {
+      if (reportedSites.has(Number(id))) continue;
+      const siteName = sites().get(id)?.value.displayName;
+      await availability.siteDown(Number(id), since, describeLostSite(id, siteName));
       log.warn({ site: Number(id), since }, "the token does not see a site any more");
     }
-    for (const siteId of down.keys()) {
+    for (const siteId of reportedSites.keys()) {
       if (scope.sees(siteId)) {
         await availability.siteUp(siteId, withVisibleSite(siteId));
         log.info({ site: siteId }, "the token sees a site again");
-      } else if (!lost.some(([id]) => Number(id) === siteId)) {
+      } else if (!lostSites.some(([id]) => Number(id) === siteId)) {
         await availability.siteGone(siteId);
       }
     }

@@ -49,8 +49,8 @@ const MAX_RECONCILE_PASSES = 3;
 
 export function createOutage(options: OutageOptions) {
   const { source, clock, log, random, availability, scope, tokenStamp } = options;
-  let cause: Failure | null = null;
-  let attempts = 0;
+  let outageCause: Failure | null = null;
+  let probeAttempts = 0;
   let lastSuccessMs = Number.NEGATIVE_INFINITY;
   let suspectSinceMs: number | null = null;
   let endedMs = Number.NEGATIVE_INFINITY;
@@ -59,18 +59,18 @@ export function createOutage(options: OutageOptions) {
   let meRequestedMs = Number.NEGATIVE_INFINITY;
   const changes = createWakeup();
 
-  const isOn = () => cause !== null || availability.isDown();
+  const isOutage = () => outageCause !== null || availability.isDown();
 
-  async function begin(failure: Failure): Promise<void> {
-    if (!isOn()) {
+  async function beginOutage(failure: Failure): Promise<void> {
+    if (!isOutage()) {
       log.warn({ err: failure }, "the service is unavailable; polling pauses");
       await availability.down(describeCause(failure));
     }
-    cause = failure;
+    outageCause = failure;
     changes.wakeUp();
   }
 
-  async function until(holds: () => boolean, signal: AbortSignal): Promise<void> {
+  async function waitUntil(holds: () => boolean, signal: AbortSignal): Promise<void> {
     while (!holds()) await rejectOnAbort(changes.nextWakeup(signal), signal);
   }
 
@@ -102,54 +102,56 @@ export function createOutage(options: OutageOptions) {
 
   async function waitForProbe(signal: AbortSignal): Promise<void> {
     // The last probe failed before it was sent, so it does not count as an attempt.
-    if (cause instanceof LocalFailure) return clock.sleep(LOCAL_RETRY_MS, signal);
-    attempts += 1;
-    if (!needsPerson(cause)) {
+    if (outageCause instanceof LocalFailure) return clock.sleep(LOCAL_RETRY_MS, signal);
+    probeAttempts += 1;
+    if (!needsPerson(outageCause)) {
       const told =
-        cause instanceof Throttled ? Math.min(cause.retryAfterMs ?? MAINTENANCE_PROBE_MS, MAX_ORDERED_RETRY_MS) : null;
-      await clock.sleep(told ?? backoffMs(UNREACHABLE_BACKOFF, attempts, random), signal);
+        outageCause instanceof Throttled
+          ? Math.min(outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS, MAX_ORDERED_RETRY_MS)
+          : null;
+      await clock.sleep(told ?? backoffMs(UNREACHABLE_BACKOFF, probeAttempts, random), signal);
       return;
     }
-    const before = await tokenStamp?.();
-    const waitMs = attempts <= FREQUENT_TOKEN_PROBES ? REFUSED_TOKEN_PROBE_MS : LATE_TOKEN_PROBE_MS;
+    const tokenBefore = await tokenStamp?.();
+    const waitMs = probeAttempts <= FREQUENT_TOKEN_PROBES ? REFUSED_TOKEN_PROBE_MS : LATE_TOKEN_PROBE_MS;
     const untilMs = clock.monotonic() + waitMs;
     while (clock.monotonic() < untilMs) {
       await clock.sleep(tokenStamp === null ? waitMs : TOKEN_FILE_CHECK_MS, signal);
-      if ((await tokenStamp?.()) !== before) return;
+      if ((await tokenStamp?.()) !== tokenBefore) return;
     }
   }
 
   /** Probes the service. While the probe waits as long as the service ordered, health checks run. */
   async function probeNotingHealth(signal: AbortSignal): Promise<Failure | null> {
-    if (!(cause instanceof Throttled)) return probe(signal);
-    const over = new AbortController();
-    const noting = (async () => {
-      while (await sleepFor(clock, HEALTH_CHECK_INTERVAL_MS, over.signal, signal)) await requestHealth(signal);
+    if (!(outageCause instanceof Throttled)) return probeService(signal);
+    const probeEnded = new AbortController();
+    const healthChecks = (async () => {
+      while (await sleepFor(clock, HEALTH_CHECK_INTERVAL_MS, probeEnded.signal, signal)) await requestHealth(signal);
     })().catch(() => undefined);
     try {
-      return await probe(signal);
+      return await probeService(signal);
     } finally {
-      over.abort(ENDED_EARLY);
-      await noting;
+      probeEnded.abort(ENDED_EARLY);
+      await healthChecks;
     }
   }
 
   /** Probes the service; returns null when it is back and `source-available` was emitted. */
-  async function probe(signal: AbortSignal): Promise<Failure | null> {
+  async function probeService(signal: AbortSignal): Promise<Failure | null> {
     const reconcile = options.reconcile();
-    if (isRefusedToken(cause) || reconcile === null) {
-      const trouble = await requestMe(signal);
-      if (trouble !== null) return trouble;
+    if (isRefusedToken(outageCause) || reconcile === null) {
+      const meFailure = await requestMe(signal);
+      if (meFailure !== null) return meFailure;
     }
     try {
-      for (let pass = 0; reconcile !== null && pass < MAX_RECONCILE_PASSES; pass += 1)
+      for (let passCount = 0; reconcile !== null && passCount < MAX_RECONCILE_PASSES; passCount += 1)
         if ((await reconcile(signal)).kind === "ok") break;
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
       // Pages may have been emitted after `source-available`: a temporary failure begins no new outage.
-      const isAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
-      if (!isAvailableService(failure) && isAway) {
+      const isServiceAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
+      if (!isAvailableService(failure) && isServiceAway) {
         await availability.down(describeCause(failure));
         return failure;
       }
@@ -159,9 +161,9 @@ export function createOutage(options: OutageOptions) {
   }
 
   return {
-    isOn,
-    over: (signal: AbortSignal) => until(() => !isOn(), signal),
-    begun: (signal: AbortSignal) => until(isOn, signal),
+    isOn: isOutage,
+    over: (signal: AbortSignal) => waitUntil(() => !isOutage(), signal),
+    begun: (signal: AbortSignal) => waitUntil(isOutage, signal),
     noteSuccess(): void {
       lastSuccessMs = clock.monotonic();
       suspectSinceMs = null;
@@ -173,18 +175,18 @@ export function createOutage(options: OutageOptions) {
       { isRepeat, isMeJob }: { readonly isRepeat: boolean; readonly isMeJob: boolean },
       signal: AbortSignal,
     ): Promise<boolean> {
-      if (isOn()) return true;
+      if (isOutage()) return true;
       if (failure instanceof LocalFailure) return false;
       if (failure instanceof ConfigError) {
         // A wrong address answers 404 to every job. A 404 to `GET me` alone may come from the right service.
         if (isMeJob && failure.reason === "settings") return false;
-        const whole = await explainRejection(failure, signal);
-        if (whole instanceof ConfigError && !isAvailableService(whole)) await begin(whole);
-        return isOn();
+        const rootCause = await explainRejection(failure, signal);
+        if (rootCause instanceof ConfigError && !isAvailableService(rootCause)) await beginOutage(rootCause);
+        return isOutage();
       }
       if (failure instanceof Throttled) {
-        if (failure.scope === "everything") await begin(failure);
-        return isOn();
+        if (failure.scope === "everything") await beginOutage(failure);
+        return isOutage();
       }
       suspectSinceMs ??= clock.monotonic();
       if (!isRepeat || lastSuccessMs > suspectSinceMs) return false;
@@ -194,34 +196,34 @@ export function createOutage(options: OutageOptions) {
         return false;
       }
       if (wasMeRequestedLately()) return false;
-      const whole = await requestMe(signal);
-      if (whole instanceof LocalFailure) return false;
-      if (whole === null || isAvailableService(whole)) suspectSinceMs = null;
-      else await begin(whole);
-      return isOn();
+      const meFailure = await requestMe(signal);
+      if (meFailure instanceof LocalFailure) return false;
+      if (meFailure === null || isAvailableService(meFailure)) suspectSinceMs = null;
+      else await beginOutage(meFailure);
+      return isOutage();
     },
 
     /** Probes during an outage until the service is back. Runs in parallel to everything else. */
     async watch(signal: AbortSignal): Promise<void> {
       for (;;) {
-        await until(isOn, signal);
-        attempts = 0;
-        while (isOn()) {
+        await waitUntil(isOutage, signal);
+        probeAttempts = 0;
+        while (isOutage()) {
           // After a restart during an outage the cause is unknown: probe at once.
-          if (cause !== null) {
-            if (!needsPerson(cause)) await requestHealth(signal);
+          if (outageCause !== null) {
+            if (!needsPerson(outageCause)) await requestHealth(signal);
             await waitForProbe(signal);
           }
-          const before = cause;
+          const causeBefore = outageCause;
           try {
-            cause = await probeNotingHealth(signal);
+            outageCause = await probeNotingHealth(signal);
           } catch (error) {
             signal.throwIfAborted();
-            cause = asFailure(error);
+            outageCause = asFailure(error);
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
           // Attempts during an unavailable service do not count for a rejected token, and vice versa.
-          if (needsPerson(before) !== needsPerson(cause)) attempts = 0;
+          if (needsPerson(causeBefore) !== needsPerson(outageCause)) probeAttempts = 0;
         }
         log.info("the service is back");
         endedMs = clock.monotonic();
@@ -261,6 +263,6 @@ function isRefusedToken(cause: Failure | null): boolean {
 
 function describeCause(failure: Failure): string {
   if (failure instanceof ConfigError) return `${failure.reason}: ${errorText(failure)}`;
-  const other = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
-  return `${failure instanceof Throttled ? "maintenance" : other}: ${errorText(failure)}`;
+  const otherCause = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
+  return `${failure instanceof Throttled ? "maintenance" : otherCause}: ${errorText(failure)}`;
 }

@@ -7,11 +7,11 @@ export async function visitSites<T>(
   visit: (siteId: number) => Promise<T>,
   signal: AbortSignal,
 ): Promise<{ readonly seen: ReadonlyMap<number, T>; readonly failures: ReadonlyMap<number, Failure> }> {
-  const seen = new Map<number, T>();
+  const resultsBySite = new Map<number, T>();
   const failures = new Map<number, Failure>();
   for (const siteId of siteIds) {
     try {
-      seen.set(siteId, await visit(siteId));
+      resultsBySite.set(siteId, await visit(siteId));
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
@@ -19,9 +19,9 @@ export async function visitSites<T>(
       failures.set(siteId, failure);
     }
   }
-  const [first] = failures.values();
-  if (seen.size === 0 && first !== undefined) throw first;
-  return { seen, failures };
+  const [firstFailure] = failures.values();
+  if (resultsBySite.size === 0 && firstFailure !== undefined) throw firstFailure;
+  return { seen: resultsBySite, failures };
 }
 
 /** True for the refusal of one site (403, or 422 for a deleted site), which stays until a person acts. */
@@ -41,8 +41,8 @@ export function buildOutcome(
   const [refusal] = failures.values();
   const leftOut =
     refusal === undefined ? [] : [`Left out: site ${[...failures.keys()].join(", ")}. ${errorText(refusal)}`];
-  const remark = [...leftOut, ...remarks].join(" ");
-  return remark === "" ? JOB_OK : { kind: "ok", remark };
+  const fullRemark = [...leftOut, ...remarks].join(" ");
+  return fullRemark === "" ? JOB_OK : { kind: "ok", remark: fullRemark };
 }
 
 /** True for a refused token, a 429 or 503, or a failure of this machine, which would fail requests of all sites. */

@@ -34,31 +34,31 @@ export function expandNickname(expression: string): string {
 }
 
 export function scheduleComplaint(expression: string): string | null {
-  const text = expression.trim();
-  if (text === "@reboot") return "Leave this out: each job runs once at every start anyway.";
-  const meant = suggestExpression(text);
-  if (meant !== null) return `Write "${meant}": a schedule is a cron expression, in UTC.`;
-  if (![5, 6].includes(text.split(/\s+/).length))
+  const trimmedText = expression.trim();
+  if (trimmedText === "@reboot") return "Leave this out: each job runs once at every start anyway.";
+  const suggestion = suggestExpression(trimmedText);
+  if (suggestion !== null) return `Write "${suggestion}": a schedule is a cron expression, in UTC.`;
+  if (![5, 6].includes(trimmedText.split(/\s+/).length))
     return "Write a schedule as 5 fields (minute hour day month weekday) or 6 (second first), such as */5 * * * *.";
   const result = validateDetailed(expression);
   if (result.valid) return null;
-  const [first] = result.errors;
-  if (first === undefined) return "This is no cron expression.";
-  const field = String(first.field);
+  const [firstError] = result.errors;
+  if (firstError === undefined) return "This is no cron expression.";
+  const field = String(firstError.field);
   return `The field ${field} cannot be read: write ${CRON_FIELD_RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
 }
 
 function suggestExpression(text: string): string | null {
-  const time = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
-  if (time !== null) return `${Number(time[2])} ${Number(time[1])} * * *`;
+  const timeMatch = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
+  if (timeMatch !== null) return `${Number(timeMatch[2])} ${Number(timeMatch[1])} * * *`;
   const ms = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
   if (ms === null) return null;
   const [second, minute, hour] = [1_000, 60_000, 3_600_000].map((size) => ms / size) as [number, number, number];
-  const divides = (count: number, whole: number) => Number.isInteger(count) && count > 0 && whole % count === 0;
+  const dividesEvenly = (count: number, whole: number) => Number.isInteger(count) && count > 0 && whole % count === 0;
   if (hour === 24) return "0 0 * * *";
-  if (divides(hour, 24)) return hour === 1 ? "0 * * * *" : `0 */${hour} * * *`;
-  if (divides(minute, 60)) return minute === 1 ? "* * * * *" : `*/${minute} * * * *`;
-  return divides(second, 60) ? `*/${second} * * * * *` : null;
+  if (dividesEvenly(hour, 24)) return hour === 1 ? "0 * * * *" : `0 */${hour} * * *`;
+  if (dividesEvenly(minute, 60)) return minute === 1 ? "* * * * *" : `*/${minute} * * * *`;
+  return dividesEvenly(second, 60) ? `*/${second} * * * * *` : null;
 }
 
 interface ScheduleTimer {
@@ -78,9 +78,9 @@ interface ScheduleTimer {
 export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">): ScheduleTicker {
   /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
   const timers = new Set<ScheduleTimer>();
-  const added = createWakeup();
-  let end: AbortController | null = null;
-  let steps = clockCheck.steps.wakeups();
+  const timerAdded = createWakeup();
+  let endController: AbortController | null = null;
+  let seenClockSteps = clockCheck.steps.wakeups();
 
   function setDue(timer: ScheduleTimer, dueMs: number): void {
     timer.dueMs = dueMs;
@@ -89,8 +89,8 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
 
   function fireDue(): number {
     clockCheck.look();
-    const isStepped = clockCheck.steps.wakeups() !== steps;
-    steps = clockCheck.steps.wakeups();
+    const isStepped = clockCheck.steps.wakeups() !== seenClockSteps;
+    seenClockSteps = clockCheck.steps.wakeups();
     let firstMs = Number.POSITIVE_INFINITY;
     for (const timer of [...timers]) {
       const nowMs = clock.now();
@@ -107,20 +107,20 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
     return firstMs - clock.now();
   }
 
-  function start(): AbortController {
-    const ending = new AbortController();
+  function startLoop(): AbortController {
+    const loopController = new AbortController();
     runLoop({
       clock,
-      signal: ending.signal,
-      wakeup: combineWakeups(added, clockCheck.steps),
+      signal: loopController.signal,
+      wakeup: combineWakeups(timerAdded, clockCheck.steps),
       turn: async () => fireDue(),
       fault(error) {
         throw error;
       },
     }).catch((error: unknown) => {
-      if (!ending.signal.aborted) throw error;
+      if (!loopController.signal.aborted) throw error;
     });
-    return ending;
+    return loopController;
   }
 
   return {
@@ -128,13 +128,13 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
       const timer: ScheduleTimer = { fire, nextMatch: cronMatcher(expression), dueMs: 0, dueMonotonicMs: 0 };
       setDue(timer, timer.nextMatch(clock.now()));
       timers.add(timer);
-      if (end === null) end = start();
-      else added.wakeUp();
+      if (endController === null) endController = startLoop();
+      else timerAdded.wakeUp();
       return () => {
         timers.delete(timer);
         if (timers.size > 0) return;
-        end?.abort(new Stopping());
-        end = null;
+        endController?.abort(new Stopping());
+        endController = null;
       };
     },
   };
@@ -152,12 +152,12 @@ const DAY_MS = 86_400_000;
 const MAX_SEARCHED_DAYS = 366 * 8;
 
 export function cronMatcher(expression: string): CronMatcher {
-  const known = cronMatchers.get(expression);
-  if (known !== undefined) return known;
+  const cachedMatcher = cronMatchers.get(expression);
+  if (cachedMatcher !== undefined) return cachedMatcher;
   if (cronMatchers.size >= MAX_CACHED_MATCHERS) cronMatchers.clear();
-  const made = createCronMatcher(expression);
-  cronMatchers.set(expression, made);
-  return made;
+  const newMatcher = createCronMatcher(expression);
+  cronMatchers.set(expression, newMatcher);
+  return newMatcher;
 }
 
 /** Parses a cron expression with node-cron, which also decides about days; times are looked up in its parsed fields. */
@@ -182,24 +182,24 @@ function createCronMatcher(expression: string): CronMatcher {
     return null;
   };
   // node-cron's decision about a day is slow because it formats dates: ask once per day.
-  let decided = { dayMs: Number.NaN, isOn: false };
+  let lastDayDecision = { dayMs: Number.NaN, isOn: false };
   const isDayOn = (dayMs: number, atMs: number): boolean => {
-    if (dayMs !== decided.dayMs) decided = { dayMs, isOn: task.match(new Date(atMs)) };
-    return decided.isOn;
+    if (dayMs !== lastDayDecision.dayMs) lastDayDecision = { dayMs, isOn: task.match(new Date(atMs)) };
+    return lastDayDecision.isOn;
   };
   return (afterMs) => {
     const firstDay = Math.floor(afterMs / DAY_MS) * DAY_MS;
     for (let day = 0; day < MAX_SEARCHED_DAYS; day += 1) {
       const dayMs = firstDay + day * DAY_MS;
-      const found = firstInDay(dayMs, afterMs);
-      if (found !== null && isDayOn(dayMs, found)) return found;
+      const matchMs = firstInDay(dayMs, afterMs);
+      if (matchMs !== null && isDayOn(dayMs, matchMs)) return matchMs;
     }
     throw new Error(`The schedule ${expression} matches no day of the next eight years.`);
   };
 }
 
 export function cronIntervalMs(schedule: string, nowMs: number): number {
-  const next = cronMatcher(schedule);
-  const first = next(nowMs);
-  return next(first) - first;
+  const nextMatchMs = cronMatcher(schedule);
+  const firstMatchMs = nextMatchMs(nowMs);
+  return nextMatchMs(firstMatchMs) - firstMatchMs;
 }

@@ -64,39 +64,39 @@ function newJobState(job: Job) {
 /** Runs the jobs of one source at their times: no job twice at once, and no job during an outage. */
 export function createScheduler(options: SchedulerOptions): Scheduler {
   const { source, clock, log, metrics, random, outage, availability, scope } = options;
-  const isOn = (job: Job) => job.schedule !== false;
-  let states: readonly JobState[] = options.jobs.filter(isOn).map(newJobState);
+  const isScheduled = (job: Job) => job.schedule !== false;
+  let states: readonly JobState[] = options.jobs.filter(isScheduled).map(newJobState);
   let { spreadMs } = options;
-  const end = new AbortController();
-  const waits = new AbortController();
+  const aborter = new AbortController();
+  const drainController = new AbortController();
   const backgroundWork = new Set<Promise<void>>();
-  const runs = new Set<Promise<void>>();
+  const allRuns = new Set<Promise<void>>();
   const currentRuns = new Map<string, Promise<void>>();
-  let postponed = Promise.withResolvers<void>();
+  let jobPostponed = Promise.withResolvers<void>();
   const storedAtMs = new Map<string, number>();
 
   function runInParallel(work: Promise<void>): void {
-    const watched = work
+    const watchedWork = work
       .catch((error: unknown) => {
         if (!isStopping(error)) log.error({ err: error }, "a job broke");
       })
-      .finally(() => backgroundWork.delete(watched));
-    backgroundWork.add(watched);
+      .finally(() => backgroundWork.delete(watchedWork));
+    backgroundWork.add(watchedWork);
   }
 
-  function run(state: JobState): Promise<void> {
+  function startRun(state: JobState): Promise<void> {
     const { name } = state.job;
-    const mine = runOnce(state).finally(() => {
-      runs.delete(mine);
-      if (currentRuns.get(name) === mine) currentRuns.delete(name);
+    const currentRun = runOnce(state).finally(() => {
+      allRuns.delete(currentRun);
+      if (currentRuns.get(name) === currentRun) currentRuns.delete(name);
     });
-    runs.add(mine);
-    if (!currentRuns.has(name)) currentRuns.set(name, mine);
-    return mine;
+    allRuns.add(currentRun);
+    if (!currentRuns.has(name)) currentRuns.set(name, currentRun);
+    return currentRun;
   }
 
   async function runOnce(state: JobState): Promise<void> {
-    if (waits.signal.aborted) return;
+    if (drainController.signal.aborted) return;
     if (outage.isOn()) {
       postpone(state);
       return;
@@ -122,14 +122,14 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       options.succeeded?.(job.name);
     }
     let retryMs = result.kind === "ok" ? null : jobRetryMs(failure, state.failuresInRow, random);
-    const isHeld = state.isRefused || failure instanceof Throttled;
-    state.notBeforeMs = isHeld ? endedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
+    const isPaused = state.isRefused || failure instanceof Throttled;
+    state.notBeforeMs = isPaused ? endedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
     try {
       if (result.kind !== "failed")
         await recordSuccess(state.job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
       else if (await recordFailure(state.job, result.failure, state.failuresInRow)) postpone(state);
     } catch (error) {
-      end.signal.throwIfAborted();
+      aborter.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
     if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < endedAtMs) {
@@ -141,26 +141,26 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
   async function runJob(job: Job) {
     try {
-      return await job.run(end.signal);
+      return await job.run(aborter.signal);
     } catch (error) {
-      end.signal.throwIfAborted();
+      aborter.signal.throwIfAborted();
       return { kind: "failed" as const, failure: asFailure(error) };
     }
   }
 
   async function runLater(state: JobState, inMs: number): Promise<void> {
     state.wait?.abort(new Stopping());
-    const wait = new AbortController();
-    state.wait = wait;
-    const isTime = await sleepFor(clock, inMs, wait.signal, waits.signal);
-    if (state.wait === wait) state.wait = null;
-    if (isTime) await run(state);
+    const retryWait = new AbortController();
+    state.wait = retryWait;
+    const isTime = await sleepFor(clock, inMs, retryWait.signal, drainController.signal);
+    if (state.wait === retryWait) state.wait = null;
+    if (isTime) await startRun(state);
   }
 
   /** Runs the job again after its current run, which may have begun before the change. */
   async function runNext(state: JobState): Promise<void> {
     await currentRuns.get(state.job.name);
-    await run(state);
+    await startRun(state);
   }
 
   async function recordSuccess(work: NamedJob, remark: string | null): Promise<void> {
@@ -172,8 +172,12 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** Returns true when the complete service is unavailable. */
   async function recordFailure(work: NamedJob, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
-    const isDown = await outage.judge(failure, { isRepeat: failures > 1, isMeJob: work.name === "token" }, end.signal);
-    const problem = problemOf(work, failure);
+    const isDown = await outage.judge(
+      failure,
+      { isRepeat: failures > 1, isMeJob: work.name === "token" },
+      aborter.signal,
+    );
+    const problem = describeProblem(work, failure);
     if (!isDown && failure instanceof ConfigError) await availability.featureDown(work.name, problem);
     storeState(work, problem, false);
     return isDown;
@@ -181,7 +185,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
   const lacksAbility = ({ ability }: NamedJob) => ability !== undefined && !scope.hasAbility(ability);
 
-  function problemOf(work: NamedJob, failure: Failure): string {
+  function describeProblem(work: NamedJob, failure: Failure): string {
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
     return isForbidden && lacksAbility(work)
       ? `${errorText(failure)} The token lacks ${work.ability}.`
@@ -189,12 +193,16 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   }
 
   function storeState({ name }: NamedJob, problem: string | null, success = true): void {
-    const before = options.storedState(name);
+    const lastState = options.storedState(name);
     const nowMs = clock.monotonic();
     const isRecent = nowMs - (storedAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_INTERVAL_MS;
-    if (isRecent && before?.problem === problem) return;
+    if (isRecent && lastState?.problem === problem) return;
     const at = isoUtc(clock.now());
-    options.storeState(name, { lastSuccess: success ? at : (before?.lastSuccess ?? null), lastAttempt: at, problem });
+    options.storeState(name, {
+      lastSuccess: success ? at : (lastState?.lastSuccess ?? null),
+      lastAttempt: at,
+      problem,
+    });
     storedAtMs.set(name, nowMs);
   }
 
@@ -203,49 +211,49 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     let refusals = 0;
     let wasAway = false;
     const labels = { source, job: follower.name };
-    const inOrder = oneAtATime();
-    const onWell = () => {
+    const runInOrder = oneAtATime();
+    const noteSuccess = () => {
       failures = 0;
       refusals = 0;
       metrics.pollSuccess.set(labels, clock.now() / 1000);
       options.succeeded?.(follower.name);
-      runInParallel(inOrder(() => recordSuccess(follower, null)));
+      runInParallel(runInOrder(() => recordSuccess(follower, null)));
     };
     await runLoop({
       clock,
-      signal: waits.signal,
+      signal: drainController.signal,
       wakeup: scope.changes,
       random,
       async turn() {
         const afterOutage = wasAway || outage.isOn();
         wasAway = false;
-        await rejectOnAbort(outage.over(end.signal), waits.signal);
-        const away = new AbortController();
-        const onAway = rejectOnAbort(outage.begun(end.signal), away.signal).then(
+        await rejectOnAbort(outage.over(aborter.signal), drainController.signal);
+        const outageBegun = new AbortController();
+        const outageWatch = rejectOnAbort(outage.begun(aborter.signal), outageBegun.signal).then(
           () => {
             wasAway = true;
-            away.abort(new Stopping());
+            outageBegun.abort(new Stopping());
           },
           () => undefined,
         );
-        const draining = AbortSignal.any([waits.signal, away.signal]);
+        const draining = AbortSignal.any([drainController.signal, outageBegun.signal]);
         try {
-          await follower.follow({ draining, forced: end.signal, afterOutage, well: onWell });
+          await follower.follow({ draining, forced: aborter.signal, afterOutage, well: noteSuccess });
           return 0;
         } catch (error) {
-          end.signal.throwIfAborted();
+          aborter.signal.throwIfAborted();
           const failure = asFailure(error);
           const isRefused = failure instanceof ConfigError;
           failures += 1;
           refusals = isRefused ? refusals + 1 : 0;
           metrics.polls.inc({ ...labels, outcome: "failed" });
-          if (await inOrder(() => recordFailure(follower, failure, failures))) return 0;
+          if (await runInOrder(() => recordFailure(follower, failure, failures))) return 0;
           return isRefused && !lacksAbility(follower)
             ? unexplainedRetryMs(refusals)
             : followerRetryMs(failure, failures, random);
         } finally {
-          away.abort(new Stopping());
-          await onAway;
+          outageBegun.abort(new Stopping());
+          await outageWatch;
         }
       },
       fault: (error, inMs) => log.error({ job: follower.name, inMs, err: error }, "a job broke"),
@@ -254,38 +262,38 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
   /** Watches the token's scope, except during an outage: then only the outage's probe sends requests. */
   async function watchScope(): Promise<void> {
-    while (!end.signal.aborted) {
-      await outage.over(end.signal);
-      const away = new AbortController();
-      const watching = scope.watch(AbortSignal.any([end.signal, away.signal]));
+    while (!aborter.signal.aborted) {
+      await outage.over(aborter.signal);
+      const outageBegun = new AbortController();
+      const scopeWatch = scope.watch(AbortSignal.any([aborter.signal, outageBegun.signal]));
       try {
-        await rejectOnAbort(outage.begun(end.signal), end.signal);
+        await rejectOnAbort(outage.begun(aborter.signal), aborter.signal);
       } finally {
-        away.abort(new Stopping());
-        await watching;
+        outageBegun.abort(new Stopping());
+        await scopeWatch;
       }
     }
   }
 
   async function followScope(): Promise<void> {
-    let before = scope.known();
+    let sitesBefore = scope.known();
     await runLoop({
       clock,
-      signal: waits.signal,
+      signal: drainController.signal,
       wakeup: scope.changes,
       async turn() {
-        const now = scope.known();
-        const had = (now && before) ?? new Set<number>();
-        const has = (before && now) ?? new Set<number>();
-        const gained = !has.isSubsetOf(had);
-        const lost = !had.isSubsetOf(has);
-        before = now;
+        const sitesNow = scope.known();
+        const hadSites = (sitesNow && sitesBefore) ?? new Set<number>();
+        const hasSites = (sitesBefore && sitesNow) ?? new Set<number>();
+        const gainedSites = !hasSites.isSubsetOf(hadSites);
+        const lostSites = !hadSites.isSubsetOf(hasSites);
+        sitesBefore = sitesNow;
         for (const state of states) {
           const { name } = state.job;
-          const isConcerned = gained ? LISTS_OF_NEW_SITE.has(name) : lost && name === "sites";
-          if (isConcerned && state.takesTicks) postpone(state);
+          const isJobConcerned = gainedSites ? LISTS_OF_NEW_SITE.has(name) : lostSites && name === "sites";
+          if (isJobConcerned && state.takesTicks) postpone(state);
         }
-        for (const state of states) if (state.isRefused) runInParallel(run(state));
+        for (const jobState of states) if (jobState.isRefused) runInParallel(startRun(jobState));
         return Number.POSITIVE_INFINITY;
       },
       fault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
@@ -295,21 +303,21 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** Runs the job as soon as the service is available, unless a tick comes earlier. */
   function postpone(state: JobState): void {
     state.isPending = true;
-    postponed.resolve();
+    jobPostponed.resolve();
   }
 
   async function runPending(): Promise<void> {
     for (;;) {
-      await outage.over(end.signal);
-      const state = states.find(({ isPending }) => isPending);
-      if (state === undefined) {
-        await rejectOnAbort(postponed.promise, end.signal);
-        postponed = Promise.withResolvers();
+      await outage.over(aborter.signal);
+      const pendingState = states.find(({ isPending }) => isPending);
+      if (pendingState === undefined) {
+        await rejectOnAbort(jobPostponed.promise, aborter.signal);
+        jobPostponed = Promise.withResolvers();
         continue;
       }
-      state.isPending = false;
-      if (state.job.isLong === true) runInParallel(runNext(state));
-      else await run(state);
+      pendingState.isPending = false;
+      if (pendingState.job.isLong === true) runInParallel(runNext(pendingState));
+      else await startRun(pendingState);
     }
   }
 
@@ -324,22 +332,22 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     });
   }
 
-  function change({ jobs, spreadMs: nextSpreadMs, again }: SchedulerChange): void {
-    if (waits.signal.aborted) return;
+  function changeJobs({ jobs, spreadMs: nextSpreadMs, again }: SchedulerChange): void {
+    if (drainController.signal.aborted) return;
     const isSpreadSame = nextSpreadMs === spreadMs;
     spreadMs = nextSpreadMs;
-    const before = new Map(states.map((state) => [state.job.name, state]));
-    states = jobs.filter(isOn).map((job) => before.get(job.name) ?? newJobState(job));
-    for (const state of before.values()) if (!states.includes(state)) switchOff(state);
-    for (const job of jobs.filter(isOn)) {
-      const state = states.find((each) => each.job.name === job.name);
-      if (state === undefined) continue;
-      const isNew = !before.has(job.name);
-      const isSame = !isNew && state.job.schedule === job.schedule && isSpreadSame;
-      state.job = job;
-      if (!isSame) startTicks(state);
-      if (isNew) postpone(state);
-      else if (again.has(job.name)) runInParallel(runAgain(state));
+    const statesBefore = new Map(states.map((state) => [state.job.name, state]));
+    states = jobs.filter(isScheduled).map((job) => statesBefore.get(job.name) ?? newJobState(job));
+    for (const jobState of statesBefore.values()) if (!states.includes(jobState)) switchJobOff(jobState);
+    for (const job of jobs.filter(isScheduled)) {
+      const jobState = states.find((each) => each.job.name === job.name);
+      if (jobState === undefined) continue;
+      const isNewJob = !statesBefore.has(job.name);
+      const isScheduleSame = !isNewJob && jobState.job.schedule === job.schedule && isSpreadSame;
+      jobState.job = job;
+      if (!isScheduleSame) startTicks(jobState);
+      if (isNewJob) postpone(jobState);
+      else if (again.has(job.name)) runInParallel(runAgain(jobState));
     }
   }
 
@@ -349,43 +357,43 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     postpone(state);
   }
 
-  function switchOff(state: JobState): void {
+  function switchJobOff(state: JobState): void {
     state.stopTicks();
     state.isPending = false;
     state.takesTicks = false;
     state.wait?.abort(new Stopping());
   }
 
-  const service = startedOnce({
+  const schedulerService = startedOnce({
     name: `sync ${source}`,
 
     async start(signal) {
-      signal.addEventListener("abort", () => end.abort(signal.reason), { once: true });
-      runInParallel(outage.watch(end.signal));
+      signal.addEventListener("abort", () => aborter.abort(signal.reason), { once: true });
+      runInParallel(outage.watch(aborter.signal));
       runInParallel(watchScope());
       runInParallel(followScope());
-      if (options.watchLostSites !== undefined) runInParallel(options.watchLostSites(end.signal));
+      if (options.watchLostSites !== undefined) runInParallel(options.watchLostSites(aborter.signal));
       runInParallel(runPending());
       for (const follower of options.followers ?? []) {
-        const following = keepFollowing(follower).finally(() => runs.delete(following));
-        runs.add(following);
-        runInParallel(following);
+        const followerRun = keepFollowing(follower).finally(() => allRuns.delete(followerRun));
+        allRuns.add(followerRun);
+        runInParallel(followerRun);
       }
-      for (const state of states) startTicks(state);
+      for (const jobState of states) startTicks(jobState);
     },
 
     async stop(deadlineMs) {
-      for (const state of states) state.stopTicks();
-      waits.abort(new Stopping());
-      await endsWithin(clock, deadlineMs, Promise.allSettled(runs));
-      end.abort(new Stopping());
+      for (const jobState of states) jobState.stopTicks();
+      drainController.abort(new Stopping());
+      await endsWithin(clock, deadlineMs, Promise.allSettled(allRuns));
+      aborter.abort(new Stopping());
       await Promise.all(backgroundWork);
     },
   });
-  return { ...service, change };
+  return { ...schedulerService, change: changeJobs };
 }
 
 function tickOffsetMs(key: string, mostMs: number): number {
-  const share = createHash("sha256").update(key).digest().readUInt32BE(0) / 2 ** 32;
-  return Math.floor(share * mostMs);
+  const hashShare = createHash("sha256").update(key).digest().readUInt32BE(0) / 2 ** 32;
+  return Math.floor(hashShare * mostMs);
 }

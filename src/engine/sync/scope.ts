@@ -34,38 +34,39 @@ export function createTokenScope(source: Source, clock: Clock) {
   let sites: ReadonlySet<number> | null = null;
   let abilities: ReadonlySet<string> | null = null;
   let respondedWallMs: number | null = null;
-  const last = { requestMs: NEVER_MS, responseMs: NEVER_MS, refusalMs: NEVER_MS };
-  const lost = new Map<string, number>();
+  const times = { requestMs: NEVER_MS, responseMs: NEVER_MS, refusalMs: NEVER_MS };
+  const losses = new Map<string, number>();
 
-  function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
-    const had = new Set([...(sites ?? []), ...(abilities ?? [])].map(String));
+  function learnScope(info: Pick<TokenInfo, "sites" | "abilities">): void {
+    const oldNames = new Set([...(sites ?? []), ...(abilities ?? [])].map(String));
     const isFirst = sites === null;
     sites = new Set(info.sites.map(({ id }) => id));
     abilities = new Set(info.abilities);
-    const has = new Set([...sites, ...abilities].map(String));
+    const names = new Set([...sites, ...abilities].map(String));
     const nowMs = clock.monotonic();
-    for (const name of had) if (!has.has(name)) lost.set(name, nowMs);
-    for (const [name, sinceMs] of lost) if (has.has(name) || nowMs - sinceMs > LOSS_RETENTION_MS) lost.delete(name);
-    const isSame = had.size === has.size && had.isSubsetOf(has);
-    if (!isSame && !isFirst) changes.wakeUp();
-    if (lost.size > 0) watchChanged.wakeUp();
+    for (const lostName of oldNames) if (!names.has(lostName)) losses.set(lostName, nowMs);
+    for (const [name, sinceMs] of losses)
+      if (names.has(name) || nowMs - sinceMs > LOSS_RETENTION_MS) losses.delete(name);
+    const isScopeSame = oldNames.size === names.size && oldNames.isSubsetOf(names);
+    if (!isScopeSame && !isFirst) changes.wakeUp();
+    if (losses.size > 0) watchChanged.wakeUp();
   }
 
-  async function refresh(signal: AbortSignal): Promise<ScopeChange> {
-    const before = sites;
-    last.requestMs = clock.monotonic();
+  async function refreshScope(signal: AbortSignal): Promise<ScopeChange> {
+    const sitesBefore = sites;
+    times.requestMs = clock.monotonic();
     const info = await source.me(signal);
-    learn(info);
-    last.responseMs = clock.monotonic();
+    learnScope(info);
+    times.responseMs = clock.monotonic();
     respondedWallMs = clock.now();
-    const after = new Set(info.sites.map((site) => site.id));
-    return { before: before ?? after, after };
+    const sitesAfter = new Set(info.sites.map((site) => site.id));
+    return { before: sitesBefore ?? sitesAfter, after: sitesAfter };
   }
 
   /** Requests `GET me` and updates the scope; returns null when the service does not respond. */
   async function tryRefresh(signal: AbortSignal): Promise<ScopeChange | null> {
     try {
-      return await refresh(signal);
+      return await refreshScope(signal);
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof ConfigError && error.reason === "unauthenticated") throw error;
@@ -75,39 +76,39 @@ export function createTokenScope(source: Source, clock: Clock) {
 
   /** Time between two `GET me` requests, milliseconds; infinite while no request is refused and no site is lost. */
   function refreshEveryMs(): number {
-    if (last.refusalMs > last.responseMs) return SCOPE_REFRESH_MS;
+    if (times.refusalMs > times.responseMs) return SCOPE_REFRESH_MS;
     const nowMs = clock.monotonic();
-    if ([...lost.values()].some((sinceMs) => nowMs - sinceMs < RECENT_LOSS_MS)) return SCOPE_REFRESH_MS;
-    return lost.size > 0 ? OLD_LOSS_REFRESH_MS : Number.POSITIVE_INFINITY;
+    if ([...losses.values()].some((sinceMs) => nowMs - sinceMs < RECENT_LOSS_MS)) return SCOPE_REFRESH_MS;
+    return losses.size > 0 ? OLD_LOSS_REFRESH_MS : Number.POSITIVE_INFINITY;
   }
 
-  const sees = (siteId: number) => sites === null || sites.has(siteId);
+  const seesSite = (siteId: number) => sites === null || sites.has(siteId);
   const hasAbility = (ability: string) => abilities === null || abilities.has(ability);
 
   return {
-    ...{ sees, hasAbility, learn, refresh, tryRefresh, changes },
+    ...{ sees: seesSite, hasAbility, learn: learnScope, refresh: refreshScope, tryRefresh, changes },
     known: () => sites,
     respondedWallMs: () => respondedWallMs,
-    respondedAtMs: () => last.responseMs,
+    respondedAtMs: () => times.responseMs,
     lost(): Readonly<Record<string, string>> {
       const wallMs = clock.now() - clock.monotonic();
-      return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
+      return Object.fromEntries([...losses].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
     },
     /** Restores the lost sites and abilities of the last run, so that their return is noticed after a restart. */
     restoreLost(known: Readonly<Record<string, string>>): void {
       // A time in the future was stored before a clock step: the loss counts from now on.
       const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
-      for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
-      if (lost.size > 0) watchChanged.wakeUp();
+      for (const [name, since] of Object.entries(known)) losses.set(name, clock.monotonic() - agoMs(since));
+      if (losses.size > 0) watchChanged.wakeUp();
     },
     async explain({ siteIds, ability, atMs }: RefusedRequest, signal: AbortSignal): Promise<RefusalCause> {
-      last.refusalMs = Math.max(last.refusalMs, atMs);
+      times.refusalMs = Math.max(times.refusalMs, atMs);
       watchChanged.wakeUp();
-      if (last.responseMs < atMs && clock.monotonic() - last.requestMs >= SCOPE_REFRESH_MS) await tryRefresh(signal);
+      if (times.responseMs < atMs && clock.monotonic() - times.requestMs >= SCOPE_REFRESH_MS) await tryRefresh(signal);
       // A known lack of an ability explains a rejection, even if the scope is older than the rejection.
       if (ability !== null && !hasAbility(ability)) return "ability";
-      for (const siteId of siteIds) if (!sees(siteId)) return "site";
-      return last.responseMs >= atMs ? "unexplained" : "unknown";
+      for (const siteId of siteIds) if (!seesSite(siteId)) return "site";
+      return times.responseMs >= atMs ? "unexplained" : "unknown";
     },
     /** Requests `GET me` every minute after a recent rejection, or while a site is invisible. Ends with the signal. */
     async watch(signal: AbortSignal): Promise<void> {
@@ -116,7 +117,7 @@ export function createTokenScope(source: Source, clock: Clock) {
         signal,
         wakeup: watchChanged,
         async turn() {
-          const inMs = last.requestMs + refreshEveryMs() - clock.monotonic();
+          const inMs = times.requestMs + refreshEveryMs() - clock.monotonic();
           if (inMs > 0) return inMs;
           await tryRefresh(signal);
           return refreshEveryMs();

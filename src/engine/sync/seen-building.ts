@@ -6,7 +6,7 @@ import { documentSet, type Store } from "../store/store.ts";
 import { compareClasses, type LocatedObject, type NamedThing, type SeenBuilding, type TagClass } from "./compare.ts";
 import { minutesLeft } from "./first-inventory.ts";
 import { compareTagIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
-import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
+import { type StoredItem, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
 
 export interface BuildingSelection {
   readonly followed: readonly number[] | null;
@@ -29,19 +29,19 @@ export async function buildingFromState(
     visibleSites(store, source),
     store.documents<StoredTagSeen>(syncSet("tag-seen", source)),
   ]);
-  const known = new Set(stored.map(({ id }) => id));
-  if (known.size !== visible.length || visible.some(({ id }) => !known.has(id))) return null;
-  const followed = selectFollowedSites(visible, wanted);
-  const isListed = (siteId: number) => {
-    const listed = seen.get(String(siteId));
-    return listed?.tags != null && (wanted.systems.length === 0 || listed.systems !== null);
+  const storedSiteIds = new Set(stored.map(({ id }) => id));
+  if (storedSiteIds.size !== visible.length || visible.some(({ id }) => !storedSiteIds.has(id))) return null;
+  const followedSites = selectFollowedSites(visible, wanted);
+  const isSiteListed = (siteId: number) => {
+    const siteListTimes = seen.get(String(siteId));
+    return siteListTimes?.tags != null && (wanted.systems.length === 0 || siteListTimes.systems !== null);
   };
-  if (!followed.every(isListed)) return null;
-  const ids = new Set(followed);
+  if (!followedSites.every(isSiteListed)) return null;
+  const ids = new Set(followedSites);
   const [tags, systems, gateways, values] = await Promise.all([
     expectedTags(store, source),
-    store.documents<Listed<System>>(documentSet("system", source)),
-    store.documents<Listed<Gateway>>(documentSet("gateway", source)),
+    store.documents<StoredItem<System>>(documentSet("system", source)),
+    store.documents<StoredItem<Gateway>>(documentSet("gateway", source)),
     store.documents<StoredValue>(documentSet("value", source)),
   ]);
   return {
@@ -68,8 +68,8 @@ export function describeListProgress(
   { list_requests_per_minute: pace }: { readonly list_requests_per_minute: number },
 ): string {
   const minutes = minutesLeft(pages, pagesLeft, pace);
-  const more = minutes < 1 ? "" : `, about ${minutes} min more at the pace of lists`;
-  return `Listing tags: ${tags}, site ${site} of ${sites}${more}`;
+  const minutesText = minutes < 1 ? "" : `, about ${minutes} min more at the pace of lists`;
+  return `Listing tags: ${tags}, site ${site} of ${sites}${minutesText}`;
 }
 
 export async function buildingFromLists(
@@ -79,14 +79,14 @@ export async function buildingFromLists(
   signal: AbortSignal,
   onProgress: (progress: ListProgress) => void,
 ): Promise<ListedBuilding> {
-  const followed = selectFollowedSites(visible, wanted);
+  const followedSites = selectFollowedSites(visible, wanted);
   const systems: NamedThing[] = [];
-  for (const siteId of wanted.systems.length > 0 ? followed : [])
+  for (const siteId of wanted.systems.length > 0 ? followedSites : [])
     for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(nameSystem));
-  const existing = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
-  const tags = await tagsFromLists(source, followed, existing, signal, onProgress);
+  const existingSystems = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
+  const tags = await tagsFromLists(source, followedSites, existingSystems, signal, onProgress);
   const gateways: LocatedObject[] = [];
-  for (const siteId of wanted.gateways ? followed : []) {
+  for (const siteId of wanted.gateways ? followedSites : []) {
     for await (const page of source.gateways({ siteId }, signal)) {
       gateways.push(...page.items.map((gateway) => locateGateway(gateway, siteId)));
     }
@@ -110,15 +110,15 @@ export async function tagsFromLists(
 ): Promise<readonly LocatedTag[]> {
   const tags = new Map<string, LocatedTag>();
   let pages = 0;
-  const systemsOf = await readSystemsOfTags(source, sites, systems, signal);
+  const systemsByTag = await readSystemsOfTags(source, sites, systems, signal);
   for (const [i, siteId] of sites.entries()) {
     for await (const page of source.tags({ siteId }, signal)) {
       for (const tag of page.items)
-        if (!tags.has(tag.id)) tags.set(tag.id, { tag, siteId, systemIds: systemsOf.get(tag.id) ?? [] });
+        if (!tags.has(tag.id)) tags.set(tag.id, { tag, siteId, systemIds: systemsByTag.get(tag.id) ?? [] });
       pages += 1;
-      const ofSite = Math.max(0, page.lastPage - page.number);
-      const perSite = (pages + ofSite) / (i + 1);
-      const pagesLeft = ofSite + Math.ceil(perSite * (sites.length - i - 1));
+      const sitePagesLeft = Math.max(0, page.lastPage - page.number);
+      const pagesPerSite = (pages + sitePagesLeft) / (i + 1);
+      const pagesLeft = sitePagesLeft + Math.ceil(pagesPerSite * (sites.length - i - 1));
       onProgress({ tags: tags.size, site: i + 1, sites: sites.length, pages, pagesLeft });
     }
   }
@@ -131,15 +131,15 @@ async function readSystemsOfTags(
   systems: readonly string[],
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, readonly string[]>> {
-  const found = new Map<string, string[]>();
+  const systemsByTag = new Map<string, string[]>();
   for (const systemId of new Set(systems)) {
     for (const siteId of sites) {
       for await (const page of source.tags({ siteId, systemId }, signal)) {
-        for (const { id } of page.items) found.set(id, [...(found.get(id) ?? []), systemId]);
+        for (const { id } of page.items) systemsByTag.set(id, [...(systemsByTag.get(id) ?? []), systemId]);
       }
     }
   }
-  return found;
+  return systemsByTag;
 }
 
 function selectFollowedSites(visible: readonly Site[], { followed }: BuildingSelection): readonly number[] {
@@ -155,12 +155,12 @@ function locateGateway({ id, displayName }: Gateway, siteId: number | null): Loc
 }
 
 function valueTypesById(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, "number" | "boolean"> {
-  const types = new Map<string, "number" | "boolean">();
+  const valueTypes = new Map<string, "number" | "boolean">();
   for (const [id, { value, lastGood }] of values) {
-    const type = typeof (value ?? lastGood?.value);
-    if (type === "number" || type === "boolean") types.set(id, type);
+    const valueType = typeof (value ?? lastGood?.value);
+    if (valueType === "number" || valueType === "boolean") valueTypes.set(id, valueType);
   }
-  return types;
+  return valueTypes;
 }
 
 export type ClassLists = ReadonlyMap<string, readonly TagClass[]>;
@@ -173,23 +173,23 @@ export function createSelectionWarning(options: {
   readonly log: Log;
 }): (store: Store) => Promise<void> {
   const { source, lists, followed, log } = options;
-  let logged: ReadonlySet<string> = new Set();
+  let loggedReasons: ReadonlySet<string> = new Set();
 
   return async (store) => {
     const sites = await visibleSites(store, source);
     const building = await buildingFromState(store, source, sites, { followed, systems: [], gateways: false });
     if (building === null || building.tags.length === 0) return;
     await yieldIfMany(building.tags.length);
-    const next = new Set<string>();
+    const reasonsNow = new Set<string>();
     for (const [list, classes] of lists) {
       for (const { name, tags, mismatches } of compareClasses(classes, building)) {
         if (tags > 0) continue;
         const reason = mismatches.map(({ message }) => message).join(" ");
         const key = `${list} ${name} ${reason}`;
-        next.add(key);
-        if (!logged.has(key)) log.warn({ list, class: name, reason }, "a class selects no tag");
+        reasonsNow.add(key);
+        if (!loggedReasons.has(key)) log.warn({ list, class: name, reason }, "a class selects no tag");
       }
     }
-    logged = next;
+    loggedReasons = reasonsNow;
   };
 }

@@ -43,32 +43,32 @@ export interface SelectableTag {
   readonly systemIds: readonly string[];
 }
 
-export function selects(selection: Selection): (candidate: SelectableTag) => boolean {
+export function createTagFilter(selection: Selection): (candidate: SelectableTag) => boolean {
   const { exclude, ...include } = selection;
-  const included = createFieldFilter(include);
-  if (exclude === undefined) return included;
-  const excluded = createFieldFilter(exclude);
-  return (candidate) => included(candidate) && !excluded(candidate);
+  const isIncluded = createFieldFilter(include);
+  if (exclude === undefined) return isIncluded;
+  const isExcluded = createFieldFilter(exclude);
+  return (candidate) => isIncluded(candidate) && !isExcluded(candidate);
 }
 
 /** Returns a function that finds the first entry of a list that selects a tag, as in a routing table. */
 export function createClassFinder<E extends { readonly select: Selection }>(
   entries: readonly E[],
 ): (candidate: SelectableTag) => E | undefined {
-  const compiled = entries.map((entry) => ({ entry, matches: selects(entry.select) }));
-  return (candidate) => compiled.find(({ matches }) => matches(candidate))?.entry;
+  const compiledEntries = entries.map((entry) => ({ entry, matches: createTagFilter(entry.select) }));
+  return (candidate) => compiledEntries.find(({ matches }) => matches(candidate))?.entry;
 }
 
 function createFieldFilter(fields: Omit<Selection, "exclude">): (candidate: SelectableTag) => boolean {
   const sites = fields.sites && new Set(fields.sites);
   const systems = fields.systems && new Set(fields.systems);
-  const units = fields.units && new Set(fields.units);
+  const unitNames = fields.units && new Set(fields.units);
   const ids = fields.ids && new Set(fields.ids);
   const patterns = fields.name === undefined ? undefined : [fields.name].flat();
   return ({ tag, siteId, systemIds }) =>
     (sites === undefined || (siteId !== null && sites.has(siteId))) &&
     (systems === undefined || systemIds.some((id) => systems.has(id))) &&
-    (units === undefined || units.has(tag.unit ?? "")) &&
+    (unitNames === undefined || unitNames.has(tag.unit ?? "")) &&
     (ids === undefined || ids.has(tag.id)) &&
     (patterns === undefined ||
       patterns.some(
@@ -79,15 +79,15 @@ function createFieldFilter(fields: Omit<Selection, "exclude">): (candidate: Sele
 
 /** Rejects two classes with one name, which logs, metrics and plans could not distinguish. */
 export function rejectDuplicateNames(entries: readonly { readonly name: string }[], context: z.RefinementCtx): void {
-  const seen = new Set<string>();
+  const seenNames = new Set<string>();
   for (const [index, entry] of entries.entries()) {
-    if (seen.has(entry.name)) {
+    if (seenNames.has(entry.name)) {
       context.addIssue({
         code: "custom",
         path: [index, "name"],
         message: `The name ${entry.name} is used twice: give each one of its own.`,
       });
     }
-    seen.add(entry.name);
+    seenNames.add(entry.name);
   }
 }

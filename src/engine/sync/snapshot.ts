@@ -27,7 +27,7 @@ export function syncSet(name: SyncSet, source: string): string {
 }
 
 /** An object of an inventory (sets `site`, `gateway`, `host`, `system`, `tag`), keyed by its id. */
-export interface Listed<T> {
+export interface StoredItem<T> {
   readonly value: T;
   /** Site of the object; null for a site itself. A tag in several sites' lists keeps the first site. */
   readonly siteId: number | null;
@@ -223,12 +223,12 @@ export interface StoredRefusal {
 /** True when a series has all configured buckets up to its watermark; for the status page. */
 export function isComplete({ state, refusal, spans, wished, since, watermark }: StoredHistory): boolean {
   if (state !== "following" || refusal || !spans) return false;
-  let until = wished < since ? wished : since;
+  let completeUntil = wished < since ? wished : since;
   for (const { from, to, why } of spans) {
-    if (why === "refused" || from > until) continue;
-    if (to > until) until = to;
+    if (why === "refused" || from > completeUntil) continue;
+    if (to > completeUntil) completeUntil = to;
   }
-  return until >= watermark && watermark >= since;
+  return completeUntil >= watermark && watermark >= since;
 }
 
 /** A range of the past requested by `plenum backfill` (set `backfill`, keyed by id). Times are UTC. */

@@ -6,33 +6,33 @@ export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 export async function createSyncState(store: Store, sets: readonly string[]) {
   const documents = new Map<string, Map<string, unknown>>();
   for (const set of sets) documents.set(set, await store.documents(set));
-  const versions = new Map(sets.map((set) => [set, 0]));
+  const setVersions = new Map(sets.map((set) => [set, 0]));
   const observers = new Map<string, (before: unknown, after: unknown) => void>();
 
-  function mapOf(set: string): Map<string, unknown> {
+  function documentsOfSet(set: string): Map<string, unknown> {
     const map = documents.get(set);
     if (map === undefined) throw new Error(`The set ${set} is not held by this room.`);
     return map;
   }
 
-  function apply(set: string, id: string, after: unknown): void {
-    const map = mapOf(set);
+  function applyChange(set: string, id: string, after: unknown): void {
+    const map = documentsOfSet(set);
     observers.get(set)?.(map.get(id), after);
     if (after === undefined) map.delete(id);
     else map.set(id, after);
   }
-  const countVersion = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
+  const countVersion = (set: string) => setVersions.set(set, (setVersions.get(set) ?? 0) + 1);
 
   return {
     get<T>(set: string) {
-      return mapOf(set) as ReadonlyMap<string, T>;
+      return documentsOfSet(set) as ReadonlyMap<string, T>;
     },
     /** Number of changes of a set since the start; null when the set is not in memory. */
-    version: (set: string) => versions.get(set) ?? null,
+    version: (set: string) => setVersions.get(set) ?? null,
 
     /** Calls `observer` for each document of the set now, and at every commit with the document before and after. */
     observe<T>(set: string, observer: (before: T | undefined, after: T | undefined) => void) {
-      for (const document of mapOf(set).values()) observer(undefined, document as T);
+      for (const document of documentsOfSet(set).values()) observer(undefined, document as T);
       observers.set(set, observer as (before: unknown, after: unknown) => void);
     },
 
@@ -40,20 +40,20 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       const changes = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
         ...{ set, put: [...put], remove: [...remove] },
       }));
-      const changed = changes.filter(({ put, remove }) => put.length > 0 || remove.length > 0);
-      if (changed.length === 0 && (change.events ?? []).length === 0) return null;
-      const committed = await store.commit({ ...change, documents: changes });
-      for (const { set, put, remove } of changed) {
-        for (const id of remove) apply(set, id, undefined);
-        for (const [id, value] of put) apply(set, id, value);
+      const effectiveChanges = changes.filter(({ put, remove }) => put.length > 0 || remove.length > 0);
+      if (effectiveChanges.length === 0 && (change.events ?? []).length === 0) return null;
+      const commitResult = await store.commit({ ...change, documents: changes });
+      for (const { set, put, remove } of effectiveChanges) {
+        for (const id of remove) applyChange(set, id, undefined);
+        for (const [id, value] of put) applyChange(set, id, value);
         countVersion(set);
       }
-      return committed;
+      return commitResult;
     },
 
     /** Changes a document in memory now. Resolves when the change is durable, with the next transaction. */
     async putDeferred(set: string, key: string, value: unknown): Promise<void> {
-      apply(set, key, value);
+      applyChange(set, key, value);
       countVersion(set);
       await store.putDeferred(set, key, value);
     },

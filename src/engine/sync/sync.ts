@@ -24,7 +24,7 @@ import type { PollParts } from "./poll-parts.ts";
 import { cronIntervalMs, cronMatcher, type ScheduleTicker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
 import { createTokenScope } from "./scope.ts";
-import { type Listed, type StoredAlarm, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
+import { type StoredAlarm, type StoredItem, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, withSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
 
@@ -44,32 +44,32 @@ export interface SyncOptions {
 export async function openSync(options: SyncOptions) {
   const { source, store, clock, log, metrics, random = Math.random } = options;
   let { config } = options;
-  const setOf = (name: Parameters<typeof documentSet>[0]) => documentSet(name, source.name);
+  const sourceSet = (name: Parameters<typeof documentSet>[0]) => documentSet(name, source.name);
   const syncState = await createSyncState(store, [
-    ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map(setOf),
+    ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map(sourceSet),
     ...(["tag-system", "tag-seen", "alarm-site", "sweep", "availability", "health"] as const).map((name) =>
       syncSet(name, source.name),
     ),
   ]);
   const activeAlarms = createActiveAlarmCounts();
-  syncState.observe<StoredAlarm>(setOf("alarm"), activeAlarms.changed);
+  syncState.observe<StoredAlarm>(sourceSet("alarm"), activeAlarms.changed);
   const lastPolls = new Map<string, PollTime>();
   const scope = createTokenScope(source, clock);
   const availability = createAvailability({ source: source.name, syncState, clock });
-  const lastToken = syncState.get<StoredToken>(setOf("token")).get("token");
+  const lastToken = syncState.get<StoredToken>(sourceSet("token")).get("token");
   if (lastToken !== undefined) {
-    const down = availability.sitesDown();
-    const sites = lastToken.info.sites.filter(({ id }) => !down.has(id));
+    const lostSites = availability.sitesDown();
+    const sites = lastToken.info.sites.filter(({ id }) => !lostSites.has(id));
     scope.learn({ ...lastToken.info, sites });
-    scope.restoreLost({ ...lastToken.lost, ...Object.fromEntries(down) });
+    scope.restoreLost({ ...lastToken.lost, ...Object.fromEntries(lostSites) });
   }
 
-  const storedPoll = (job: string) => syncState.get<StoredPoll>(setOf("poll")).get(job);
+  const storedPoll = (job: string) => syncState.get<StoredPoll>(sourceSet("poll")).get(job);
   const firstInventory = createFirstInventory((job) => (storedPoll(job)?.lastSuccess ?? null) !== null);
   let inventoryPageMs: number | null = null;
   const listedSites = new Set<number>();
   const systemsRead = Promise.withResolvers<void>();
-  const partsFor = (settings: SyncConfig): PollParts => ({
+  const createPollParts = (settings: SyncConfig): PollParts => ({
     ...{ source, config: settings, clock, log, metrics, scope, syncState, listedSites },
     firstInventory: {
       page(...page) {
@@ -77,52 +77,52 @@ export async function openSync(options: SyncOptions) {
         firstInventory.page(...page);
       },
     },
-    offlineGatewayOf: (siteId) => offline.gatewayOf(siteId),
+    offlineGatewayOf: (siteId) => offlineGateways.gatewayOf(siteId),
     beforeNewAlarms: (siteIds, signal) => gatewayRecheck.beforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
   const oneAlarmPoll = oneAtATime();
-  let alarmPolls = createAlarmPolls(partsFor(config));
+  let alarmPolls = createAlarmPolls(createPollParts(config));
   const outage = createOutage({
     ...{ source, clock, log, random, availability, scope },
     async noteHealth(health) {
       const set = syncSet("health", source.name);
-      const change = health === null ? { remove: ["health"] } : { put: [["health", health] as const] };
-      await syncState.commit({ documents: [{ set, ...change }] });
+      const healthChange = health === null ? { remove: ["health"] } : { put: [["health", health] as const] };
+      await syncState.commit({ documents: [{ set, ...healthChange }] });
     },
     reconcile: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
   });
 
   let nextGatewayList = gatewayListTimes(config);
-  const gatewaysStored = () => syncState.get<Listed<Gateway>>(setOf("gateway"));
-  const offline = createOfflineGateways(gatewaysStored, () => nextGatewayList, clock);
-  let gateways = createGatewayPoll(partsFor(config), offline);
+  const gatewaysStored = () => syncState.get<StoredItem<Gateway>>(sourceSet("gateway"));
+  const offlineGateways = createOfflineGateways(gatewaysStored, () => nextGatewayList, clock);
+  let gateways = createGatewayPoll(createPollParts(config), offlineGateways);
   const gatewayRecheck = createGatewayRecheck({
     read: (siteId, signal) => gateways.pollSite(siteId, signal),
     isFollowed: (siteId) =>
       config.schedules.gateways !== false &&
       scope.hasAbility("read:gateways") &&
-      followedSites(partsFor(config)).includes(siteId),
-    isExplained: (siteId) => offline.gatewayOf(siteId) !== null,
+      followedSites(createPollParts(config)).includes(siteId),
+    isExplained: (siteId) => offlineGateways.gatewayOf(siteId) !== null,
     ...{ gateways: gatewaysStored, clock, log },
   });
   let scheduler: Scheduler | null = null;
 
   function createJobs(): readonly Job[] {
-    const parts = partsFor(config);
-    gateways = createGatewayPoll(parts, offline);
-    const tagPoll = createTagPoll(parts, systemsRead.promise);
+    const pollParts = createPollParts(config);
+    gateways = createGatewayPoll(pollParts, offlineGateways);
+    const tagPoll = createTagPoll(pollParts, systemsRead.promise);
     const tags: RunnableJob = {
       async run(signal) {
-        const outcome = await tagPoll.run(signal);
-        if (outcome.kind === "ok") await options.tagsListed?.();
-        return outcome;
+        const tagOutcome = await tagPoll.run(signal);
+        if (tagOutcome.kind === "ok") await options.tagsListed?.();
+        return tagOutcome;
       },
     };
-    const jobs = createJobList(parts, { ...alarmPolls, gateways, tags }, systemsRead.resolve);
-    firstInventory.waitOnlyFor(jobs);
-    return jobs.map(firstInventory.watch);
+    const jobList = createJobList(pollParts, { ...alarmPolls, gateways, tags }, systemsRead.resolve);
+    firstInventory.waitOnlyFor(jobList);
+    return jobList.map(firstInventory.watch);
   }
 
   /** The alarm polls have state in memory: they are created again only when their settings change. */
@@ -138,14 +138,14 @@ export async function openSync(options: SyncOptions) {
     activeAlarms: activeAlarms.counts,
     lastPolls: lastPolls as ReadonlyMap<string, PollTime>,
     inventoryPageMs: () => inventoryPageMs,
-    siteIds: () => [...syncState.get(setOf("site")).keys()].map(Number),
-    knowsTag: (id: string) => syncState.get(setOf("tag")).has(id),
+    siteIds: () => [...syncState.get(sourceSet("site")).keys()].map(Number),
+    knowsTag: (id: string) => syncState.get(sourceSet("tag")).has(id),
     /** False while the site's first list of tags is not read to its end. */
     knowsTagsOf: (siteId: number) =>
       config.schedules.tags === false ||
       listedSites.has(siteId) ||
       syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
-    offlineGatewayOf: offline.gatewayOf,
+    offlineGatewayOf: offlineGateways.gatewayOf,
     /** Requests a read of a site's gateways, because many of the site's values turned null at once. */
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
@@ -162,7 +162,7 @@ export async function openSync(options: SyncOptions) {
         succeeded: (job) => void lastPolls.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
         storedState: storedPoll,
         storeState(job, state) {
-          syncState.putDeferred(setOf("poll"), job, state).catch((error: unknown) => {
+          syncState.putDeferred(sourceSet("poll"), job, state).catch((error: unknown) => {
             if (!isStopping(error)) log.warn({ job, err: error }, "how a poll went was not stored");
           });
         },
@@ -172,13 +172,14 @@ export async function openSync(options: SyncOptions) {
 
     /** Applies a changed configuration. State, scope and outage stay; lists with changed requests are read at once. */
     change(next: SyncConfig): void {
-      const before = config;
+      const oldConfig = config;
       config = next;
       nextGatewayList = gatewayListTimes(next);
       // `startup` applies to a start only.
-      const started = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
-      if (!isDeepStrictEqual(before.alarms, next.alarms)) alarmPolls = createAlarmPolls(partsFor(started));
-      scheduler?.change({ jobs: createJobs(), spreadMs: next.spread, again: findChangedLists(before, next) });
+      const runningConfig = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
+      if (!isDeepStrictEqual(oldConfig.alarms, next.alarms))
+        alarmPolls = createAlarmPolls(createPollParts(runningConfig));
+      scheduler?.change({ jobs: createJobs(), spreadMs: next.spread, again: findChangedLists(oldConfig, next) });
     },
   };
 }
@@ -190,11 +191,11 @@ function gatewayListTimes({ schedules }: SyncConfig): ((afterMs: number) => numb
 }
 
 function findChangedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
-  const differs = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
+  const hasChanged = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
   return new Set([
-    ...(differs(({ alarms }) => alarms.sites) ? ["alarms", "resolved_sweep"] : []),
-    ...(differs(({ inventory }) => inventory.sites) ? ["gateways", "hosts", "systems", "tags"] : []),
-    ...(differs(({ inventory }) => inventory.tags_of_systems) ? ["systems", "tags"] : []),
+    ...(hasChanged(({ alarms }) => alarms.sites) ? ["alarms", "resolved_sweep"] : []),
+    ...(hasChanged(({ inventory }) => inventory.sites) ? ["gateways", "hosts", "systems", "tags"] : []),
+    ...(hasChanged(({ inventory }) => inventory.tags_of_systems) ? ["systems", "tags"] : []),
   ]);
 }
 
@@ -215,23 +216,23 @@ function createJobList(
 ): readonly Job[] {
   const { source } = parts;
   const { schedules, inventory } = parts.config;
-  const job = (name: keyof typeof schedules, { run }: RunnableJob, ability?: string): Job => ({
+  const toJob = (name: keyof typeof schedules, { run }: RunnableJob, ability?: string): Job => ({
     ...{ name, schedule: schedules[name], firstRun: true, run },
     ...(ability === undefined ? {} : { ability }),
   });
   const hosts = createInventoryPoll(parts, "hosts", "host", source.hosts);
   const systems = createInventoryPoll(parts, "systems", "system", source.systems);
-  const hostList = job("hosts", hosts, "read:hosts");
-  const systemList = job("systems", { run: (signal) => systems.run(signal).finally(systemsRead) }, "read:systems");
+  const hostList = toJob("hosts", hosts, "read:hosts");
+  const systemList = toJob("systems", { run: (signal) => systems.run(signal).finally(systemsRead) }, "read:systems");
   if (schedules.systems === false) systemsRead();
   return [
-    job("token", createTokenPoll(parts)),
-    job("sites", createSitePoll(parts)),
-    { ...job("tags", tags, "read:tags"), isLong: true },
-    job("alarms", alarms, "read:alarms"),
-    job("gateways", gateways, "read:gateways"),
+    toJob("token", createTokenPoll(parts)),
+    toJob("sites", createSitePoll(parts)),
+    { ...toJob("tags", tags, "read:tags"), isLong: true },
+    toJob("alarms", alarms, "read:alarms"),
+    toJob("gateways", gateways, "read:gateways"),
     // The tags of systems are listed after the tags.
     ...(inventory.tags_of_systems ? [systemList, hostList] : [hostList, systemList]),
-    job("resolved_sweep", sweep, "read:alarms"),
+    toJob("resolved_sweep", sweep, "read:alarms"),
   ];
 }

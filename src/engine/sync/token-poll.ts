@@ -19,20 +19,20 @@ export function createTokenPoll(parts: PollParts) {
       const info = await source.me(signal);
       scope.learn(info);
       const now = clock.now();
-      const stored = syncState.get<StoredToken>(set).get("token");
-      const warned = stored?.info.expiresAt === info.expiresAt ? stored.warnedDays : null;
-      const due = findDueWarning(info.expiresAt, now);
-      const isNews = due !== null && (warned === null || due.threshold < warned);
+      const storedToken = syncState.get<StoredToken>(set).get("token");
+      const warnedBefore = storedToken?.info.expiresAt === info.expiresAt ? storedToken.warnedDays : null;
+      const dueWarning = findDueWarning(info.expiresAt, now);
+      const isWarningNew = dueWarning !== null && (warnedBefore === null || dueWarning.threshold < warnedBefore);
       const events: Event[] = [];
-      if (isNews && info.expiresAt !== null) {
-        const about = { source: sourceUri(source.name), subject: SERVICE_SUBJECT, time: isoUtc(now) };
-        const data = { expiresAt: info.expiresAt, daysLeft: due.daysLeft };
-        const facts = [info.expiresAt, due.threshold];
-        events.push(makeEvent({ ...about, type: "token-expiring", data, facts }));
+      if (isWarningNew && info.expiresAt !== null) {
+        const eventBase = { source: sourceUri(source.name), subject: SERVICE_SUBJECT, time: isoUtc(now) };
+        const data = { expiresAt: info.expiresAt, daysLeft: dueWarning.daysLeft };
+        const warningFacts = [info.expiresAt, dueWarning.threshold];
+        events.push(makeEvent({ ...eventBase, type: "token-expiring", data, facts: warningFacts }));
       }
-      const warnedDays = isNews ? due.threshold : warned;
-      const next: StoredToken = { info, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
-      await parts.commit("token", { documents: [{ set, put: [["token", next]] }], events });
+      const warnedDays = isWarningNew ? dueWarning.threshold : warnedBefore;
+      const newToken: StoredToken = { info, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
+      await parts.commit("token", { documents: [{ set, put: [["token", newToken]] }], events });
       return JOB_OK;
     },
   };
@@ -42,6 +42,6 @@ export function createTokenPoll(parts: PollParts) {
 export function findDueWarning(expiresAt: string | null, nowMs: number) {
   const endMs = parseUtcMs(expiresAt);
   const daysLeft = endMs === null ? Number.POSITIVE_INFINITY : (endMs - nowMs) / DAY_MS;
-  const threshold = EXPIRY_WARNING_DAYS.findLast((days) => daysLeft <= days);
-  return threshold === undefined ? null : { threshold, daysLeft: Math.max(0, Math.floor(daysLeft)) };
+  const thresholdDays = EXPIRY_WARNING_DAYS.findLast((days) => daysLeft <= days);
+  return thresholdDays === undefined ? null : { threshold: thresholdDays, daysLeft: Math.max(0, Math.floor(daysLeft)) };
 }

@@ -17,48 +17,48 @@ interface WaitingOptions {
 export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options: WaitingOptions): Promise<void> {
   const { maxUnderWay, draining, forced } = options;
   let failure: { readonly error: unknown } | undefined;
-  const ended = new AbortController();
-  const noNewRequests = AbortSignal.any([draining, forced, ended.signal]);
+  const failureController = new AbortController();
+  const noNewRequests = AbortSignal.any([draining, forced, failureController.signal]);
   const requests = new Set<Promise<void>>();
   let underWay = 0;
-  let freed = Promise.withResolvers<void>();
+  let requestEnded = Promise.withResolvers<void>();
 
-  async function request(lane: LaneRequest): Promise<void> {
-    const own = new AbortController();
-    const abort = () => own.abort(new Stopping());
+  async function startRequest(lane: LaneRequest): Promise<void> {
+    const requestController = new AbortController();
+    const abort = () => requestController.abort(new Stopping());
     let hasBegun = false;
-    const decided = Promise.withResolvers<void>();
+    const requestDecided = Promise.withResolvers<void>();
     noNewRequests.addEventListener("abort", abort, { once: true });
     forced.addEventListener("abort", abort, { once: true });
-    const begun = () => {
+    const noteBegun = () => {
       hasBegun = true;
       underWay += 1;
       noNewRequests.removeEventListener("abort", abort);
-      decided.resolve();
+      requestDecided.resolve();
     };
-    const work = lane(begun, own.signal)
+    const requestWork = lane(noteBegun, requestController.signal)
       .catch((error: unknown) => {
         if (isStopping(error)) return;
         failure ??= { error };
-        ended.abort(new Stopping());
+        failureController.abort(new Stopping());
       })
       .finally(() => {
         noNewRequests.removeEventListener("abort", abort);
         forced.removeEventListener("abort", abort);
         if (hasBegun) underWay -= 1;
-        freed.resolve();
-        freed = Promise.withResolvers();
-        decided.resolve();
-        requests.delete(work);
+        requestEnded.resolve();
+        requestEnded = Promise.withResolvers();
+        requestDecided.resolve();
+        requests.delete(requestWork);
       });
-    requests.add(work);
-    await decided.promise;
+    requests.add(requestWork);
+    await requestDecided.promise;
   }
 
   async function keepLaneBusy(lane: LaneRequest): Promise<void> {
     while (!noNewRequests.aborted) {
-      if (underWay < maxUnderWay()) await request(lane);
-      else await freed.promise;
+      if (underWay < maxUnderWay()) await startRequest(lane);
+      else await requestEnded.promise;
     }
   }
 

@@ -36,45 +36,45 @@ export interface TagReading {
 }
 
 export function tagReading(live: Pick<LiveReads, "known">, id: string): TagReading | null {
-  const known = live.known(id);
-  if (known === undefined) return null;
-  return { className: known.watched.readClass.name, promisedMs: known.stretchedMs };
+  const knownTag = live.known(id);
+  if (knownTag === undefined) return null;
+  return { className: knownTag.watched.readClass.name, promisedMs: knownTag.stretchedMs };
 }
 
 export function describeLiveTag(live: LiveReads, id: string, clock: Clock): LiveTag | null {
-  const known = live.known(id);
-  if (known === undefined) return null;
-  const { readClass } = known.watched;
-  const wallOf = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
-  const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, quarantinedUntilMs } = known;
+  const knownTag = live.known(id);
+  if (knownTag === undefined) return null;
+  const { readClass } = knownTag.watched;
+  const formatWallTime = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
+  const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, quarantinedUntilMs } = knownTag;
   const isQuarantined = quarantinedUntilMs !== null;
   const fromMs = lastMs ?? countedMs;
   const dueMs = isQuarantined ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
-  const isSilent = !known.gatewayOffline && intervalMs > stretchedMs;
-  const silence = known.leftOut === undefined ? "answered nothing" : "had no usable value";
-  const isUnread = fromMs === null && !isQuarantined && known.inSight;
+  const isSilent = !knownTag.gatewayOffline && intervalMs > stretchedMs;
+  const silence = knownTag.leftOut === undefined ? "answered nothing" : "had no usable value";
+  const isUnread = fromMs === null && !isQuarantined && knownTag.inSight;
   const reasons = [
     `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
     stretchedMs > wishedMs &&
       `The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`,
-    known.gatewayOffline && "Its gateway is offline: it is read a tenth as often.",
-    known.leftOut !== undefined &&
-      `The replies have had no usable value of it since ${known.leftOut.since}. ${known.leftOut.reason}`,
-    isSilent && `It ${silence} ${known.nulls} times in a row, so it is read less often.`,
-    !known.inSight && "The token does not see its site, so it is not read.",
+    knownTag.gatewayOffline && "Its gateway is offline: it is read a tenth as often.",
+    knownTag.leftOut !== undefined &&
+      `The replies have had no usable value of it since ${knownTag.leftOut.since}. ${knownTag.leftOut.reason}`,
+    isSilent && `It ${silence} ${knownTag.nulls} times in a row, so it is read less often.`,
+    !knownTag.inSight && "The token does not see its site, so it is not read.",
     isQuarantined && "It was refused alone twice, so it is left out and asked alone at that time.",
-    known.isolation !== null && isolationReason(known.isolation),
+    knownTag.isolation !== null && isolationReason(knownTag.isolation),
     countedMs !== null &&
       "The clock was set back since it was read, so nobody knows when that was; it counts from the start.",
     isUnread && "It was not read since it is known; it takes the next place.",
-    known.underWay && "It is on its way now.",
+    knownTag.underWay && "It is on its way now.",
   ].filter((reason) => reason !== false);
   return {
     className: readClass.name,
     wishedSeconds: wishedMs / 1_000,
     everySeconds: Math.round(intervalMs / 100) / 10,
-    lastAt: lastMs === null ? null : wallOf(lastMs),
-    dueAt: known.underWay || !known.inSight ? null : wallOf(dueMs),
+    lastAt: lastMs === null ? null : formatWallTime(lastMs),
+    dueAt: knownTag.underWay || !knownTag.inSight ? null : formatWallTime(dueMs),
     reasons,
   };
 }

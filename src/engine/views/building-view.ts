@@ -10,9 +10,9 @@ import type { System, Tag } from "../../core/model/building.ts";
 import { getSilences, isSilenced } from "../silence/silence.ts";
 import { documentSet, type SnapshotName } from "../store/store.ts";
 import {
-  type Listed,
   lastGoodOf,
   type StoredAlarm,
+  type StoredItem,
   type StoredPoll,
   type StoredTagSeen,
   type StoredTagSystems,
@@ -38,14 +38,14 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
   }
 
   async function mappedView<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
-    const storedObject = await store.document<Listed<InventoryMap[N]>>(documentSet(noun, source), id);
+    const storedObject = await store.document<StoredItem<InventoryMap[N]>>(documentSet(noun, source), id);
     return storedObject?.value;
   }
 
   return {
     findObject: mappedView,
     async firstListed(noun, source, id) {
-      return (await store.document<Listed<unknown>>(documentSet(noun, source), id))?.since;
+      return (await store.document<StoredItem<unknown>>(documentSet(noun, source), id))?.since;
     },
     async hasListedSystems(source, siteId) {
       const storedTag = await store.document<StoredTagSeen>(syncSet("tag-seen", source), siteId);
@@ -87,8 +87,8 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     async tagSystems() {
       const all: TagSystemsView[] = [];
       for (const source of zones.keys()) {
-        const tags = await store.documents<Listed<Tag>>(documentSet("tag", source));
-        const systems = await store.documents<Listed<System>>(documentSet("system", source));
+        const tags = await store.documents<StoredItem<Tag>>(documentSet("tag", source));
+        const systems = await store.documents<StoredItem<System>>(documentSet("system", source));
         for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(syncSet("tag-system", source))) {
           const held = tags.get(id);
           if (held?.missingSince !== null || systemIds.length === 0) continue;
@@ -122,6 +122,6 @@ function alarmView(source: string, { alarm, episode, state }: StoredAlarm): Alar
   return { source, alarm, episode, state };
 }
 
-function listedObject<T>(source: string, _: string, held: Listed<T>): ListedObject<T> {
+function listedObject<T>(source: string, _: string, held: StoredItem<T>): ListedObject<T> {
   return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
 }

@@ -2,7 +2,7 @@ import type { BuildingView, TimeRange, TimeSeries, TimeSeriesPoint } from "../..
 import { type Alarm, BUCKET_MS, type Resolution, type Tag, type TagValue } from "../../core/model/building.ts";
 import { type AnyEvent, eventSubject, sourceUri } from "../../core/model/event.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
-import { type Listed, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
+import { type StoredItem, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
 /** The alarm's tag and 19 others. */
 const MAX_TAGS = 20;
@@ -32,7 +32,7 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["ti
   async function readTags(source: string, nowMs: number): Promise<readonly NamedTag[]> {
     const cachedTags = tagsBySource.get(source);
     if (cachedTags !== undefined && Math.abs(nowMs - cachedTags.readMs) < NAME_CACHE_MS) return cachedTags.tags;
-    const storedTags = await store.documents<Listed<Tag>>(documentSet("tag", source));
+    const storedTags = await store.documents<StoredItem<Tag>>(documentSet("tag", source));
     const tagSystems = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
     const tags = [...storedTags]
       .filter(([, { missingSince }]) => missingSince === null)
@@ -69,7 +69,7 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["ti
     const byTag = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
     const timeSeries: TimeSeries[] = [];
     for (const { id } of shownTags) {
-      const storedTag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+      const storedTag = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
       if (storedTag === undefined) continue;
       const points = mergePoints(byTag.get(id) ?? [], await readLatestPoint(source, id), span);
       if (points.some(({ value }) => value !== null)) timeSeries.push({ tag: storedTag.value, points });

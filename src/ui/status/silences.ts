@@ -15,7 +15,7 @@ import {
   toSilence,
 } from "../../engine/silence/silence.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { Listed, StoredAlarm } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredItem } from "../../engine/sync/snapshot.ts";
 import { jsonFromPage, sameOriginOnly, visitorName } from "./access.ts";
 import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import type { StatusConfig } from "./config.ts";
@@ -82,7 +82,7 @@ async function silenceNames(cache: CachedDocuments, sources: readonly string[], 
   if (source === undefined || !sources.includes(source)) return {};
   const [alarms, sites] = await Promise.all([
     cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS),
-    cache.documents<Listed<Site>>(documentSet("site", source), STEADY_MS),
+    cache.documents<StoredItem<Site>>(documentSet("site", source), STEADY_MS),
   ]);
   const alarm = alarms.get(silence.alarm ?? "")?.alarm;
   const site = sites.get(String(silence.site))?.value;
@@ -176,6 +176,6 @@ async function missingTarget(
     const isOver = stored === undefined || stored.state === "resolved" || stored.state === "vanished";
     return isOver ? "There is no such active alarm (any more)." : null;
   }
-  const stored = await store.document<Listed<Site>>(documentSet("site", source), String(site));
+  const stored = await store.document<StoredItem<Site>>(documentSet("site", source), String(site));
   return stored === undefined ? "There is no such site." : null;
 }

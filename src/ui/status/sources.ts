@@ -4,10 +4,10 @@ import { documentSet } from "../../engine/store/store.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
   isComplete,
-  type Listed,
   type StoredAlarm,
   type StoredHealth,
   type StoredHistory,
+  type StoredItem,
   type StoredLeftOut,
   type StoredPoll,
   type StoredQuarantine,
@@ -147,10 +147,10 @@ export async function sourceReport(
   const readWatched = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
   const readSteady = <T>(set: string) => cache.documents<T>(set, STEADY_MS);
   const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] = await Promise.all([
-    readWatched<Listed<Site>>(documentSet("site", name)),
-    readSteady<Listed<Tag>>(documentSet("tag", name)),
+    readWatched<StoredItem<Site>>(documentSet("site", name)),
+    readSteady<StoredItem<Tag>>(documentSet("tag", name)),
     readWatched<StoredTagSeen>(syncSet("tag-seen", name)),
-    readWatched<Listed<Gateway>>(documentSet("gateway", name)),
+    readWatched<StoredItem<Gateway>>(documentSet("gateway", name)),
     readWatched<StoredAlarm>(documentSet("alarm", name)),
     readWatched<StoredValue>(documentSet("value", name)),
     readWatched<StoredHealth>(syncSet("health", name)),
@@ -238,7 +238,7 @@ const summarizeValues = oncePer((values: ReadonlyMap<string, StoredValue>) => {
   };
 });
 
-const countTagsBySite = oncePer((tags: ReadonlyMap<string, Listed<Tag>>) =>
+const countTagsBySite = oncePer((tags: ReadonlyMap<string, StoredItem<Tag>>) =>
   countBy(tags.values(), ({ siteId }) => siteId),
 );
 

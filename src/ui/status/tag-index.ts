@@ -1,7 +1,7 @@
 import type { Site, Tag, TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { Listed, StoredValue } from "../../engine/sync/snapshot.ts";
+import type { StoredItem, StoredValue } from "../../engine/sync/snapshot.ts";
 import type { TagReading } from "../../engine/sync/work.ts";
 import { ageOf, WATCHED_MS } from "./cached-documents.ts";
 import type { ScopeQuery, TagsQuery } from "./queries.ts";
@@ -100,8 +100,8 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     if (names?.versions === versions) return names.tags;
     const tags: NamedTag[] = [];
     for (const source of sources) {
-      const sites = await store.documents<Listed<Site>>(documentSet("site", source));
-      const listed = await store.documents<Listed<Tag>>(documentSet("tag", source));
+      const sites = await store.documents<StoredItem<Site>>(documentSet("site", source));
+      const listed = await store.documents<StoredItem<Tag>>(documentSet("tag", source));
       for (const { value: tag, siteId, missingSince } of listed.values()) {
         if (missingSince !== null) continue;
         const site = siteId === null ? null : (sites.get(String(siteId))?.value.displayName ?? null);
@@ -157,10 +157,10 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     counts: async (scope: ScopeQuery) => (await select({ ...scope, show: "all", sort: "name" })).counts,
     /** Row of a tag, listed or not; null for an unknown tag. */
     async row(source: string, id: string): Promise<TagRow | null> {
-      const listed = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+      const listed = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
       if (listed === undefined) return null;
       const { siteId, value: tag } = listed;
-      const site = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+      const site = await store.document<StoredItem<Site>>(documentSet("site", source), String(siteId));
       return rowOf({ source, siteId, site: site?.value.displayName ?? null, tag });
     },
     async ofSite(source: string, site: number) {

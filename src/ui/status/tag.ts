@@ -4,9 +4,9 @@ import { documentSet, type Store } from "../../engine/store/store.ts";
 import { findOfflineGateways } from "../../engine/sync/inventory/gateways.ts";
 import {
   isComplete,
-  type Listed,
   lastGoodOf,
   type StoredHistory,
+  type StoredItem,
   type StoredQuarantine,
   type StoredTagSystems,
   type StoredValue,
@@ -53,13 +53,15 @@ export async function tagResponse(context: PageContext, source: string, id: stri
 async function tagSystems(store: Store, source: string, id: string) {
   const stored = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const systems = await Promise.all(
-    (stored?.systemIds ?? []).map((system) => store.document<Listed<System>>(documentSet("system", source), system)),
+    (stored?.systemIds ?? []).map((system) =>
+      store.document<StoredItem<System>>(documentSet("system", source), system),
+    ),
   );
   return systems.flatMap((system) => (system ? [{ id: system.value.id, displayName: system.value.displayName }] : []));
 }
 
 async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
-  const gateways = await cache.documents<Listed<Gateway>>(documentSet("gateway", source), WATCHED_MS);
+  const gateways = await cache.documents<StoredItem<Gateway>>(documentSet("gateway", source), WATCHED_MS);
   const id = siteId === null ? undefined : findOfflineGateways(gateways).get(siteId);
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
@@ -79,7 +81,7 @@ async function nextReading(
     const earlyHint = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
     return { everySeconds, next: { at: dueAt, why: [...reasons, ...earlyHint].join(" ") } };
   }
-  const tag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+  const tag = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
   const quarantine = await store.document<StoredQuarantine>(syncSet("quarantine", source), id);
   const why =
     tag?.missingSince != null

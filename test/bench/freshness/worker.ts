@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { decideContent } from "#src/engine/source/queries.ts";
+import { chooseContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Chooser, HistoryQuery, Lane } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -60,7 +60,7 @@ export async function driveWorker(
     answer: (chosen: T) => R,
     signal: AbortSignal,
   ) => {
-    const { chosen, choose } = decideContent(asked, (each) => each);
+    const { chosen, choose } = chooseContent(asked, (each) => each);
     const task = async () => {
       if (clock.monotonic() >= fromMs) requests++;
       await clock.sleep(LATENCY_MS, signal);

@@ -1,4 +1,4 @@
-import { selects } from "#src/engine/sync/select.ts";
+import { createTagFilter } from "#src/engine/sync/select.ts";
 import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
@@ -23,7 +23,7 @@ export async function displayedAgesAreTrue(stage: Stage, far: ReceivedEvents): P
     const ages = [...world.tags].flatMap(([siteId, ids]) =>
       ids.flatMap((id) => {
         const tag = { id, displayName: "", description: null, unit: null };
-        const own = world.read.find(({ select }) => selects(select)({ tag, siteId, systemIds: [] }));
+        const own = world.read.find(({ select }) => createTagFilter(select)({ tag, siteId, systemIds: [] }));
         const last = far.values.get(id)?.at(-1);
         return own === entry && last !== undefined && counted.has(id) ? [nowMs - last.atMs] : [];
       }),

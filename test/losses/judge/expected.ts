@@ -1,5 +1,5 @@
 import type { Resolution } from "#src/core/model/building.ts";
-import { selects } from "#src/engine/sync/select.ts";
+import { createTagFilter } from "#src/engine/sync/select.ts";
 import { createBuckets } from "#src/simulator/history.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
@@ -33,7 +33,7 @@ export function promisedRanges(stage: Stage, { added }: ReceivedEvents): readonl
   const all = [...world.tags].flatMap(([siteId, ids]) => ids.map((tagId) => ({ siteId, tagId })));
   const byClass = world.history.flatMap((entry) => {
     const { resolution } = entry;
-    const isMeant = selects(entry.select);
+    const isMeant = createTagFilter(entry.select);
     return all.flatMap(({ siteId, tagId }): readonly PromisedRange[] => {
       const sinceMs = added.get(tagId);
       const tag = { id: tagId, displayName: "", description: null, unit: null };

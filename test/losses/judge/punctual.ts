@@ -1,4 +1,4 @@
-import { selects } from "#src/engine/sync/select.ts";
+import { createTagFilter } from "#src/engine/sync/select.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { SourceFault } from "../faults.ts";
 import type { ReceivedEvents } from "../received-events.ts";
@@ -35,7 +35,7 @@ export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, until
   for (const [siteId, ids] of world.tags) {
     for (const id of ids) {
       const tag = { id, displayName: "", description: null, unit: null };
-      const own = world.read.find(({ select }) => selects(select)({ tag, siteId, systemIds: [] }));
+      const own = world.read.find(({ select }) => createTagFilter(select)({ tag, siteId, systemIds: [] }));
       if (own === undefined || own.on_change) continue;
       const times = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
       for (const [fromMs, toMs] of undisturbed(stage, siteId, id, untilMs)) {

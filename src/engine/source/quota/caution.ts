@@ -7,7 +7,7 @@ const FIRST_SLOWDOWN_MS = 3_600_000;
 const REPEATED_SLOWDOWN_MS = 24 * 3_600_000;
 /** Unused slots that prove a limit of spacing: a late packet explains one unused slot, not two. */
 const UNUSED_SLOTS_MIN = 2;
-const RATE_CUT = 2 / 3;
+const RATE_CUT_FACTOR = 2 / 3;
 const PER_WINDOW_MIN = 2;
 const RATE_STEP_EVERY_MS = 10 * 60_000;
 
@@ -17,7 +17,7 @@ const RATE_STEP_EVERY_MS = 10 * 60_000;
  * - With two slots unused, the service limits the spacing: full margin, also for urgent requests.
  * - A second within 30 minutes means another client: a third less, then 1 a minute more every 10 minutes.
  */
-export function createCaution(limit: number) {
+export function createRefusalSlowdown(limit: number) {
   let lastRefusalMs = Number.NEGATIVE_INFINITY;
   let slowdown: "none" | "one slot less" | "spacing" = "none";
   let slowdownEndMs = Number.NEGATIVE_INFINITY;
@@ -48,13 +48,13 @@ export function createCaution(limit: number) {
     refused(now: number, used: number, isComplete: boolean): void {
       applyRecovery(now);
       if (perWindow < limit || now - lastRefusalMs < REPEATED_WITHIN_MS) {
-        perWindow = Math.max(PER_WINDOW_MIN, Math.min(perWindow, maxPerWindow()) * RATE_CUT);
+        perWindow = Math.max(PER_WINDOW_MIN, Math.min(perWindow, maxPerWindow()) * RATE_CUT_FACTOR);
       } else {
-        const spacing = isComplete && used <= limit - UNUSED_SLOTS_MIN;
-        slowdown = spacing || slowdown === "spacing" ? "spacing" : "one slot less";
+        const limitsSpacing = isComplete && used <= limit - UNUSED_SLOTS_MIN;
+        slowdown = limitsSpacing || slowdown === "spacing" ? "spacing" : "one slot less";
         slowdownEndMs = now + (slowdowns === 0 ? FIRST_SLOWDOWN_MS : REPEATED_SLOWDOWN_MS);
         slowdowns += 1;
-        marginMs = spacing ? MARGIN_MAX_MS : Math.max(MARGIN_MIN_MS, marginMs * 2);
+        marginMs = limitsSpacing ? MARGIN_MAX_MS : Math.max(MARGIN_MIN_MS, marginMs * 2);
         marginMs = Math.min(MARGIN_MAX_MS, marginMs);
       }
       lastRefusalMs = now;
@@ -89,20 +89,22 @@ const EVIDENCE_LIFETIME_MS = 30 * 60_000;
 
 export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
   let excessCounts: { readonly at: number; readonly requests: number }[] = [];
-  let use: (OtherClientUse & { readonly confirmedAt: number }) | null = null;
+  let otherUse: (OtherClientUse & { readonly confirmedAt: number }) | null = null;
 
-  const confirm = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
-    const known = current(now);
-    const highest = excessCounts.reduce((highest, { requests }) => Math.max(highest, requests), 0);
-    use = {
-      evidence: known?.evidence === "remaining" ? "remaining" : evidence,
-      perWindow: highest > 0 ? highest : null,
-      sinceMs: known?.sinceMs ?? wallMs,
+  const confirmUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
+    const knownUse = currentUse(now);
+    const highestExcess = excessCounts.reduce((highest, { requests }) => Math.max(highest, requests), 0);
+    otherUse = {
+      evidence: knownUse?.evidence === "remaining" ? "remaining" : evidence,
+      perWindow: highestExcess > 0 ? highestExcess : null,
+      sinceMs: knownUse?.sinceMs ?? wallMs,
       confirmedAt: now,
     };
-    if (known === null) report({ evidence: use.evidence, perWindow: use.perWindow, sinceMs: use.sinceMs });
+    if (knownUse === null)
+      report({ evidence: otherUse.evidence, perWindow: otherUse.perWindow, sinceMs: otherUse.sinceMs });
   };
-  const current = (now: number) => (use !== null && now - use.confirmedAt < EVIDENCE_LIFETIME_MS ? use : null);
+  const currentUse = (now: number) =>
+    otherUse !== null && now - otherUse.confirmedAt < EVIDENCE_LIFETIME_MS ? otherUse : null;
 
   return {
     /** `requests`: how many more the service counted than we sent; 0 or less without another client. */
@@ -110,11 +112,11 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
       excessCounts = excessCounts.filter(({ at }) => now - at < EVIDENCE_LIFETIME_MS);
       if (requests <= 0) return;
       excessCounts.push({ at: now, requests });
-      const first = excessCounts[0]?.at ?? now;
-      if (excessCounts.length >= EXCESS_COUNTS_MIN && now - first >= EXCESS_DURATION_MIN_MS)
-        confirm(now, wallMs, "remaining");
+      const firstExcessMs = excessCounts[0]?.at ?? now;
+      if (excessCounts.length >= EXCESS_COUNTS_MIN && now - firstExcessMs >= EXCESS_DURATION_MIN_MS)
+        confirmUse(now, wallMs, "remaining");
     },
-    refusals: (now: number, wallMs: number) => confirm(now, wallMs, "refusals"),
+    refusals: (now: number, wallMs: number) => confirmUse(now, wallMs, "refusals"),
     occupied(now: number): number {
       return excessCounts.reduce(
         (highest, { at, requests }) => (now - at < windowMs ? Math.max(highest, requests) : highest),
@@ -122,8 +124,8 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
       );
     },
     use(now: number): OtherClientUse | null {
-      const known = current(now);
-      return known && { evidence: known.evidence, perWindow: known.perWindow, sinceMs: known.sinceMs };
+      const knownUse = currentUse(now);
+      return knownUse && { evidence: knownUse.evidence, perWindow: knownUse.perWindow, sinceMs: knownUse.sinceMs };
     },
   };
 }

@@ -70,45 +70,45 @@ const SEPARATE_GROUPS: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 
 export function createQuota(options: QuotaOptions): Quota {
   const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
-  let share = limitShare(options);
+  let quotaShare = limitShare(options);
   const occupiedMs = WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
   const mark = options.mark ?? (() => readClocks(clock));
-  const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
-  const evidence = createSharingEvidence();
+  const quotaRecord = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
+  const sharingEvidence = createSharingEvidence();
   const limiters = new Map<QuotaEndpoint, RateLimiter>();
   let maySplit = sharing === "auto";
-  let started: Promise<void> | undefined;
+  let startPromise: Promise<void> | undefined;
   let allPausedUntilMs = NEVER_MS;
   let carefulUntilMs = NEVER_MS;
 
-  function limiterOf(endpoint: QuotaEndpoint): RateLimiter {
+  function getLimiter(endpoint: QuotaEndpoint): RateLimiter {
     const limiter = limiters.get(endpoint);
     if (limiter === undefined) throw new Error("The quota has not been started.");
     return limiter;
   }
-  const all = () => [...new Set(limiters.values())];
+  const allLimiters = () => [...new Set(limiters.values())];
 
   /** Only writes may use the reserve, so other endpoints have no reserve. */
-  function shareFor(endpoints: readonly QuotaEndpoint[]): QuotaShare {
-    return { ...share, reserve: endpoints.includes("write") ? share.reserve : 0 };
+  function shareForEndpoints(endpoints: readonly QuotaEndpoint[]): QuotaShare {
+    return { ...quotaShare, reserve: endpoints.includes("write") ? quotaShare.reserve : 0 };
   }
 
-  function regroup(
+  function regroupEndpoints(
     groups: Groups,
     slots: readonly SpentSlot[],
     refusedUntil: (group: Groups[number]) => number,
     closedUntilMs: number,
   ): void {
-    const old = all();
-    const throttled = old.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
+    const oldLimiters = allLimiters();
+    const throttledCount = oldLimiters.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
     for (const group of groups) {
       const limiter = createRateLimiter({
-        ...{ clock, record, occupiedMs, closedUntilMs, carefulUntilMs, ...shareFor(group) },
+        ...{ clock, record: quotaRecord, occupiedMs, closedUntilMs, carefulUntilMs, ...shareForEndpoints(group) },
         name: groups.length === 1 ? "tags" : group.join("+"),
         concurrency: options.concurrency ?? 8,
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
         refusedUntilMs: refusedUntil(group),
-        throttled: groups.length === 1 ? throttled : 0,
+        throttled: groups.length === 1 ? throttledCount : 0,
         onSlot({ lane, requestedMs }) {
           metrics?.quotaSlots.inc({ source, lane });
           metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - requestedMs) / 1000);
@@ -118,55 +118,56 @@ export function createQuota(options: QuotaOptions): Quota {
       });
       for (const endpoint of group) limiters.set(endpoint, limiter);
     }
-    for (const limiter of old) for (const request of limiter.retire()) limiterOf(request.endpoint).enqueue(request);
+    for (const limiter of oldLimiters)
+      for (const request of limiter.retire()) getLimiter(request.endpoint).enqueue(request);
   }
 
-  async function load(): Promise<void> {
-    const { slots, found } = await record.load();
-    const pauses = await record.loadPauses();
+  async function loadRecord(): Promise<void> {
+    const { slots, found } = await quotaRecord.load();
+    const pauses = await quotaRecord.loadPauses();
     const now = clock.monotonic();
     const unknownUntilMs = now + occupiedMs + longestWayMs;
     if (!found) carefulUntilMs = unknownUntilMs;
     allPausedUntilMs = Math.max(allPausedUntilMs, pauses.get("everything") ?? NEVER_MS);
     const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? unknownUntilMs : now);
     const refusedUntil = (group: Groups[number]) => Math.max(...group.map((endpoint) => pauses.get(endpoint) ?? now));
-    regroup(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntil, closedUntilMs);
+    regroupEndpoints(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntil, closedUntilMs);
     reportPause();
   }
 
-  async function start(): Promise<void> {
-    started ??= load();
+  async function startQuota(): Promise<void> {
+    startPromise ??= loadRecord();
     try {
-      await started;
+      await startPromise;
     } catch (error) {
-      started = undefined;
+      startPromise = undefined;
       throw error;
     }
   }
 
   function mergeLimiters(): void {
-    const split = all();
-    if (split.length === 1 || sharing !== "auto") return;
-    const refusedUntilMs = Math.max(...split.map((limiter) => limiter.refusedUntilMs()));
-    const closedUntilMs = Math.max(...split.map((limiter) => limiter.closedUntilMs()));
-    const slots = split.flatMap((limiter) => limiter.slots());
-    regroup(SHARED_GROUPS, slots, () => refusedUntilMs, closedUntilMs);
+    const splitLimiters = allLimiters();
+    if (splitLimiters.length === 1 || sharing !== "auto") return;
+    const refusedUntilMs = Math.max(...splitLimiters.map((limiter) => limiter.refusedUntilMs()));
+    const closedUntilMs = Math.max(...splitLimiters.map((limiter) => limiter.closedUntilMs()));
+    const slots = splitLimiters.flatMap((limiter) => limiter.slots());
+    regroupEndpoints(SHARED_GROUPS, slots, () => refusedUntilMs, closedUntilMs);
   }
 
   function storePause(scope: PauseScope, untilMs: number): void {
-    record.savePause(scope, untilMs).catch((error: unknown) => {
+    quotaRecord.savePause(scope, untilMs).catch((error: unknown) => {
       log?.warn({ source, err: error }, "a pause that the service ordered was not stored");
     });
   }
 
   function reportPause(): void {
-    const untilMs = Math.max(allPausedUntilMs, ...all().map((limiter) => limiter.refusedUntilMs()));
+    const untilMs = Math.max(allPausedUntilMs, ...allLimiters().map((limiter) => limiter.refusedUntilMs()));
     const leftMs = untilMs - clock.monotonic();
     metrics?.quotaHeld.set({ source }, leftMs > 0 ? (clock.now() + leftMs) / 1000 : 0);
   }
 
   return {
-    start,
+    start: startQuota,
     async run<T>(
       lane: Lane,
       endpoint: QuotaEndpoint,
@@ -174,67 +175,67 @@ export function createQuota(options: QuotaOptions): Quota {
       signal: AbortSignal,
       choose?: (offer: SlotOffer) => number | null,
     ) {
-      await start();
+      await startQuota();
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<unknown>();
       const requestedMs = clock.monotonic();
       const request = { lane, endpoint, task, signal, choose, requestedMs, resolve, reject, hasPassed: false };
-      const cancel = () => {
-        limiterOf(endpoint).remove(request);
+      const cancelRequest = () => {
+        getLimiter(endpoint).remove(request);
         reject(signal.reason);
       };
-      signal.addEventListener("abort", cancel, { once: true });
+      signal.addEventListener("abort", cancelRequest, { once: true });
       try {
-        limiterOf(endpoint).enqueue(request);
+        getLimiter(endpoint).enqueue(request);
         return (await promise) as T;
       } finally {
-        signal.removeEventListener("abort", cancel);
+        signal.removeEventListener("abort", cancelRequest);
       }
     },
     pause(forMs, scope, endpoint) {
       const untilMs = clock.monotonic() + Math.max(PAUSE_MIN_MS, forMs);
-      const paused = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
+      const pauseScope = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
       if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
-      for (const limiter of paused === "everything" ? all() : [limiterOf(paused)])
+      for (const limiter of pauseScope === "everything" ? allLimiters() : [getLimiter(pauseScope)])
         limiter.pause(untilMs, scope === "allowance");
-      storePause(paused, untilMs);
+      storePause(pauseScope, untilMs);
       if (scope === "allowance") mergeLimiters();
       reportPause();
     },
     release(scope) {
       if (scope === "everything") {
         allPausedUntilMs = NEVER_MS;
-        for (const limiter of all()) limiter.release(false);
+        for (const limiter of allLimiters()) limiter.release(false);
         storePause("everything", clock.monotonic());
       } else {
-        const limiter = limiterOf(scope);
+        const limiter = getLimiter(scope);
         limiter.release(true);
         for (const [endpoint, each] of limiters) if (each === limiter) storePause(endpoint, clock.monotonic());
       }
       reportPause();
     },
-    permitTrial: (endpoint, isPermitted) => limiterOf(endpoint).permitTrial(isPermitted),
+    permitTrial: (endpoint, isPermitted) => getLimiter(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
       // A stated limit above the interface's limit counts other requests, too.
       if (limit === null || remaining === null || limit < 1 || limit > REQUESTS_PER_MINUTE_MAX) return;
-      const taken = limit - remaining;
-      const limiter = limiterOf(endpoint);
-      limiter.observe(endpoint, taken, limit);
-      if (!maySplit || all().length > 1) return;
-      if (!evidence.separate(endpoint, taken, sentMs, clock.monotonic())) return;
+      const countedRequests = limit - remaining;
+      const limiter = getLimiter(endpoint);
+      limiter.observe(endpoint, countedRequests, limit);
+      if (!maySplit || allLimiters().length > 1) return;
+      if (!sharingEvidence.separate(endpoint, countedRequests, sentMs, clock.monotonic())) return;
       maySplit = false;
-      regroup(SEPARATE_GROUPS, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
+      regroupEndpoints(SEPARATE_GROUPS, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
     },
     status() {
       const leftMs = allPausedUntilMs - clock.monotonic();
       const heldUntilMs = leftMs > 0 ? clock.now() + leftMs : null;
-      return { buckets: all().map((limiter) => limiter.status()), heldUntilMs };
+      return { buckets: allLimiters().map((limiter) => limiter.status()), heldUntilMs };
     },
-    foreign: () => all().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
+    foreign: () => allLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     change(next) {
-      share = limitShare(next);
-      for (const limiter of all())
-        limiter.change(shareFor(QUOTA_ENDPOINTS.filter((endpoint) => limiters.get(endpoint) === limiter)));
+      quotaShare = limitShare(next);
+      for (const limiter of allLimiters())
+        limiter.change(shareForEndpoints(QUOTA_ENDPOINTS.filter((endpoint) => limiters.get(endpoint) === limiter)));
     },
   };
 }
@@ -248,15 +249,15 @@ function limitShare({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve =
  * each sent after the reply before. A's count rose by one, and B's is far from A's. Two findings split the count.
  */
 export function createSharingEvidence() {
-  let last: { endpoint: QuotaEndpoint; taken: number; sentMs: number; at: number } | undefined;
-  let beforeLast: typeof last;
+  let lastCount: { endpoint: QuotaEndpoint; taken: number; sentMs: number; at: number } | undefined;
+  let countBeforeLast: typeof lastCount;
   let findings = 0;
   return {
     /** `taken`: requests that the service has counted. Returns true when two findings agree. Times are monotonic. */
     separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean {
-      const [first, middle] = [beforeLast, last];
-      beforeLast = last;
-      last = { endpoint, taken, sentMs, at: now };
+      const [first, middle] = [countBeforeLast, lastCount];
+      countBeforeLast = lastCount;
+      lastCount = { endpoint, taken, sentMs, at: now };
       if (first === undefined || middle === undefined || now - first.at > EVIDENCE_DURATION_MAX_MS) return false;
       if (middle.sentMs < first.at || sentMs < middle.at) return false;
       if (first.endpoint !== endpoint || middle.endpoint === endpoint) return false;

@@ -3,7 +3,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { TimePoint } from "../../../core/runtime/elapsed-time.ts";
 import { ENDED_EARLY } from "../../../core/runtime/waiting.ts";
 import { LANES, type Lane, type QuotaEndpoint, type RateLimitStatus, type SlotOffer } from "../source.ts";
-import { createCaution, createOtherClientWatch, type OtherClientUse } from "./caution.ts";
+import { createOtherClientWatch, createRefusalSlowdown, type OtherClientUse } from "./caution.ts";
 import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./record.ts";
 
 interface QuotaRequest {
@@ -23,14 +23,14 @@ const LAST_LANE = LANES.at(-1);
 const PASS_MIN_MS = 50;
 
 function createRequestQueues() {
-  const waiting = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
+  const waitingByLane = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
   const passedOver = new Map<Lane, number>();
-  const inLane = (lane: Lane) => waiting.get(lane) as Set<QuotaRequest>;
-  const countWaiting = (lane: Lane) => [...inLane(lane)].filter(({ hasPassed }) => !hasPassed).length;
+  const laneQueue = (lane: Lane) => waitingByLane.get(lane) as Set<QuotaRequest>;
+  const countWaiting = (lane: Lane) => [...laneQueue(lane)].filter(({ hasPassed }) => !hasPassed).length;
 
-  function takeFrom(lane: Lane, isOwnSlot: boolean, now: number) {
+  function takeFromLane(lane: Lane, isOwnSlot: boolean, now: number) {
     let lookAtMs = Number.POSITIVE_INFINITY;
-    for (const request of inLane(lane)) {
+    for (const request of laneQueue(lane)) {
       if (request.signal.aborted) continue;
       try {
         const passMs = request.choose?.({ isOwnSlot }) ?? null;
@@ -39,10 +39,10 @@ function createRequestQueues() {
           lookAtMs = Math.min(lookAtMs, now + Math.max(PASS_MIN_MS, passMs));
           continue;
         }
-        inLane(lane).delete(request);
+        laneQueue(lane).delete(request);
         return { request, lookAtMs };
       } catch (error) {
-        inLane(lane).delete(request);
+        laneQueue(lane).delete(request);
         request.reject(error);
       }
     }
@@ -50,30 +50,33 @@ function createRequestQueues() {
   }
 
   return {
-    add: (request: QuotaRequest) => inLane(request.lane).add(request),
-    remove: (request: QuotaRequest) => inLane(request.lane).delete(request),
-    all: () => [...waiting.values()].flatMap((requests) => [...requests]),
+    add: (request: QuotaRequest) => laneQueue(request.lane).add(request),
+    remove: (request: QuotaRequest) => laneQueue(request.lane).delete(request),
+    all: () => [...waitingByLane.values()].flatMap((requests) => [...requests]),
 
     /** Returns the request that leaves now, or when to look again. Lanes passed over too often come first. */
     take(now: number, readyAt: (lane: Lane, isOverdue: boolean) => number) {
-      const overdue = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSED_OVER_MAX);
-      const order = [...overdue.map((lane) => [lane, true] as const), ...LANES.map((lane) => [lane, false] as const)];
+      const lateLanes = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSED_OVER_MAX);
+      const laneOrder = [
+        ...lateLanes.map((lane) => [lane, true] as const),
+        ...LANES.map((lane) => [lane, false] as const),
+      ];
       let lookAtMs = Number.POSITIVE_INFINITY;
-      for (const [lane, isOverdue] of order) {
-        if (inLane(lane).size === 0) continue;
+      for (const [lane, isOverdue] of laneOrder) {
+        if (laneQueue(lane).size === 0) continue;
         const readyMs = readyAt(lane, isOverdue);
-        const taken = readyMs > now ? { request: null, lookAtMs: readyMs } : takeFrom(lane, isOverdue, now);
-        lookAtMs = Math.min(lookAtMs, taken.lookAtMs);
-        if (taken.request !== null) return { request: taken.request, lookAtMs };
+        const takenFromLane = readyMs > now ? { request: null, lookAtMs: readyMs } : takeFromLane(lane, isOverdue, now);
+        lookAtMs = Math.min(lookAtMs, takenFromLane.lookAtMs);
+        if (takenFromLane.request !== null) return { request: takenFromLane.request, lookAtMs };
         if (readyMs <= now) passedOver.set(lane, 0);
       }
       return { request: null, lookAtMs };
     },
 
     noteTaken(lane: Lane): void {
-      for (const each of LANES) {
-        if (each === lane || each === LAST_LANE || inLane(each).size === 0) passedOver.set(each, 0);
-        else if (LANES.indexOf(each) > LANES.indexOf(lane)) passedOver.set(each, (passedOver.get(each) ?? 0) + 1);
+      for (const other of LANES) {
+        if (other === lane || other === LAST_LANE || laneQueue(other).size === 0) passedOver.set(other, 0);
+        else if (LANES.indexOf(other) > LANES.indexOf(lane)) passedOver.set(other, (passedOver.get(other) ?? 0) + 1);
       }
     },
 
@@ -106,116 +109,116 @@ interface RateLimiterOptions extends QuotaShare {
 }
 
 const URGENT_LANES: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
-const CAREFUL_SHARE = 0.8;
+const CAREFUL_RATE_SHARE = 0.8;
 
 export type RateLimiter = ReturnType<typeof createRateLimiter>;
 
 /** Limits the requests of one request count of the service, and queues the requests that wait for slots. */
 export function createRateLimiter(options: RateLimiterOptions) {
   const { clock, record, occupiedMs } = options;
-  const lanes = createRequestQueues();
-  const spent = createSpentSlots(occupiedMs, options.inherited);
-  const foreign = createOtherClientWatch(occupiedMs, options.onForeign);
-  const stated = createStatedLimit();
-  const inFlight = new Set<SpentSlot>();
+  const queues = createRequestQueues();
+  const spentSlots = createSpentSlots(occupiedMs, options.inherited);
+  const otherClient = createOtherClientWatch(occupiedMs, options.onForeign);
+  const limitMemory = createStatedLimit();
+  const slotsInFlight = new Set<SpentSlot>();
   let { perMinute: granted, polite, reserve, refusedUntilMs, closedUntilMs, throttled } = options;
   let limit = granted;
-  let caution = createCaution(limit);
+  let slowdown = createRefusalSlowdown(limit);
   let nextPacedMs = clock.monotonic();
   let isTrialPermitted = false;
-  const running = new PQueue({ concurrency: options.concurrency });
-  running.addEventListener("next", startReady);
+  const runningRequests = new PQueue({ concurrency: options.concurrency });
+  runningRequests.addEventListener("next", startReadyRequests);
   let wakeAtMs = Number.POSITIVE_INFINITY;
-  let wakeUp: AbortController | undefined;
+  let wakeUpTimer: AbortController | undefined;
   let isRetired = false;
   const pausedUntilMs = () => Math.max(refusedUntilMs, closedUntilMs);
 
   function updateLimit(now: number): void {
-    const next = Math.min(granted, stated.limitAt(now));
-    if (next === limit) return;
-    limit = next;
-    caution = createCaution(limit);
+    const newLimit = Math.min(granted, limitMemory.limitAt(now));
+    if (newLimit === limit) return;
+    limit = newLimit;
+    slowdown = createRefusalSlowdown(limit);
   }
 
-  function termsAt(now: number) {
+  function rateTerms(now: number) {
     updateLimit(now);
-    const { marginMs, perWindow, throttled, spaced } = caution.terms(now);
+    const { marginMs, perWindow, throttled, spaced } = slowdown.terms(now);
     const isCareful = now < options.carefulUntilMs;
-    const allowed = Math.max(1, perWindow - foreign.occupied(now));
+    const allowedRequests = Math.max(1, perWindow - otherClient.occupied(now));
     const politeLimit = Math.max(1, limit * polite);
-    const paced = Math.max(1, Math.min(allowed, politeLimit) - reserve);
-    const lastingPerMinute = (paced * occupiedMs) / (occupiedMs + marginMs);
-    const share = isCareful ? CAREFUL_SHARE : 1;
+    const pacedRequests = Math.max(1, Math.min(allowedRequests, politeLimit) - reserve);
+    const lastingPerMinute = (pacedRequests * occupiedMs) / (occupiedMs + marginMs);
+    const carefulShare = isCareful ? CAREFUL_RATE_SHARE : 1;
     return {
       // A window has whole slots; the pace keeps the exact share.
-      slots: Math.min(Math.floor(allowed), Math.ceil(politeLimit)),
-      periodMs: (occupiedMs + marginMs) / paced / share,
-      perMinute: lastingPerMinute * share,
+      slots: Math.min(Math.floor(allowedRequests), Math.ceil(politeLimit)),
+      periodMs: (occupiedMs + marginMs) / pacedRequests / carefulShare,
+      perMinute: lastingPerMinute * carefulShare,
       lastingPerMinute,
       mayCatchUp: !throttled && !isCareful,
       isEveryLanePaced: spaced || isCareful,
     };
   }
 
-  function readyAt(lane: Lane, now: number, { slots, isEveryLanePaced } = termsAt(now), isOverdue = false): number {
-    const reserved = lane === "write" || isOverdue ? 0 : reserve;
-    const freeMs = spent.freeAt(now, Math.max(1, slots - reserved));
+  function slotTime(lane: Lane, now: number, { slots, isEveryLanePaced } = rateTerms(now), isOverdue = false): number {
+    const reservedSlots = lane === "write" || isOverdue ? 0 : reserve;
+    const freeMs = spentSlots.freeAt(now, Math.max(1, slots - reservedSlots));
     const pacedMs = isEveryLanePaced || !URGENT_LANES.has(lane) ? nextPacedMs : now;
     const isTrial = isTrialPermitted && lane !== "write";
     return Math.max(now, isTrial ? closedUntilMs : pausedUntilMs(), freeMs, pacedMs);
   }
 
-  function startReady(): void {
-    while (!isRetired && running.pending < options.concurrency) {
+  function startReadyRequests(): void {
+    while (!isRetired && runningRequests.pending < options.concurrency) {
       const now = clock.monotonic();
-      const terms = termsAt(now);
-      const { request, lookAtMs } = lanes.take(now, (lane, isOverdue) => readyAt(lane, now, terms, isOverdue));
+      const currentTerms = rateTerms(now);
+      const { request, lookAtMs } = queues.take(now, (lane, isOverdue) => slotTime(lane, now, currentTerms, isOverdue));
       if (request === null) {
-        wakeAt(lookAtMs);
+        wakeUpAt(lookAtMs);
         return;
       }
       const slot = takeSlot(request);
-      request.resolve(running.add(() => send(slot, request)));
+      request.resolve(runningRequests.add(() => sendInSlot(slot, request)));
     }
   }
 
-  function wakeAt(ms: number): void {
+  function wakeUpAt(ms: number): void {
     if (ms >= wakeAtMs || !Number.isFinite(ms)) return;
-    wakeUp?.abort(ENDED_EARLY);
-    wakeUp = new AbortController();
+    wakeUpTimer?.abort(ENDED_EARLY);
+    wakeUpTimer = new AbortController();
     wakeAtMs = ms;
-    clock.sleep(ms - clock.monotonic(), wakeUp.signal).then(lookAgain, () => undefined);
+    clock.sleep(ms - clock.monotonic(), wakeUpTimer.signal).then(recheckQueues, () => undefined);
   }
 
-  function lookAgain(): void {
-    wakeUp?.abort(ENDED_EARLY);
+  function recheckQueues(): void {
+    wakeUpTimer?.abort(ENDED_EARLY);
     wakeAtMs = Number.POSITIVE_INFINITY;
-    startReady();
+    startReadyRequests();
   }
 
   function takeSlot(request: QuotaRequest): SpentSlot {
     const { lane, endpoint } = request;
     const now = clock.monotonic();
     if (lane !== "write") isTrialPermitted = false;
-    lanes.noteTaken(lane);
-    const { periodMs, mayCatchUp, isEveryLanePaced } = termsAt(now);
+    queues.noteTaken(lane);
+    const { periodMs, mayCatchUp, isEveryLanePaced } = rateTerms(now);
     if (isEveryLanePaced || !URGENT_LANES.has(lane))
       nextPacedMs = mayCatchUp ? Math.max(nextPacedMs + periodMs, now) : now + periodMs;
     const slot = { id: record.idFor(endpoint), endpoint, sentAt: now, countedBy: Number.POSITIVE_INFINITY };
-    spent.add(slot);
+    spentSlots.add(slot);
     options.onSlot(request);
     return slot;
   }
 
-  async function send(slot: SpentSlot, request: QuotaRequest): Promise<unknown> {
+  async function sendInSlot(slot: SpentSlot, request: QuotaRequest): Promise<unknown> {
     let isSent = false;
     let isAnswered = false;
     try {
       const slotTaken = await record.beforeSend(slot);
       request.signal.throwIfAborted();
       isSent = true;
-      inFlight.add(slot);
-      startReady();
+      slotsInFlight.add(slot);
+      startReadyRequests();
       const result = await request.task(slotTaken);
       isAnswered = true;
       return result;
@@ -223,11 +226,11 @@ export function createRateLimiter(options: RateLimiterOptions) {
       isAnswered = isSent && isReplyError(error);
       throw error;
     } finally {
-      inFlight.delete(slot);
-      if (!isSent) spent.drop(slot);
+      slotsInFlight.delete(slot);
+      if (!isSent) spentSlots.drop(slot);
       if (isAnswered) {
         slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
-        stated.noteReply();
+        limitMemory.noteReply();
       }
       if (isSent) void record.afterReply(slot).catch(options.onUnsaved);
     }
@@ -235,10 +238,10 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   return {
     enqueue(request: QuotaRequest): void {
-      lanes.add(request);
-      startReady();
+      queues.add(request);
+      startReadyRequests();
     },
-    remove: lanes.remove,
+    remove: queues.remove,
     pause(untilMs: number, isRefusal: boolean): void {
       const now = clock.monotonic();
       if (!isRefusal) {
@@ -246,9 +249,9 @@ export function createRateLimiter(options: RateLimiterOptions) {
         return;
       }
       if (now >= pausedUntilMs()) {
-        const isComplete = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
-        caution.refused(now, spent.used(now) - 1, isComplete);
-        if (caution.terms(now).stranger) foreign.refusals(now, clock.now());
+        const isComplete = now >= options.carefulUntilMs && otherClient.occupied(now) === 0;
+        slowdown.refused(now, spentSlots.used(now) - 1, isComplete);
+        if (slowdown.terms(now).stranger) otherClient.refusals(now, clock.now());
       }
       throttled += 1;
       refusedUntilMs = Math.max(refusedUntilMs, untilMs);
@@ -256,44 +259,44 @@ export function createRateLimiter(options: RateLimiterOptions) {
     release(isRefusal: boolean): void {
       if (isRefusal) refusedUntilMs = Number.NEGATIVE_INFINITY;
       else closedUntilMs = Number.NEGATIVE_INFINITY;
-      lookAgain();
+      recheckQueues();
     },
     permitTrial(isPermitted: boolean): void {
       isTrialPermitted = isPermitted;
-      if (isPermitted) lookAgain();
+      if (isPermitted) recheckQueues();
     },
     observe(endpoint: QuotaEndpoint, taken: number, statedLimit: number): void {
       const now = clock.monotonic();
-      stated.noteLimit(statedLimit, now);
+      limitMemory.noteLimit(statedLimit, now);
       updateLimit(now);
       let sinceMs = now;
-      for (const slot of inFlight) if (slot.endpoint === endpoint) sinceMs = Math.min(sinceMs, slot.sentAt);
-      foreign.excess(now, clock.now(), spent.unexplained(taken, sinceMs));
+      for (const slot of slotsInFlight) if (slot.endpoint === endpoint) sinceMs = Math.min(sinceMs, slot.sentAt);
+      otherClient.excess(now, clock.now(), spentSlots.unexplained(taken, sinceMs));
     },
     status(): RateLimitStatus {
       const now = clock.monotonic();
-      const { perMinute: pacedPerMinute, lastingPerMinute } = termsAt(now);
+      const { perMinute: pacedPerMinute, lastingPerMinute } = rateTerms(now);
       return {
         ...{ name: options.name, perMinute: limit, pacedPerMinute, lastingPerMinute, throttled },
-        used: spent.used(now),
-        waiting: lanes.counts(),
+        used: spentSlots.used(now),
+        waiting: queues.counts(),
         heldUntilMs: pausedUntilMs() > now ? clock.now() + pausedUntilMs() - now : null,
-        nextSlotInMs: readyAt("live", now) - now,
-        foreign: foreign.use(now),
+        nextSlotInMs: slotTime("live", now) - now,
+        foreign: otherClient.use(now),
       };
     },
-    slots: spent.slots,
+    slots: spentSlots.slots,
     refusedUntilMs: () => refusedUntilMs,
     closedUntilMs: () => closedUntilMs,
     retire(): readonly QuotaRequest[] {
       isRetired = true;
-      wakeUp?.abort(ENDED_EARLY);
-      return lanes.all();
+      wakeUpTimer?.abort(ENDED_EARLY);
+      return queues.all();
     },
     change(share: QuotaShare): void {
       ({ perMinute: granted, polite, reserve } = share);
       updateLimit(clock.monotonic());
-      lookAgain();
+      recheckQueues();
     },
   };
 }
@@ -306,21 +309,21 @@ function isReplyError(error: unknown): boolean {
 
 /** Forgets a limit after ten replies and ten minutes without it, because a proxy may state 2 once. */
 function createStatedLimit() {
-  let stated = Number.POSITIVE_INFINITY;
+  let statedPerMinute = Number.POSITIVE_INFINITY;
   let statedMs = Number.NEGATIVE_INFINITY;
   let repliesSince = 0;
 
-  function limitAt(now: number): number {
+  function statedLimitAt(now: number): number {
     const isOld = now - statedMs >= STATED_LIMIT_LIFETIME_MS && repliesSince >= STATED_LIMIT_LIFETIME_REPLIES;
-    if (isOld) stated = Number.POSITIVE_INFINITY;
-    return stated;
+    if (isOld) statedPerMinute = Number.POSITIVE_INFINITY;
+    return statedPerMinute;
   }
 
   return {
-    limitAt,
+    limitAt: statedLimitAt,
     noteLimit(perMinute: number, now: number): void {
-      if (perMinute > limitAt(now)) return;
-      stated = perMinute;
+      if (perMinute > statedLimitAt(now)) return;
+      statedPerMinute = perMinute;
       statedMs = now;
       repliesSince = 0;
     },

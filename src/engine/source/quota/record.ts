@@ -27,84 +27,84 @@ export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
 /** Stores each slot before its request leaves, so after a kill the record contains at least what the service counts. */
 export function createQuotaRecord(options: QuotaRecordOptions) {
   const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
-  const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
+  const recordKey = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let liveSlots: SpentSlot[] = [];
   let lastId = 0;
-  let replies = 0;
-  let wallOffset = clock.now() - clock.monotonic();
+  let replyCount = 0;
+  let wallOffsetMs = clock.now() - clock.monotonic();
   let clockSetByMs = 0;
-  let jumps = 0;
+  let clockJumps = 0;
   const slotIdsAhead = new Map<QuotaEndpoint, number>();
   const lastSentAtMs = new Map<QuotaEndpoint, number>();
   const usableUntilMs = new Map<number, number>();
 
-  const stored = (slot: SpentSlot): QuotaSlot => ({
+  const toStoredSlot = (slot: SpentSlot): QuotaSlot => ({
     id: slot.id,
-    sentAtMs: Math.floor(slot.sentAt + wallOffset),
-    countedByMs: Math.ceil(slot.countedBy + wallOffset),
+    sentAtMs: Math.floor(slot.sentAt + wallOffsetMs),
+    countedByMs: Math.ceil(slot.countedBy + wallOffsetMs),
   });
 
-  const save = (slot: SpentSlot) => store.save(keyOf(slot.endpoint), stored(slot));
+  const saveSlot = (slot: SpentSlot) => store.save(recordKey(slot.endpoint), toStoredSlot(slot));
 
   const followWallClock = async () => {
-    const offset = clock.now() - clock.monotonic();
-    const byMs = offset - wallOffset;
-    wallOffset = offset;
+    const newOffsetMs = clock.now() - clock.monotonic();
+    const byMs = newOffsetMs - wallOffsetMs;
+    wallOffsetMs = newOffsetMs;
     if (Math.abs(byMs) <= CLOCK_STEP_MIN_MS) return;
-    jumps += 1;
+    clockJumps += 1;
     usableUntilMs.clear();
-    await rewrite(byMs);
+    await rewriteSlots(byMs);
   };
 
-  async function rewrite(byMs: number): Promise<void> {
+  async function rewriteSlots(byMs: number): Promise<void> {
     // After a kill in between, the next start takes the slots for later than they were, never for earlier.
-    if (byMs < 0) await markClock();
-    for (const slot of liveSlots) if (Number.isFinite(slot.countedBy)) await save(slot);
-    if (byMs > 0) await markClock();
+    if (byMs < 0) await saveClockReading();
+    for (const slot of liveSlots) if (Number.isFinite(slot.countedBy)) await saveSlot(slot);
+    if (byMs > 0) await saveClockReading();
   }
 
-  async function markClock(): Promise<void> {
-    const since = clock.sinceBoot?.() ?? null;
-    if (since === null) return;
-    await store.saveClock(source, since.boot, { wallMs: clock.now(), sinceBootMs: since.ms });
+  async function saveClockReading(): Promise<void> {
+    const sinceBoot = clock.sinceBoot?.() ?? null;
+    if (sinceBoot === null) return;
+    await store.saveClock(source, sinceBoot.boot, { wallMs: clock.now(), sinceBootMs: sinceBoot.ms });
   }
 
   /** Milliseconds by which the wall clock was set since the record was written; null if unknown or after a reboot. */
   async function clockSetMeanwhileMs(): Promise<number | null> {
-    const since = clock.sinceBoot?.() ?? null;
-    const before = since === null ? undefined : await store.loadClock(source, since.boot);
-    if (since === null || before === undefined || before.sinceBootMs > since.ms) return null;
-    return clock.now() - since.ms - (before.wallMs - before.sinceBootMs);
+    const sinceBoot = clock.sinceBoot?.() ?? null;
+    const storedClock = sinceBoot === null ? undefined : await store.loadClock(source, sinceBoot.boot);
+    if (sinceBoot === null || storedClock === undefined || storedClock.sinceBootMs > sinceBoot.ms) return null;
+    return clock.now() - sinceBoot.ms - (storedClock.wallMs - storedClock.sinceBootMs);
   }
 
-  function isFollowed({ endpoint, sentAt }: SpentSlot): boolean {
-    const before = lastSentAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
-    lastSentAtMs.set(endpoint, Math.max(before, sentAt));
-    return sentAt - before <= RECORD_AHEAD_MS;
+  function isBusyEndpoint({ endpoint, sentAt }: SpentSlot): boolean {
+    const lastSentMs = lastSentAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
+    lastSentAtMs.set(endpoint, Math.max(lastSentMs, sentAt));
+    return sentAt - lastSentMs <= RECORD_AHEAD_MS;
   }
 
-  async function recordAhead(endpoint: QuotaEndpoint): Promise<void> {
+  async function recordNextSlot(endpoint: QuotaEndpoint): Promise<void> {
     lastId += 1;
     const id = lastId;
     const untilMs = clock.monotonic() + RECORD_AHEAD_MS;
     slotIdsAhead.set(endpoint, id);
     const slot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
-    const jumpsBefore = jumps;
-    await store.saveDeferred(keyOf(endpoint), stored(slot));
-    if (jumps === jumpsBefore && slotIdsAhead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
+    const jumpsBefore = clockJumps;
+    await store.saveDeferred(recordKey(endpoint), toStoredSlot(slot));
+    if (clockJumps === jumpsBefore && slotIdsAhead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
   }
 
   return {
     async loadPauses() {
-      const holds = new Map<PauseScope, number>();
-      for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
-        const hold = await store.loadPause(`${source}/${scope}`);
-        if (hold === undefined) continue;
+      const activePauses = new Map<PauseScope, number>();
+      for (const pauseScope of [...QUOTA_ENDPOINTS, "everything"] as const) {
+        const pause = await store.loadPause(`${source}/${pauseScope}`);
+        if (pause === undefined) continue;
         // If the clock was set back by an unknown amount, the complete pause counts again.
-        const leftMs = Math.min(hold.untilMs + clockSetByMs - clock.now(), hold.untilMs - hold.orderedAtMs);
-        if (leftMs > 0) holds.set(scope, clock.monotonic() + leftMs);
+        const leftMs = Math.min(pause.untilMs + clockSetByMs - clock.now(), pause.untilMs - pause.orderedAtMs);
+        if (leftMs > 0) activePauses.set(pauseScope, clock.monotonic() + leftMs);
       }
-      return holds;
+      return activePauses;
     },
     async savePause(scope: PauseScope, untilMs: number): Promise<void> {
       const saidAtMs = Math.floor(clock.now());
@@ -113,26 +113,26 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     },
     async load() {
       const now = clock.monotonic();
-      wallOffset = clock.now() - now;
+      wallOffsetMs = clock.now() - now;
       const byMs = await clockSetMeanwhileMs();
       clockSetByMs = byMs !== null && Math.abs(byMs) > CLOCK_STEP_MIN_MS ? byMs : 0;
-      let found = false;
+      let hasRecord = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
-        for (const stored of await store.load(keyOf(endpoint))) {
-          found = true;
-          lastId = Math.max(lastId, stored.id);
+        for (const storedSlot of await store.load(recordKey(endpoint))) {
+          hasRecord = true;
+          lastId = Math.max(lastId, storedSlot.id);
           // A stored time in the future shows that the clock was set back.
-          const latest = now + longestWayMs + FIRST_SAVE_LIMIT_MS;
-          const countedByMs = stored.countedByMs + clockSetByMs - wallOffset;
-          const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latest) };
+          const latestCountedMs = now + longestWayMs + FIRST_SAVE_LIMIT_MS;
+          const countedByMs = storedSlot.countedByMs + clockSetByMs - wallOffsetMs;
+          const slot = { id: storedSlot.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latestCountedMs) };
           if (slot.countedBy + occupiedMs <= now) continue;
           liveSlots.push(slot);
-          if (countedByMs > latest) await save(slot);
+          if (countedByMs > latestCountedMs) await saveSlot(slot);
         }
       }
-      if (clockSetByMs !== 0) await rewrite(clockSetByMs);
-      else if (byMs === null) await markClock();
-      return { slots: [...liveSlots], found };
+      if (clockSetByMs !== 0) await rewriteSlots(clockSetByMs);
+      else if (byMs === null) await saveClockReading();
+      return { slots: [...liveSlots], found: hasRecord };
     },
     idFor(endpoint: QuotaEndpoint): number {
       const id = slotIdsAhead.get(endpoint);
@@ -154,29 +154,29 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         return mark();
       }
       for (let withinMs = FIRST_SAVE_LIMIT_MS; ; withinMs *= 4) {
-        const since = mark();
-        const began = since.monotonicMs;
-        const bound = began + withinMs + longestWayMs;
+        const slotTakenAt = mark();
+        const startedMs = slotTakenAt.monotonicMs;
+        const countedByBound = startedMs + withinMs + longestWayMs;
         try {
-          await save({ ...slot, sentAt: began, countedBy: bound });
+          await saveSlot({ ...slot, sentAt: startedMs, countedBy: countedByBound });
         } catch (error) {
           liveSlots = liveSlots.filter((each) => each !== slot);
           throw error;
         }
         slot.sentAt = clock.monotonic();
         slot.countedBy = slot.sentAt + longestWayMs;
-        if (slot.countedBy <= bound) return since;
+        if (slot.countedBy <= countedByBound) return slotTakenAt;
       }
     },
     /** Stores the reply time; busy endpoints record their next slot in the same transaction. */
     async afterReply(slot: SpentSlot): Promise<void> {
       await followWallClock();
-      const noted = store.saveDeferred(keyOf(slot.endpoint), stored(slot));
-      if (isFollowed(slot) && !slotIdsAhead.has(slot.endpoint)) await recordAhead(slot.endpoint);
-      await noted;
-      replies += 1;
-      if (replies % FORGET_EVERY_REPLIES === 0)
-        await store.forget(keyOf(slot.endpoint), clock.now() - SLOT_RETENTION_MS);
+      const replySaved = store.saveDeferred(recordKey(slot.endpoint), toStoredSlot(slot));
+      if (isBusyEndpoint(slot) && !slotIdsAhead.has(slot.endpoint)) await recordNextSlot(slot.endpoint);
+      await replySaved;
+      replyCount += 1;
+      if (replyCount % FORGET_EVERY_REPLIES === 0)
+        await store.forget(recordKey(slot.endpoint), clock.now() - SLOT_RETENTION_MS);
     },
   };
 }
@@ -196,11 +196,11 @@ const FREED_SLOT_RETENTION_MS = 60_000;
 export function createSpentSlots(occupiedMs: number, inherited: readonly SpentSlot[] = []) {
   let slots = [...inherited];
   /** Buffer for the sorted ends of slots, reused because each request sorts about ten times. */
-  let ends = new Float64Array(64);
+  let slotEnds = new Float64Array(64);
   return {
     add(slot: SpentSlot): void {
-      const oldest = slot.sentAt - FREED_SLOT_RETENTION_MS - occupiedMs;
-      slots = slots.filter((each) => each.countedBy > oldest);
+      const oldestCountedBy = slot.sentAt - FREED_SLOT_RETENTION_MS - occupiedMs;
+      slots = slots.filter((each) => each.countedBy > oldestCountedBy);
       slots.push(slot);
     },
     drop(slot: SpentSlot): void {
@@ -215,15 +215,15 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly SpentSl
     /** Returns when a slot is free: `now`, a later time, or infinity if unknown. */
     freeAt(now: number, allowed: number): number {
       if (allowed < 1) return Number.POSITIVE_INFINITY;
-      if (ends.length < slots.length) ends = new Float64Array(2 * slots.length);
-      let occupied = 0;
+      if (slotEnds.length < slots.length) slotEnds = new Float64Array(2 * slots.length);
+      let occupiedCount = 0;
       for (const { countedBy } of slots) {
         const end = countedBy + occupiedMs;
-        if (end > now) insertSorted(end, ends, occupied++);
+        if (end > now) insertSorted(end, slotEnds, occupiedCount++);
       }
-      if (occupied < allowed) return now;
+      if (occupiedCount < allowed) return now;
       // With 21 occupied slots and 20 allowed, a slot is free when the second slot ends.
-      return ends[occupied - allowed] ?? now;
+      return slotEnds[occupiedCount - allowed] ?? now;
     },
     slots: (): readonly SpentSlot[] => slots,
   };
@@ -233,14 +233,14 @@ const ROUNDING_TOLERANCE = 1e-9;
 
 /** Returns the highest two-window count over every possible alignment of the windows. */
 function highestWindowCount(slots: readonly SpentSlot[], now: number, windowMs: number): number {
-  const ages = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
+  const slotAges = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
   let highest = 0;
-  for (const edge of [0, ...ages]) {
-    const elapsed = edge > windowMs ? edge - windowMs : Math.max(0, edge);
+  for (const windowEdge of [0, ...slotAges]) {
+    const elapsedMs = windowEdge > windowMs ? windowEdge - windowMs : Math.max(0, windowEdge);
     let sum = 0;
-    for (const age of ages) {
-      if (age <= elapsed) sum += 1;
-      else if (age <= elapsed + windowMs) sum += 1 - elapsed / windowMs;
+    for (const age of slotAges) {
+      if (age <= elapsedMs) sum += 1;
+      else if (age <= elapsedMs + windowMs) sum += 1 - elapsedMs / windowMs;
     }
     highest = Math.max(highest, sum);
   }

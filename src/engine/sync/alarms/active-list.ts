@@ -7,9 +7,9 @@ import {
   joinById,
   type Listing,
   lacksOnlyUnreadable,
+  listItems,
   readPages,
   readTwice,
-  recordsIn,
 } from "../listing.ts";
 import { visitSites } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
@@ -41,8 +41,8 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   const configuredSites = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));
   const sites = syncState.get(documentSet("site", source.name));
-  const follows = (siteId: number) => configuredSites === null || configuredSites.includes(siteId);
-  const trust = createPageTrust(clock, log);
+  const isFollowed = (siteId: number) => configuredSites === null || configuredSites.includes(siteId);
+  const pageTrust = createPageTrust(clock, log);
   let wasPerSite = false;
   let isOneSite = false;
   let nextSite = 0;
@@ -53,42 +53,42 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     { careful, onPage, signal }: ReadOptions,
     { maxPages, twice }: ReadLimits,
   ): Promise<Listing<Alarm>> {
-    const read = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
+    const readActive = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
     let lastPageMs = Number.POSITIVE_INFINITY;
     pageGapMs = 0;
-    const followedSites = (items: readonly Alarm[]) => {
+    const emitFollowed = (items: readonly Alarm[]) => {
       pageGapMs = Math.max(pageGapMs, clock.monotonic() - lastPageMs);
       lastPageMs = clock.monotonic();
-      return onPage(items.filter((alarm) => follows(alarm.site.id)));
+      return onPage(items.filter((alarm) => isFollowed(alarm.site.id)));
     };
-    const settings = { idOf: alarmId, keepsShown: true, maxPages, onPage: followedSites };
+    const settings = { idOf: alarmId, keepsShown: true, maxPages, onPage: emitFollowed };
     const listing = twice
-      ? await readTwice(read, { ...settings, sameAs: stateKey, always: careful })
-      : await readPages(read(), settings);
+      ? await readTwice(readActive, { ...settings, sameAs: stateKey, always: careful })
+      : await readPages(readActive(), settings);
     signal.throwIfAborted();
     return listing;
   }
 
-  const isBroken = () => isOneSite && trust.distrust() !== null;
-  const readSite = createSiteListReader(readList, isBroken, clock, log);
+  const isOneSiteDistrusted = () => isOneSite && pageTrust.distrust() !== null;
+  const readSite = createSiteListReader(readList, isOneSiteDistrusted, clock, log);
 
   /** Reads the alarm list of all sites; returns null if there is one site, whose own list is read instead. */
   async function readAllSites(how: ReadOptions): Promise<Listing<Alarm> | null> {
-    if (isOneSite && !trust.isDue()) return null;
-    if (!trust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });
+    if (isOneSite && !pageTrust.isDue()) return null;
+    if (!pageTrust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });
     const listing = await readList({}, how, { maxPages: MAX_PAGES, twice: how.careful });
-    trust.judge(listing, isOneSite, pageGapMs >= SLOW_PAGE_GAP_MS);
+    pageTrust.judge(listing, isOneSite, pageGapMs >= SLOW_PAGE_GAP_MS);
     // A page that failed once or twice may succeed at the next poll, so this poll fails.
-    if (!listing.complete && listing.failure !== undefined && trust.distrust() === null) throw listing.failure;
+    if (!listing.complete && listing.failure !== undefined && pageTrust.distrust() === null) throw listing.failure;
     return listing;
   }
 
   function takeNextSites(followedSites: readonly number[]): readonly number[] {
     const count = Math.max(1, Math.floor(source.listRate().perMinute / LISTS_PER_MINUTE_PER_SITE));
     if (followedSites.length <= count) return followedSites;
-    const from = nextSite % followedSites.length;
-    nextSite = from + count;
-    return [...followedSites, ...followedSites].slice(from, from + count);
+    const firstIndex = nextSite % followedSites.length;
+    nextSite = firstIndex + count;
+    return [...followedSites, ...followedSites].slice(firstIndex, firstIndex + count);
   }
 
   return {
@@ -97,47 +97,47 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     async read(how: ReadOptions): Promise<ActiveAlarms> {
       const followedSites = [...(configuredSites ?? scope.known() ?? sites.keys().map(Number))];
       isOneSite = followedSites.length === 1;
-      const all = await readAllSites(how);
+      const allSites = await readAllSites(how);
       // Alarm records without a site id state it only in the list of their own site.
-      const haveSiteIds = all === null || recordsIn(all).every((alarm) => alarm.site.id !== 0);
-      const distrust = trust.distrust();
-      wasPerSite = all === null || distrust !== null || !haveSiteIds;
-      if (all !== null && (!wasPerSite || followedSites.length === 0)) {
+      const haveSiteIds = allSites === null || listItems(allSites).every((alarm) => alarm.site.id !== 0);
+      const distrust = pageTrust.distrust();
+      wasPerSite = allSites === null || distrust !== null || !haveSiteIds;
+      if (allSites !== null && (!wasPerSite || followedSites.length === 0)) {
         return {
-          listed: recordsIn(all).filter((alarm) => follows(alarm.site.id)),
-          coverage: (siteId) => (follows(siteId) ? (haveSiteIds ? determineCoverage(all) : "moving") : "none"),
-          isConfirmed: how.careful || !all.complete || all.pages === 1,
+          listed: listItems(allSites).filter((alarm) => isFollowed(alarm.site.id)),
+          coverage: (siteId) => (isFollowed(siteId) ? (haveSiteIds ? determineCoverage(allSites) : "moving") : "none"),
+          isConfirmed: how.careful || !allSites.complete || allSites.pages === 1,
           failures: new Map(),
           remarks: [],
-          ...collectFaults([all]),
+          ...collectFaults([allSites]),
         };
       }
-      const next = takeNextSites(followedSites);
-      const visits = await visitSites(next, (siteId) => readSite(siteId, how), how.signal);
+      const nextSites = takeNextSites(followedSites);
+      const visits = await visitSites(nextSites, (siteId) => readSite(siteId, how), how.signal);
       const readings = [...visits.seen.values()];
       const lists = readings.map(({ listing }) => listing);
       const { reasons, unreadable } = collectFaults(lists);
-      const remarks = readings.flatMap(({ remark }) => remark ?? []);
+      const siteRemarks = readings.flatMap(({ remark }) => remark ?? []);
       return {
-        listed: lists.flatMap(recordsIn),
+        listed: lists.flatMap(listItems),
         coverage: (siteId) => determineCoverage(visits.seen.get(siteId)?.listing),
         isConfirmed: true,
         failures: visits.failures,
         reasons,
         remarks:
           distrust === null || followedSites.length <= 1
-            ? remarks
-            : [describeDistrust(distrust, next.length, followedSites.length), ...remarks],
-        unreadable: all === null ? unreadable : [...unreadable, ...collectFaults([all]).unreadable],
+            ? siteRemarks
+            : [describeDistrust(distrust, nextSites.length, followedSites.length), ...siteRemarks],
+        unreadable: allSites === null ? unreadable : [...unreadable, ...collectFaults([allSites]).unreadable],
       };
     },
   };
 }
 
 function describeDistrust(reason: string, sites: number, of: number): string {
-  const how =
+  const listingMethod =
     sites === of ? "each site is listed by itself" : `sites are listed one by one, ${sites} of ${of} at each poll`;
-  return `The pages of the list of active alarms cannot be trusted, so ${how}. ${reason}`;
+  return `The pages of the list of active alarms cannot be trusted, so ${listingMethod}. ${reason}`;
 }
 
 /** Joins two readings of the active alarms: keeps all records; an absence counts only where both agree. */
@@ -147,29 +147,29 @@ export function joinReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveA
     return new Map([...bySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, stateKey)]));
   };
   const [firstStates, secondStates] = [fingerprintSites(first), fingerprintSites(second)];
-  const isSame = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
+  const isSameAtSite = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
   const hasUnconfirmed = !(first.isConfirmed && second.isConfirmed);
-  const areSame = [...firstStates.keys(), ...secondStates.keys()].every(isSame);
+  const areAllSame = [...firstStates.keys(), ...secondStates.keys()].every(isSameAtSite);
   return {
     ...second,
     listed: joinById(first.listed, second.listed, alarmId),
     coverage(siteId) {
       const coverages = [first.coverage(siteId), second.coverage(siteId)];
       if (coverages.includes("none")) return coverages.every((each) => each === "none") ? "none" : "moving";
-      const agree = hasUnconfirmed ? areSame : isSame(siteId);
-      return agree && !coverages.includes("moving") ? "complete" : "moving";
+      const readingsAgree = hasUnconfirmed ? areAllSame : isSameAtSite(siteId);
+      return readingsAgree && !coverages.includes("moving") ? "complete" : "moving";
     },
     isConfirmed: true,
-    reasons: hasUnconfirmed && !areSame ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
+    reasons: hasUnconfirmed && !areAllSame ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
   };
 }
 
 /** Collects unreadable records and the reasons to read lists again; unreadable records alone are no such reason. */
 function collectFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "reasons" | "unreadable"> {
-  const partial = lists.filter((list) => !list.complete);
+  const incompleteLists = lists.filter((list) => !list.complete);
   return {
-    reasons: partial.filter((list) => !lacksOnlyUnreadable(list)).map(({ reason }) => reason),
-    unreadable: partial.flatMap(({ unreadable }) => unreadable ?? []),
+    reasons: incompleteLists.filter((list) => !lacksOnlyUnreadable(list)).map(({ reason }) => reason),
+    unreadable: incompleteLists.flatMap(({ unreadable }) => unreadable ?? []),
   };
 }
 

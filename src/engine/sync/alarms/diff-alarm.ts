@@ -23,19 +23,20 @@ export interface DiffStep {
 
 /** Begins a new episode of an alarm after the stored episode `before`. `initial`: Plenum did not see its beginning. */
 export function beginEpisode(alarm: Alarm, initial: boolean, context: DiffContext, before?: StoredAlarm): DiffStep {
-  const former = before && addFormerEpisode(before, { episode: before.episode, endMs: findLastEnd(before).endMs });
-  const stored: StoredAlarm = {
+  const pastEpisodes =
+    before && addFormerEpisode(before, { episode: before.episode, endMs: findLastEnd(before).endMs });
+  const newState: StoredAlarm = {
     alarm,
     episode: episodeKey(alarm),
     state: "active",
     since: context.at,
     misses: 0,
     returns: 0,
-    ...(former && { former }),
+    ...(pastEpisodes && { former: pastEpisodes }),
   };
-  const events = [buildRaise(stored, initial, context)];
-  if (alarm.acknowledged && !initial) events.push(buildAcknowledgement(stored, context));
-  return { stored, events };
+  const events = [buildRaise(newState, initial, context)];
+  if (alarm.acknowledged && !initial) events.push(buildAcknowledgement(newState, context));
+  return { stored: newState, events };
 }
 
 export function announceAtStart(stored: StoredAlarm, startedAt: string, context: DiffContext): Event {
@@ -44,15 +45,15 @@ export function announceAtStart(stored: StoredAlarm, startedAt: string, context:
 
 /** Continues an episode listed as active. Emits a return after its end, but no return into the token's scope. */
 export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep {
-  const former = before.former && { former: before.former };
+  const pastEpisodes = before.former && { former: before.former };
   if (before.untold === true) {
     const { stored, events } = beginEpisode(alarm, false, context);
-    return { stored: { ...stored, ...former }, events };
+    return { stored: { ...stored, ...pastEpisodes }, events };
   }
   const hadEnded = before.state === "resolved" || before.state === "vanished";
   const wasAway = hadEnded || before.state === "out-of-scope";
   const lastEnd = before.state === "resolved" ? findLastEnd(before) : before.ended;
-  const stored: StoredAlarm = {
+  const newState: StoredAlarm = {
     alarm,
     episode: before.episode,
     state: "active",
@@ -60,38 +61,44 @@ export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: Diff
     misses: 0,
     returns: before.returns + (wasAway ? 1 : 0),
     ...(lastEnd && { ended: lastEnd }),
-    ...former,
+    ...pastEpisodes,
   };
-  const events = buildChangeEvents(before.alarm, stored, hadEnded, context);
+  const events = buildChangeEvents(before.alarm, newState, hadEnded, context);
   if (hadEnded)
-    events.unshift(buildEvent("alarm-retriggered", stored, context.at, ["after", before.since], context, {}));
-  return { stored, events };
+    events.unshift(buildEvent("alarm-retriggered", newState, context.at, ["after", before.since], context, {}));
+  return { stored: newState, events };
 }
 
 export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep {
-  const stored: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
-  const events = isNewAcknowledgement(before.alarm, alarm) ? [buildAcknowledgement(stored, context)] : [];
-  const facts = [alarm.resolvedAt, stored.returns];
-  events.push(buildEvent("alarm-resolved", stored, eventTime(alarm.resolvedAt, context), facts, context, {}));
-  return { stored, events };
+  const newState: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
+  const events = isNewAcknowledgement(before.alarm, alarm) ? [buildAcknowledgement(newState, context)] : [];
+  const idFacts = [alarm.resolvedAt, newState.returns];
+  events.push(buildEvent("alarm-resolved", newState, eventTime(alarm.resolvedAt, context), idFacts, context, {}));
+  return { stored: newState, events };
 }
 
-export function acknowledgeEndedEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep | null {
+export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep | null {
   if (!isNewAcknowledgement(before.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
   const acknowledgement = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
-  const stored: StoredAlarm = { ...before, alarm: { ...before.alarm, ...acknowledgement } };
-  return { stored, events: [buildAcknowledgement(stored, context)] };
+  const newState: StoredAlarm = { ...before, alarm: { ...before.alarm, ...acknowledgement } };
+  return { stored: newState, events: [buildAcknowledgement(newState, context)] };
 }
 
 export function markVanished(before: StoredAlarm, context: DiffContext): DiffStep {
-  const stored: StoredAlarm = { ...before, state: "vanished", since: context.at };
-  return { stored, events: [buildEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
+  const newState: StoredAlarm = { ...before, state: "vanished", since: context.at };
+  return {
+    stored: newState,
+    events: [buildEvent("alarm-vanished", newState, context.at, [newState.returns], context, {})],
+  };
 }
 
 export function markOutOfScope(before: StoredAlarm, context: DiffContext): DiffStep {
-  const stored: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
-  return { stored, events: [buildEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
+  const newState: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
+  return {
+    stored: newState,
+    events: [buildEvent("alarm-out-of-scope", newState, context.at, [newState.returns], context, {})],
+  };
 }
 
 export function countAbsence(before: StoredAlarm, context: DiffContext): DiffStep {
@@ -110,26 +117,28 @@ function buildChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean
   const events: Event[] = [];
   const isRetriggered = activity !== null && compareActivity(alarm, before) === "after";
   if (isRetriggered && !reopened) {
-    const facts = returns === 0 ? [activity.id] : [activity.id, returns];
-    events.push(buildEvent("alarm-retriggered", stored, eventTime(activity.triggeredAt, context), facts, context, {}));
+    const idFacts = returns === 0 ? [activity.id] : [activity.id, returns];
+    events.push(
+      buildEvent("alarm-retriggered", stored, eventTime(activity.triggeredAt, context), idFacts, context, {}),
+    );
   }
   if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, startShiftMs(before, alarm)))
     events.push(buildEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
   if (isNewAcknowledgement(before, alarm)) events.push(buildAcknowledgement(stored, context));
   if (!alarm.acknowledged && before.acknowledged) {
-    const facts = [before.acknowledgedAt, context.at];
-    events.push(buildEvent("alarm-unacknowledged", stored, context.at, facts, context, {}));
+    const withdrawalFacts = [before.acknowledgedAt, context.at];
+    events.push(buildEvent("alarm-unacknowledged", stored, context.at, withdrawalFacts, context, {}));
   }
-  const different: Partial<Record<keyof Alarm, unknown>> = {};
-  for (const name of COMPARED_ALARM_FIELDS) {
-    if (reopened && name === "status") continue;
-    if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
+  const oldValues: Partial<Record<keyof Alarm, unknown>> = {};
+  for (const fieldName of COMPARED_ALARM_FIELDS) {
+    if (reopened && fieldName === "status") continue;
+    if (!isDeepStrictEqual(alarm[fieldName], before[fieldName])) oldValues[fieldName] = before[fieldName];
   }
-  if (recoveringUntil === null && before.recoveringUntil !== null) different.recoveringUntil = before.recoveringUntil;
+  if (recoveringUntil === null && before.recoveringUntil !== null) oldValues.recoveringUntil = before.recoveringUntil;
   if (!isRetriggered && !isDeepStrictEqual(activity, before.lastActiveEvent))
-    different.lastActiveEvent = before.lastActiveEvent;
-  if (Object.keys(different).length > 0)
-    events.push(buildEvent("alarm-changed", stored, context.at, [context.at], context, { before: different }));
+    oldValues.lastActiveEvent = before.lastActiveEvent;
+  if (Object.keys(oldValues).length > 0)
+    events.push(buildEvent("alarm-changed", stored, context.at, [context.at], context, { before: oldValues }));
   return events;
 }
 
@@ -152,8 +161,8 @@ function buildRaise(stored: StoredAlarm, initial: boolean, context: DiffContext,
 /** Builds the acknowledgement event, whose id contains the person, the text and the time (or the poll's time). */
 function buildAcknowledgement(stored: StoredAlarm, context: DiffContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
-  const facts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
-  return buildEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), facts, context, {});
+  const idFacts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
+  return buildEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), idFacts, context, {});
 }
 
 function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
@@ -166,7 +175,7 @@ function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
 ): Event {
   const { alarm, episode } = stored;
   const { late, superseded, source, behindGateway } = context;
-  const fact = {
+  const alarmFact = {
     alarm,
     episode,
     late,
@@ -177,7 +186,7 @@ function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   return makeEvent({
     ...{ type, source, time, subject: eventSubject("alarm", site.id, alarm.id) },
     ...{ siteId: site.id, priority: trigger.priority },
-    data: { ...fact, ...more } as unknown as EventData[K],
+    data: { ...alarmFact, ...more } as unknown as EventData[K],
     facts: [episode, ...facts],
   });
 }

@@ -65,7 +65,7 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
-type Steps = Generator<DiffStep>;
+type DiffSteps = Generator<DiffStep>;
 type StoredAlarms = ReadonlyMap<string, StoredAlarm>;
 
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
@@ -94,13 +94,13 @@ export function* diffAlarms(
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
   const apply = (steps: Iterable<DiffStep>) => {
-    const emitted: Event[] = [];
+    const stepEvents: Event[] = [];
     for (const step of steps) {
       const { alarm } = step.stored;
       if (!isDeepStrictEqual(put.get(alarm.id) ?? alarms.get(alarm.id), step.stored)) put.set(alarm.id, step.stored);
-      if (options.startup !== "silent" || options.isTakenOver(alarm)) emitted.push(...step.events);
+      if (options.startup !== "silent" || options.isTakenOver(alarm)) stepEvents.push(...step.events);
     }
-    events.push(...sortEpisodeEvents(emitted));
+    events.push(...sortEpisodeEvents(stepEvents));
   };
 
   const records = [
@@ -108,19 +108,20 @@ export function* diffAlarms(
     ...seen.found.map((record) => fillRecord(alarms, record)),
   ];
   const comparison = { seen, resolved: groupById(records.filter(isResolved)), options };
-  const compared = new Set<string>();
+  const comparedIds = new Set<string>();
   for (const record of records) {
-    if (isResolved(record) || compared.has(record.id)) continue;
-    compared.add(record.id);
-    const known = alarms.get(record.id);
-    const isUnchanged = record === known?.alarm && known.state === "active" && known.untold === undefined;
-    if (isUnchanged && !isAnnouncedAtStart(record, options)) continue;
-    apply(compareListed(known, record, comparison));
+    if (isResolved(record) || comparedIds.has(record.id)) continue;
+    comparedIds.add(record.id);
+    const storedAlarm = alarms.get(record.id);
+    const isRepeated =
+      record === storedAlarm?.alarm && storedAlarm.state === "active" && storedAlarm.untold === undefined;
+    if (isRepeated && !isAnnouncedAtStart(record, options)) continue;
+    apply(diffListed(storedAlarm, record, comparison));
     yield;
   }
-  for (const known of alarms.values()) {
-    if (compared.has(known.alarm.id)) continue;
-    apply(compareAbsent(known, comparison));
+  for (const absentAlarm of alarms.values()) {
+    if (comparedIds.has(absentAlarm.alarm.id)) continue;
+    apply(diffAbsent(absentAlarm, comparison));
     yield;
   }
   return { put, events };
@@ -132,26 +133,26 @@ function isAnnouncedAtStart(alarm: Alarm, { startup, isTakenOver }: DiffOptions)
 
 type DiffInput = { readonly seen: AlarmReading; readonly resolved: EndRecords; readonly options: DiffOptions };
 
-function* compareListed(known: StoredAlarm | undefined, record: Alarm, { seen, resolved, options }: DiffInput): Steps {
+function* diffListed(known: StoredAlarm | undefined, record: Alarm, { seen, resolved, options }: DiffInput): DiffSteps {
   const isAnnouncing = isAnnouncedAtStart(record, options);
   const initial = !options.isKnownSite(record.site.id) || isAnnouncing;
   if (known === undefined) {
     yield beginEpisode(record, initial, options);
     return;
   }
-  const relation = relateRecord(known, record);
+  const episodeRelation = relateRecord(known, record);
   if (isOutdated(known, record) && !(seen.insisted?.has(record.id) === true && addsToOpenAlarm(known, record))) return;
   // A record that states an end cannot reopen an alarm whose end was emitted.
-  if (relation === "same" && known.state === "resolved" && contradictsItself(record)) return;
+  if (episodeRelation === "same" && known.state === "resolved" && contradictsItself(record)) return;
   const isKnownPast = () => isOpenAlarm(known) || isSameEpisode(known, record) || isOfFormerEpisode(known, record);
-  if (relation === "same" || (relation === "past" && isKnownPast())) {
+  if (episodeRelation === "same" || (episodeRelation === "past" && isKnownPast())) {
     const { stored, events } = continueEpisode(known, record, options);
     yield { stored, events: isAnnouncing ? [announceAtStart(stored, options.startedAt, options), ...events] : events };
     return;
   }
-  const closed = isOpenAlarm(known) ? closeEpisode(known, resolved, options) : null;
-  if (closed !== null) yield closed;
-  yield beginEpisode(record, initial, options, closed?.stored ?? known);
+  const closedStep = isOpenAlarm(known) ? closeEpisode(known, resolved, options) : null;
+  if (closedStep !== null) yield closedStep;
+  yield beginEpisode(record, initial, options, closedStep?.stored ?? known);
 }
 
 /** True if an outdated record changes an open alarm: a service restored from a backup repeats event numbers. */
@@ -161,22 +162,24 @@ function addsToOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-function* compareAbsent(known: StoredAlarm, { seen, resolved, options }: DiffInput): Steps {
+function* diffAbsent(known: StoredAlarm, { seen, resolved, options }: DiffInput): DiffSteps {
   const { id, site } = known.alarm;
   const isComplete = seen.coverage(site.id) === "complete";
   const isDoubted = seen.doubted?.has(id) === true;
-  const ended = findLastRecord(known, "same", resolved) ?? findLastRecord(known, "newer", resolved);
-  if (ended !== undefined && isOpenAlarm(known) && isEmittedEnd(known, ended)) {
+  const lastEnd = findLastRecord(known, "same", resolved) ?? findLastRecord(known, "newer", resolved);
+  if (lastEnd !== undefined && isOpenAlarm(known) && isEmittedEnd(known, lastEnd)) {
     // The alarm came back after this end, so the active and resolved lists disagreed before: wait for more polls.
     if (!isComplete) return;
-    const step = countAbsence(known, options);
-    yield step.stored.misses >= options.vanishAfterMisses ? resolveEpisode(step.stored, ended, options) : step;
+    const absence = countAbsence(known, options);
+    yield absence.stored.misses >= options.vanishAfterMisses
+      ? resolveEpisode(absence.stored, lastEnd, options)
+      : absence;
     return;
   }
   // An end before the stored start belongs to an older episode while the alarm may still be active.
-  if (ended !== undefined && (!isComplete || isDoubted) && endsBeforeStart(known, ended)) return;
-  if (ended !== undefined && (isOpenAlarm(known) || known.state === "vanished")) {
-    yield* endEpisode(known, ended, resolved, options);
+  if (lastEnd !== undefined && (!isComplete || isDoubted) && endsBeforeStart(known, lastEnd)) return;
+  if (lastEnd !== undefined && (isOpenAlarm(known) || known.state === "vanished")) {
+    yield* endEpisode(known, lastEnd, resolved, options);
     return;
   }
   if (!isOpenAlarm(known) || seen.scope === null || isDoubted) return;
@@ -185,25 +188,25 @@ function* compareAbsent(known: StoredAlarm, { seen, resolved, options }: DiffInp
     return;
   }
   if (!seen.scope.before.has(site.id) || !isComplete) return;
-  const step = countAbsence(known, options);
-  const hasVanished = step.stored.misses >= options.vanishAfterMisses && seen.searched.has(id);
-  yield hasVanished ? markVanished(step.stored, options) : step;
+  const absenceStep = countAbsence(known, options);
+  const hasVanished = absenceStep.stored.misses >= options.vanishAfterMisses && seen.searched.has(id);
+  yield hasVanished ? markVanished(absenceStep.stored, options) : absenceStep;
 }
 
-export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: EndRecords, context: DiffContext): Steps {
+export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: EndRecords, context: DiffContext): DiffSteps {
   if (relateRecord(known, record) !== "newer") {
     yield resolveEpisode(known, record, context);
     return;
   }
-  const closed = isOpenAlarm(known) ? closeEpisode(known, resolved, context) : null;
-  if (closed !== null) yield closed;
-  yield* beginAndEnd(record, { ...context, late: true }, closed?.stored ?? known);
+  const closedStep = isOpenAlarm(known) ? closeEpisode(known, resolved, context) : null;
+  if (closedStep !== null) yield closedStep;
+  yield* beginAndEnd(record, { ...context, late: true }, closedStep?.stored ?? known);
 }
 
-export function* beginAndEnd(record: Alarm, context: DiffContext, before?: StoredAlarm): Steps {
-  const begun = beginEpisode(record, false, context, before);
-  yield begun;
-  yield resolveEpisode(begun.stored, record, context);
+export function* beginAndEnd(record: Alarm, context: DiffContext, before?: StoredAlarm): DiffSteps {
+  const beginStep = beginEpisode(record, false, context, before);
+  yield beginStep;
+  yield resolveEpisode(beginStep.stored, record, context);
 }
 
 function closeEpisode(known: StoredAlarm, resolved: EndRecords, context: DiffContext): DiffStep {
@@ -218,8 +221,8 @@ function findLastRecord(known: StoredAlarm, relation: EpisodeRelation, resolved:
 
 /** Fills a record from the stored alarm. `acceptsLaterStart`: the record's start replaces an earlier stored start. */
 export function fillRecord(alarms: StoredAlarms, record: Alarm, acceptsLaterStart = false): Alarm {
-  const known = alarms.get(record.id);
-  return known === undefined ? record : fillFromStored(known, record, acceptsLaterStart);
+  const storedAlarm = alarms.get(record.id);
+  return storedAlarm === undefined ? record : fillFromStored(storedAlarm, record, acceptsLaterStart);
 }
 
 export type EndRecords = ReadonlyMap<string, readonly Alarm[]>;
@@ -243,30 +246,30 @@ const EVENT_KINDS_IN_ORDER: readonly EventKind[] = [
 /** Sorts one alarm's events by episode and time, but the raise first: its time may be that of the poll. */
 export function sortEpisodeEvents(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
-  const rankOf = ({ type }: Event) => EVENT_KINDS_IN_ORDER.indexOf(type);
-  const compare = (one: Event, other: Event) => {
+  const eventRank = ({ type }: Event) => EVENT_KINDS_IN_ORDER.indexOf(type);
+  const compareEvents = (one: Event, other: Event) => {
     const byTime = [one, other].some(({ type }) => type === "alarm-raised")
       ? 0
       : Date.parse(one.time) - Date.parse(other.time);
-    return byTime || rankOf(one) - rankOf(other);
+    return byTime || eventRank(one) - eventRank(other);
   };
   const episodes = Map.groupBy(events, (event) => (event.data as AlarmFact).episode);
-  return [...episodes.values()].flatMap((own) => own.toSorted(compare));
+  return [...episodes.values()].flatMap((own) => own.toSorted(compareEvents));
 }
 
 /** Splits an alarm diff into parts of `size` alarms with their documents and events; yields at least one part. */
 export function* cutDiff({ put, events }: AlarmDiff, size: number) {
-  const eventsOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
-  const ids = [...new Set([...eventsOf.keys(), ...put.keys()])];
-  for (let from = 0; from === 0 || from < ids.length; from += size) {
-    const part = ids.slice(from, from + size);
+  const eventsByAlarm = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
+  const ids = [...new Set([...eventsByAlarm.keys(), ...put.keys()])];
+  for (let partStart = 0; partStart === 0 || partStart < ids.length; partStart += size) {
+    const partIds = ids.slice(partStart, partStart + size);
     yield {
-      put: part.flatMap((id) => {
-        const stored = put.get(id);
-        return stored === undefined ? [] : [[id, stored] as const];
+      put: partIds.flatMap((id) => {
+        const storedAlarm = put.get(id);
+        return storedAlarm === undefined ? [] : [[id, storedAlarm] as const];
       }),
-      events: part.flatMap((id) => eventsOf.get(id) ?? []),
-      isLast: from + size >= ids.length,
+      events: partIds.flatMap((id) => eventsByAlarm.get(id) ?? []),
+      isLast: partStart + size >= ids.length,
     };
   }
 }

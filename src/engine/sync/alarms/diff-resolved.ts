@@ -1,7 +1,7 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { acknowledgeEndedEpisode, type DiffContext, isOpenAlarm } from "./diff-alarm.ts";
+import { acknowledgeEnded, type DiffContext, isOpenAlarm } from "./diff-alarm.ts";
 import { type AlarmDiff, beginAndEnd, endEpisode, fillRecord, groupById, sortEpisodeEvents } from "./diff-alarms.ts";
 import {
   addFormerEpisode,
@@ -31,43 +31,43 @@ export function diffResolved(
 ): AlarmDiff {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
-  const resolved = records
+  const resolvedRecords = records
     .map((record) => fillRecord(alarms, record))
     .filter(isResolved)
     .sort((one, other) => (endOrStartMs(one) ?? 0) - (endOrStartMs(other) ?? 0));
-  const resolvedById = groupById(resolved);
-  for (const record of resolved) {
-    const known = put.get(record.id) ?? alarms.get(record.id);
-    const isQuiet = options.isHistory(record) || options.silent;
-    const relation = known === undefined ? "newer" : relateRecord(known, record);
-    if (known !== undefined && relation === "same") {
-      if (known.state === "resolved") {
+  const resolvedById = groupById(resolvedRecords);
+  for (const record of resolvedRecords) {
+    const alarm = put.get(record.id) ?? alarms.get(record.id);
+    const isUnannounced = options.isHistory(record) || options.silent;
+    const episodeRelation = alarm === undefined ? "newer" : relateRecord(alarm, record);
+    if (alarm !== undefined && episodeRelation === "same") {
+      if (alarm.state === "resolved") {
         // If an episode has several resolved records, the last record states the acknowledgement.
-        const isLast = record === resolvedById.get(record.id)?.findLast((one) => relateRecord(known, one) === "same");
-        const step = known.untold === true || !isLast ? null : acknowledgeEndedEpisode(known, record, options);
-        if (step !== null) put.set(record.id, step.stored);
-        if (step !== null && !options.silent) events.push(...step.events);
+        const isLast = record === resolvedById.get(record.id)?.findLast((one) => relateRecord(alarm, one) === "same");
+        const acknowledgeStep = alarm.untold === true || !isLast ? null : acknowledgeEnded(alarm, record, options);
+        if (acknowledgeStep !== null) put.set(record.id, acknowledgeStep.stored);
+        if (acknowledgeStep !== null && !options.silent) events.push(...acknowledgeStep.events);
         continue;
       }
       // The alarm came back after this end; the list of active alarms decides whether it is over again.
-      if (isOpenAlarm(known) && isEmittedEnd(known, record)) continue;
+      if (isOpenAlarm(alarm) && isEmittedEnd(alarm, record)) continue;
       // The alarm is active and this end lies before its start, so the end belongs to an older episode.
-      if (known.state === "active" && endsBeforeStart(known, record)) continue;
+      if (alarm.state === "active" && endsBeforeStart(alarm, record)) continue;
     } else if ((latestTimeMs(record) ?? 0) < options.fromMs) continue;
-    if (known !== undefined && relation === "past" && !isLateEnd(known, record)) {
-      if (isSameEpisode(known, record) || isOfFormerEpisode(known, record) || mayBeDropped(known, record)) continue;
-      const former = addFormerEpisode(known, { episode: episodeKey(record), endMs: endOrStartMs(record) });
-      put.set(record.id, { ...known, former });
-      const steps = isQuiet ? [] : [...beginAndEnd(record, { ...options, superseded: true })];
-      events.push(...sortEpisodeEvents(steps.flatMap((step) => step.events)));
+    if (alarm !== undefined && episodeRelation === "past" && !isLateEnd(alarm, record)) {
+      if (isSameEpisode(alarm, record) || isOfFormerEpisode(alarm, record) || mayBeDropped(alarm, record)) continue;
+      const pastEpisodes = addFormerEpisode(alarm, { episode: episodeKey(record), endMs: endOrStartMs(record) });
+      put.set(record.id, { ...alarm, former: pastEpisodes });
+      const pastSteps = isUnannounced ? [] : [...beginAndEnd(record, { ...options, superseded: true })];
+      events.push(...sortEpisodeEvents(pastSteps.flatMap((step) => step.events)));
       continue;
     }
-    const steps = [
-      ...(known === undefined ? beginAndEnd(record, options) : endEpisode(known, record, resolvedById, options)),
+    const episodeSteps = [
+      ...(alarm === undefined ? beginAndEnd(record, options) : endEpisode(alarm, record, resolvedById, options)),
     ];
-    const isEmitted = !isQuiet || (known !== undefined && isOpenAlarm(known) && !options.silent);
-    for (const { stored } of steps) put.set(record.id, isEmitted ? stored : { ...stored, untold: true });
-    if (isEmitted) events.push(...sortEpisodeEvents(steps.flatMap((step) => step.events)));
+    const isEmitted = !isUnannounced || (alarm !== undefined && isOpenAlarm(alarm) && !options.silent);
+    for (const { stored } of episodeSteps) put.set(record.id, isEmitted ? stored : { ...stored, untold: true });
+    if (isEmitted) events.push(...sortEpisodeEvents(episodeSteps.flatMap((step) => step.events)));
   }
   return { put, events };
 }

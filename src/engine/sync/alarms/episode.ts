@@ -28,8 +28,8 @@ export function isResolved({ status, triggeredAt, resolvedAt }: Alarm): boolean 
 export function contradictsItself({ status, resolvedAt, triggeredAt, lastActiveEvent }: Alarm): boolean {
   if (status === "resolved" || resolvedAt === null) return status === "resolved" && resolvedAt === null;
   const endMs = parseUtcMs(resolvedAt);
-  const starts = [triggeredAt, lastActiveEvent?.triggeredAt ?? null].map(parseUtcMs);
-  return endMs === null || starts.every((startMs) => startMs === null || endMs >= startMs);
+  const startTimesMs = [triggeredAt, lastActiveEvent?.triggeredAt ?? null].map(parseUtcMs);
+  return endMs === null || startTimesMs.every((startMs) => startMs === null || endMs >= startMs);
 }
 
 /** True when an alarm record contains only its id: PHP services send empty attributes as an empty array. */
@@ -111,14 +111,15 @@ export function endsBeforeStart(known: StoredAlarm, record: Alarm): boolean {
 
 export function compareActivity(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
   if (one.lastActiveEvent === null || other.lastActiveEvent === null) return "unknown";
-  const order = one.lastActiveEvent.id - other.lastActiveEvent.id;
-  return order === 0 ? "same" : order > 0 ? "after" : "before";
+  const eventIdDifference = one.lastActiveEvent.id - other.lastActiveEvent.id;
+  return eventIdDifference === 0 ? "same" : eventIdDifference > 0 ? "after" : "before";
 }
 
 /** True when a listed record is older than the stored alarm, or reopens an ended episode without a later event. */
 export function isOutdated(known: StoredAlarm, alarm: Alarm): boolean {
-  const relation = relateRecord(known, alarm);
-  if (relation !== "same" || known.state !== "resolved" || known.untold === true) return relation === "past";
+  const recordRelation = relateRecord(known, alarm);
+  if (recordRelation !== "same" || known.state !== "resolved" || known.untold === true)
+    return recordRelation === "past";
   return compareActivity(alarm, known.alarm) !== "after";
 }
 
@@ -173,7 +174,7 @@ export function fillFromStored(known: StoredAlarm, record: Alarm, acceptsLaterSt
 /** Replaces the record's start with the stored one, and each other time that moved as much as the start. */
 function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
   const shiftMs = startShiftMs(known, alarm);
-  const timeOf = <T extends string | null>(before: T, now: T) => (isSameMoment(before, now, shiftMs) ? before : now);
+  const pickTime = <T extends string | null>(before: T, now: T) => (isSameMoment(before, now, shiftMs) ? before : now);
   const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = known;
   const { lastActiveEvent } = alarm;
   const isKnownEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;
@@ -181,10 +182,10 @@ function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
     ...alarm,
     triggeredAt,
     triggeredAtRaw,
-    recoveringUntil: timeOf(known.recoveringUntil, alarm.recoveringUntil),
-    acknowledgedAt: timeOf(known.acknowledgedAt, alarm.acknowledgedAt),
+    recoveringUntil: pickTime(known.recoveringUntil, alarm.recoveringUntil),
+    acknowledgedAt: pickTime(known.acknowledgedAt, alarm.acknowledgedAt),
     lastActiveEvent: isKnownEvent
-      ? { ...lastActiveEvent, triggeredAt: timeOf(event.triggeredAt, lastActiveEvent.triggeredAt) }
+      ? { ...lastActiveEvent, triggeredAt: pickTime(event.triggeredAt, lastActiveEvent.triggeredAt) }
       : lastActiveEvent,
   };
 }

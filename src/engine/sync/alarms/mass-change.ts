@@ -35,14 +35,16 @@ export function findMassChange(
   const sites = [...Map.groupBy(active, ({ alarm }) => alarm.site.id)].map(([siteId, ofSite]) => {
     return { siteId, changed: ofSite.filter(isChanged).length, active: ofSite.length };
   });
-  const isMass = ({ changed, active }: Omit<MassChange, "siteIds">) =>
+  const isMassChange = ({ changed, active }: Omit<MassChange, "siteIds">) =>
     changed >= MIN_CHANGED_ALARMS && changed > MIN_CHANGED_SHARE * active;
-  const sumOf = (counted: typeof sites) => ({
+  const sumSites = (counted: typeof sites) => ({
     changed: counted.reduce((sum, { changed }) => sum + changed, 0),
     active: counted.reduce((sum, { active: ofSite }) => sum + ofSite, 0),
   });
-  const counted = sites.filter(isMass(sumOf(sites)) ? ({ changed }) => changed > 0 : isMass);
-  return counted.length === 0 ? null : { siteIds: new Set(counted.map(({ siteId }) => siteId)), ...sumOf(counted) };
+  const massSites = sites.filter(isMassChange(sumSites(sites)) ? ({ changed }) => changed > 0 : isMassChange);
+  return massSites.length === 0
+    ? null
+    : { siteIds: new Set(massSites.map(({ siteId }) => siteId)), ...sumSites(massSites) };
 }
 
 function classifyChange(known: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
@@ -59,39 +61,43 @@ function becameAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolea
 
 export function findMassEnds(alarms: StoredAlarms, { put }: AlarmDiff): ReadonlySet<string> {
   const isEnded = (known: StoredAlarm) => classifyChange(known, put.get(known.alarm.id)) === "ended";
-  const mass = findMassChange(alarms, isEnded, () => true);
-  if (mass === null) return new Set();
-  const ended = alarms.values().filter((known) => mass.siteIds.has(known.alarm.site.id) && isEnded(known));
-  return new Set(ended.map(({ alarm }) => alarm.id));
+  const massChange = findMassChange(alarms, isEnded, () => true);
+  if (massChange === null) return new Set();
+  const endedAlarms = alarms.values().filter((known) => massChange.siteIds.has(known.alarm.site.id) && isEnded(known));
+  return new Set(endedAlarms.map(({ alarm }) => alarm.id));
 }
 
 /** Withholds mass changes of alarms until confirmed. A restart finds a change again and repeats its confirmation. */
 export function createMassGuard(log: Pick<Log, "info" | "warn">) {
-  const readings = Object.fromEntries(
+  const pollsBySite = Object.fromEntries(
     MASS_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
   ) as Readonly<Record<MassChangeKind, Map<number, number>>>;
 
-  function count(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean): Set<number> {
-    const bySite = readings[kind];
+  function countPolls(
+    kind: MassChangeKind,
+    mass: MassChange | null,
+    isObserved: (siteId: number) => boolean,
+  ): Set<number> {
+    const pollsOfSites = pollsBySite[kind];
     const { polls, text } = MASS_CHANGE_KINDS[kind];
-    const over = [...bySite.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
-    for (const siteId of over) bySite.delete(siteId);
-    if (over.length > 0) log.info({ sites: over, way: kind }, "a mass change of alarms is over");
+    const endedSites = [...pollsOfSites.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
+    for (const siteId of endedSites) pollsOfSites.delete(siteId);
+    if (endedSites.length > 0) log.info({ sites: endedSites, way: kind }, "a mass change of alarms is over");
     if (mass === null) return new Set();
     const { changed, active, siteIds } = mass;
-    for (const siteId of siteIds) bySite.set(siteId, (bySite.get(siteId) ?? 0) + 1);
-    const sitesAt = (reading: number) => [...siteIds].filter((siteId) => bySite.get(siteId) === reading);
-    const [begun, confirmed] = [sitesAt(1), sitesAt(polls + 1)];
+    for (const siteId of siteIds) pollsOfSites.set(siteId, (pollsOfSites.get(siteId) ?? 0) + 1);
+    const sitesAfterPolls = (reading: number) => [...siteIds].filter((siteId) => pollsOfSites.get(siteId) === reading);
+    const [begun, confirmed] = [sitesAfterPolls(1), sitesAfterPolls(polls + 1)];
     const details = { way: kind, changed, of: active };
     if (begun.length > 0)
       log.warn({ sites: begun, ...details, polls }, `many active alarms ${text}: waiting for confirmation`);
     if (confirmed.length > 0)
       log.warn({ sites: confirmed, ...details }, `many active alarms ${text}: confirmed and believed`);
-    return new Set([...siteIds].filter((siteId) => (bySite.get(siteId) ?? 0) <= polls));
+    return new Set([...siteIds].filter((siteId) => (pollsOfSites.get(siteId) ?? 0) <= polls));
   }
 
   return {
-    isPending: (siteId: number) => readings.absent.has(siteId),
+    isPending: (siteId: number) => pollsBySite.absent.has(siteId),
     /** `confirmed`: ids of alarms whose end a second reading in the same poll confirmed. */
     judge(
       alarms: StoredAlarms,
@@ -99,32 +105,32 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
       coverage: (siteId: number) => Coverage,
       confirmed: ReadonlySet<string> = new Set(),
     ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] } {
-      const remarks: string[] = [];
-      const withheld = new Set<string>();
-      const ended = findMassEnds(alarms, diff);
-      if (ended.size > 0 && ended.isSubsetOf(confirmed))
-        log.warn({ alarms: ended.size }, "many active alarms ended at once: a second reading states the same");
+      const massRemarks: string[] = [];
+      const withheldIds = new Set<string>();
+      const massEndedIds = findMassEnds(alarms, diff);
+      if (massEndedIds.size > 0 && massEndedIds.isSubsetOf(confirmed))
+        log.warn({ alarms: massEndedIds.size }, "many active alarms ended at once: a second reading states the same");
       for (const kind of MASS_CHANGE_KIND_NAMES) {
         const isChanged = (known: StoredAlarm) =>
           classifyChange(known, diff.put.get(known.alarm.id)) === kind &&
           !(kind === "ended" && confirmed.has(known.alarm.id));
         const isObserved = (siteId: number) =>
           kind === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
-        const mass = findMassChange(alarms, isChanged, isObserved);
-        const siteIds = count(kind, mass, isObserved);
-        if (mass === null || siteIds.size === 0) continue;
-        for (const known of alarms.values()) {
-          const { id, site } = known.alarm;
-          const isConcerned = kind === "absent" ? becameAbsent(known, diff.put.get(id)) : isChanged(known);
-          if (isConcerned && siteIds.has(site.id)) withheld.add(id);
+        const massChange = findMassChange(alarms, isChanged, isObserved);
+        const siteIds = countPolls(kind, massChange, isObserved);
+        if (massChange === null || siteIds.size === 0) continue;
+        for (const storedAlarm of alarms.values()) {
+          const { id, site } = storedAlarm.alarm;
+          const isWithheld = kind === "absent" ? becameAbsent(storedAlarm, diff.put.get(id)) : isChanged(storedAlarm);
+          if (isWithheld && siteIds.has(site.id)) withheldIds.add(id);
         }
         const { polls, text } = MASS_CHANGE_KINDS[kind];
-        const until = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
-        remarks.push(
-          `${mass.changed} of ${mass.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${until} the same.`,
+        const confirmation = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
+        massRemarks.push(
+          `${massChange.changed} of ${massChange.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${confirmation} the same.`,
         );
       }
-      return { diff: excludeAlarms(withheld, diff), remarks };
+      return { diff: excludeAlarms(withheldIds, diff), remarks: massRemarks };
     },
   };
 }

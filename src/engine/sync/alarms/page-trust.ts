@@ -1,7 +1,7 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { type Listing, recordsIn } from "../listing.ts";
+import { type Listing, listItems } from "../listing.ts";
 
 /** Faults that make the pages of a list untrusted, once `readings` in a row show the fault for at least `forMs`. */
 const DISTRUST_RULES = {
@@ -18,31 +18,31 @@ const DISTRUST_RETRY_MS = 3_600_000;
 
 export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   let distrust: { readonly kind: DistrustKind; readonly sinceMs: number; readonly text: string } | null = null;
-  let evidence: { readonly kind: DistrustKind; readonly sinceMs: number; readonly readings: number } | null = null;
+  let faultEvidence: { readonly kind: DistrustKind; readonly sinceMs: number; readonly readings: number } | null = null;
   let steadyReadings = 0;
   let lastIds = "";
-  const isDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= DISTRUST_RETRY_MS;
+  const isRetryDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= DISTRUST_RETRY_MS;
 
   function showsSameRecords(listing: Listing<Alarm>): boolean {
-    const ids = recordsIn(listing).map(({ id }) => id);
-    const before = lastIds;
+    const ids = listItems(listing).map(({ id }) => id);
+    const previousIds = lastIds;
     lastIds = ids.sort().join();
-    return lastIds === before;
+    return lastIds === previousIds;
   }
 
   return {
     /** Judges a list's pages. `ofOneSite`: the list has one site. `isSlow`: alarms may have moved between pages. */
     judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void {
       const nowMs = clock.monotonic();
-      const kind = findEvidence(listing);
+      const kind = findPageFault(listing);
       const isAboutRecords = kind === "records" || kind === "total";
       if (isSlow && isAboutRecords) return;
       if (kind === "total" && !showsSameRecords(listing)) {
-        evidence = null;
+        faultEvidence = null;
         return;
       }
       if (kind === null || listing.complete || (ofOneSite && isAboutRecords)) {
-        evidence = null;
+        faultEvidence = null;
         steadyReadings += 1;
         if (distrust === null || (distrust.kind !== "pages" && steadyReadings < READINGS_TO_REGAIN_TRUST)) return;
         log.info("the pages of the list of active alarms can be trusted again");
@@ -50,22 +50,22 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
         return;
       }
       steadyReadings = 0;
-      const before = evidence?.kind === kind ? evidence : { kind, sinceMs: nowMs, readings: 0 };
-      evidence = { ...before, readings: before.readings + 1 };
+      const earlierEvidence = faultEvidence?.kind === kind ? faultEvidence : { kind, sinceMs: nowMs, readings: 0 };
+      faultEvidence = { ...earlierEvidence, readings: earlierEvidence.readings + 1 };
       const { readings, forMs, text } = DISTRUST_RULES[kind];
-      if (evidence.readings < readings || nowMs - evidence.sinceMs < forMs) return;
+      if (faultEvidence.readings < readings || nowMs - faultEvidence.sinceMs < forMs) return;
       const reason = text(listing.reason);
       if (distrust === null)
         log.warn({ reason }, "the pages of the list of active alarms cannot be trusted: sites are listed one by one");
       distrust = { kind, sinceMs: nowMs, text: reason };
     },
     distrust: () => distrust?.text ?? null,
-    hasUsablePages: () => distrust?.kind !== "pages" || isDue(),
-    isDue,
+    hasUsablePages: () => distrust?.kind !== "pages" || isRetryDue(),
+    isDue: isRetryDue,
   };
 }
 
-function findEvidence(listing: Listing<Alarm>): DistrustKind | null {
+function findPageFault(listing: Listing<Alarm>): DistrustKind | null {
   if (listing.complete) return null;
   if (listing.brokenBy === "pages") return "pages";
   if (listing.brokenBy === "trouble") return listing.failure === undefined ? "ignored" : "fails";

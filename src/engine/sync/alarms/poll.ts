@@ -50,10 +50,10 @@ const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
 
 export function createAlarmPoll(parts: PollParts, oneAtATime: OneAtATime, everyMs: () => number | null): AlarmPoll {
-  const state = createPollState(parts, everyMs);
+  const pollState = createPollState(parts, everyMs);
   return {
-    run: (signal) => oneAtATime(() => pollAlarms(state, false, signal)),
-    reconcile: (signal) => oneAtATime(() => pollAlarms(state, true, signal)),
+    run: (signal) => oneAtATime(() => pollAlarms(pollState, false, signal)),
+    reconcile: (signal) => oneAtATime(() => pollAlarms(pollState, true, signal)),
   };
 }
 
@@ -81,23 +81,23 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLL_INTERVALS + 1));
   state.pagesRead = 0;
   await refreshOldScope(state, signal);
-  const before: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
+  const alarmsBefore: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
   const requestedAtMs = clock.now();
-  const how: ReadOptions = { careful, onPage: createPageEmitter(state, careful, signal), signal };
+  const readOptions: ReadOptions = { careful, onPage: createPageEmitter(state, careful, signal), signal };
 
-  let first = await state.list.read(how);
-  await yieldForManyAlarms(state, first.listed.length, signal);
-  if (!careful && isMassDrop(before, first)) first = await readListAgain(state, first, how);
-  await yieldForManyAlarms(state, first.listed.length, signal);
-  if (careful && first.reasons.length > 0) return incompleteOutcome(first.reasons.join(" "));
+  let firstList = await state.list.read(readOptions);
+  await yieldForManyAlarms(state, firstList.listed.length, signal);
+  if (!careful && isMassDrop(alarmsBefore, firstList)) firstList = await readListAgain(state, firstList, readOptions);
+  await yieldForManyAlarms(state, firstList.listed.length, signal);
+  if (careful && firstList.reasons.length > 0) return incompleteOutcome(firstList.reasons.join(" "));
 
-  const verified = await verifyAbsences(state, first, how);
-  const { reading, sorted, ends } = verified;
+  const verifiedAbsences = await verifyAbsences(state, firstList, readOptions);
+  const { reading, sorted, ends } = verifiedAbsences;
   await recheckGateways(state, sorted.listed, signal);
-  const steps = diffAlarms(store.alarms, verified.observation, diffOptions(state));
-  const all = await runInSlices(steps, ALARMS_PER_COMMIT, clock, signal);
-  const confirmed = await confirmMassEnds(state, findMassEnds(before, all), signal);
-  const { diff, remarks: massRemarks } = massGuard.judge(before, all, reading.coverage, confirmed);
+  const diffSteps = diffAlarms(store.alarms, verifiedAbsences.observation, diffOptions(state));
+  const fullDiff = await runInSlices(diffSteps, ALARMS_PER_COMMIT, clock, signal);
+  const confirmedEnds = await confirmMassEnds(state, findMassEnds(alarmsBefore, fullDiff), signal);
+  const { diff, remarks: massRemarks } = massGuard.judge(alarmsBefore, fullDiff, reading.coverage, confirmedEnds);
 
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
   const listedSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
@@ -109,59 +109,59 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
     { set: store.siteSet, put: noteFirstListings(store.sites, listedSites, "activeSince", followedSince) },
   ];
   await commitDiff(state, diff, lastDocuments, careful, signal);
-  state.absenceCounts = countRequests(state.absenceCounts, verified.absent, verified.postponed);
+  state.absenceCounts = countRequests(state.absenceCounts, verifiedAbsences.absent, verifiedAbsences.postponed);
   state.ends = ends;
   state.statements = sorted.statements;
   for (const siteId of listedSites) state.takenOverSites.add(siteId);
-  const remarks = [
+  const pollRemarks = [
     ...reading.remarks,
     ...massRemarks,
     ...state.reportUnverified(sorted, ends, reading.unreadable),
     ...describeLateness(state),
   ];
-  return buildOutcome(new Map([...verified.failures, ...reading.failures]), reading.reasons, remarks);
+  return buildOutcome(new Map([...verifiedAbsences.failures, ...reading.failures]), reading.reasons, pollRemarks);
 }
 
 /** Refreshes an old token scope if lists of single sites hide new sites, or if alarms are out of scope. */
 async function refreshOldScope({ parts: { clock, scope }, store, list }: PollState, signal: AbortSignal) {
   if (clock.monotonic() - scope.respondedAtMs() < SCOPE_CHECK_INTERVAL_MS) return;
-  const hasHidden = store.alarms.values().some((known) => known.state === "out-of-scope");
-  if (list.wasPerSite() || hasHidden) await scope.tryRefresh(signal);
+  const hasHiddenAlarms = store.alarms.values().some((known) => known.state === "out-of-scope");
+  if (list.wasPerSite() || hasHiddenAlarms) await scope.tryRefresh(signal);
 }
 
 /** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
 function createPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ReadOptions["onPage"] {
   const { parts, store } = state;
   const { alarms } = store;
-  let hasFailed = false;
+  let hasCommitFailed = false;
   let isReturnEmitted = !returning;
   return async (records) => {
     state.pagesRead += 1;
-    if (hasFailed) return;
+    if (hasCommitFailed) return;
     const listed = records.filter((record) => {
-      const known = alarms.get(record.id);
-      return !(known?.alarm === record && known.state === "active") && isUndisputed(known, record);
+      const storedAlarm = alarms.get(record.id);
+      return !(storedAlarm?.alarm === record && storedAlarm.state === "active") && isUndisputed(storedAlarm, record);
     });
     if (listed.length === 0) return;
     if (!isReturnEmitted) await parts.commit("alarms", {}, true);
     isReturnEmitted = true;
     await recheckGateways(state, listed, signal);
-    const stored = new Map(
+    const storedById = new Map(
       listed.flatMap(({ id }) => {
-        const known = alarms.get(id);
-        return known === undefined ? [] : [[id, known] as const];
+        const alarmBefore = alarms.get(id);
+        return alarmBefore === undefined ? [] : [[id, alarmBefore] as const];
       }),
     );
     const reading: AlarmReading = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
-    const steps = diffAlarms(stored, reading, diffOptions(state));
+    const diffSteps = diffAlarms(storedById, reading, diffOptions(state));
     try {
-      const diff = await runInSlices(steps, ALARMS_PER_COMMIT, parts.clock, signal);
+      const diff = await runInSlices(diffSteps, ALARMS_PER_COMMIT, parts.clock, signal);
       await commitDiff(state, diff, [], false, signal);
       await yieldUnlessAborted(parts.clock, signal);
       if (parts.config.alarms.startup === "reconcile") return;
       for (const { id, site } of listed) if (!state.takenOverSites.has(site.id)) state.takenOverAlarms.add(id);
     } catch (error) {
-      hasFailed = true;
+      hasCommitFailed = true;
       parts.log.debug({ err: error }, "a page of active alarms was not committed");
     }
   };
@@ -184,63 +184,66 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
   const { alarms } = store;
   const { signal } = how;
   const isVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
-  const sortReading = (reading: ActiveAlarms) => {
+  const sortListedAlarms = (reading: ActiveAlarms) => {
     const sorted = sortRecords(state.statements, alarms, reading.listed, reading.coverage);
     return { reading, sorted, absent: findAbsent(alarms, sorted.listed, reading.coverage, isVisible) };
   };
 
-  let sorting = sortReading(first);
+  let sortedReading = sortListedAlarms(first);
   await yieldForManyAlarms(state, first.listed.length, signal);
-  const due = selectDue(state.absenceCounts, sorting.absent, vanishAfter);
-  const isDoubted = ({ alarm }: StoredAlarm) => sorting.sorted.doubted.has(alarm.id);
+  const dueSearches = selectDue(state.absenceCounts, sortedReading.absent, vanishAfter);
+  const isDoubted = ({ alarm }: StoredAlarm) => sortedReading.sorted.doubted.has(alarm.id);
   const isLastSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isDoubted(known);
-  const search = await searchAbsentAlarms(state, due, isLastSearch, signal);
+  const search = await searchAbsentAlarms(state, dueSearches, isLastSearch, signal);
 
-  const found = Map.groupBy(search.found, ({ id }) => id);
+  const foundById = Map.groupBy(search.found, ({ id }) => id);
   const isExplained = (known: StoredAlarm) =>
-    (found.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isNewEnd(known, record));
+    (foundById.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isNewEnd(known, record));
   // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
-  const questioned = [...due, ...sorting.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id))];
-  if (!sorting.reading.isConfirmed && !questioned.every(isExplained))
-    sorting = sortReading(await readListAgain(state, first, how));
-  const { reading, sorted, absent } = sorting;
+  const unexplained = [
+    ...dueSearches,
+    ...sortedReading.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id)),
+  ];
+  if (!sortedReading.reading.isConfirmed && !unexplained.every(isExplained))
+    sortedReading = sortListedAlarms(await readListAgain(state, first, how));
+  const { reading, sorted, absent } = sortedReading;
 
-  const limits = { always: vanishAfter, nowMs: clock.now() };
-  const ends = await checkEnds(alarms, sorted.outdated, state.ends, limits, source, signal);
-  const followed = [...alarms.values()].filter((known) => isOpenAlarm(known) && known.state !== "out-of-scope");
-  const hidden = followed.filter(({ alarm }) => !scope.sees(alarm.site.id));
-  const listedIds = new Set(hidden.length === 0 ? [] : sorted.listed.map(({ id }) => id));
+  const endLimits = { always: vanishAfter, nowMs: clock.now() };
+  const endCheck = await checkEnds(alarms, sorted.outdated, state.ends, endLimits, source, signal);
+  const followedAlarms = [...alarms.values()].filter((known) => isOpenAlarm(known) && known.state !== "out-of-scope");
+  const hiddenAlarms = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
+  const listedIds = new Set(hiddenAlarms.length === 0 ? [] : sorted.listed.map(({ id }) => id));
   const isRefusedAt = (siteId: number) => {
     const failure = reading.failures.get(siteId);
     return failure !== undefined && isSiteRefusal(failure);
   };
   const needsScope =
-    questioned.some(({ alarm }) => !found.has(alarm.id)) ||
+    unexplained.some(({ alarm }) => !foundById.has(alarm.id)) ||
     // A listed alarm needs no new scope, even when the token's scope lacks the alarm's site.
-    hidden.some(({ alarm }) => !listedIds.has(alarm.id)) ||
-    followed.some(({ alarm }) => isRefusedAt(alarm.site.id));
+    hiddenAlarms.some(({ alarm }) => !listedIds.has(alarm.id)) ||
+    followedAlarms.some(({ alarm }) => isRefusedAt(alarm.site.id));
   const seenScope = needsScope ? await scope.tryRefresh(signal) : null;
 
-  const unclear = search.found.filter((record) => record.status === "active" && contradictsItself(record));
+  const unclearRecords = search.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
-  const unconfirmed = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
+  const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
   const observation: AlarmReading = {
     listed: sorted.listed,
-    insisted: sorted.insisted.difference(ends.stale).union(ends.revoked),
+    insisted: sorted.insisted.difference(endCheck.stale).union(endCheck.revoked),
     corrected: sorted.corrected,
     doubted: new Set([
       ...sorted.doubted,
-      ...unclear.map(({ id }) => id),
+      ...unclearRecords.map(({ id }) => id),
       ...search.postponed,
-      ...unconfirmed.map(({ alarm }) => alarm.id),
+      ...unconfirmedAlarms.map(({ alarm }) => alarm.id),
     ]),
     coverage: reading.coverage,
-    found: search.found.filter((record) => !unclear.includes(record)),
+    found: search.found.filter((record) => !unclearRecords.includes(record)),
     searched: search.searched,
     scope: seenScope,
   };
-  const failures: ReadonlyMap<number, Failure> = new Map([...ends.failures, ...search.failures]);
-  return { reading, sorted, absent, ends, observation, failures, postponed: search.postponed };
+  const failures: ReadonlyMap<number, Failure> = new Map([...endCheck.failures, ...search.failures]);
+  return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: search.postponed };
 }
 
 /** Searches for absent alarms, for half of the poll interval at most: 150 sites would take 5 minutes. */
@@ -252,13 +255,19 @@ function searchAbsentAlarms(
 ) {
   const untilMs = clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
   const isLate = () => clock.monotonic() >= untilMs;
-  const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
-  return searchAlarms(visible, { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal });
+  const visibleAlarms = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
+  return searchAlarms(visibleAlarms, {
+    source,
+    maxPages: config.alarms.resolved_pages_max,
+    isLastSearch,
+    isLate,
+    signal,
+  });
 }
 
 async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
-  const known = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
-  const { found } = await searchAbsentAlarms(state, known, () => false, signal);
+  const endedAlarms = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
+  const { found } = await searchAbsentAlarms(state, endedAlarms, () => false, signal);
   return new Set(found.filter(isResolved).map(({ id }) => id));
 }
 
@@ -267,12 +276,15 @@ function isNewEnd(known: StoredAlarm, record: Alarm): boolean {
 }
 
 async function recheckGateways({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {
-  const isNew = ({ id, site }: Alarm) => {
-    const known = store.alarms.get(id);
-    return (known === undefined || !isOpenAlarm(known)) && isFollowedSite(store, site.id);
+  const isNewAlarm = ({ id, site }: Alarm) => {
+    const storedAlarm = store.alarms.get(id);
+    return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isFollowedSite(store, site.id);
   };
-  const rechecks = parts.beforeNewAlarms([...new Set(listed.filter(isNew).map(({ site }) => site.id))], signal);
-  if (rechecks !== null) await rechecks;
+  const gatewayChecks = parts.beforeNewAlarms(
+    [...new Set(listed.filter(isNewAlarm).map(({ site }) => site.id))],
+    signal,
+  );
+  if (gatewayChecks !== null) await gatewayChecks;
 }
 
 function isFollowedSite({ sites }: AlarmStore, siteId: number): boolean {
@@ -314,17 +326,19 @@ async function yieldForManyAlarms({ parts }: PollState, alarms: number, signal: 
 
 function describeLateness({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
   const configuredMs = everyMs();
-  const gaps = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
-  if (configuredMs === null || gaps.length < AVERAGED_POLL_INTERVALS) return [];
-  const usual = gaps.sort((one, other) => one - other).slice(0, -1);
-  const meanMs = usual.reduce((sum, gapMs) => sum + gapMs, 0) / usual.length;
+  const pollIntervalsMs = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
+  if (configuredMs === null || pollIntervalsMs.length < AVERAGED_POLL_INTERVALS) return [];
+  const usualIntervalsMs = pollIntervalsMs.sort((one, other) => one - other).slice(0, -1);
+  const meanMs = usualIntervalsMs.reduce((sum, gapMs) => sum + gapMs, 0) / usualIntervalsMs.length;
   if (meanMs < LATE_POLL_FACTOR * configuredMs) return [];
   const { perMinute, configured } = source.listRate();
-  const allowed =
+  const rateReason =
     perMinute < configured
       ? `the service allows ${perMinute} lists a minute`
       : `${perMinute} lists a minute are configured`;
-  const read = pagesRead > 1 ? `a poll reads ${pagesRead} pages, and ` : "";
-  const mean = durationText(Math.round(meanMs / 1_000));
-  return [`Alarms are polled every ${mean} instead of every ${durationText(configuredMs / 1_000)}: ${read}${allowed}.`];
+  const pagesText = pagesRead > 1 ? `a poll reads ${pagesRead} pages, and ` : "";
+  const meanInterval = durationText(Math.round(meanMs / 1_000));
+  return [
+    `Alarms are polled every ${meanInterval} instead of every ${durationText(configuredMs / 1_000)}: ${pagesText}${rateReason}.`,
+  ];
 }

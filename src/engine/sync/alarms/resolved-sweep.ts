@@ -27,31 +27,31 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
   const { alarms: settings } = config;
   const store = openAlarmStore(parts);
   const { alarms, sites } = store;
-  const guard = createMassGuard(log);
+  const massGuard = createMassGuard(log);
   let isFirst = true;
 
-  async function sweep(signal: AbortSignal): Promise<JobOutcome> {
-    const last = store.sweeps.get("resolved");
-    const visible = scope.known();
-    const isTrusted = last !== undefined && clock.now() - Date.parse(last.wholeAt) < LIST_ORDER_TRUST_MS;
+  async function sweepResolved(signal: AbortSignal): Promise<JobOutcome> {
+    const lastSweep = store.sweeps.get("resolved");
+    const visibleSites = scope.known();
+    const isOrderTrusted = lastSweep !== undefined && clock.now() - Date.parse(lastSweep.wholeAt) < LIST_ORDER_TRUST_MS;
     const limits = {
-      fromMs: last === undefined ? null : sweptUntilMs(last, visible) - settings.resolved_overlap,
-      stopBy: isTrusted ? last.newestFirstBy : null,
+      fromMs: lastSweep === undefined ? null : sweptUntilMs(lastSweep, visibleSites) - settings.resolved_overlap,
+      stopBy: isOrderTrusted ? lastSweep.newestFirstBy : null,
       maxPages: settings.resolved_pages_max,
-      isAwaited,
+      isAwaited: awaitsRecord,
     };
     const readings: ResolvedReading[] = [];
     for (const siteId of settings.sites ?? [null]) {
       const pages = source.alarms({ status: "resolved", ...(siteId !== null && { siteId }) }, signal);
       readings.push(await readResolved(pages, limits));
     }
-    return oneAtATime(() => compareAndCommit(last, limits.fromMs, visible, readings));
+    return oneAtATime(() => compareAndCommit(lastSweep, limits.fromMs, visibleSites, readings));
   }
 
-  function isAwaited(alarmId: string): boolean {
-    const known = alarms.get(alarmId);
-    if (known === undefined) return false;
-    return isOpenAlarm(known) || (known.state === "resolved" && !known.untold && !known.alarm.acknowledged);
+  function awaitsRecord(alarmId: string): boolean {
+    const oldAlarm = alarms.get(alarmId);
+    if (oldAlarm === undefined) return false;
+    return isOpenAlarm(oldAlarm) || (oldAlarm.state === "resolved" && !oldAlarm.untold && !oldAlarm.alarm.acknowledged);
   }
 
   async function compareAndCommit(
@@ -63,26 +63,26 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
     const at = isoUtc(clock.now());
     const records = readings
       .flatMap((reading) => reading.records)
-      .filter((record) => last === undefined || isAwaited(record.id) || isInSweptRange(record, last, visible));
-    const next = nextSweep(last, readings, at);
-    const found = diffResolved(alarms, records, {
+      .filter((record) => last === undefined || awaitsRecord(record.id) || isInSweptRange(record, last, visible));
+    const newSweep = nextSweep(last, readings, at);
+    const resolvedDiff = diffResolved(alarms, records, {
       source: sourceUri(source.name),
       at,
       late: true,
       behindGateway: store.gatewayFinder(),
-      fromMs: fromMs ?? firstListedMs(next) - settings.resolved_overlap,
-      isHistory: (alarm) => isHistory(alarm, last !== undefined),
+      fromMs: fromMs ?? firstListedMs(newSweep) - settings.resolved_overlap,
+      isHistory: (alarm) => isBeforeFirstList(alarm, last !== undefined),
       silent: isFirst && settings.startup === "silent",
     });
-    const { diff, remarks } = guard.judge(alarms, found, () => "complete");
+    const { diff, remarks } = massGuard.judge(alarms, resolvedDiff, () => "complete");
     // Records that await confirmation must be read again, so the watermark then stays.
     const isSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (isSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
-      const listed = noteFirstListings(sites, siteIds, "resolvedSince", at);
-      documents.push({ set: store.siteSet, put: [...listed, ...changedVisibility(last, visible)] });
-      if (!isSameSweep(last, next)) documents.push({ set: store.sweepSet, put: [["resolved", next]] });
+      const listedSites = noteFirstListings(sites, siteIds, "resolvedSince", at);
+      documents.push({ set: store.siteSet, put: [...listedSites, ...changedVisibility(last, visible)] });
+      if (!isSameSweep(last, newSweep)) documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
     }
     await parts.commit("resolved_sweep", { documents, events: diff.events });
     isFirst &&= !isSteady;
@@ -91,8 +91,8 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
         `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
       );
     }
-    const broken = readings.find((reading) => reading.brokenBy !== null);
-    if (broken !== undefined) return incompleteOutcome(`${broken.brokenBy} What it showed before is told.`);
+    const brokenList = readings.find((reading) => reading.brokenBy !== null);
+    if (brokenList !== undefined) return incompleteOutcome(`${brokenList.brokenBy} What it showed before is told.`);
     const unreadable = readings.flatMap((reading) => reading.unreadable);
     const messages = [...remarks, ...describeUnreadable(unreadable, "resolved")];
     if (messages.length > 0) return { kind: "ok", remark: messages.join(" ") };
@@ -104,14 +104,14 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
 
   /** Time until which resolved alarms were read: the watermark, or earlier for sites that are visible again. */
   function sweptUntilMs(last: StoredSweep, visible: ReadonlySet<number> | null): number {
-    const ofSites = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
-    return Math.min(parseUtcMs(last.watermark) ?? 0, ...ofSites);
+    const siteTimesMs = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
+    return Math.min(parseUtcMs(last.watermark) ?? 0, ...siteTimesMs);
   }
 
   function siteSweptUntilMs(siteId: number, { watermark }: StoredSweep, visible: ReadonlySet<number> | null): number {
     const sweptUntil = sites.get(String(siteId))?.sweptUntil;
-    const isBack = sweptUntil !== undefined && visible?.has(siteId) === true;
-    return parseUtcMs(isBack ? sweptUntil : watermark) ?? 0;
+    const isVisibleAgain = sweptUntil !== undefined && visible?.has(siteId) === true;
+    return parseUtcMs(isVisibleAgain ? sweptUntil : watermark) ?? 0;
   }
 
   /** True for an alarm that ended in its site's range to sweep. Older, deleted episodes would be emitted again. */
@@ -133,12 +133,12 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
 
   /** Time of the first list of active alarms, milliseconds: the first sweep emits episodes that ended since then. */
   function firstListedMs({ watermark }: StoredSweep): number {
-    const times = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
-    return Math.min(...[watermark, ...times].map((time) => Date.parse(time)));
+    const firstListings = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
+    return Math.min(...[watermark, ...firstListings].map((time) => Date.parse(time)));
   }
 
   /** True at a site's first sweep for an alarm that began before the site's active alarms were first listed. */
-  function isHistory(alarm: Alarm, hasSwept: boolean): boolean {
+  function isBeforeFirstList(alarm: Alarm, hasSwept: boolean): boolean {
     const site = sites.get(String(alarm.site.id));
     if (site === undefined) return true;
     if (hasSwept && site.resolvedSince !== null) return false;
@@ -155,16 +155,16 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
     const beforeMs = parseUtcMs(last?.watermark ?? null) ?? 0;
     const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(beforeMs, nowMs + settings.resolved_overlap));
     const isWhole = readings.every((reading) => reading.whole);
-    const orders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
-    const [order = null] = orders;
+    const listOrders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
+    const [order = null] = listOrders;
     return {
       watermark: watermarkMs > 0 ? isoUtc(watermarkMs) : at,
-      newestFirstBy: isWhole ? (orders.size === 1 ? order : null) : (last?.newestFirstBy ?? null),
+      newestFirstBy: isWhole ? (listOrders.size === 1 ? order : null) : (last?.newestFirstBy ?? null),
       wholeAt: isWhole || last === undefined ? at : last.wholeAt,
     };
   }
 
-  return { run: sweep };
+  return { run: sweepResolved };
 }
 
 function isSameSweep(last: StoredSweep | undefined, next: StoredSweep): boolean {
@@ -192,49 +192,52 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
   const { fromMs, stopBy, maxPages, isAwaited } = limits;
   const records: Alarm[] = [];
   const unreadable: string[] = [];
-  const last = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
+  const lastTimes = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
   const isFalling = { resolved: true, triggered: true };
   let latestMs: number | null = null;
-  let total: number | null = null;
-  let hasMoved = false;
-  let count = 0;
+  let statedTotal: number | null = null;
+  let hasTotalChanged = false;
+  let pageCount = 0;
 
-  const take = (alarm: Alarm) => {
+  const takeAlarm = (alarm: Alarm) => {
     const endMs = endOrStartMs(alarm);
     const lastMs = latestTimeMs(alarm);
     if (fromMs === null || lastMs === null || lastMs >= fromMs || isAwaited(alarm.id)) records.push(alarm);
     if (endMs !== null && (latestMs === null || endMs > latestMs)) latestMs = endMs;
     for (const order of LIST_ORDERS) {
       const timeMs = TIME_BY_ORDER[order](alarm);
-      isFalling[order] &&= timeMs !== null && timeMs <= last[order];
-      last[order] = timeMs ?? last[order];
+      isFalling[order] &&= timeMs !== null && timeMs <= lastTimes[order];
+      lastTimes[order] = timeMs ?? lastTimes[order];
     }
   };
   /** `whole`: the list's order is known as if every page was read. `steady`: no alarm can have moved unread. */
-  const result = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
+  const finish = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
     const newestFirstBy = LIST_ORDERS.find((order) => isFalling[order]) ?? null;
-    const read = { records, pages: count, latestMs, newestFirstBy, unreadable };
-    return { ...read, whole, steady, tooLong: false, brokenBy: null, ...fault };
+    const readFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable };
+    return { ...readFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
   };
 
   try {
     for await (const page of pages) {
-      count += 1;
-      hasMoved ||= total !== null && page.total !== total;
-      total = page.total;
-      page.items.forEach(take);
+      pageCount += 1;
+      hasTotalChanged ||= statedTotal !== null && page.total !== statedTotal;
+      statedTotal = page.total;
+      page.items.forEach(takeAlarm);
       unreadable.push(...(page.unreadable ?? []));
-      if (!page.more) return result(true, !hasMoved);
-      if (stopBy !== null && fromMs !== null && isFalling[stopBy] && last[stopBy] < fromMs) return result(false, true);
-      if (count >= maxPages) {
-        const isEnough = LIST_ORDERS.some((order) => isFalling[order] && (fromMs === null || last[order] < fromMs));
-        return result(isEnough, isEnough, { tooLong: !isEnough });
+      if (!page.more) return finish(true, !hasTotalChanged);
+      if (stopBy !== null && fromMs !== null && isFalling[stopBy] && lastTimes[stopBy] < fromMs)
+        return finish(false, true);
+      if (pageCount >= maxPages) {
+        const isEnough = LIST_ORDERS.some(
+          (order) => isFalling[order] && (fromMs === null || lastTimes[order] < fromMs),
+        );
+        return finish(isEnough, isEnough, { tooLong: !isEnough });
       }
     }
   } catch (error) {
     // Keep the pages before the failure: each record concerns only one alarm.
-    if (count === 0 || !(error instanceof Malformed)) throw error;
-    return result(false, false, { brokenBy: error.message });
+    if (pageCount === 0 || !(error instanceof Malformed)) throw error;
+    return finish(false, false, { brokenBy: error.message });
   }
-  return result(false, false);
+  return finish(false, false);
 }

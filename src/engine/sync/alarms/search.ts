@@ -1,7 +1,7 @@
 import { asFailure, type Failure, LocalFailure, Malformed } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
-import { readPages, readTwice, recordsIn } from "../listing.ts";
+import { listItems, readPages, readTwice } from "../listing.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { endsBeforeStart, episodeKey, isResolved, relateRecord } from "./episode.ts";
 import { endOrStartMs, parseUtcMs } from "./times.ts";
@@ -20,9 +20,9 @@ const nextCount = (counts: RequestCounts, { episode }: StoredAlarm) => (counts.g
 
 /** Returns the alarms to search in this poll: in their polls 1 to `always`, then 4, 8, 16 …; least searched first. */
 export function selectDue(counts: RequestCounts, unexplained: readonly StoredAlarm[], always: number) {
-  const isDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
+  const isSearchDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
   return unexplained
-    .filter((known) => isDue(nextCount(counts, known)))
+    .filter((known) => isSearchDue(nextCount(counts, known)))
     .toSorted((one, other) => nextCount(counts, one) - nextCount(counts, other));
 }
 
@@ -62,40 +62,40 @@ export async function searchAlarms(absent: readonly StoredAlarm[], options: Sear
 /** Searches a site's absent alarms by name, then in the resolved alarms, and at the last search in all alarms. */
 async function searchSite(siteId: number, absent: readonly StoredAlarm[], options: SearchOptions) {
   const { source, maxPages, signal } = options;
-  const missing = new Map(absent.map((known) => [known.alarm.id, known]));
-  const found: Alarm[] = [];
-  const take = (record: Alarm) => {
-    const known = missing.get(record.id);
-    if (known === undefined || relateRecord(known, record) === "past") return;
-    found.push(record);
+  const missingAlarms = new Map(absent.map((known) => [known.alarm.id, known]));
+  const foundRecords: Alarm[] = [];
+  const takeRecord = (record: Alarm) => {
+    const missingAlarm = missingAlarms.get(record.id);
+    if (missingAlarm === undefined || relateRecord(missingAlarm, record) === "past") return;
+    foundRecords.push(record);
     // An end before the stored start may belong to an older episode: continue the search for a later end.
-    if (!endsBeforeStart(known, record)) missing.delete(record.id);
+    if (!endsBeforeStart(missingAlarm, record)) missingAlarms.delete(record.id);
   };
-  const scan = async (filter: AlarmFilter, pages: number) => {
-    let count = 0;
+  const scanPages = async (filter: AlarmFilter, pages: number) => {
+    let pageCount = 0;
     try {
       for await (const page of source.alarms(filter, signal)) {
-        page.items.forEach(take);
-        count += 1;
-        if (missing.size === 0 || count >= pages) return;
+        page.items.forEach(takeRecord);
+        pageCount += 1;
+        if (missingAlarms.size === 0 || pageCount >= pages) return;
       }
     } catch (error) {
-      if (count === 0 || !(error instanceof Malformed)) throw error;
+      if (pageCount === 0 || !(error instanceof Malformed)) throw error;
     }
   };
 
   const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, MAX_SEARCH_TEXT_LENGTH)));
   if (names.size <= MAX_SEARCHED_NAMES)
-    for (const search of names) if (search.trim() !== "") await scan({ siteId, status: "resolved", search }, 1);
-  if (missing.values().some((known) => !options.isLastSearch(known)))
-    await scan({ siteId, status: "resolved" }, MAX_RESOLVED_PAGES);
-  const last = [...missing.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
-  if (last.length === 0) return { found, searched: new Set<string>() };
+    for (const search of names) if (search.trim() !== "") await scanPages({ siteId, status: "resolved", search }, 1);
+  if (missingAlarms.values().some((known) => !options.isLastSearch(known)))
+    await scanPages({ siteId, status: "resolved" }, MAX_RESOLVED_PAGES);
+  const lastSearchIds = [...missingAlarms.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
+  if (lastSearchIds.length === 0) return { found: foundRecords, searched: new Set<string>() };
   const settings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
-  const all = await readPages(source.alarms({ siteId, status: "all" }, signal), settings);
+  const allAlarms = await readPages(source.alarms({ siteId, status: "all" }, signal), settings);
   signal.throwIfAborted();
-  recordsIn(all).forEach(take);
-  return { found, searched: new Set(all.complete ? last : []) };
+  listItems(allAlarms).forEach(takeRecord);
+  return { found: foundRecords, searched: new Set(allAlarms.complete ? lastSearchIds : []) };
 }
 
 export interface EndCheck {
@@ -116,28 +116,30 @@ export async function checkEnds(
   source: Source,
   signal: AbortSignal,
 ): Promise<EndCheck> {
-  const listed = new Map(outdated.map((record) => [record.id, record]));
-  const contested = [...listed.keys()]
+  const outdatedById = new Map(outdated.map((record) => [record.id, record]));
+  const contestedAlarms = [...outdatedById.keys()]
     .flatMap((id) => alarms.get(id) ?? [])
     .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_DELAY_MS);
   const revoked = new Set<string>();
-  const stillStale = new Set(contested.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
-  const failures = await visitEachSite(selectDue(last.counts, contested, always), signal, async (siteId, due) => {
-    const rowOf = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
-    const read = () => source.alarms({ siteId, status: "resolved" }, signal);
-    const ends = await readTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: MAX_RESOLVED_PAGES });
+  const stillStale = new Set(contestedAlarms.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
+  const failures = await visitEachSite(selectDue(last.counts, contestedAlarms, always), signal, async (siteId, due) => {
+    const rowKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
+    const readResolved = () => source.alarms({ siteId, status: "resolved" }, signal);
+    const resolvedList = await readTwice(readResolved, { idOf: rowKey, sameAs: rowKey, maxPages: MAX_RESOLVED_PAGES });
     signal.throwIfAborted();
-    if (!ends.complete) return;
-    const rows = Map.groupBy(ends.items, ({ id }) => id);
-    for (const known of due) {
-      const { id } = known.alarm;
-      const showsEnd = (rows.get(id) ?? []).some((row) => isResolved(row) && relateRecord(known, row) !== "past");
+    if (!resolvedList.complete) return;
+    const rows = Map.groupBy(resolvedList.items, ({ id }) => id);
+    for (const contestedAlarm of due) {
+      const { id } = contestedAlarm.alarm;
+      const showsEnd = (rows.get(id) ?? []).some(
+        (row) => isResolved(row) && relateRecord(contestedAlarm, row) !== "past",
+      );
       stillStale.delete(id);
       if (!showsEnd) revoked.add(id);
-      else if (!beganAfterEnd(known, listed.get(id))) stillStale.add(id);
+      else if (!beganAfterEnd(contestedAlarm, outdatedById.get(id))) stillStale.add(id);
     }
   });
-  return { revoked, stale: stillStale, failures, counts: countRequests(last.counts, contested) };
+  return { revoked, stale: stillStale, failures, counts: countRequests(last.counts, contestedAlarms) };
 }
 
 function beganAfterEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boolean {

@@ -3,7 +3,7 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
-import { fingerprint, joinById, type Listing, recordsIn } from "../listing.ts";
+import { fingerprint, joinById, type Listing, listItems } from "../listing.ts";
 import { concernsAllSites } from "../per-site.ts";
 import { episodeKey } from "./episode.ts";
 
@@ -58,50 +58,50 @@ export function createSiteListReader(
     const nowMs = clock.monotonic();
     const { sinceMs, failures, cutMs } = failuresByList.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
     const failsOften = failures + 1 >= CUT_AFTER_FAILURES && nowMs - sinceMs >= CUT_AFTER_FAILING_MS;
-    const cut = brokenBy === "pages" || isPart || failsOften || isBroken();
-    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: cut ? nowMs : null });
-    if (cut && cutMs === null)
+    const isCutNow = brokenBy === "pages" || isPart || failsOften || isBroken();
+    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: isCutNow ? nowMs : null });
+    if (isCutNow && cutMs === null)
       log.warn({ list, reason }, "a list of alarms cannot be read to its end: it is read in parts");
-    return cut;
+    return isCutNow;
   }
 
   async function readPart(siteId: number, part: ListPart, twice: boolean, how: ReadOptions): Promise<Listing<Alarm>> {
     const list = describeList(siteId, part);
     if (!isCut(list)) {
-      const uncut = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_PAGES, twice });
-      if (uncut.complete || uncut.brokenBy === undefined) {
+      const uncutListing = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_PAGES, twice });
+      if (uncutListing.complete || uncutListing.brokenBy === undefined) {
         if ((failuresByList.get(list)?.cutMs ?? null) !== null)
           log.info({ list }, "a list of alarms can be read whole again");
         failuresByList.delete(list);
-        return uncut;
+        return uncutListing;
       }
-      if (!noteFailure(list, part.priority !== undefined, uncut)) {
-        if (uncut.failure !== undefined) throw uncut.failure;
-        return uncut;
+      if (!noteFailure(list, part.priority !== undefined, uncutListing)) {
+        if (uncutListing.failure !== undefined) throw uncutListing.failure;
+        return uncutListing;
       }
     }
-    const first = await read({ siteId, ...part }, how, { maxPages: 1, twice: false });
-    if (first.complete) return first;
-    const parts = splitPart(part);
-    if (parts.length === 0)
-      return { ...first, reason: `The active alarms of ${list} cannot be read beyond their first page.` };
-    return joinParts(first, parts, (each) => readPart(siteId, each, false, how), how.signal);
+    const firstPage = await read({ siteId, ...part }, how, { maxPages: 1, twice: false });
+    if (firstPage.complete) return firstPage;
+    const listParts = splitPart(part);
+    if (listParts.length === 0)
+      return { ...firstPage, reason: `The active alarms of ${list} cannot be read beyond their first page.` };
+    return joinParts(firstPage, listParts, (each) => readPart(siteId, each, false, how), how.signal);
   }
 
   return async (siteId: number, how: ReadOptions): Promise<SiteReading> => {
-    const first = await readPart(siteId, {}, true, how);
-    if (!isCut(describeList(siteId, {}))) return { listing: first, remark: null };
+    const firstList = await readPart(siteId, {}, true, how);
+    if (!isCut(describeList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
-    const ids = new Set(recordsIn(first).map(alarmId));
+    const ids = new Set(listItems(firstList).map(alarmId));
     const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(ids) !== true;
     lastIds.set(siteId, ids);
-    if (!first.complete || !(how.careful || lacksAlarms)) return { listing: first, remark };
-    const second = await readPart(siteId, {}, true, how);
-    const items = joinById(first.items, recordsIn(second), alarmId);
+    if (!firstList.complete || !(how.careful || lacksAlarms)) return { listing: firstList, remark };
+    const secondList = await readPart(siteId, {}, true, how);
+    const items = joinById(firstList.items, listItems(secondList), alarmId);
     lastIds.set(siteId, new Set(items.map(alarmId)));
-    if (second.complete && fingerprint(first.items, stateKey) === fingerprint(second.items, stateKey))
-      return { listing: second, remark };
+    if (secondList.complete && fingerprint(firstList.items, stateKey) === fingerprint(secondList.items, stateKey))
+      return { listing: secondList, remark };
     return { listing: partialList("Two readings of the parts of a list differ.", items, items.length), remark };
   };
 }
@@ -113,14 +113,14 @@ async function joinParts(
   readPart: (part: ListPart) => Promise<Listing<Alarm>>,
   signal: AbortSignal,
 ): Promise<Listing<Alarm>> {
-  let items = recordsIn(first);
+  let items = listItems(first);
   const ids = new Set<string>();
   const reasons: string[] = [];
-  for (const part of parts) {
+  for (const listPart of parts) {
     try {
-      const listing = await readPart(part);
-      for (const { id } of recordsIn(listing)) ids.add(id);
-      items = joinById(items, recordsIn(listing), alarmId);
+      const listing = await readPart(listPart);
+      for (const { id } of listItems(listing)) ids.add(id);
+      items = joinById(items, listItems(listing), alarmId);
       if (!listing.complete) reasons.push(listing.reason);
     } catch (error) {
       signal.throwIfAborted();

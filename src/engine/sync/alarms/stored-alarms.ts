@@ -2,7 +2,7 @@ import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
 import { createGatewayFinder } from "../inventory/gateways.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
+import { type StoredAlarm, type StoredAlarmSite, type StoredItem, type StoredSweep, syncSet } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { latestTimeMs, parseUtcMs } from "./times.ts";
 
@@ -18,8 +18,8 @@ export type AlarmStore = ReturnType<typeof openAlarmStore>;
 export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollParts) {
   const alarmSet = documentSet("alarm", name);
   const [siteSet, sweepSet] = [syncSet("alarm-site", name), syncSet("sweep", name)];
-  const gateways = syncState.get<Listed<Gateway>>(documentSet("gateway", name));
-  const hosts = syncState.get<Listed<Host>>(documentSet("host", name));
+  const gateways = syncState.get<StoredItem<Gateway>>(documentSet("gateway", name));
+  const hosts = syncState.get<StoredItem<Host>>(documentSet("host", name));
   return {
     ...{ alarmSet, siteSet, sweepSet },
     alarms: syncState.get<StoredAlarm>(alarmSet),
@@ -48,8 +48,8 @@ export function expiredAlarmIds(
   { nowMs, overlapMs }: { readonly nowMs: number; readonly overlapMs: number },
 ): readonly string[] {
   const watermarkMs = parseUtcMs(sweeps.get("resolved")?.watermark ?? null);
-  const expired: string[] = [];
-  const retained: { readonly id: string; readonly since: string }[] = [];
+  const expiredIds: string[] = [];
+  const retainedAlarms: { readonly id: string; readonly since: string }[] = [];
   for (const [id, stored] of alarms) {
     if (isOpenAlarm(stored) || changed.has(id)) continue;
     const { alarm, since, state, untold } = stored;
@@ -61,11 +61,11 @@ export function expiredAlarmIds(
     if (!isOld) continue;
     const awaitsAcknowledgement = untold !== true && !alarm.acknowledged;
     if (state === "resolved" && ageMs <= (awaitsAcknowledgement ? UNSURE_RETENTION_MS : END_RETENTION_MS))
-      retained.push({ id, since });
-    else expired.push(id);
+      retainedAlarms.push({ id, since });
+    else expiredIds.push(id);
   }
-  const newestFirst = retained.sort((one, other) => (one.since < other.since ? 1 : -1));
-  return [...expired, ...newestFirst.slice(MAX_RETAINED_ENDS).map(({ id }) => id)];
+  const newestFirst = retainedAlarms.sort((one, other) => (one.since < other.since ? 1 : -1));
+  return [...expiredIds, ...newestFirst.slice(MAX_RETAINED_ENDS).map(({ id }) => id)];
 }
 
 /** Latest end of all episodes of an alarm, milliseconds: the sweep would emit a deleted episode again. */
@@ -79,22 +79,22 @@ export type ActiveAlarmCounts = ReadonlyMap<number, ReadonlyMap<string, number>>
 export function createActiveAlarmCounts() {
   const counts = new Map<number, Map<string, number>>();
 
-  function add(stored: StoredAlarm | undefined, by: 1 | -1): void {
+  function addToCount(stored: StoredAlarm | undefined, by: 1 | -1): void {
     if (stored?.state !== "active" && stored?.state !== "missing") return;
     const { site, trigger } = stored.alarm;
-    const ofSite = counts.get(site.id) ?? new Map<string, number>();
-    counts.set(site.id, ofSite);
-    const count = (ofSite.get(trigger.priority) ?? 0) + by;
-    if (count === 0) ofSite.delete(trigger.priority);
-    else ofSite.set(trigger.priority, count);
-    if (ofSite.size === 0) counts.delete(site.id);
+    const siteCounts = counts.get(site.id) ?? new Map<string, number>();
+    counts.set(site.id, siteCounts);
+    const count = (siteCounts.get(trigger.priority) ?? 0) + by;
+    if (count === 0) siteCounts.delete(trigger.priority);
+    else siteCounts.set(trigger.priority, count);
+    if (siteCounts.size === 0) counts.delete(site.id);
   }
 
   return {
     counts: counts as ActiveAlarmCounts,
     changed(before: StoredAlarm | undefined, after: StoredAlarm | undefined): void {
-      add(before, -1);
-      add(after, 1);
+      addToCount(before, -1);
+      addToCount(after, 1);
     },
   };
 }

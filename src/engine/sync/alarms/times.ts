@@ -10,8 +10,8 @@ export function parseUtcMs(time: string | null): number | null {
 /** End of an alarm, or its start without one, milliseconds since 1970. A time without an offset counts as UTC. */
 export function endOrStartMs(alarm: Alarm): number | null {
   const time = alarm.resolvedAt ?? alarm.triggeredAt;
-  const known = parseUtcMs(time) ?? Date.parse(`${time}Z`);
-  return Number.isNaN(known) ? null : known;
+  const timeMs = parseUtcMs(time) ?? Date.parse(`${time}Z`);
+  return Number.isNaN(timeMs) ? null : timeMs;
 }
 
 /** Later of end and start of an ended alarm: a wrong offset may state an end hours before the start. */

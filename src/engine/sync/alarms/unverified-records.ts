@@ -47,16 +47,16 @@ export function sortRecords(
   const insisted = new Set<string>();
   const corrected = new Set<string>();
   // A poll that did not observe a site neither repeats nor withdraws a statement about it.
-  const next = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
+  const newCounts = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
   const countStatement = (alarm: Alarm) => {
-    const text = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
-    const before = statements.get(alarm.id);
-    const times = before?.text === text ? before.times + 1 : 1;
-    next.set(alarm.id, { siteId: alarm.site.id, text, times });
-    return times;
+    const statementText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
+    const earlierStatement = statements.get(alarm.id);
+    const timesStated = earlierStatement?.text === statementText ? earlierStatement.times + 1 : 1;
+    newCounts.set(alarm.id, { siteId: alarm.site.id, text: statementText, times: timesStated });
+    return timesStated;
   };
   for (const record of records) {
-    const known = alarms.get(record.id);
+    const oldAlarm = alarms.get(record.id);
     // A record that contains only its id is completed from the stored alarm: it proves that the alarm is listed.
     const alarm = fillRecord(alarms, record);
     const isReadable = alarm.site.id !== 0 && !hasOnlyId(alarm);
@@ -67,18 +67,31 @@ export function sortRecords(
       // The list of resolved alarms decides about a record that states the end of its alarm.
       if (isReadable && isConfirmed && !isResolved(alarm)) listed.push(alarm);
       else doubted.add(alarm.id);
-    } else if (known !== undefined && isOutdated(known, alarm)) {
+    } else if (oldAlarm !== undefined && isOutdated(oldAlarm, alarm)) {
       listed.push(alarm);
       outdated.push(alarm);
       // An alarm that already came back and ended again by the same end reopens only with a later event.
-      const isSettled = known.state === "resolved" && isEmittedEnd(known, known.alarm);
-      if (!isSettled && countStatement(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
-    } else if (known !== undefined && hasOtherStart(known, record) && countStatement(record) >= CONFIRMING_POLLS) {
+      const hasReturnedBefore = oldAlarm.state === "resolved" && isEmittedEnd(oldAlarm, oldAlarm.alarm);
+      if (!hasReturnedBefore && countStatement(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
+    } else if (
+      oldAlarm !== undefined &&
+      hasOtherStart(oldAlarm, record) &&
+      countStatement(record) >= CONFIRMING_POLLS
+    ) {
       corrected.add(alarm.id);
       listed.push(fillRecord(alarms, record, true));
     } else listed.push(alarm);
   }
-  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: next as Repetitions };
+  return {
+    listed,
+    doubted,
+    contradictory,
+    unreadable,
+    outdated,
+    insisted,
+    corrected,
+    statements: newCounts as Repetitions,
+  };
 }
 
 /** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */

@@ -11,11 +11,11 @@ import { fetchedRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
 import {
   type FinalizedDay,
-  type Listed,
   type StoredCompleteness,
   type StoredDayChange,
   type StoredDays,
   type StoredHistory,
+  type StoredItem,
   syncSet,
 } from "../snapshot.ts";
 import { buildCompleteEvent, buildDayFact, countSeriesDay, createSiteDay, groupKey, type SiteDay } from "./account.ts";
@@ -122,7 +122,7 @@ export function createFinalizedDays(options: {
   }
 
   async function loadSite(siteId: number): Promise<Site> {
-    const storedSite = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+    const storedSite = await store.document<StoredItem<Site>>(documentSet("site", source), String(siteId));
     return storedSite?.value ?? { id: siteId, displayName: String(siteId) };
   }
 

@@ -6,7 +6,7 @@ import { documentSet, type Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag } from "../inventory/located-tags.ts";
 import type { FollowedHistory } from "../plan/overload.ts";
 import type { TokenScope } from "../scope.ts";
-import { createClassFinder, type SelectableTag, Selection, selects } from "../select.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "../select.ts";
 import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
 import { bucketEnd, bucketStart, clipRange, parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
@@ -316,7 +316,7 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
 export function parseBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {
   const select = Selection.safeParse(stored.select);
   if (!select.success || !RESOLUTIONS.includes(stored.resolution)) return null;
-  return { id, stored, resolution: stored.resolution, matches: selects(select.data) };
+  return { id, stored, resolution: stored.resolution, matches: createTagFilter(select.data) };
 }
 
 /** Requests that ended before `withoutLog` was recorded may have ended on refusals, so they count as open. */

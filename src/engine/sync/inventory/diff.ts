@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag } from "../../../core/model/building.ts";
 import { type Event, type EventData, type EventKind, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventFacts } from "../../../core/model/event-ids.ts";
-import type { Listed } from "../snapshot.ts";
+import type { StoredItem } from "../snapshot.ts";
 
 export interface InventoryKinds {
   readonly site: Site;
@@ -29,7 +29,7 @@ export interface InventoryDiffOptions {
 
 export interface InventoryStep<T> {
   readonly id: string;
-  readonly next: Listed<T> | null;
+  readonly next: StoredItem<T> | null;
   readonly events: readonly Event[];
 }
 
@@ -43,15 +43,15 @@ const COMPARISONS_PER_YIELD = 10_000;
  */
 export function* compareInventory<N extends InventoryKind>(
   noun: N,
-  stored: ReadonlyMap<string, Listed<InventoryKinds[N]>>,
+  stored: ReadonlyMap<string, StoredItem<InventoryKinds[N]>>,
   observations: readonly InventoryObservation<InventoryKinds[N]>[],
   options: InventoryDiffOptions,
 ): Generator<InventoryStep<InventoryKinds[N]> | null, void> {
   type T = InventoryKinds[N];
   const { at } = options;
-  const event = (
+  const toEvent = (
     change: "added" | "changed" | "removed" | "online" | "offline",
-    { siteId, value }: Pick<Listed<T>, "siteId" | "value">,
+    { siteId, value }: Pick<StoredItem<T>, "siteId" | "value">,
     facts: EventFacts,
     more: object = {},
   ): Event =>
@@ -64,43 +64,44 @@ export function* compareInventory<N extends InventoryKind>(
       data: { [noun]: value, ...more } as unknown as EventData[EventKind],
       facts,
     });
-  const complete = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
+  const completeSites = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
   const isOnlyOne = (id: string, siteId: number | null) =>
     [...stored].every(([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null) &&
     observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
-  let compared = 0;
-  const isDueToYield = () => ++compared % COMPARISONS_PER_YIELD === 0;
+  let comparedObjects = 0;
+  const isDueToYield = () => ++comparedObjects % COMPARISONS_PER_YIELD === 0;
 
   const { sightings, seenIds } = yield* findChanged(stored, observations, isDueToYield);
   for (const [id, found] of sightings) {
-    const known = stored.get(id);
-    const here = found.find(({ siteId }) => siteId === known?.siteId) ?? found[0];
-    if (here === undefined) continue;
-    const { siteId } = here;
-    if (known === undefined) {
-      const next: Listed<T> = { value: here.item, siteId, since: at, missingSince: null };
-      yield { id, next, events: [event("added", next, [])] };
+    const storedObject = stored.get(id);
+    const currentListing = found.find(({ siteId }) => siteId === storedObject?.siteId) ?? found[0];
+    if (currentListing === undefined) continue;
+    const { siteId } = currentListing;
+    if (storedObject === undefined) {
+      const addedObject: StoredItem<T> = { value: currentListing.item, siteId, since: at, missingSince: null };
+      yield { id, next: addedObject, events: [toEvent("added", addedObject, [])] };
       continue;
     }
     // The object may still be in the list of its own site, which was not read.
-    if (siteId !== known.siteId && !complete.has(known.siteId)) continue;
-    const value = fillMissingFields(known.value, here.item);
-    const next: Listed<T> = { ...known, value, siteId, missingSince: null };
-    const before = formerValues(noun, known, next);
-    const events = Object.keys(before).length > 0 ? [event("changed", next, [at], { before })] : [];
-    if ("online" in known.value && "online" in value && known.value.online !== value.online) {
-      const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyOne(id, siteId) };
-      events.push(event(value.online === true ? "online" : "offline", next, [at], behind));
+    if (siteId !== storedObject.siteId && !completeSites.has(storedObject.siteId)) continue;
+    const value = fillMissingFields(storedObject.value, currentListing.item);
+    const newObject: StoredItem<T> = { ...storedObject, value, siteId, missingSince: null };
+    const oldValues = formerValues(noun, storedObject, newObject);
+    const events =
+      Object.keys(oldValues).length > 0 ? [toEvent("changed", newObject, [at], { before: oldValues })] : [];
+    if ("online" in storedObject.value && "online" in value && storedObject.value.online !== value.online) {
+      const gatewayReach = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyOne(id, siteId) };
+      events.push(toEvent(value.online === true ? "online" : "offline", newObject, [at], gatewayReach));
     }
-    if (!isDeepStrictEqual(next, known)) yield { id, next, events };
+    if (!isDeepStrictEqual(newObject, storedObject)) yield { id, next: newObject, events };
   }
 
-  for (const [id, known] of complete.size === 0 ? [] : stored) {
+  for (const [id, known] of completeSites.size === 0 ? [] : stored) {
     if (isDueToYield()) yield null;
-    if (seenIds.has(id) || !complete.has(known.siteId)) continue;
+    if (seenIds.has(id) || !completeSites.has(known.siteId)) continue;
     if (known.missingSince === null) yield { id, next: { ...known, missingSince: at }, events: [] };
     else if (isToBeRemoved(known, options))
-      yield { id, next: null, events: [event("removed", known, [known.missingSince])] };
+      yield { id, next: null, events: [toEvent("removed", known, [known.missingSince])] };
   }
 }
 
@@ -110,11 +111,11 @@ interface ListedObject<T> {
 }
 
 function* findChanged<T extends { readonly id: string | number }>(
-  stored: ReadonlyMap<string, Listed<T>>,
+  stored: ReadonlyMap<string, StoredItem<T>>,
   observations: readonly InventoryObservation<T>[],
   isDueToYield: () => boolean,
 ) {
-  const sightings = new Map<string, ListedObject<T>[]>();
+  const listings = new Map<string, ListedObject<T>[]>();
   const seenIds = new Set<string>();
   const hasComplete = observations.some((list) => list.complete);
   for (const { siteId, items } of observations) {
@@ -122,30 +123,30 @@ function* findChanged<T extends { readonly id: string | number }>(
       if (isDueToYield()) yield null;
       const id = String(item.id);
       if (hasComplete) seenIds.add(id);
-      const known = stored.get(id);
-      if (known?.value !== item || known.siteId !== siteId || known.missingSince !== null) sightings.set(id, []);
+      const oldItem = stored.get(id);
+      if (oldItem?.value !== item || oldItem.siteId !== siteId || oldItem.missingSince !== null) listings.set(id, []);
     }
   }
-  if (sightings.size === 0) return { sightings, seenIds };
+  if (listings.size === 0) return { sightings: listings, seenIds };
   for (const { siteId, items } of observations)
-    for (const item of items) sightings.get(String(item.id))?.push({ siteId, item });
-  return { sightings, seenIds };
+    for (const item of items) listings.get(String(item.id))?.push({ siteId, item });
+  return { sightings: listings, seenIds };
 }
 
 export function isToBeRemoved(
-  { missingSince }: Listed<unknown>,
+  { missingSince }: StoredItem<unknown>,
   { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,
 ): boolean {
   return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
 }
 
 /** Returns the former values of changed fields, except a gateway's `online`, which has its own events. */
-function formerValues(noun: InventoryKind, known: Listed<object>, next: Listed<object>) {
-  const now = new Map(Object.entries(next.value));
-  const before = Object.entries(known.value).filter(
-    ([name, value]) => !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, now.get(name)),
+function formerValues(noun: InventoryKind, known: StoredItem<object>, next: StoredItem<object>) {
+  const newValues = new Map(Object.entries(next.value));
+  const oldValues = Object.entries(known.value).filter(
+    ([name, value]) => !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name)),
   );
-  return Object.fromEntries(next.siteId === known.siteId ? before : [...before, ["siteId", known.siteId]]);
+  return Object.fromEntries(next.siteId === known.siteId ? oldValues : [...oldValues, ["siteId", known.siteId]]);
 }
 
 /** Returns the stored object for a record without attributes, and keeps a gateway's state if the record has none. */

@@ -23,15 +23,15 @@ export function createGatewayRecheck(options: {
   readonly log: Pick<Log, "info" | "warn" | "error">;
 }) {
   const { clock, log } = options;
-  const requested = createWakeup();
-  const waiting = new Set<number>();
-  const requestedMs = new Map<number, number>();
-  const isDue = (siteId: number, everyMs: number) =>
-    clock.monotonic() - (requestedMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
+  const recheckRequested = createWakeup();
+  const waitingSites = new Set<number>();
+  const lastRequestMs = new Map<number, number>();
+  const isRecheckDue = (siteId: number, everyMs: number) =>
+    clock.monotonic() - (lastRequestMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
 
-  async function recheck(siteIds: Iterable<number>, why: string, signal: AbortSignal): Promise<void> {
+  async function recheckSites(siteIds: Iterable<number>, why: string, signal: AbortSignal): Promise<void> {
     for (const siteId of siteIds) {
-      waiting.delete(siteId);
+      waitingSites.delete(siteId);
       log.info({ site: siteId, why }, "the list of gateways of a site is read now");
       try {
         await options.read(siteId, signal);
@@ -46,34 +46,36 @@ export function createGatewayRecheck(options: {
     name: "gateway_recheck",
     ability: "read:gateways",
     request(siteId: number): void {
-      if (!isDue(siteId, hasOfflineGateway(options.gateways(), siteId) ? EXPLAINED_RECHECK_MS : RECHECK_MS)) return;
+      if (!isRecheckDue(siteId, hasOfflineGateway(options.gateways(), siteId) ? EXPLAINED_RECHECK_MS : RECHECK_MS))
+        return;
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
-      requestedMs.set(siteId, clock.monotonic());
-      waiting.add(siteId);
-      requested.wakeUp();
+      lastRequestMs.set(siteId, clock.monotonic());
+      waitingSites.add(siteId);
+      recheckRequested.wakeUp();
     },
     /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most; null without such sites. */
     beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
       const gateways = options.gateways();
-      const due = siteIds.filter(
-        (siteId) => hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isDue(siteId, ALARM_RECHECK_MS),
+      const dueSites = siteIds.filter(
+        (siteId) =>
+          hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS),
       );
-      if (due.length === 0) return null;
-      for (const siteId of due) requestedMs.set(siteId, clock.monotonic());
-      const later = due.slice(MAX_SITES_AT_ONCE);
-      for (const siteId of later) waiting.add(siteId);
-      if (later.length > 0) requested.wakeUp();
-      const first = due.slice(0, MAX_SITES_AT_ONCE);
-      return endsWithin(clock, MAX_ALARM_WAIT_MS, recheck(first, "the site has a new alarm", signal));
+      if (dueSites.length === 0) return null;
+      for (const siteId of dueSites) lastRequestMs.set(siteId, clock.monotonic());
+      const laterSites = dueSites.slice(MAX_SITES_AT_ONCE);
+      for (const siteId of laterSites) waitingSites.add(siteId);
+      if (laterSites.length > 0) recheckRequested.wakeUp();
+      const sitesNow = dueSites.slice(0, MAX_SITES_AT_ONCE);
+      return endsWithin(clock, MAX_ALARM_WAIT_MS, recheckSites(sitesNow, "the site has a new alarm", signal));
     },
     async follow({ draining, forced }: RunContext): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);
       await runLoop({
         clock,
         signal,
-        wakeup: requested,
+        wakeup: recheckRequested,
         async turn() {
-          await recheck(waiting, "many values of the site turned null at once", signal);
+          await recheckSites(waitingSites, "many values of the site turned null at once", signal);
           return Number.POSITIVE_INFINITY;
         },
         fault: (error) => log.error({ err: error }, "reading the gateways of a site broke"),

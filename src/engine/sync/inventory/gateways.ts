@@ -1,10 +1,10 @@
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Page } from "../../source/source.ts";
-import type { Listed } from "../snapshot.ts";
+import type { StoredItem } from "../snapshot.ts";
 
-export type StoredGateways = ReadonlyMap<string, Listed<Gateway>>;
-type StoredHosts = ReadonlyMap<string, Listed<Host>>;
+export type StoredGateways = ReadonlyMap<string, StoredItem<Gateway>>;
+type StoredHosts = ReadonlyMap<string, StoredItem<Host>>;
 
 /**
  * Returns which offline gateway explains an alarm: all gateways and hosts with the name of its source are behind it,
@@ -17,23 +17,23 @@ export function createGatewayFinder(
 ): (alarm: Alarm) => string | null {
   const offline = new Set(presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
   if (offline.size === 0) return () => null;
-  const named = [
+  const namedObjects = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
     ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
       gateway === null ? [] : [{ siteId, name, id: String(gateway.id) }],
     ),
   ];
-  const byName = Map.groupBy(named, ({ siteId, name }) => `${siteId} ${name}`);
+  const byName = Map.groupBy(namedObjects, ({ siteId, name }) => `${siteId} ${name}`);
   return (alarm) => {
-    for (const name of [alarm.source, alarm.lastActiveEvent?.source]) {
-      const [only, ...others] = new Set((byName.get(`${alarm.site.id} ${name}`) ?? []).map(({ id }) => id));
+    for (const sourceName of [alarm.source, alarm.lastActiveEvent?.source]) {
+      const [only, ...others] = new Set((byName.get(`${alarm.site.id} ${sourceName}`) ?? []).map(({ id }) => id));
       if (only !== undefined && others.length === 0 && offline.has(only)) return only;
     }
     return onlyOffline(alarm.site.id);
   };
 }
 
-function presentObjects<T>(listed: ReadonlyMap<string, Listed<T>>): readonly Listed<T>[] {
+function presentObjects<T>(listed: ReadonlyMap<string, StoredItem<T>>): readonly StoredItem<T>[] {
   return [...listed.values()].filter(({ missingSince }) => missingSince === null);
 }
 
@@ -81,9 +81,9 @@ export function createOfflineGateways(
     const nowMs = clock.now();
     return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LIST_DELAY_MS;
   };
-  const atStartMs = twoListsLaterMs();
-  let derivedMs = Number.NEGATIVE_INFINITY;
-  let offline: ReadonlyMap<number, string> = new Map();
+  const startListValidMs = twoListsLaterMs();
+  let cachedAtMs = Number.NEGATIVE_INFINITY;
+  let offlineGateways: ReadonlyMap<number, string> = new Map();
 
   return {
     async *watchPages(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
@@ -94,12 +94,12 @@ export function createOfflineGateways(
     },
     gatewayOf(siteId: number): string | null {
       const nowMs = clock.monotonic();
-      if (nowMs > (countsUntilMs.get(siteId) ?? atStartMs)) return null;
-      if (nowMs - derivedMs >= OFFLINE_CACHE_MS) {
-        offline = findOfflineGateways(stored());
-        derivedMs = nowMs;
+      if (nowMs > (countsUntilMs.get(siteId) ?? startListValidMs)) return null;
+      if (nowMs - cachedAtMs >= OFFLINE_CACHE_MS) {
+        offlineGateways = findOfflineGateways(stored());
+        cachedAtMs = nowMs;
       }
-      return offline.get(siteId) ?? null;
+      return offlineGateways.get(siteId) ?? null;
     },
   };
 }

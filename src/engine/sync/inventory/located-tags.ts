@@ -1,7 +1,7 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
 import { isRequestableId } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { type Listed, type StoredTagSystems, syncSet } from "../snapshot.ts";
+import { type StoredItem, type StoredTagSystems, syncSet } from "../snapshot.ts";
 
 export interface LocatedTag {
   readonly tag: Tag;
@@ -22,31 +22,35 @@ const locatedTagsCache = new WeakMap<object, { readonly versions: string; readon
 
 /** Returns stored tags that a request can contain, sorted by id. Cached until the stored tags change. */
 export async function expectedTags(store: Store, source: string): Promise<readonly LocatedTag[]> {
-  const versions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
+  const setVersions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
   const [tags, tagSystems, sites] = await Promise.all([
-    store.documents<Listed<Tag>>(documentSet("tag", source)),
+    store.documents<StoredItem<Tag>>(documentSet("tag", source)),
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
-    store.documents<Listed<Site>>(documentSet("site", source)),
+    store.documents<StoredItem<Site>>(documentSet("site", source)),
   ]);
-  const before = locatedTagsCache.get(tags);
-  if (before?.versions === versions) return before.located;
-  const missing = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
-  const located: LocatedTag[] = [];
+  const cachedTags = locatedTagsCache.get(tags);
+  if (cachedTags?.versions === setVersions) return cachedTags.located;
+  const missingSites = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
+  const locatedTags: LocatedTag[] = [];
   for (const [id, stored] of tags) {
-    if (stored.siteId === null || !missing.has(stored.siteId)) continue;
+    if (stored.siteId === null || !missingSites.has(stored.siteId)) continue;
     if (!isRequestableId(id)) continue;
-    const place = { tag: stored.value, siteId: stored.siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
-    const outOfSight = missing.get(stored.siteId) === true ? "site" : stored.missingSince !== null ? "tag" : null;
-    located.push(outOfSight === null ? place : { ...place, outOfSight });
+    const baseTag = {
+      tag: stored.value,
+      siteId: stored.siteId,
+      systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS,
+    };
+    const outOfSight = missingSites.get(stored.siteId) === true ? "site" : stored.missingSince !== null ? "tag" : null;
+    locatedTags.push(outOfSight === null ? baseTag : { ...baseTag, outOfSight });
   }
-  located.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
-  locatedTagsCache.set(tags, { versions, located });
-  return located;
+  locatedTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
+  locatedTagsCache.set(tags, { versions: setVersions, located: locatedTags });
+  return locatedTags;
 }
 
 export async function visibleSites(store: Store, source: string): Promise<readonly Site[]> {
-  const stored = await store.documents<Listed<Site>>(documentSet("site", source));
-  return [...stored.values()].filter((site) => site.missingSince === null).map((site) => site.value);
+  const storedSites = await store.documents<StoredItem<Site>>(documentSet("site", source));
+  return [...storedSites.values()].filter((site) => site.missingSince === null).map((site) => site.value);
 }
 
 export function compareTagIds(a: string, b: string): number {

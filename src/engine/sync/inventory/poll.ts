@@ -8,10 +8,10 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page, FindStored as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { incompleteOutcome, type JobOutcome } from "../job.ts";
-import { type Listing, readPages, recordsIn } from "../listing.ts";
+import { type Listing, listItems, readPages } from "../listing.ts";
 import { buildOutcome, visitSites } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Listed, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
+import { type StoredItem, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
 import {
   compareInventory,
   type InventoryKind,
@@ -27,14 +27,14 @@ export interface InventoryJob {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-type SiteNoun = Exclude<InventoryKind, "site">;
+type SiteObjectKind = Exclude<InventoryKind, "site">;
 /** Reads one site's list of objects. `isUrgent`: alarms wait for the list, so it is read before other lists. */
 type ReadSiteList<T> = (
   filter: { readonly siteId: number; readonly isUrgent?: true },
   signal: AbortSignal,
   stored: StoredObjects<T>,
 ) => AsyncIterable<Page<T>>;
-interface ObjectWithId {
+interface WithId {
   readonly id: string | number;
 }
 type ScopeChange = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
@@ -46,7 +46,7 @@ export function createSitePoll(parts: PollParts): InventoryJob {
   return {
     async run(signal) {
       const list = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
-      const items = recordsIn(list);
+      const items = listItems(list);
       const differsFromScope =
         items.some(({ id }) => !scope.sees(id)) || (list.complete && scope.known()?.size !== items.length);
       if (differsFromScope) await scope.tryRefresh(signal);
@@ -58,7 +58,7 @@ export function createSitePoll(parts: PollParts): InventoryJob {
 
 export type InventoryPoll = ReturnType<typeof createInventoryPoll>;
 
-export function createInventoryPoll<N extends SiteNoun>(
+export function createInventoryPoll<N extends SiteObjectKind>(
   parts: PollParts,
   job: string,
   noun: N,
@@ -66,7 +66,7 @@ export function createInventoryPoll<N extends SiteNoun>(
 ) {
   type T = InventoryKinds[N];
   const { source, scope, syncState, clock, log } = parts;
-  const stored = syncState.get<Listed<T>>(documentSet(noun, source.name));
+  const items = syncState.get<StoredItem<T>>(documentSet(noun, source.name));
   const isDropDoubted = createDropCheck(clock, log);
   /** Sites that `pollSite` read during the present poll, whose older lists must not revert its changes. */
   const polledSince = new Set<number>();
@@ -92,8 +92,10 @@ export function createInventoryPoll<N extends SiteNoun>(
   }
 
   async function commitCompleteLists(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
-    const full = [...lists].filter(([siteId, list]) => list.complete && getDrop(stored, siteId, list.items).gone === 0);
-    await commitTimes(parts, job, "tags", new Map(full.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
+    const fullLists = [...lists].filter(
+      ([siteId, list]) => list.complete && getDrop(items, siteId, list.items).gone === 0,
+    );
+    await commitTimes(parts, job, "tags", new Map(fullLists.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
   }
 
   return {
@@ -105,50 +107,50 @@ export function createInventoryPoll<N extends SiteNoun>(
     async run(signal: AbortSignal): Promise<JobOutcome> {
       const sites = followedSites(parts);
       if (sites.length === 0) return incompleteOutcome("No site is known yet.");
-      const begunAt = new Map<number, string>();
-      const visit = async (siteId: number) => {
-        begunAt.set(siteId, isoUtc(clock.now()));
-        const list = await readSite(siteId, signal, { site: begunAt.size, sites: sites.length });
+      const listBegun = new Map<number, string>();
+      const visitSite = async (siteId: number) => {
+        listBegun.set(siteId, isoUtc(clock.now()));
+        const list = await readSite(siteId, signal, { site: listBegun.size, sites: sites.length });
         if (noun !== "tag") return list;
         parts.listedSites.add(siteId);
         const isFirst = !syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId));
-        if (isFirst) await commitCompleteLists(new Map([[siteId, list]]), begunAt);
+        if (isFirst) await commitCompleteLists(new Map([[siteId, list]]), listBegun);
         return list;
       };
-      const { seen, failures } = await visitSites(sites, visit, signal);
-      const doubted = new Set<number>();
+      const { seen, failures } = await visitSites(sites, visitSite, signal);
+      const doubtedSites = new Set<number>();
       for (const [siteId, list] of seen) {
         if (!list.complete) continue;
         const details = { job, site: siteId, shown: list.items.length };
-        if (isDropDoubted(String(siteId), getDrop(stored, siteId, list.items), details)) doubted.add(siteId);
+        if (isDropDoubted(String(siteId), getDrop(items, siteId, list.items), details)) doubtedSites.add(siteId);
       }
       const removal = { at: isoUtc(clock.now()), removeAfterMs: removeAfterMs(parts) };
-      const seenScope = needsScope(stored, seen, doubted, removal) ? await scope.tryRefresh(signal) : null;
-      const latest = [...seen].filter(([siteId]) => !polledSince.has(siteId));
-      const observations = latest.map(([siteId, list]): InventoryObservation<T> => {
-        const complete = list.complete && !doubted.has(siteId) && staysVisible(seenScope, siteId);
-        return { siteId, items: recordsIn(list), complete };
+      const seenScope = needsScope(items, seen, doubtedSites, removal) ? await scope.tryRefresh(signal) : null;
+      const latestLists = [...seen].filter(([siteId]) => !polledSince.has(siteId));
+      const observations = latestLists.map(([siteId, list]): InventoryObservation<T> => {
+        const isListComplete = list.complete && !doubtedSites.has(siteId) && staysVisible(seenScope, siteId);
+        return { siteId, items: listItems(list), complete: isListComplete };
       });
       await commitDiff(parts, job, noun, observations, signal);
-      await yieldIfMany(stored.size);
-      if (noun === "tag") await commitCompleteLists(seen, begunAt);
-      await yieldIfMany(stored.size);
+      await yieldIfMany(items.size);
+      if (noun === "tag") await commitCompleteLists(seen, listBegun);
+      await yieldIfMany(items.size);
       const reasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
-      const drops = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
-      return buildOutcome(failures, [...drops, ...reasons]);
+      const dropReasons = [...doubtedSites].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
+      return buildOutcome(failures, [...dropReasons, ...reasons]);
     },
   };
 }
 
 export function followedSites({ config, source, syncState }: PollParts): readonly number[] {
-  const wanted = config.inventory.sites;
-  return [...syncState.get<Listed<Site>>(documentSet("site", source.name)).values()]
-    .filter(({ missingSince, value }) => missingSince === null && wanted?.includes(value.id) !== false)
+  const configuredSites = config.inventory.sites;
+  return [...syncState.get<StoredItem<Site>>(documentSet("site", source.name)).values()]
+    .filter(({ missingSince, value }) => missingSince === null && configuredSites?.includes(value.id) !== false)
     .map(({ value }) => value.id);
 }
 
 export function storedObjects<T>({ syncState, source }: PollParts, noun: InventoryKind): StoredObjects<T> {
-  return (id) => syncState.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
+  return (id) => syncState.get<StoredItem<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
 
 export function staysVisible(scope: ScopeChange, siteId: number): boolean {
@@ -162,10 +164,10 @@ export async function commitTimes(
   sites: ReadonlyMap<number, string | null>,
 ): Promise<void> {
   const set = syncSet("tag-seen", source.name);
-  const stored = syncState.get<StoredTagSeen>(set);
+  const storedTimes = syncState.get<StoredTagSeen>(set);
   const put = [...sites].map(([siteId, at]) => {
-    const before = stored.get(String(siteId)) ?? { tags: null, systems: null };
-    return [String(siteId), { ...before, [field]: at }] as const;
+    const timesBefore = storedTimes.get(String(siteId)) ?? { tags: null, systems: null };
+    return [String(siteId), { ...timesBefore, [field]: at }] as const;
   });
   await commit(job, { documents: [{ set, put }] });
 }
@@ -180,11 +182,11 @@ async function commitListed<N extends InventoryKind>(
   signal: AbortSignal,
 ): Promise<void> {
   const at = isoUtc(parts.clock.now());
-  const size = noun === "gateway" ? Math.max(items.length, 1) : OBJECTS_PER_COMMIT;
-  for (let from = 0; from === 0 || from < items.length; from += size) {
-    if (from > 0) await yieldUnlessAborted(parts.clock, signal);
-    const slice = { siteId, items: items.slice(from, from + size), complete: false };
-    await commitDiff(parts, job, noun, [slice], signal, at);
+  const partSize = noun === "gateway" ? Math.max(items.length, 1) : OBJECTS_PER_COMMIT;
+  for (let partStart = 0; partStart === 0 || partStart < items.length; partStart += partSize) {
+    if (partStart > 0) await yieldUnlessAborted(parts.clock, signal);
+    const partOfList = { siteId, items: items.slice(partStart, partStart + partSize), complete: false };
+    await commitDiff(parts, job, noun, [partOfList], signal, at);
   }
 }
 
@@ -203,40 +205,40 @@ async function commitDiff<N extends InventoryKind>(
   const set = documentSet(noun, name);
   const source = sourceUri(name);
   const tagContext = noun === "tag" ? readTagContext(parts) : null;
-  const commit = async (steps: readonly InventoryStep<T>[]) => {
-    const completed = steps.map((step) =>
+  const commitSteps = async (steps: readonly InventoryStep<T>[]) => {
+    const stepsWithTagEvents = steps.map((step) =>
       tagContext === null
         ? { step, documents: [] }
         : addTagEvents(step as InventoryStep<Tag>, tagContext, { source, at }),
     );
-    const put = completed.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
-    const remove = completed.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
+    const put = stepsWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
+    const remove = stepsWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
     await parts.commit(job, {
-      documents: [{ set, put, remove }, ...completed.flatMap(({ documents }) => documents)],
-      events: completed.flatMap(({ step }) => step.events),
+      documents: [{ set, put, remove }, ...stepsWithTagEvents.flatMap(({ documents }) => documents)],
+      events: stepsWithTagEvents.flatMap(({ step }) => step.events),
     });
   };
-  const steps = compareInventory(noun, syncState.get<Listed<T>>(set), observations, {
+  const inventorySteps = compareInventory(noun, syncState.get<StoredItem<T>>(set), observations, {
     source,
     at,
     removeAfterMs: removeAfterMs(parts),
-    hostsBehind: (gatewayId) => findHostsBehind(syncState.get<Listed<Host>>(documentSet("host", name)), gatewayId),
+    hostsBehind: (gatewayId) => findHostsBehind(syncState.get<StoredItem<Host>>(documentSet("host", name)), gatewayId),
   });
-  const found: InventoryStep<T>[] = [];
-  for (const step of steps) {
-    if (step !== null) found.push(step);
-    if (step !== null && found.length < OBJECTS_PER_COMMIT) continue;
-    if (found.length >= OBJECTS_PER_COMMIT) await commit(found.splice(0));
+  const pendingSteps: InventoryStep<T>[] = [];
+  for (const inventoryStep of inventorySteps) {
+    if (inventoryStep !== null) pendingSteps.push(inventoryStep);
+    if (inventoryStep !== null && pendingSteps.length < OBJECTS_PER_COMMIT) continue;
+    if (pendingSteps.length >= OBJECTS_PER_COMMIT) await commitSteps(pendingSteps.splice(0));
     await yieldUnlessAborted(parts.clock, signal);
   }
-  await commit(found);
+  await commitSteps(pendingSteps);
 }
 
 export function readTagContext({ syncState, source: { name } }: PollParts): StoredTagContext {
   const tagSystemSet = syncSet("tag-system", name);
   return {
-    tags: syncState.get<Listed<Tag>>(documentSet("tag", name)),
-    systems: syncState.get<Listed<System>>(documentSet("system", name)),
+    tags: syncState.get<StoredItem<Tag>>(documentSet("tag", name)),
+    systems: syncState.get<StoredItem<System>>(documentSet("system", name)),
     tagSystems: syncState.get<StoredTagSystems>(tagSystemSet),
     tagSystemSet,
     seen: syncState.get<StoredTagSeen>(syncSet("tag-seen", name)),
@@ -249,31 +251,31 @@ function removeAfterMs({ config, source }: PollParts): number {
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readList<T extends ObjectWithId>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
+export async function readList<T extends WithId>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
   const options = { idOf: (item: T) => String(item.id) };
-  const first = await readPages(read(), options);
-  return first.complete || first.shown === null ? first : await readPages(read(), options);
+  const firstListing = await readPages(read(), options);
+  return firstListing.complete || firstListing.shown === null ? firstListing : await readPages(read(), options);
 }
 
 /** True if the token's scope may explain absences: an object is newly missing, to be removed, or at another site. */
-function needsScope<T extends ObjectWithId>(
-  stored: ReadonlyMap<string, Listed<T>>,
+function needsScope<T extends WithId>(
+  stored: ReadonlyMap<string, StoredItem<T>>,
   seen: ReadonlyMap<number, Listing<T>>,
   doubted: ReadonlySet<number>,
   removal: Parameters<typeof isToBeRemoved>[1],
 ): boolean {
   const isListedAt = (siteId: number | null) => siteId !== null && seen.get(siteId)?.complete === true;
-  let absent = stored.values().reduce((count, { siteId }) => count + (isListedAt(siteId) ? 1 : 0), 0);
+  let absentCount = stored.values().reduce((count, { siteId }) => count + (isListedAt(siteId) ? 1 : 0), 0);
   for (const [siteId, list] of seen)
-    if (list.complete) for (const { id } of list.items) if (stored.get(String(id))?.siteId === siteId) absent -= 1;
-  if (absent === 0) return false;
-  const sitesOf = new Map<string, Set<number>>();
+    if (list.complete) for (const { id } of list.items) if (stored.get(String(id))?.siteId === siteId) absentCount -= 1;
+  if (absentCount === 0) return false;
+  const idSites = new Map<string, Set<number>>();
   for (const [siteId, list] of seen)
-    for (const { id } of recordsIn(list)) sitesOf.set(String(id), (sitesOf.get(String(id)) ?? new Set()).add(siteId));
+    for (const { id } of listItems(list)) idSites.set(String(id), (idSites.get(String(id)) ?? new Set()).add(siteId));
   return stored.entries().some(([id, known]) => {
     const { missingSince, siteId } = known;
-    if (siteId === null || doubted.has(siteId) || !isListedAt(siteId) || sitesOf.get(id)?.has(siteId)) return false;
-    return missingSince === null || sitesOf.has(id) || isToBeRemoved(known, removal);
+    if (siteId === null || doubted.has(siteId) || !isListedAt(siteId) || idSites.get(id)?.has(siteId)) return false;
+    return missingSince === null || idSites.has(id) || isToBeRemoved(known, removal);
   });
 }
 
@@ -303,9 +305,9 @@ export function createDropCheck(
   };
 }
 
-function getDrop<T>(stored: ReadonlyMap<string, Listed<T>>, siteId: number, items: readonly ObjectWithId[]): ListDrop {
-  const isPresent = (known: Listed<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
-  const before = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
-  const there = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
-  return { before, gone: before - there };
+function getDrop<T>(stored: ReadonlyMap<string, StoredItem<T>>, siteId: number, items: readonly WithId[]): ListDrop {
+  const isPresent = (known: StoredItem<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
+  const presentBefore = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
+  const stillListed = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
+  return { before: presentBefore, gone: presentBefore - stillListed };
 }

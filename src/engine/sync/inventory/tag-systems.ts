@@ -2,7 +2,7 @@ import type { System, Tag } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { SeriesBreak, TagSystemsFact } from "../../../core/model/tag-facts.ts";
 import type { DocumentChange } from "../../store/store.ts";
-import type { Listed, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
+import type { StoredItem, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
 import type { InventoryStep } from "./diff.ts";
 
 export interface SystemObservation {
@@ -13,8 +13,8 @@ export interface SystemObservation {
 }
 
 export interface StoredTagContext {
-  readonly tags: ReadonlyMap<string, Listed<Tag>>;
-  readonly systems: ReadonlyMap<string, Listed<System>>;
+  readonly tags: ReadonlyMap<string, StoredItem<Tag>>;
+  readonly systems: ReadonlyMap<string, StoredItem<System>>;
   readonly tagSystems: ReadonlyMap<string, StoredTagSystems>;
   readonly tagSystemSet: string;
   readonly seen: ReadonlyMap<string, StoredTagSeen>;
@@ -37,37 +37,43 @@ export function* diffTagSystems(
   { tags, systems, tagSystems, seen }: StoredTagContext,
   { source, at }: TagEventOptions,
 ): Generator<TagSystemsStep, void> {
-  const complete = new Map(
+  const completeLists = new Map(
     observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
   );
-  const systemsOf = new Map<string, Set<string>>();
-  const add = (id: string, systemId: string) =>
-    systemsOf.set(id, (systemsOf.get(id) ?? new Set<string>()).add(systemId));
+  const systemsByTag = new Map<string, Set<string>>();
+  const addSystem = (id: string, systemId: string) =>
+    systemsByTag.set(id, (systemsByTag.get(id) ?? new Set<string>()).add(systemId));
   for (const [id, { systemIds }] of tagSystems)
     for (const systemId of systemIds)
-      if (systems.has(systemId) && complete.get(systemId)?.has(id) !== false) add(id, systemId);
-  for (const { systemId, tagIds } of observations) for (const id of tagIds) add(id, systemId);
+      if (systems.has(systemId) && completeLists.get(systemId)?.has(id) !== false) addSystem(id, systemId);
+  for (const { systemId, tagIds } of observations) for (const id of tagIds) addSystem(id, systemId);
 
   for (const [id, { systemIds }] of tagSystems) {
     if (!tags.has(id)) yield { id, next: null, events: [] };
-    else if (!systemsOf.has(id) && systemIds.length > 0) systemsOf.set(id, new Set());
+    else if (!systemsByTag.has(id) && systemIds.length > 0) systemsByTag.set(id, new Set());
   }
-  for (const [id, now] of systemsOf) {
+  for (const [id, now] of systemsByTag) {
     const tag = tags.get(id);
     if (tag === undefined || tag.missingSince !== null) continue;
-    const stored = tagSystems.get(id);
+    const storedSystems = tagSystems.get(id);
     const systemIds = [...now].sort();
-    const isStored = stored !== undefined && stored.systemIds.join() === systemIds.join();
-    if (isStored && (stored.toldAt !== undefined || systemIds.length === 0)) continue;
+    const isStored = storedSystems !== undefined && storedSystems.systemIds.join() === systemIds.join();
+    if (isStored && (storedSystems.toldAt !== undefined || systemIds.length === 0)) continue;
     const { siteId, value } = tag;
-    const before = stored?.toldAt === undefined ? [] : stored.systemIds;
-    const lastBefore = seen.get(String(siteId))?.systems ?? stored?.toldAt ?? tag.since;
+    const oldIds = storedSystems?.toldAt === undefined ? [] : storedSystems.systemIds;
+    const lastBefore = seen.get(String(siteId))?.systems ?? storedSystems?.toldAt ?? tag.since;
     const since = { lastBefore, firstAfter: at };
-    const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
-    const events: Event[] = [buildSystemsEvent(tag, named, before, { source, at })];
-    if (before.length > 0) {
-      const what = { tag: value, what: ["system"], before: { systems: before }, systems: systemIds, since } as const;
-      events.push(buildBreakEvent(what, source, siteId));
+    const namedSystems = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
+    const events: Event[] = [buildSystemsEvent(tag, namedSystems, oldIds, { source, at })];
+    if (oldIds.length > 0) {
+      const seriesBreak = {
+        tag: value,
+        what: ["system"],
+        before: { systems: oldIds },
+        systems: systemIds,
+        since,
+      } as const;
+      events.push(buildBreakEvent(seriesBreak, source, siteId));
     }
     yield { id, next: { systemIds, toldAt: at }, events };
   }
@@ -80,22 +86,22 @@ export function addTagEvents(
   options: TagEventOptions,
 ): { readonly step: InventoryStep<Tag>; readonly documents: readonly DocumentChange[] } {
   const { id, next, events } = step;
-  const known = tags.get(id);
-  if (known === undefined) return { step, documents: [] };
+  const storedTag = tags.get(id);
+  if (storedTag === undefined) return { step, documents: [] };
   if (next === null) {
-    const stored = tagSystems.get(id);
-    const isEmitted = stored?.toldAt !== undefined && stored.systemIds.length > 0;
-    const last = isEmitted ? [buildSystemsEvent(known, [], stored.systemIds, options)] : [];
-    const documents = stored === undefined ? [] : [{ set: tagSystemSet, remove: [id] }];
-    return { step: { ...step, events: [...last, ...events] }, documents };
+    const storedSystems = tagSystems.get(id);
+    const isEmitted = storedSystems?.toldAt !== undefined && storedSystems.systemIds.length > 0;
+    const lastEvents = isEmitted ? [buildSystemsEvent(storedTag, [], storedSystems.systemIds, options)] : [];
+    const documents = storedSystems === undefined ? [] : [{ set: tagSystemSet, remove: [id] }];
+    return { step: { ...step, events: [...lastEvents, ...events] }, documents };
   }
-  const { lastSeen = seen.get(String(known.siteId))?.tags ?? known.since, ...rest } = known;
+  const { lastSeen = seen.get(String(storedTag.siteId))?.tags ?? storedTag.since, ...rest } = storedTag;
   if (next.missingSince !== null) return { step: { ...step, next: { ...next, lastSeen } }, documents: [] };
   const { siteId, value } = next;
-  const broken = findSeriesBreak(known.value, value, { lastBefore: lastSeen, firstAfter: options.at });
-  const breaks = broken === null ? [] : [buildBreakEvent(broken, options.source, siteId)];
-  const present: Listed<Tag> = { ...rest, value, siteId, missingSince: null };
-  return { step: { ...step, next: present, events: [...events, ...breaks] }, documents: [] };
+  const seriesBreak = findSeriesBreak(storedTag.value, value, { lastBefore: lastSeen, firstAfter: options.at });
+  const breakEvents = seriesBreak === null ? [] : [buildBreakEvent(seriesBreak, options.source, siteId)];
+  const presentTag: StoredItem<Tag> = { ...rest, value, siteId, missingSince: null };
+  return { step: { ...step, next: presentTag, events: [...events, ...breakEvents] }, documents: [] };
 }
 
 /** Returns the series break of a changed tag. From no unit to kWh is no break; from Wh to kWh or to no unit is. */
@@ -119,13 +125,17 @@ function buildBreakEvent(data: SeriesBreak, source: string, siteId: number | nul
 }
 
 function buildSystemsEvent(
-  { siteId, value: tag }: Listed<Tag>,
+  { siteId, value: tag }: StoredItem<Tag>,
   systems: readonly System[],
   before: readonly string[],
   { source, at }: TagEventOptions,
 ): Event<"tag-systems-changed"> {
-  const named: TagSystemsFact["systems"] = systems.map(({ id, code, displayName }) => ({ id, code, displayName }));
+  const systemFacts: TagSystemsFact["systems"] = systems.map(({ id, code, displayName }) => ({
+    id,
+    code,
+    displayName,
+  }));
   const subject = eventSubject("tag", siteId, tag.id);
-  const data = { tag, systems: named, before };
+  const data = { tag, systems: systemFacts, before };
   return makeEvent({ type: "tag-systems-changed", source, subject, time: at, siteId, data, facts: [at] });
 }

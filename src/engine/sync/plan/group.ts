@@ -75,15 +75,15 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
   computeUrgencies(tags, nowMs, rules);
   const ordinary = urgencies.ordinary.subarray(0, findOrdinaryRows(urgencies.ordinary, tags));
   const underWay = urgencies.underWay.subarray(0, findUnderWayRows(urgencies.underWay, tags));
-  const needs = countNeeds(ordinary, underWay, rules);
+  const slotNeeds = countNeeds(ordinary, underWay, rules);
   const order = createOrder(tags.ids);
-  const isolated = chooseIsolated(tags, ordinary, needs.length > 0, rules);
-  if (isolated !== null) {
-    const { rows, ...how } = isolated;
+  const isolatedGroup = chooseIsolated(tags, ordinary, slotNeeds.length > 0, rules);
+  if (isolatedGroup !== null) {
+    const { rows, ...how } = isolatedGroup;
     return { group: pickRows(rows, [], rules.size, order), ...how };
   }
-  if (needs.length > 0)
-    return { group: pickRows(ordinary, needs, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
+  if (slotNeeds.length > 0)
+    return { group: pickRows(ordinary, slotNeeds, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
   // A tag without a value takes any slot that no interval needs.
   const isWanted = ordinary.length > 0 && (rules.eager || findWorstAge(ordinary) === Number.POSITIVE_INFINITY);
   return { group: isWanted ? pickRows(ordinary, [], rules.size, order) : [] };
@@ -120,23 +120,23 @@ function computeUrgencies(tags: PlannedTags, nowMs: number, rules: PlanRules) {
 /** Separate from `planGroup`, where V8 recompiled this loop. */
 function findOrdinaryRows(into: Rows, { count, underWay, isolated }: PlannedTags): number {
   const anyIsolated = isolated.size > 0;
-  let found = 0;
+  let rowCount = 0;
   for (let row = 0; row < count; row++) {
     if (underWay[row] === 1 || (anyIsolated && isolated.has(row))) continue;
-    into[found] = row;
-    found += 1;
+    into[rowCount] = row;
+    rowCount += 1;
   }
-  return found;
+  return rowCount;
 }
 
 function findUnderWayRows(into: Rows, { count, underWay }: PlannedTags): number {
-  let found = 0;
+  let rowCount = 0;
   for (let row = 0; row < count; row++) {
     if (underWay[row] !== 1) continue;
-    into[found] = row;
-    found += 1;
+    into[rowCount] = row;
+    rowCount += 1;
   }
-  return found;
+  return rowCount;
 }
 
 interface Need {
@@ -149,59 +149,59 @@ function countNeeds(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly 
   slotDemand.fill(0);
   countDemand(ordinary);
   countDemand(underWay);
-  const needs: Need[] = [];
-  let needed = 0;
+  const slotNeeds: Need[] = [];
+  let tagsNeeded = 0;
   let maxExcess = 0;
   for (let slot = 0; slot < HORIZON_SLOTS && maxExcess < rules.size; slot++) {
-    needed += slotDemand[slot] as number;
-    const usable = Math.min(slot, USABLE_SLOT_SHARE * slot + NEAR_SLOT_TOLERANCE);
-    const excess = Math.min(rules.size, Math.ceil(needed - rules.size * usable));
-    if (excess <= maxExcess) continue;
-    maxExcess = excess;
-    needs.push({ slotsLeft: slot, count: excess });
+    tagsNeeded += slotDemand[slot] as number;
+    const usableSlots = Math.min(slot, USABLE_SLOT_SHARE * slot + NEAR_SLOT_TOLERANCE);
+    const excessTags = Math.min(rules.size, Math.ceil(tagsNeeded - rules.size * usableSlots));
+    if (excessTags <= maxExcess) continue;
+    maxExcess = excessTags;
+    slotNeeds.push({ slotsLeft: slot, count: excessTags });
   }
-  return needs;
+  return slotNeeds;
 }
 
 /** Adds each tag to the demand of the slot of its deadline and of every interval after the deadline. */
 function countDemand(rows: Rows): void {
   const { slotsLeft, periodSlots } = urgencies;
-  for (let first = 0, next = 0; first < rows.length; first = next) {
-    const left = slotsLeft[rows[first] as number] as number;
-    const period = periodSlots[rows[first] as number] as number;
-    next = first + 1;
+  for (let firstRow = 0, nextRow = 0; firstRow < rows.length; firstRow = nextRow) {
+    const firstSlotsLeft = slotsLeft[rows[firstRow] as number] as number;
+    const firstPeriod = periodSlots[rows[firstRow] as number] as number;
+    nextRow = firstRow + 1;
     while (
-      next < rows.length &&
-      slotsLeft[rows[next] as number] === left &&
-      periodSlots[rows[next] as number] === period
+      nextRow < rows.length &&
+      slotsLeft[rows[nextRow] as number] === firstSlotsLeft &&
+      periodSlots[rows[nextRow] as number] === firstPeriod
     )
-      next++;
-    for (let slot = left; slot < HORIZON_SLOTS; slot += period)
-      slotDemand[slot] = (slotDemand[slot] as number) + next - first;
+      nextRow++;
+    for (let slot = firstSlotsLeft; slot < HORIZON_SLOTS; slot += firstPeriod)
+      slotDemand[slot] = (slotDemand[slot] as number) + nextRow - firstRow;
   }
 }
 
 function pickRows(rows: Rows, needs: readonly Need[], size: number, order: Order, isBefore = order.isOlder): string[] {
-  const chosen = new Set<number>();
+  const chosenRows = new Set<number>();
   for (const { slotsLeft, count } of needs) {
-    let missing = count;
-    for (const row of chosen) if (savesReading(row, slotsLeft)) missing--;
-    missing = Math.min(missing, size - chosen.size);
-    if (missing <= 0) continue;
-    const helps = (row: number) => !chosen.has(row) && savesReading(row, slotsLeft);
-    const late = () => alternateIntervals(rows, order).filter(helps).slice(0, missing);
-    const helpers = slotsLeft === 0 ? late() : firstRows(rows, missing, order.isOlder, helps);
-    for (const row of helpers) chosen.add(row);
+    let missingRows = count;
+    for (const row of chosenRows) if (savesReading(row, slotsLeft)) missingRows--;
+    missingRows = Math.min(missingRows, size - chosenRows.size);
+    if (missingRows <= 0) continue;
+    const helpsNow = (row: number) => !chosenRows.has(row) && savesReading(row, slotsLeft);
+    const pickLateRows = () => alternateIntervals(rows, order).filter(helpsNow).slice(0, missingRows);
+    const helpfulRows = slotsLeft === 0 ? pickLateRows() : firstRows(rows, missingRows, order.isOlder, helpsNow);
+    for (const row of helpfulRows) chosenRows.add(row);
   }
-  const others = firstRows(rows, size - chosen.size, isBefore, (row) => !chosen.has(row));
-  return [...chosen, ...others].map(order.idOf);
+  const otherRows = firstRows(rows, size - chosenRows.size, isBefore, (row) => !chosenRows.has(row));
+  return [...chosenRows, ...otherRows].map(order.idOf);
 }
 
 /** Takes one tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. */
 function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
   const { slotsLeft, periodSlots } = urgencies;
-  const late = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));
-  const byPeriod = Map.groupBy(late, (row) => periodSlots[row] as number);
+  const lateRows = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));
+  const byPeriod = Map.groupBy(lateRows, (row) => periodSlots[row] as number);
   return [...byPeriod]
     .flatMap(([period, same]) => same.map((row, turn) => ({ row, turn, period })))
     .sort((a, b) => a.turn - b.turn || a.period - b.period)
@@ -210,9 +210,9 @@ function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
 
 /** True if reading the tag now saves a reading up to a slot: with 2 slots left and a period of 20, up to slot 10. */
 function savesReading(row: number, slot: number): boolean {
-  const left = urgencies.slotsLeft[row] as number;
+  const ownSlotsLeft = urgencies.slotsLeft[row] as number;
   const period = urgencies.periodSlots[row] as number;
-  return left <= slot && Math.floor((slot - left) / period) === Math.floor(slot / period);
+  return ownSlotsLeft <= slot && Math.floor((slot - ownSlotsLeft) / period) === Math.floor(slot / period);
 }
 
 /** Compares two rows by a boolean, because V8 would allocate a difference for each of 50,000 tags. */
@@ -228,28 +228,28 @@ interface Order {
 
 function createOrder(ids: readonly string[]): Order {
   const { age, periodSlots } = urgencies;
-  const idOf = (row: number) => ids[row] as string;
+  const tagIdOfRow = (row: number) => ids[row] as string;
   const isOlder: IsBefore = (a, b) => {
     if (age[a] !== age[b]) return (age[a] as number) > (age[b] as number);
     const period = periodSlots[a] as number;
     const otherPeriod = periodSlots[b] as number;
-    return period === otherPeriod ? idOf(a) < idOf(b) : period < otherPeriod;
+    return period === otherPeriod ? tagIdOfRow(a) < tagIdOfRow(b) : period < otherPeriod;
   };
   const isByAge = (row: number) => (age[row] as number) < EARLY_AGE_MIN || age[row] === Number.POSITIVE_INFINITY;
   const isCheaper: IsBefore = (a, b) => {
     if (isByAge(a) || isByAge(b)) return isOlder(a, b);
-    const earliness = computeEarliness(a);
+    const rowEarliness = computeEarliness(a);
     const otherEarliness = computeEarliness(b);
-    return earliness === otherEarliness ? isOlder(a, b) : earliness < otherEarliness;
+    return rowEarliness === otherEarliness ? isOlder(a, b) : rowEarliness < otherEarliness;
   };
-  return { idOf, isOlder, isCheaper };
+  return { idOf: tagIdOfRow, isOlder, isCheaper };
 }
 
 /** Slots left / period^0.75, found by simulation: with 10 slots left 0.05 for an hourly tag, 1.06 for a minute tag. */
 function computeEarliness(row: number): number {
   // Square roots are the same on every machine; other powers may differ.
-  const root = Math.sqrt(urgencies.periodSlots[row] as number);
-  return (urgencies.slotsLeft[row] as number) / (root * Math.sqrt(root));
+  const periodRoot = Math.sqrt(urgencies.periodSlots[row] as number);
+  return (urgencies.slotsLeft[row] as number) / (periodRoot * Math.sqrt(periodRoot));
 }
 
 type IsolatedGroup = readonly (readonly [row: number, tag: IsolatedTag])[];
@@ -261,33 +261,34 @@ function chooseIsolated(
   rules: PlanRules,
 ): (Omit<Plan, "group"> & { readonly rows: Rows }) | null {
   if (isolated.size === 0) return null;
-  const free = [...isolated].filter(([row]) => underWay[row] !== 1);
+  const idleTags = [...isolated].filter(([row]) => underWay[row] !== 1);
   // Patient groups come last, the site that was requested longest ago first.
-  const patience = ([first]: IsolatedGroup) => (first?.[1].timing === "patient" ? 1 : 0);
+  const patientRank = ([first]: IsolatedGroup) => (first?.[1].timing === "patient" ? 1 : 0);
   const requestedMs = (group: IsolatedGroup) => Math.min(...group.map(([, { siteRequestedMs }]) => siteRequestedMs));
-  const groups = [...Map.groupBy(free, ([, { label }]) => label).values()].sort(
-    (a, b) => patience(a) - patience(b) || (patience(a) === 0 ? 0 : requestedMs(a) - requestedMs(b)),
+  const groups = [...Map.groupBy(idleTags, ([, { label }]) => label).values()].sort(
+    (a, b) => patientRank(a) - patientRank(b) || (patientRank(a) === 0 ? 0 : requestedMs(a) - requestedMs(b)),
   );
   const worstOrdinary = findWorstAge(ordinary);
   for (const group of groups) {
     const rows = Uint32Array.from(group, ([row]) => row);
     // Ignore tags without a value, unless the group has no other tags.
-    const read = rows.filter((row) => lastMs[row] !== NEVER_MS);
-    const worst = findWorstAge(read.length === 0 ? rows : read);
-    const isUnread = worst === Number.POSITIVE_INFINITY;
+    const readRows = rows.filter((row) => lastMs[row] !== NEVER_MS);
+    const maxAge = findWorstAge(readRows.length === 0 ? rows : readRows);
+    const isUnread = maxAge === Number.POSITIVE_INFINITY;
     const isFree = !needsSlot && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
-    const timing = group[0]?.[1].timing ?? null;
+    const groupTiming = group[0]?.[1].timing ?? null;
     const isLastSlot = rows.some((row) => urgencies.slotsLeft[row] === 0);
-    const isSoonDue = !needsSlot && worst >= EARLY_AGE_MIN;
+    const isSoonDue = !needsSlot && maxAge >= EARLY_AGE_MIN;
     // The sooner a suspected site responds, the sooner its tags share requests with other sites again.
-    const isPunctual = timing === "punctual" && !isUnread && ((isLastSlot && worst >= worstOrdinary) || isSoonDue);
+    const isPunctual =
+      groupTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinary) || isSoonDue);
     // Spare slot: read the oldest values, and find slow tags before the next interval is due.
-    const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && timing !== "patient";
+    const isOldest = rules.eager && isSoonDue && maxAge >= worstOrdinary && groupTiming !== "patient";
     const mayDisplace = !needsSlot || rules.mayDisplace !== false;
-    const isStarving = worst >= STARVING_RELATIVE_AGE && !isUnread && timing !== "patient" && mayDisplace;
-    const isDue = worst >= 1 || (isLastSlot && timing !== "patient");
+    const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && groupTiming !== "patient" && mayDisplace;
+    const isDue = maxAge >= 1 || (isLastSlot && groupTiming !== "patient");
     if (!(isPunctual || isOldest || isStarving || (isDue && isFree))) continue;
-    if (timing === "patient") return { rows, isSearch: true };
+    if (groupTiming === "patient") return { rows, isSearch: true };
     return needsSlot && !isPunctual ? { rows, displaces: true } : { rows };
   }
   return null;
@@ -295,26 +296,26 @@ function chooseIsolated(
 
 /** Selects the first `count` fitting rows in an order: 20 of 50,000, without sorting all rows. */
 function firstRows(rows: Rows, count: number, isBefore: IsBefore, fits: (row: number) => boolean): readonly number[] {
-  const first: number[] = [];
-  if (count <= 0) return first;
+  const firstRowsInOrder: number[] = [];
+  if (count <= 0) return firstRowsInOrder;
   for (let n = 0; n < rows.length; n++) {
     const candidate = rows[n] as number;
-    const isFull = first.length === count;
-    if (isFull && !isBefore(candidate, first[count - 1] as number)) continue;
+    const isFull = firstRowsInOrder.length === count;
+    if (isFull && !isBefore(candidate, firstRowsInOrder[count - 1] as number)) continue;
     if (!fits(candidate)) continue;
-    let at = isFull ? count - 1 : first.length;
+    let at = isFull ? count - 1 : firstRowsInOrder.length;
     for (; at > 0; at--) {
-      const before = first[at - 1] as number;
-      if (!isBefore(candidate, before)) break;
-      first[at] = before;
+      const previousRow = firstRowsInOrder[at - 1] as number;
+      if (!isBefore(candidate, previousRow)) break;
+      firstRowsInOrder[at] = previousRow;
     }
-    first[at] = candidate;
+    firstRowsInOrder[at] = candidate;
   }
-  return first;
+  return firstRowsInOrder;
 }
 
 function findWorstAge(rows: Rows): number {
-  let worst = 0;
-  for (let n = 0; n < rows.length; n++) worst = Math.max(worst, urgencies.age[rows[n] as number] as number);
-  return worst;
+  let worstAge = 0;
+  for (let n = 0; n < rows.length; n++) worstAge = Math.max(worstAge, urgencies.age[rows[n] as number] as number);
+  return worstAge;
 }

@@ -30,15 +30,16 @@ export function computeOverload(
   share = PLANNABLE_SHARE,
   replyMs = 0,
 ): Overload {
-  const demandOf = (some: readonly ClassDemand[], factorOf: (each: ClassDemand) => number) =>
+  const sumDemand = (some: readonly ClassDemand[], factorOf: (each: ClassDemand) => number) =>
     some.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
-  const demand = demandOf(classes, () => 1);
-  const firm = classes.filter((each) => each.firm);
-  const isFirmKept = demandOf(firm, () => 1) <= Math.min(FIRM_SHARE_MAX, share);
-  const factorAt = (scale: number) => (each: ClassDemand) =>
+  const demand = sumDemand(classes, () => 1);
+  const firmClasses = classes.filter((each) => each.firm);
+  const isFirmKept = sumDemand(firmClasses, () => 1) <= Math.min(FIRM_SHARE_MAX, share);
+  const classFactor = (scale: number) => (each: ClassDemand) =>
     each.firm && isFirmKept ? 1 : 1 + (scale - 1) / each.importance;
-  const scale = demand <= share ? 1 : findSmallestScale((candidate) => demandOf(classes, factorAt(candidate)), share);
-  return { demand, factors: new Map(classes.map((each) => [each.name, factorAt(scale)(each)])) };
+  const scale =
+    demand <= share ? 1 : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), share);
+  return { demand, factors: new Map(classes.map((each) => [each.name, classFactor(scale)(each)])) };
 }
 
 /** Requests of a class per slot: 400 tags every 60 s, replies of 1 s, slots of 3 s: 400 / (19 × 20) = 1.05. */
@@ -53,16 +54,16 @@ export function requestsPerSlot(
 }
 
 function findSmallestScale(demandAt: (scale: number) => number, share: number): number {
-  let high = 2;
-  while (demandAt(high) > share && high < 1e6) high *= 2;
-  return bisectFit(1, high, 40, (scale) => demandAt(scale) <= share);
+  let highScale = 2;
+  while (demandAt(highScale) > share && highScale < 1e6) highScale *= 2;
+  return bisectFit(1, highScale, 40, (scale) => demandAt(scale) <= share);
 }
 
 /** Bisects to the smallest number that fits; `high` must fit. */
 export function bisectFit(low: number, high: number, steps: number, fits: (middle: number) => boolean): number {
-  const middle = (low + high) / 2;
+  const midpoint = (low + high) / 2;
   if (steps === 0) return high;
-  return fits(middle) ? bisectFit(low, middle, steps - 1, fits) : bisectFit(middle, high, steps - 1, fits);
+  return fits(midpoint) ? bisectFit(low, midpoint, steps - 1, fits) : bisectFit(midpoint, high, steps - 1, fits);
 }
 
 /** Doubles the interval from the third null on: 60, 60, 120, 240, 480, 600 s. Offline gateway: ten times at once. */
@@ -98,8 +99,8 @@ export function discoveryPerMinute(tags: number, perMinute: number): number {
 /** Quota share for live reads: 0.97 - 0.2 = 0.77 if history takes 4 of 20, at least 0.5; 0.97 with separate quotas. */
 export function liveQuotaShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
   if (!shared) return PLANNABLE_SHARE;
-  const history = Math.min(PLANNABLE_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));
-  return PLANNABLE_SHARE - history;
+  const historyShare = Math.min(PLANNABLE_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));
+  return PLANNABLE_SHARE - historyShare;
 }
 
 export interface HistoryDemand {
@@ -108,11 +109,11 @@ export interface HistoryDemand {
 }
 
 export function createDemand(): HistoryDemand {
-  let following = 0;
+  let followingRate = 0;
   return {
-    followingPerMinute: () => following,
+    followingPerMinute: () => followingRate,
     setFollowing(perMinute) {
-      following = perMinute;
+      followingRate = perMinute;
     },
   };
 }

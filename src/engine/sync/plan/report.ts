@@ -107,62 +107,73 @@ const ASSUMED_REPLY_MS = 200;
 export function reportPlan(facts: PlanFacts): PlanReport {
   const { source, basis, nowMs, sites, tags, quota, classes, history, toLearn = 0, backfill } = facts;
   const slotMs = 60_000 / quota.polls;
-  const following = followingPerMinute(history, quota.size);
-  const share = liveQuotaShare(quota.polls, following, quota.shared);
-  const demands = classes.filter((each) => each.tags > 0);
-  const overload = computeOverload(demands, slotMs, quota.size, share, ASSUMED_REPLY_MS);
-  const factorOf = ({ name }: ClassDemand) => overload.factors.get(name) ?? 1;
-  const perMinuteOf = (each: ClassDemand) =>
-    requestsPerSlot(each, factorOf(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
-  const live = demands.reduce((sum, each) => sum + perMinuteOf(each), 0);
-  const spare = Math.max(0, quota.polls - live - (quota.shared ? following : 0));
-  const pastPerMinute = Math.max(quota.polls * BACKFILL_SHARE_MIN, quota.shared ? spare : quota.polls - following);
+  const historyRate = followingPerMinute(history, quota.size);
+  const liveShare = liveQuotaShare(quota.polls, historyRate, quota.shared);
+  const classDemands = classes.filter((each) => each.tags > 0);
+  const overload = computeOverload(classDemands, slotMs, quota.size, liveShare, ASSUMED_REPLY_MS);
+  const classFactor = ({ name }: ClassDemand) => overload.factors.get(name) ?? 1;
+  const classPerMinute = (each: ClassDemand) =>
+    requestsPerSlot(each, classFactor(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
+  const liveRate = classDemands.reduce((sum, each) => sum + classPerMinute(each), 0);
+  const spareRate = Math.max(0, quota.polls - liveRate - (quota.shared ? historyRate : 0));
+  const pastPerMinute = Math.max(
+    quota.polls * BACKFILL_SHARE_MIN,
+    quota.shared ? spareRate : quota.polls - historyRate,
+  );
   const lane = (name: LanePlan["lane"], requestsPerMinute: number): LanePlan => ({
     lane: name,
-    requestsPerMinute: roundTo(requestsPerMinute),
-    share: roundTo(requestsPerMinute / quota.perMinute, 4),
+    requestsPerMinute: round(requestsPerMinute),
+    share: round(requestsPerMinute / quota.perMinute, 4),
   });
   const pastDoneAt = (requests: number) =>
     backfill.paused ? null : isoUtc(nowMs + (requests / pastPerMinute) * 60_000);
-  const past = {
-    ...{ ...backfill, requestsPerMinute: roundTo(pastPerMinute), doneAt: pastDoneAt(backfill.requestsLeft) },
+  const backfillPlan = {
+    ...{ ...backfill, requestsPerMinute: round(pastPerMinute), doneAt: pastDoneAt(backfill.requestsLeft) },
     atBestDoneAt: pastDoneAt(backfill.requestsAtBest),
   };
-  const read = classes.reduce((sum, { allTags }) => sum + allTags, 0);
-  const alarms = facts.alarms === undefined ? null : describeAlarmInterval(facts.alarms);
+  const readTags = classes.reduce((sum, { allTags }) => sum + allTags, 0);
+  const alarmDelay = facts.alarms === undefined ? null : describeAlarmInterval(facts.alarms);
   return {
-    ...(alarms === null ? {} : { alarms }),
+    ...(alarmDelay === null ? {} : { alarms: alarmDelay }),
     ...{ source, madeAt: isoUtc(nowMs), basis, sites, tags, quota },
-    tagsNotRead: Math.max(0, tags - read),
-    lanes: [lane("write", quota.reserve), lane("live", live), lane("history", following), lane("spare", spare)],
-    fits: overload.demand <= share,
-    load: roundTo(overload.demand / share, 4),
+    tagsNotRead: Math.max(0, tags - readTags),
+    lanes: [
+      lane("write", quota.reserve),
+      lane("live", liveRate),
+      lane("history", historyRate),
+      lane("spare", spareRate),
+    ],
+    fits: overload.demand <= liveShare,
+    load: round(overload.demand / liveShare, 4),
     classes: classes.map((each): ClassPlan => {
-      const promisedMs = each.everyMs * factorOf(each);
+      const promisedMs = each.everyMs * classFactor(each);
       // If spare slots are used, too, each age shrinks by the load, to one slot at least.
-      const atBestMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * live) / Math.max(live, live + spare)));
+      const atBestMs = Math.min(
+        promisedMs,
+        Math.max(slotMs, (promisedMs * liveRate) / Math.max(liveRate, liveRate + spareRate)),
+      );
       return {
         name: each.name,
         tags: each.allTags,
         wishedSeconds: each.everyMs / 1_000,
-        promisedSeconds: roundTo(promisedMs / 1_000),
-        atBestSeconds: roundTo(atBestMs / 1_000),
-        measuredSeconds: each.measuredMs === null ? null : roundTo(each.measuredMs / 1_000),
+        promisedSeconds: round(promisedMs / 1_000),
+        atBestSeconds: round(atBestMs / 1_000),
+        measuredSeconds: each.measuredMs === null ? null : round(each.measuredMs / 1_000),
         olderThanWished: isValueOlder(each.measuredMs, each.everyMs),
-        stretch: roundTo(factorOf(each), 4),
-        requestsPerMinute: roundTo(each.tags === 0 ? 0 : perMinuteOf(each)),
+        stretch: round(classFactor(each), 4),
+        requestsPerMinute: round(each.tags === 0 ? 0 : classPerMinute(each)),
       };
     }),
-    fullSweepSeconds: roundTo((Math.ceil(read / quota.size) * slotMs) / 1_000),
+    fullSweepSeconds: round((Math.ceil(readTags / quota.size) * slotMs) / 1_000),
     history: history.map((each) => ({
       ...each,
-      requestsPerMinute: roundTo(followingPerMinute([each], quota.size), 3),
+      requestsPerMinute: round(followingPerMinute([each], quota.size), 3),
     })),
     learning:
-      toLearn > 0 ? { tags: toLearn, requestsPerMinute: roundTo(discoveryPerMinute(toLearn, quota.polls)) } : null,
-    backfill: backfill.requestsLeft > 0 ? past : null,
+      toLearn > 0 ? { tags: toLearn, requestsPerMinute: round(discoveryPerMinute(toLearn, quota.polls)) } : null,
+    backfill: backfill.requestsLeft > 0 ? backfillPlan : null,
     changes: proposeFittingChanges({
-      ...{ demands, overload, share, size: quota.size, perMinute: quota.polls },
+      ...{ demands: classDemands, overload, share: liveShare, size: quota.size, perMinute: quota.polls },
       replyMs: ASSUMED_REPLY_MS,
       quotaChanges: proposeQuotaChanges(quota),
     }),
@@ -179,7 +190,7 @@ function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: Alarm
 
 function isValueOlder(measuredMs: number | null, targetMs: number): boolean {
   if (measuredMs === null || measuredMs <= targetMs) return false;
-  return durationText(roundTo(measuredMs / 1_000)) !== durationText(targetMs / 1_000);
+  return durationText(round(measuredMs / 1_000)) !== durationText(targetMs / 1_000);
 }
 
 interface QuotaChange extends Pick<PlanChange, "text" | "yaml"> {
@@ -189,23 +200,23 @@ interface QuotaChange extends Pick<PlanChange, "text" | "yaml"> {
 const REQUESTS_PER_MINUTE_MAX = 20;
 
 function proposeQuotaChanges({ perMinute, reserve, polite, size }: QuotaFacts): readonly QuotaChange[] {
-  const polls = (allowed: number, share: number, reserved: number) => Math.max(1, allowed * share - reserved);
+  const pollsPerMinute = (allowed: number, share: number, reserved: number) => Math.max(1, allowed * share - reserved);
   const changes: (QuotaChange & { readonly isUseful: boolean })[] = [
     {
       isUseful: polite < 1,
-      perMinute: polls(perMinute, 1, reserve),
+      perMinute: pollsPerMinute(perMinute, 1, reserve),
       text: `Use the whole quota: quota.polite 1 instead of ${polite}.`,
       yaml: "quota: {polite: 1}",
     },
     {
       isUseful: perMinute < REQUESTS_PER_MINUTE_MAX,
-      perMinute: polls(REQUESTS_PER_MINUTE_MAX, polite, reserve),
+      perMinute: pollsPerMinute(REQUESTS_PER_MINUTE_MAX, polite, reserve),
       text: `Use the ${REQUESTS_PER_MINUTE_MAX} requests a minute, with ${size} tags each, that the interface allows, instead of ${perMinute}.`,
       yaml: `quota: {requests_per_minute: ${REQUESTS_PER_MINUTE_MAX}}`,
     },
     {
       isUseful: reserve > 0,
-      perMinute: polls(perMinute, polite, 0),
+      perMinute: pollsPerMinute(perMinute, polite, 0),
       text: `Keep no requests for writes alone: quota.reserve_for_writes 0 instead of ${reserve}.`,
       yaml: "quota: {reserve_for_writes: 0}",
     },
@@ -213,7 +224,7 @@ function proposeQuotaChanges({ perMinute, reserve, polite, size }: QuotaFacts): 
   return changes.filter(({ isUseful }) => isUseful);
 }
 
-function roundTo(value: number, digits = 2): number {
+function round(value: number, digits = 2): number {
   return Number(value.toFixed(digits));
 }
 
@@ -243,34 +254,34 @@ export function proposeFittingChanges(facts: AdviceFacts): readonly PlanChange[]
     demands.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), 60_000 / perMinute, size, replyMs), 0);
   if (demandWith(() => 1) <= share) return [];
 
-  const free = facts.quotaChanges
+  const quotaProposals = facts.quotaChanges
     .filter(({ perMinute }) => demandWith(() => 1, perMinute) <= share)
     .map(({ text, yaml }) => ({ text, yaml, cost: 0 }));
-  const single = demands.flatMap((changed) => {
-    const fits = (factor: number) => demandWith((each) => (each === changed ? factor : 1)) <= share;
-    if (!fits(STRETCH_FACTOR_MAX)) return [];
+  const classProposals = demands.flatMap((changed) => {
+    const fitsWithFactor = (factor: number) => demandWith((each) => (each === changed ? factor : 1)) <= share;
+    if (!fitsWithFactor(STRETCH_FACTOR_MAX)) return [];
     const smallestMs = bisectFit(changed.everyMs, changed.everyMs * STRETCH_FACTOR_MAX, 50, (ms) =>
-      fits(ms / changed.everyMs),
+      fitsWithFactor(ms / changed.everyMs),
     );
     const everyMs = roundUpInterval(smallestMs);
-    const every = formatDuration(everyMs);
+    const intervalText = formatDuration(everyMs);
     return {
-      text: `Let the values of class ${changed.name} become ${every} old instead of ${formatDuration(changed.everyMs)}.`,
-      yaml: `read: [{name: ${changed.name}, every: ${every}}]`,
+      text: `Let the values of class ${changed.name} become ${intervalText} old instead of ${formatDuration(changed.everyMs)}.`,
+      yaml: `read: [{name: ${changed.name}, every: ${intervalText}}]`,
       cost: changed.tags * (everyMs / changed.everyMs - 1) * changed.importance,
     };
   });
-  if (demands.length < 2) return [...free, ...single].toSorted((a, b) => a.cost - b.cost);
-  const stretched = demands.map((each) => ({ ...each, factor: overload.factors.get(each.name) ?? 1 }));
-  const entries = stretched.map(
+  if (demands.length < 2) return [...quotaProposals, ...classProposals].toSorted((a, b) => a.cost - b.cost);
+  const stretchedClasses = demands.map((each) => ({ ...each, factor: overload.factors.get(each.name) ?? 1 }));
+  const entries = stretchedClasses.map(
     ({ name, everyMs, factor }) => `{name: ${name}, every: ${formatDuration(roundUpInterval(everyMs * factor))}}`,
   );
-  const all = {
-    text: `Let every class become ${Math.max(...stretched.map(({ factor }) => factor)).toFixed(2)} times older, which is what happens without a change.`,
+  const stretchAll = {
+    text: `Let every class become ${Math.max(...stretchedClasses.map(({ factor }) => factor)).toFixed(2)} times older, which is what happens without a change.`,
     yaml: `read: [${entries.join(", ")}]`,
-    cost: stretched.reduce((sum, { tags, factor, importance }) => sum + tags * (factor - 1) * importance, 0),
+    cost: stretchedClasses.reduce((sum, { tags, factor, importance }) => sum + tags * (factor - 1) * importance, 0),
   };
-  return [...free, ...single, all].toSorted((a, b) => a.cost - b.cost);
+  return [...quotaProposals, ...classProposals, stretchAll].toSorted((a, b) => a.cost - b.cost);
 }
 
 function roundUpInterval(ms: number): number {

@@ -15,7 +15,7 @@ import { endsWithin, runLoop, yieldToEventLoop, yieldUnlessAborted } from "../..
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "../inventory/located-tags.ts";
-import { selects } from "../select.ts";
+import { createTagFilter } from "../select.ts";
 import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
 import type { SensorSelection, SilentSensorsConfig } from "./config.ts";
 import { findSensorFindings, hasEnoughReadings } from "./findings.ts";
@@ -194,7 +194,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 function makeFilter({ classes, ...fields }: SensorSelection, classOf: (located: LocatedTag) => string | undefined) {
   const fieldFilters = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
-    .map(([field, entries]) => selects({ [field]: entries }));
+    .map(([field, entries]) => createTagFilter({ [field]: entries }));
   const names = new Set(classes);
   return (located: LocatedTag) => fieldFilters.some((one) => one(located)) || names.has(classOf(located) ?? "");
 }
