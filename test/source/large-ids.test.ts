@@ -16,12 +16,6 @@ describe("ids beyond 2^53", () => {
     expect(tags.map(({ id }) => id)).toEqual([FIRST, SECOND]);
   });
 
-  it("keep every digit in a list of alarms", async () => {
-    const trial = served([FIRST, SECOND].map((id) => `{"type":"alarms","id":${id},"attributes":{}}`));
-    const alarms = await allItems(trial.source.alarms({ status: "all" }, never()));
-    expect(alarms.map(({ id }) => id)).toEqual([FIRST, SECOND]);
-  });
-
   it("keep values and logs of two tags apart", async () => {
     const record = (id: string, more: string) => `{"id":${id},${attributes},${more}}`;
     const reading = served([record(FIRST, `"value":1`), record(SECOND, `"value":2`)]);

@@ -1,18 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { Alarm, Tag } from "#src/core/model/building.ts";
+import type { Tag } from "#src/core/model/building.ts";
 import { registerSecret } from "#src/core/values/masking.ts";
 import type { FindStored } from "#src/engine/source/source.ts";
-import {
-  alarmRecord,
-  allItems,
-  allPages,
-  envelope,
-  failureOf,
-  never,
-  reply,
-  tagRecord,
-  trialSource,
-} from "./trial-source.ts";
+import { allItems, allPages, envelope, failureOf, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 
 const NONE_STORED = () => undefined;
 
@@ -85,16 +75,6 @@ describe("a list page with unchanged bytes", () => {
   it("is not cached if it cannot be parsed", async () => {
     const list = listOfTags([tagRecord("1"), { ...tagRecord("2"), id: null } as never]);
     for (let n = 0; n < 2; n += 1) expect(await failureOf(list.tags())).toMatchObject({ kind: "malformed" });
-  });
-
-  it("assigns an alarm without a site to the requested site each time", async () => {
-    const record = alarmRecord("a1");
-    const silent = { ...record, attributes: { ...record.attributes, site: null } };
-    const { source } = trialSource(() => reply(200, envelope([silent])));
-    for (const siteId of [7, 8, 7]) {
-      const [alarm] = await allItems<Alarm>(source.alarms({ status: "active", siteId }, never(), NONE_STORED));
-      expect(alarm?.site.id).toBe(siteId);
-    }
   });
 });
 

@@ -83,14 +83,6 @@ describe("createCaution", () => {
     expect(caution.terms(at + 16 * MINUTE_MS).perWindow).toBe(2);
     expect(caution.terms(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
   });
-
-  test("counts the time without refusals before a new refusal", () => {
-    const caution = createRefusalSlowdown(LIMIT);
-    caution.refused(0, 19, true);
-    caution.refused(2 * HOUR_MS, 19, true);
-    expect(caution.terms(2 * HOUR_MS)).toEqual(oneLess(250));
-    expect(caution.terms(2 * HOUR_MS + 2 * HOUR_MS).throttled).toBe(true);
-  });
 });
 
 describe("createSpentSlots", () => {
@@ -279,19 +271,6 @@ describe("limits and pauses stated by the service", () => {
     expect(sent).toHaveLength(20);
     await clock.run(60_100);
     expect(left).toHaveLength(21);
-  });
-
-  test("offer a slot again after 50 ms to a request that passed for 0 ms", async () => {
-    const asked: number[] = [];
-    const { ask, clock } = await ready();
-    const choose = () => {
-      asked.push(clock.monotonic());
-      return asked.length < 3 ? 0 : null;
-    };
-    void ask("live", "live", { choose });
-    await clock.run(1_000);
-    const [first = 0] = asked;
-    expect(asked.map((at) => at - first)).toEqual([0, 50, 100]);
   });
 
   test("are reported after the start if they were stored", async () => {

@@ -87,19 +87,6 @@ describe("lanes (trap 31)", () => {
     }
   });
 
-  test("send a write at once during continuous polls if a slot is reserved", async () => {
-    const wait = async (reserve: number) => {
-      const rig = createRig({ reserve });
-      asked(rig, 400, "live");
-      await rig.clock.run(301_000);
-      void rig.ask("write");
-      await rig.clock.run(320_000);
-      return (rig.left.find(({ name }) => name === "write")?.at ?? Number.NaN) - 301_000;
-    };
-    expect(await wait(1)).toBe(0);
-    expect(await wait(0)).toBeGreaterThan(500);
-  });
-
   test("drop an aborted request at once, without a slot", async () => {
     const rig = createRig();
     asked(rig, 20, "on-demand");
@@ -212,17 +199,6 @@ describe("one shared count or three separate counts (trap 28)", () => {
     for (const endpoint of ["read", "write", "history"] as const) asked(rig, 25, "on-demand", endpoint, { endpoint });
     expect(await sentUntil(rig, 59_000)).toBe(60);
   });
-
-  test("detects another client by the remaining requests in replies", async () => {
-    const told: (number | null)[] = [];
-    const rig = createRig({ onForeign: ({ perWindow }) => told.push(perWindow) });
-    for (let i = 0; i < 12; i += 1) {
-      void rig.ask("live", "live", { remaining: 11 });
-      await rig.clock.advance(20_000);
-    }
-    expect(told).toHaveLength(1);
-    expect(rig.quota.foreign()).toMatchObject({ evidence: "remaining", perWindow: 8 });
-  });
 });
 
 describe("the stored quota after restarts (trap 29)", () => {
@@ -291,26 +267,6 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(savedAtMs).toEqual([0, 3_000]);
     for (const { at } of rig.left)
       expect(stored(rig).some(({ countedByMs }) => countedByMs === START_MS + at + 100)).toBe(true);
-  });
-
-  test("ignores fractions of a millisecond of the wall clock when it looks for clock steps", async () => {
-    const clock = createVirtualClock(START_MS);
-    let looks = 0;
-    const now = () => clock.now() + (++looks % 3) * 0.3;
-    const { memory, savedAtMs } = countingSaves(clock);
-    const saveDeferred = async (key: string, slot: QuotaSlot) => {
-      await clock.sleep(500);
-      await memory.saveDeferred(key, slot);
-    };
-    const rig = createRig({ clock: { ...clock, now }, store: { ...memory, saveDeferred } });
-    for (let n = 0; n < 5; n += 1) {
-      void rig.ask("on-demand");
-      await clock.advance(200);
-      void rig.ask("on-demand", "past", { endpoint: "history" });
-      await clock.advance(2_800);
-    }
-    expect(rig.left).toHaveLength(10);
-    expect(savedAtMs).toEqual([0, 200, 3_000, 3_200]);
   });
 
   test("stores a pre-recorded slot again when more than 10 s pass before its use", async () => {
@@ -468,19 +424,6 @@ describe("the stored quota after restarts (trap 29)", () => {
   });
 });
 
-test("the quota status counts waiting requests by lane", async () => {
-  const rig = createRig();
-  asked(rig, 22, "on-demand");
-  await rig.clock.run(500);
-  const waiting: Lane[] = ["write", "live", "live", "history"];
-  for (const lane of waiting) void rig.ask(lane);
-  await rig.clock.run(1_000);
-  const [allowance] = rig.quota.status().buckets;
-  expect(allowance?.waiting).toEqual({ write: 1, "on-demand": 2, live: 2, history: 1, spare: 0 });
-  expect(allowance?.used).toBe(20);
-  expect(allowance?.nextSlotInMs).toBeGreaterThan(58_000);
-});
-
 describe("requests that choose their content when a slot is free", () => {
   test("are offered the free slot lane by lane", async () => {
     const rig = createRig();
@@ -629,16 +572,5 @@ describe("a changed share of the quota", () => {
       await rig.clock.run(31_000);
       expect(names(rig)).toContain("write");
     }
-  });
-
-  test("does not exceed the limit stated by the service", async () => {
-    const rig = createRig();
-    const first = rig.ask("live");
-    await rig.clock.run(1_000);
-    await first;
-    rig.quota.observe("read", { limit: 10, remaining: 10 }, rig.clock.monotonic());
-    rig.quota.change({ perMinute: 20, polite: 1, reserve: 0 });
-    asked(rig, 20);
-    expect(await sentUntil(rig, 59_000)).toBe(10);
   });
 });

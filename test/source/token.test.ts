@@ -6,7 +6,6 @@ import { errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createToken } from "#src/engine/source/send.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { failureOf, GOOD, never, reply, trialConfig, trialSource } from "./trial-source.ts";
 
 let folder = "";
 let file = "";
@@ -71,18 +70,4 @@ describe("a token in a file", () => {
 it("createToken reads a token from the environment, and rejects a missing variable", () => {
   expect(createToken({ env: "T" }, clock, { T: " 17|x " })().reveal()).toBe("17|x");
   expect(() => createToken({ env: "T" }, clock, {})()).toThrow(expect.objectContaining({ kind: "config" }));
-});
-
-it("the source uses a new token in the next request after a 401, without a restart", async () => {
-  const config = trialConfig("https://service.example", { token: { file } });
-  const trial = trialSource(
-    (request) =>
-      request.headers.authorization === "Bearer 17|later"
-        ? reply(200, GOOD.read)
-        : reply(200, { errors: [{ status: 401, message: "Unauthenticated." }] }),
-    { config },
-  );
-  expect(await failureOf(trial.source.read(["1"], "live", never()))).toMatchObject({ reason: "unauthenticated" });
-  put("17|later\n");
-  expect((await trial.source.read(["1"], "live", never())).readings).toHaveLength(1);
 });

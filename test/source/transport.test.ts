@@ -1,10 +1,10 @@
-import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
+import { createServer, type RequestListener, type ServerResponse } from "node:http";
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from "node:net";
 import { setImmediate } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { afterEach, describe, expect, it } from "vitest";
 import { createHttpTransport, StaleSocket, type TransportRequest } from "#src/engine/source/transport.ts";
-import { CALLS, failureOf, GOOD, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";
+import { CALLS, failureOf, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";
 
 const open: { close(): Promise<unknown> }[] = [];
 afterEach(async () => {
@@ -106,15 +106,6 @@ describe("a truncated body (trap 12)", () => {
       expect((await trial.source.read(ids, "live", never())).readings).toHaveLength(20);
     },
   );
-
-  it("is rejected for every prefix of the JSON", async () => {
-    let prefix = "";
-    const trial = trialSource(() => ({ status: 200, headers: {}, body: Buffer.from(prefix) }));
-    for (let cut = 0; cut < body.length; cut++) {
-      prefix = body.slice(0, cut);
-      expect(await failureOf(trial.source.read(ids, "live", never()))).toMatchObject({ kind: "malformed" });
-    }
-  });
 });
 
 describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
@@ -220,16 +211,6 @@ describe("bodies that are too large (trap 13)", () => {
     });
     expect(await failureAt(url)).toMatchObject({ kind: "malformed" });
   });
-
-  it("are not requested: requests ask for no compression", async () => {
-    let headers: IncomingMessage["headers"] = {};
-    const url = await service((request, response) => {
-      headers = request.headers;
-      json(response, GOOD.read);
-    });
-    await trialSource(transportTo(url).send, { config: trialConfig(url) }).source.read(["1"], "live", never());
-    expect(headers["accept-encoding"]).toBe("identity");
-  });
 });
 
 describe("slow responses (trap 14)", () => {
@@ -256,23 +237,6 @@ describe("slow responses (trap 14)", () => {
     expect(await failureAt(await service(() => undefined), QUICK)).toMatchObject({ kind: "retryable" });
   });
 
-  it("do not block other requests", async () => {
-    const url = await service((request, response) => {
-      if (request.url === "/slow") drip(response.writeHead(200));
-      else json(response, {});
-    });
-    const transport = transportTo(url, QUICK);
-    const order: string[] = [];
-    const slow = [1, 2].map(async () => {
-      await failureOf(transport.send({ ...GET, path: "/slow" }, never()));
-      order.push("slow");
-    });
-    expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
-    order.push("quick");
-    await Promise.all(slow);
-    expect(order).toEqual(["quick", "slow", "slow"]);
-  });
-
   it("a request aborted while it waits for a connection is never sent", async () => {
     const asked: (string | undefined)[] = [];
     const answers: (() => void)[] = [];
@@ -295,15 +259,6 @@ describe("slow responses (trap 14)", () => {
     for (const answer of answers) answer();
     await last;
     expect(asked.at(-1)).toBe("/last");
-  });
-
-  it("end at once with the reason of an abort", async () => {
-    const url = await service((_request, response) => drip(response.writeHead(200)));
-    const controller = new AbortController();
-    const reason = new Error("stopping");
-    const sent = transportTo(url).send(GET, controller.signal);
-    setTimeout(() => controller.abort(reason), 50);
-    await expect(sent).rejects.toBe(reason);
   });
 });
 

@@ -53,30 +53,6 @@ describe("alarms of a restored backup", () => {
       expect(await problem()).toBeNull();
     },
   );
-
-  test("emits the end of a reopened alarm when the restored service states its end", async () => {
-    const { ids, backup } = await ended(2);
-    let over = false;
-    const end = () => {
-      const records = structuredClone(backup);
-      for (const { attributes } of records)
-        Object.assign(attributes, { status: "resolved", resolved_at: new Date(endMs).toISOString() });
-      return records;
-    };
-    let endMs = 0;
-    trial.rewriteLists((_list, path, query) => {
-      if (isAlarmList(path))
-        return listOf((query.get("status") === "active") === over ? [] : over ? end() : structuredClone(backup));
-    });
-    await trial.clock.advance(5 * MINUTE);
-    endMs = trial.clock.now();
-    over = true;
-    await trial.clock.advance(5 * MINUTE);
-    for (const id of ids) {
-      expect(emitted(id).at(-1)).toBe("resolved");
-      expect((await storedAlarm(id))?.state).toBe("resolved");
-    }
-  });
 });
 
 describe("an outdated list of active alarms", () => {

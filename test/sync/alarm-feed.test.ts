@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { runAlarmStorm } from "./alarm-storm.ts";
 import { activeQueries, createAlarmTrial, emitted, isAlarmList, MINUTE, trial } from "./alarm-trial.ts";
 import { ALARMS_ONLY, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
@@ -36,13 +35,6 @@ describe("the events of an alarm", () => {
 });
 
 describe("unreliable lists of alarms", () => {
-  test("trap 35: emits every alarm within two polls while 2,000 active alarms change 200 times a minute", async () => {
-    const figures = await runAlarmStorm();
-    expect(figures).toMatchObject({ withoutEvent: 0, laterThanTwoPolls: 0 });
-    expect(figures.changes).toBeGreaterThan(700);
-    expect(figures.longestBriefMs).toBeLessThan(3 * MINUTE);
-  });
-
   test("trap 42: a failing site does not delay the events of other sites when sites are listed singly", async () => {
     const { control, clock } = await started({
       pageSize: 5,

@@ -1,16 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { seededRandom } from "../commands/seeded-random.ts";
-import {
-  AlarmService,
-  activeQueries,
-  createAlarmTrial,
-  emitted,
-  idOf,
-  MINUTE,
-  problem,
-  trial,
-  type WireAlarm,
-} from "./alarm-trial.ts";
+import { AlarmService, activeQueries, emitted, idOf, MINUTE, problem, trial, type WireAlarm } from "./alarm-trial.ts";
 import { ALARMS_ONLY, START_MS } from "./trial-sync.ts";
 
 async function started(
@@ -182,22 +172,6 @@ const refuseOnce = (retry_after_s: number) =>
   trial.control.setFaults([
     { match: { endpoints: ["alarms"] }, when: { count: 1 }, fault: { kind: "throttled", retry_after_s } },
   ]);
-
-test("rejections with `Retry-After: 0` do not delay polls", async () => {
-  createAlarmTrial();
-  await trial.start();
-  await trial.clock.advance(2 * MINUTE);
-  for (let n = 0; n < 3; n += 1) {
-    refuseOnce(0);
-    await trial.clock.advance(20_000);
-  }
-  await trial.clock.advance(5_000);
-  expect(trial.source().listRate()).toEqual({ perMinute: 30, configured: 30 });
-  const from = trial.requests.length;
-  await trial.clock.advance(10 * MINUTE);
-  expect(activeQueries(from)).toHaveLength(20);
-  expect(await problem()).toBeNull();
-});
 
 test("the status states the longer poll interval when the service lowered the list rate", async () => {
   await started(1, 5_000);

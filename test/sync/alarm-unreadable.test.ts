@@ -44,17 +44,6 @@ test("a record with only a readable id counts as a listing of its alarm", async 
   expect(await doubtful("unreadable")).toBe(1);
 });
 
-test("an outage ends and new alarms are emitted although one record is unreadable", async () => {
-  const [id = ""] = await startWithAlarms(2);
-  trial.simulator.control.setFaults([{ fault: { kind: "maintenance" } }]);
-  await trial.clock.advance(10 * MINUTE);
-  trial.simulator.control.setFaults([]);
-  trial.rewriteLists(replaced(id, null));
-  const fresh = trial.simulator.control.raiseAlarm({ siteId: 3 });
-  await trial.clock.advance(20 * MINUTE);
-  expect([emitted(id), emitted(fresh)]).toEqual([["raised"], ["raised"]]);
-});
-
 test("the resolved sweep reports an unreadable record and applies the other records", async () => {
   const [id = "", other = ""] = await startWithAlarms(2);
   trial.rewriteLists(replaced(id, null, false));

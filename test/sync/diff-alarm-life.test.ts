@@ -1,16 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
-import {
-  acknowledgeEnded,
-  announceAtStart,
-  beginEpisode,
-  continueEpisode,
-  countAbsence,
-  markOutOfScope,
-  markVanished,
-  resolveEpisode,
-} from "#src/engine/sync/alarms/diff-alarm.ts";
+import { announceAtStart, beginEpisode, continueEpisode, resolveEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, kindsOf } from "./diff-support.ts";
@@ -163,35 +154,5 @@ describe("the end of an episode", () => {
     const now = { ...over, ...ACKNOWLEDGED };
     expect(kindsOf(resolveEpisode(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
     expect(kindsOf(resolveEpisode(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);
-  });
-
-  test("acknowledgeEnded emits an acknowledgement after the end once", () => {
-    const ended = held({ state: "resolved" }, over);
-    const step = acknowledgeEnded(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
-    expect(step?.stored).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
-    expect(step?.events).toMatchObject([
-      { type: "alarm-acknowledged", time: ACKNOWLEDGED.acknowledgedAt, data: { late: false } },
-    ]);
-    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), { ...over, ...ACKNOWLEDGED }, CONTEXT)).toBeNull();
-    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
-  });
-
-  test("goOn emits an acknowledgement without a time with the time of the poll", () => {
-    const [event] = continueEpisode(held(), { ...ALARM, acknowledged: true }, CONTEXT).events;
-    expect(event).toMatchObject({ type: "alarm-acknowledged", time: AT });
-  });
-
-  test("miss counts without an event; vanish and leaveScope keep the record and emit an event", () => {
-    const once = countAbsence(held(), CONTEXT);
-    expect(once).toEqual({ stored: held({ state: "missing", since: AT, misses: 1 }), events: [] });
-    const later = { ...CONTEXT, at: "2026-11-02T08:01:00.000Z" };
-    expect(countAbsence(once.stored, later).stored).toEqual(held({ state: "missing", since: AT, misses: 2 }));
-    expect(countAbsence(held({ state: "out-of-scope", returns: 1 }), CONTEXT).stored).toMatchObject({ returns: 2 });
-    const gone = markVanished(once.stored, later);
-    expect(gone.stored).toEqual({ ...once.stored, state: "vanished", since: later.at });
-    expect(gone.events).toMatchObject([{ type: "alarm-vanished", time: later.at }]);
-    const away = markOutOfScope(once.stored, later);
-    expect(away.stored).toEqual({ ...once.stored, state: "out-of-scope", since: later.at, misses: 0 });
-    expect(kindsOf(away.events)).toEqual(["out-of-scope"]);
   });
 });

@@ -108,6 +108,7 @@ describe("diffAlarms with an absent alarm", () => {
     expect(poll(missing, {}).told).toEqual(["vanished"]);
     expect(poll(missing, { searched: new Set() }).told).toEqual([]);
     expect(poll(held({ state: "resolved" }), {}).held).toBeUndefined();
+    expect(poll(held({ state: "out-of-scope" }), {}).held).toMatchObject({ state: "missing", returns: 1 });
   });
 
   test.each<[string, Partial<AlarmReading>]>([

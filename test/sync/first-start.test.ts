@@ -76,18 +76,6 @@ describe("a first start", () => {
     expect(requestsOf(building, "tags/history").length).toBeGreaterThan(20);
     expect((await sourceOf(virtual)).historyStarvesSince).toBeNull();
   });
-
-  test("with 300 sites, lists all gateways within 19 minutes, and one page of tags after every two lists of gateways", async () => {
-    const { building, virtual } = await started({ sites: 300, tags: 20 });
-    await virtual.clock.advance(MINUTE);
-    expect(requestsOf(building, "gateways").length).toBeGreaterThanOrEqual(11);
-    expect(requestsOf(building, "tags").length).toBeGreaterThanOrEqual(6);
-    await virtual.clock.advance(18 * MINUTE);
-    expect(requestsOf(building, "gateways").length).toBeGreaterThanOrEqual(300);
-    expect(requestsOf(building, "tags").length).toBeGreaterThanOrEqual(145);
-    await virtual.clock.advance(20 * MINUTE);
-    expect(requestsOf(building, "tags").length).toBeGreaterThanOrEqual(300);
-  });
 });
 
 describe("the first list of tags while it is loading", () => {

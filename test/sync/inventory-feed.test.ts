@@ -128,19 +128,6 @@ describe("inventories of the building", () => {
       expect(wholeSite, key).toBe(key.includes("site/4/"));
     }
   });
-
-  test("requests the tags of systems only when `tags_of_systems` is configured", async () => {
-    const { store, requests } = await started({
-      sync: { spread: "0s", inventory: { tags_of_systems: true, sites: [4] } },
-    });
-    const placed = (await inSight(store, "main")).filter((tag) => tag.systemIds.length > 0);
-    expect(placed.length).toBeGreaterThan(0);
-    const bySystem = requests.filter(({ query }) => query.has("system_id"));
-    expect(bySystem.length).toBe(new Set(bySystem.map(({ query }) => query.get("system_id"))).size);
-    await trial.stop();
-    await started({ sync: { spread: "0s", inventory: { sites: [4] } } });
-    expect(trial.requests.filter(({ query }) => query.has("system_id"))).toEqual([]);
-  });
 });
 
 describe("offline gateways", () => {

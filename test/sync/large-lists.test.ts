@@ -1,11 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import { documentSet, type StoreChange } from "#src/engine/store/store.ts";
-import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredItem } from "#src/engine/sync/snapshot.ts";
-import { createSyncState, withSyncState } from "#src/engine/sync/sync-state.ts";
-import { createMemoryStore } from "./memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
@@ -127,47 +124,5 @@ describe("an alarm storm", () => {
     expect(parts).toBeGreaterThan(3);
     const initial = trial.events("alarm-raised").map(({ data }) => (data as { initial?: boolean }).initial);
     expect(initial).toEqual(Array.from({ length: 600 }, () => true));
-  });
-});
-
-describe("the in-memory copy of stored documents", () => {
-  test("shares one copy of a document set, and gives the set a new version after each change", async () => {
-    await started();
-    const store = createMemoryStore();
-    const [tags, sites] = [documentSet("tag", "main"), documentSet("site", "main")];
-    let whileCommitting = async () => {};
-    const slow = {
-      ...store,
-      async commit(change: StoreChange) {
-        const committed = await store.commit(change);
-        await whileCommitting();
-        return committed;
-      },
-    };
-    const holding = await createSyncState(slow, [tags, sites, "tag-system/main"]);
-    const shared = withSyncState(slow, holding);
-    const value: Tag = { id: "7", displayName: "Supply", description: null, unit: "°C" };
-    const held = { value, siteId: 2, since: "2026-06-01T00:00:00.000Z", missingSince: null };
-    const site = { ...held, value: { id: 2, displayName: "House" }, siteId: null };
-    const before = await shared.version(tags);
-    whileCommitting = async () => {
-      expect(await shared.version(tags)).toBe(before);
-      expect((await shared.documents(tags)).size).toBe(0);
-    };
-    await holding.commit({
-      documents: [
-        { set: sites, put: [["2", site]] },
-        { set: tags, put: [["7", held]] },
-      ],
-    });
-    expect(await shared.version(tags)).not.toBe(before);
-    expect((await expectedTags(shared, "main"))[0]?.tag).toBe(value);
-    expect(await shared.document(tags, "7")).toBe(held);
-    expect((await expectedTags(store, "main"))[0]?.tag).toEqual(value);
-
-    whileCommitting = async () => {};
-    await shared.commit({ documents: [{ set: "value/main", put: [["7", { value: 21 }]] }] });
-    expect(await shared.documents("value/main")).toEqual(new Map([["7", { value: 21 }]]));
-    expect(await shared.version("value/main")).toBe(await store.version("value/main"));
   });
 });

@@ -1,10 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
-import { createLog } from "#src/core/runtime/log.ts";
-import { createWakeup } from "#src/core/runtime/waiting.ts";
-import { watchLostSites } from "#src/engine/sync/lost-sites.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";
-import { createVirtualClock } from "../virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const MINUTE = 60_000;
@@ -59,41 +55,4 @@ test("emits source-unavailable for a site that the token lost while the worker w
   await virtual.restart("crash");
   await virtual.clock.advance(2 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
-});
-
-test("stops waiting for a lost site without an event when neither the scope nor the inventory contains the site", async () => {
-  const clock = createVirtualClock(0);
-  const held = new Map([
-    [1, "2026-06-01T00:00:00.000Z"],
-    [2, "2026-06-07T00:00:00.000Z"],
-  ]);
-  const done: string[] = [];
-  const down = async (siteId: number) => void done.push(`down ${siteId}`);
-  const end = new AbortController();
-  const watching = watchLostSites(
-    {
-      source: "main",
-      availability: {
-        sitesDown: () => held,
-        siteDown: down,
-        siteUp: async (siteId) => void done.push(`up ${siteId}`),
-        siteGone: async (siteId) => void done.push(`gone ${siteId}`),
-      },
-      outage: { over: async () => undefined },
-      scope: {
-        known: () => new Set([6]),
-        sees: (siteId) => siteId === 6,
-        lost: () => ({ 2: "2026-06-07T00:00:00.000Z", "read:tags": "2026-06-07T00:00:00.000Z" }),
-        changes: createWakeup(),
-      },
-      syncState: { get: () => new Map<string, never>() },
-      clock,
-      log: createLog({ level: "silent" }),
-    },
-    end.signal,
-  );
-  await clock.advance(1_000);
-  expect(done).toEqual(["gone 1"]);
-  end.abort();
-  await watching;
 });

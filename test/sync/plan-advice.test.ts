@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type ClassDemand, computeOverload, createDemand, requestsPerSlot } from "#src/engine/sync/plan/overload.ts";
+import { type ClassDemand, computeOverload } from "#src/engine/sync/plan/overload.ts";
 import { type AdviceFacts, proposeFittingChanges } from "#src/engine/sync/plan/report.ts";
 import { demandOf } from "./planned-tags.ts";
 
@@ -46,12 +46,6 @@ describe("changesThatFit", () => {
     expect(changes([often])).toHaveLength(1);
   });
 
-  test("returns a change of the quota at cost 0 if that change makes the plan fit", () => {
-    const quotaChanges = [21, 24].map((perMinute) => ({ perMinute, text: `${perMinute}`, yaml: "quota" }));
-    expect(changes([often, rare], { quotaChanges })[0]).toEqual({ text: "24", yaml: "quota", cost: 0 });
-    expect(changes([often, rare], { quotaChanges }).map(({ text }) => text)).not.toContain("21");
-  });
-
   test.each([
     ["seconds below a minute", 300, 30, "48s"],
     ["tens of seconds below ten minutes", 400, 60, "1m10s"],
@@ -64,19 +58,6 @@ describe("changesThatFit", () => {
 });
 
 describe("the demand on the quota", () => {
-  test("followingPerMinute is 0 until history sets its demand", () => {
-    const demand = createDemand();
-    expect(demand.followingPerMinute()).toBe(0);
-    demand.setFollowing(4);
-    expect(demand.followingPerMinute()).toBe(4);
-  });
-
-  test("slotsPerSlot counts whole slots, minus the time of a reply", () => {
-    expect(requestsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20)).toBe(1);
-    expect(requestsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
-    expect(requestsPerSlot(demandOf("all", 400, 1), 1, 3_000, 20)).toBe(20);
-  });
-
   test("overloadFactor does not stretch firm classes that need up to four fifths of the quota", () => {
     const factor = (tags: number) => {
       const demands = [demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)];

@@ -231,22 +231,4 @@ describe("series breaks", () => {
     expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([{ since: { lastBefore: seen } }]);
     expect(await trial.store.document<StoredItem<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
-
-  test("commits a series break with its tag, and emits the series break at the next list after a failed commit", async () => {
-    const { id } = await startedWithTag();
-    show(id, { unit: "Wh" });
-    await trial.clock.advance(6 * HOUR);
-    const count = breaks().length;
-    let failed: unknown = null;
-    trial.onRequest((path, query) => {
-      if (!isTagList(path, query) || failed !== null) return;
-      trial.store.failNext();
-      failed = Promise.resolve(trial.store.document<StoredItem<Tag>>("tag/main", id)).then((held) => held?.value.unit);
-    });
-    show(id, { unit: "kWh" });
-    await trial.clock.advance(6 * HOUR);
-    expect(await failed).toBe("Wh");
-    expect(trial.polls.some(({ job, outcome }) => job === "tags" && outcome === "failed")).toBe(true);
-    expect(breaks().slice(count)).toMatchObject([{ before: { unit: "Wh" }, tag: { unit: "kWh" } }]);
-  });
 });

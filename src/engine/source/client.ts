@@ -112,34 +112,26 @@ export function createSource(options: SourceOptions): Source {
 
   return {
     name,
-
     sites: ({ search }, signal, stored) => list("sites", parsers.site, { search }, signal, stored),
-
     alarms({ siteId: site_id, status, priority, acknowledged, search }, signal, stored) {
       const filters = { site_id, status, priority, acknowledged, search };
       const lane = status === "active" ? "alarms" : undefined;
       return list("alarms", parsers.alarm(site_id), filters, signal, stored, lane);
     },
-
     tags: ({ siteId: site_id, search, systemId: system_id }, signal, stored) =>
       list("tags", parsers.tag, { site_id, search, system_id }, signal, stored),
-
     gateways: ({ siteId: site_id, search, isUrgent }, signal, stored) =>
       list("gateways", parsers.gateway, { site_id, search }, signal, stored, isUrgent === true ? "urgent" : undefined),
-
     hosts: ({ siteId: site_id, gatewayId: gateway_id, search }, signal, stored) =>
       list("hosts", parsers.host, { site_id, gateway_id, search }, signal, stored),
-
     systems: ({ siteId: site_id, search }, signal, stored) =>
       list("systems", parsers.system, { site_id, search }, signal, stored),
-
     async read(tagIds, lane, signal) {
       const { chosen, choose } = chooseContent(tagIds, checkIds);
       const readCall = { endpoint: "read", query: () => readQuery(chosen()), choose } as const;
       const { answer, latencyMs } = await send.tags(readCall, lane, signal);
       return { ...valueReader.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
     },
-
     async write(prepare, signal) {
       let ids: string[] = [];
       const body = async () => {
@@ -157,24 +149,20 @@ export function createSource(options: SourceOptions): Source {
         return { written: [], receivedAtMs: clock.now() };
       }
     },
-
     async history(query, lane, signal) {
       const { answer, ids } = await requestHistory(query, false, lane, signal);
       return valueReader.logs(answer, ids);
     },
-
     async totals(query, lane, signal) {
       const { answer, ids } = await requestHistory(query, true, lane, signal);
       return valueReader.totals(answer, ids);
     },
-
     async me(signal) {
       const { answer } = await send.list({ endpoint: "me" }, signal);
       const info = parsers.tokenInfo(answer.envelope.data);
       if (info !== null) return info;
       throw new Malformed("The token information lacks the abilities or the sites.", answer.sample);
     },
-
     health: send.health,
     quota: () => limiter.status(),
     clockSkewMs: () => clockSkew.ms(),

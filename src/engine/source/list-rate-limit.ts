@@ -81,10 +81,10 @@ export function createListRateLimit({ perMinute, clock, mark = () => readClocks(
   }
 
   function laneTurnAtMs(lane: ListLane): number {
-    const isTurnOfTags = othersInARow >= OTHER_SLOTS_PER_TAGS_SLOT;
-    if (lane === "tags" && !isTurnOfTags)
+    const isTagsTurn = othersInARow >= OTHER_SLOTS_PER_TAGS_SLOT;
+    if (lane === "tags" && !isTagsTurn)
       return waitingLanes.has("other") ? UNKNOWN_MS : lastOtherMs + NEXT_OTHER_WAIT_MS;
-    return lane === "other" && isTurnOfTags && waitingLanes.has("tags") ? UNKNOWN_MS : NEVER_MS;
+    return lane === "other" && isTagsTurn && waitingLanes.has("tags") ? UNKNOWN_MS : NEVER_MS;
   }
 
   function waitMs(lane: ListLane, sinceMs: number): number {
@@ -92,10 +92,8 @@ export function createListRateLimit({ perMinute, clock, mark = () => readClocks(
     usedSlots = usedSlots.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
     const maxSlots = ratePerMinuteAt(nowMs);
     const mayTakeAny = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
-    let atMs = Math.max(
-      mayTakeAny ? slotFreeAtMs(usedSlots, maxSlots) : borrowedSlotAtMs(maxSlots),
-      laneTurnAtMs(lane),
-    );
+    const slotAtMs = mayTakeAny ? slotFreeAtMs(usedSlots, maxSlots) : borrowedSlotAtMs(maxSlots);
+    let atMs = Math.max(slotAtMs, laneTurnAtMs(lane));
     if (lane !== "alarms") {
       const maxOther = maxSlots - ALARM_SLOTS_PER_MINUTE;
       const otherSlots = usedSlots.filter((start) => start.lane !== "alarms");

@@ -119,7 +119,6 @@ function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, numb
   const rows = records === undefined ? parse() : records(answer, parse);
   const items = rows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
   const unreadable = rows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
-
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
   const currentPage = parseCount(current_page);
   if (currentPage !== null && currentPage !== number)
@@ -144,7 +143,6 @@ const QUOTED_RECORD_LENGTH_MAX = 200;
 
 class UnreadableRecord {
   readonly text: string;
-
   constructor(record: unknown) {
     this.text = cleanText(JSON.stringify(record) ?? "nothing")
       .slice(0, QUOTED_RECORD_LENGTH_MAX)
@@ -195,13 +193,11 @@ export function createPageCache(report: CountUnusualField) {
       notedFields?.push(field);
       report(field);
     },
-
     /** Returns the stored object of an equal record, so that comparisons by reference succeed. */
     asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindStored<T>): T | null {
       const storedRecord = record === null ? undefined : stored(String(record.id));
       return storedRecord !== undefined && isDeepStrictEqual(record, storedRecord) ? storedRecord : record;
     },
-
     request(key: string) {
       let cachedPage: CachedPage | undefined;
       let replyHash = "";

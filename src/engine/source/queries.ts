@@ -10,25 +10,20 @@ import {
   type TagWrite,
 } from "./source.ts";
 
-interface Content<C> {
-  readonly choose: ((offer: SlotOffer) => number | null) | undefined;
-  readonly chosen: () => C;
-}
-
-export function chooseContent<T extends object, C>(requested: T | Chooser<T>, check: (requested: T) => C): Content<C> {
+export function chooseContent<T extends object, C>(requested: T | Chooser<T>, check: (requested: T) => C) {
   if (!isChooser(requested)) {
     const checkedContent = check(requested);
     return { choose: undefined, chosen: () => checkedContent };
   }
   let chosenContent: { readonly content: C } | undefined;
   return {
-    choose(offer) {
+    choose(offer: SlotOffer): number | null {
       const contentChoice = requested(offer);
       if ("passMs" in contentChoice) return contentChoice.passMs;
       chosenContent = { content: check(contentChoice.ask) };
       return null;
     },
-    chosen() {
+    chosen(): C {
       if (chosenContent === undefined) throw new Error("A request left before its content was chosen.");
       return chosenContent.content;
     },

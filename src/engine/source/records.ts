@@ -92,7 +92,6 @@ class Fields {
   readonly #record: Readonly<Record<string, unknown>>;
   readonly #name: string;
   readonly #note: CountUnusualField;
-
   constructor(record: unknown, name: string, note: CountUnusualField) {
     this.#record = isRecord(record) ? record : {};
     this.#name = name;
@@ -244,7 +243,6 @@ export function createRecordParsers(note: CountUnusualField) {
     const id = isRecord(record) ? parseNumericId(record.id) : null;
     return id === null ? null : { id, displayName: new Fields(record, "site", note).text("display_name") };
   };
-
   return {
     site,
     /** An alarm without a site belongs to the requested site. */

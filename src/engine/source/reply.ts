@@ -152,7 +152,6 @@ export function decodeReply(
   const sample = () => sampleBody(reply.body);
   const { status } = reply;
   if (status >= 300 && status < 400) throw createRedirectFailure(reply, context, sample());
-
   if (!parsed.ok || !isRecord(parsed.value)) {
     // Without JSON (a proxy's page), only a status that concerns the complete service counts.
     if (status === 401 || status === 403 || status === 429 || status >= 500)

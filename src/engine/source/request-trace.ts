@@ -66,7 +66,6 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
         const observedQuery = observeContent(query, ({ tagIds }) => chosen(tagIds));
         return send(observedQuery, lane, signal);
       });
-
   return {
     trace: { latest: () => [...requests] },
     source: {

@@ -233,12 +233,10 @@ export function createSend(options: SendOptions) {
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
       return sendInSlot(call, limit, inSlot, signal);
     },
-
     list(call: ListCall, signal: AbortSignal): Promise<SentReply> {
       const lane = call.lane ?? defaultListLane(call.endpoint);
       return sendInSlot(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
-
     health: checkHealth,
     close: longWaits.close,
   };

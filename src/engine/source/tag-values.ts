@@ -31,7 +31,6 @@ export class LoggedSeries {
   firstFault: string | null = null;
   isBroken = false;
   textCount = 0;
-
   constructor(expectedLength = 0) {
     this.points = Points.withRoom(expectedLength);
   }
@@ -350,7 +349,6 @@ export function createValueReader(
       };
       return { readings, leftOut: requestedIds.filter((id) => !readIds.has(id)).map(describeLeftOut) };
     },
-
     logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
       const textTagIds: string[] = [];
       const logs = recordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
@@ -369,7 +367,6 @@ export function createValueReader(
       reportTexts(textTagIds);
       return logs;
     },
-
     totals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
       const textTagIds: string[] = [];
       const tagTotals = recordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {

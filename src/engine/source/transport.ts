@@ -203,7 +203,6 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
       else reject(error);
     },
   };
-
   return {
     handler,
     reply: promise,

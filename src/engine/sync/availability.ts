@@ -6,15 +6,16 @@ import type { DocumentChange, StoreChange } from "../store/store.ts";
 import { type StoredUnavailability, syncSet } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
-export type Availability = ReturnType<typeof createAvailability>;
-
-/** Emits `source-unavailable` and `source-available` once per loss of the service, a feature or a site. */
-export function createAvailability(options: {
+interface AvailabilityOptions {
   readonly source: string;
   readonly syncState: SyncState;
   readonly clock: Clock;
-}) {
-  const { source, syncState, clock } = options;
+}
+
+export type Availability = ReturnType<typeof createAvailability>;
+
+/** Emits `source-unavailable` and `source-available` once per loss of the service, a feature or a site. */
+export function createAvailability({ source, syncState, clock }: AvailabilityOptions) {
   const set = syncSet("availability", source);
   const unavailable = () => syncState.get<StoredUnavailability>(set);
 
@@ -26,20 +27,13 @@ export function createAvailability(options: {
     await syncState.commit({ documents: [{ set, put: [[subject, newLoss]] }], events: [event] });
   }
 
-  function buildReturn(
-    subject: string,
-    siteId: number | null = null,
-  ): Required<Pick<StoreChange, "documents" | "events">> {
+  function buildReturn(subject: string, siteId: number | null = null) {
     const storedLoss = unavailable().get(subject);
     if (storedLoss === undefined) return { documents: [], events: [] };
     const { since } = storedLoss;
     const eventBase = { source: sourceUri(source), subject, siteId, time: isoUtc(clock.now()) };
-    const event = makeEvent({
-      ...eventBase,
-      type: "source-available",
-      data: { unavailableSince: since },
-      facts: [since],
-    });
+    const data = { unavailableSince: since };
+    const event = makeEvent({ ...eventBase, type: "source-available", data, facts: [since] });
     return { documents: [{ set, remove: [subject] }], events: [event] };
   }
 

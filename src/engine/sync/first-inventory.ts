@@ -34,10 +34,9 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
   function countPages(job: string): InventoryPages {
     const list = lists.get(job);
     // A list that was not begun has at least one page for each site.
-    if (list === undefined)
-      return { pagesRead: 0, pagesTotal: openJobs.has(job) ? (lists.get("tags")?.sites ?? 0) : 0 };
-    const pagesRead = list.before + list.number;
-    return { pagesRead, pagesTotal: openJobs.has(job) ? estimatePages(list) : pagesRead };
+    const pagesRead = list === undefined ? 0 : list.before + list.number;
+    if (!openJobs.has(job)) return { pagesRead, pagesTotal: pagesRead };
+    return { pagesRead, pagesTotal: list === undefined ? (lists.get("tags")?.sites ?? 0) : estimatePages(list) };
   }
 
   async function runWatched({ name, run }: Job, signal: AbortSignal): Promise<JobOutcome> {

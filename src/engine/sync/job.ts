@@ -13,6 +13,8 @@ export interface Job {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
+export type RunnableJob = Pick<Job, "run">;
+
 /** Outcome of a job. `remark`: a part is refused for good. `incomplete`: a part waits for the next run. */
 export type JobOutcome =
   | { readonly kind: "ok"; readonly remark?: string }

@@ -48,7 +48,6 @@ export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: Pag
     ...(brokenBy === undefined ? {} : { brokenBy }),
     ...(unreadable.length === 0 ? {} : { unreadable }),
   });
-
   try {
     for await (const page of answers) {
       pages += 1;

@@ -58,7 +58,6 @@ export function createOutage(options: OutageOptions) {
   let healthAskedMs = Number.NEGATIVE_INFINITY;
   let meRequestedMs = Number.NEGATIVE_INFINITY;
   const changes = createWakeup();
-
   const isOutage = () => outageCause !== null || availability.isDown();
 
   async function beginOutage(failure: Failure): Promise<void> {
@@ -104,13 +103,10 @@ export function createOutage(options: OutageOptions) {
     // The last probe failed before it was sent, so it does not count as an attempt.
     if (outageCause instanceof LocalFailure) return clock.sleep(LOCAL_RETRY_MS, signal);
     probeAttempts += 1;
-    if (!needsPerson(outageCause)) {
-      const told =
-        outageCause instanceof Throttled
-          ? Math.min(outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS, MAX_ORDERED_RETRY_MS)
-          : null;
-      await clock.sleep(told ?? backoffMs(UNREACHABLE_BACKOFF, probeAttempts, random), signal);
-      return;
+    if (!(outageCause instanceof ConfigError)) {
+      const orderedMs = outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;
+      const probeMs = orderedMs ?? backoffMs(UNREACHABLE_BACKOFF, probeAttempts, random);
+      return clock.sleep(Math.min(probeMs, MAX_ORDERED_RETRY_MS), signal);
     }
     const tokenBefore = await tokenStamp?.();
     const waitMs = probeAttempts <= FREQUENT_TOKEN_PROBES ? REFUSED_TOKEN_PROBE_MS : LATE_TOKEN_PROBE_MS;
@@ -139,7 +135,7 @@ export function createOutage(options: OutageOptions) {
   /** Probes the service; returns null when it is back and `source-available` was emitted. */
   async function probeService(signal: AbortSignal): Promise<Failure | null> {
     const reconcile = options.reconcile();
-    if (isRefusedToken(outageCause) || reconcile === null) {
+    if ((outageCause instanceof ConfigError && outageCause.reason === "unauthenticated") || reconcile === null) {
       const meFailure = await requestMe(signal);
       if (meFailure !== null) return meFailure;
     }
@@ -168,7 +164,6 @@ export function createOutage(options: OutageOptions) {
       lastSuccessMs = clock.monotonic();
       suspectSinceMs = null;
     },
-
     /** Returns true when a failed job means an outage. `isMeJob`: the job itself requests `GET me`. */
     async judge(
       failure: Failure,
@@ -202,7 +197,6 @@ export function createOutage(options: OutageOptions) {
       else await beginOutage(meFailure);
       return isOutage();
     },
-
     /** Probes during an outage until the service is back. Runs in parallel to everything else. */
     async watch(signal: AbortSignal): Promise<void> {
       for (;;) {
@@ -211,7 +205,7 @@ export function createOutage(options: OutageOptions) {
         while (isOutage()) {
           // After a restart during an outage the cause is unknown: probe at once.
           if (outageCause !== null) {
-            if (!needsPerson(outageCause)) await requestHealth(signal);
+            if (!(outageCause instanceof ConfigError)) await requestHealth(signal);
             await waitForProbe(signal);
           }
           const causeBefore = outageCause;
@@ -223,7 +217,7 @@ export function createOutage(options: OutageOptions) {
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
           // Attempts during an unavailable service do not count for a rejected token, and vice versa.
-          if (needsPerson(causeBefore) !== needsPerson(outageCause)) probeAttempts = 0;
+          if (causeBefore instanceof ConfigError !== outageCause instanceof ConfigError) probeAttempts = 0;
         }
         log.info("the service is back");
         endedMs = clock.monotonic();
@@ -251,14 +245,6 @@ async function catchFailure(work: Promise<unknown>, signal: AbortSignal): Promis
 function isAvailableService(failure: Failure): boolean {
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError && failure.reason === "forbidden";
-}
-
-function needsPerson(cause: Failure | null): boolean {
-  return cause instanceof ConfigError;
-}
-
-function isRefusedToken(cause: Failure | null): boolean {
-  return cause instanceof ConfigError && cause.reason === "unauthenticated";
 }
 
 function describeCause(failure: Failure): string {

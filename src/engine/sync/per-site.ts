@@ -25,7 +25,7 @@ export async function visitSites<T>(
 }
 
 /** True for the refusal of one site (403, or 422 for a deleted site), which stays until a person acts. */
-export function isSiteRefusal(failure: Failure): boolean {
+export function isSiteRefusal(failure: Failure | undefined): boolean {
   return failure instanceof ConfigError;
 }
 

@@ -157,10 +157,10 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     if (isTime) await startRun(state);
   }
 
-  /** Runs the job again after its current run, which may have begun before the change. */
-  async function runNext(state: JobState): Promise<void> {
+  /** Acts after the job's current run, which may have begun with old settings or with an old scope. */
+  async function afterCurrentRun(state: JobState, act: (state: JobState) => Promise<void> | void): Promise<void> {
     await currentRuns.get(state.job.name);
-    await startRun(state);
+    await act(state);
   }
 
   async function recordSuccess(work: NamedJob, remark: string | null): Promise<void> {
@@ -172,11 +172,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** Returns true when the complete service is unavailable. */
   async function recordFailure(work: NamedJob, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
-    const isDown = await outage.judge(
-      failure,
-      { isRepeat: failures > 1, isMeJob: work.name === "token" },
-      aborter.signal,
-    );
+    const judgement = { isRepeat: failures > 1, isMeJob: work.name === "token" };
+    const isDown = await outage.judge(failure, judgement, aborter.signal);
     const problem = describeProblem(work, failure);
     if (!isDown && failure instanceof ConfigError) await availability.featureDown(work.name, problem);
     storeState(work, problem, false);
@@ -198,11 +195,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     const isRecent = nowMs - (storedAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_INTERVAL_MS;
     if (isRecent && lastState?.problem === problem) return;
     const at = isoUtc(clock.now());
-    options.storeState(name, {
-      lastSuccess: success ? at : (lastState?.lastSuccess ?? null),
-      lastAttempt: at,
-      problem,
-    });
+    const lastSuccess = success ? at : (lastState?.lastSuccess ?? null);
+    options.storeState(name, { lastSuccess, lastAttempt: at, problem });
     storedAtMs.set(name, nowMs);
   }
 
@@ -316,7 +310,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
         continue;
       }
       pendingState.isPending = false;
-      if (pendingState.job.isLong === true) runInParallel(runNext(pendingState));
+      if (pendingState.job.isLong === true) runInParallel(afterCurrentRun(pendingState, startRun));
       else await startRun(pendingState);
     }
   }
@@ -347,14 +341,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       jobState.job = job;
       if (!isScheduleSame) startTicks(jobState);
       if (isNewJob) postpone(jobState);
-      else if (again.has(job.name)) runInParallel(runAgain(jobState));
+      else if (again.has(job.name)) runInParallel(afterCurrentRun(jobState, postpone));
     }
-  }
-
-  /** Runs the job again after its current run, which began with the old settings. */
-  async function runAgain(state: JobState): Promise<void> {
-    await currentRuns.get(state.job.name);
-    postpone(state);
   }
 
   function switchJobOff(state: JobState): void {
@@ -366,7 +354,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
   const schedulerService = startedOnce({
     name: `sync ${source}`,
-
     async start(signal) {
       signal.addEventListener("abort", () => aborter.abort(signal.reason), { once: true });
       runInParallel(outage.watch(aborter.signal));
@@ -381,7 +368,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       }
       for (const jobState of states) startTicks(jobState);
     },
-
     async stop(deadlineMs) {
       for (const jobState of states) jobState.stopTicks();
       drainController.abort(new Stopping());

@@ -84,7 +84,6 @@ export function createTokenScope(source: Source, clock: Clock) {
 
   const seesSite = (siteId: number) => sites === null || sites.has(siteId);
   const hasAbility = (ability: string) => abilities === null || abilities.has(ability);
-
   return {
     ...{ sees: seesSite, hasAbility, learn: learnScope, refresh: refreshScope, tryRefresh, changes },
     known: () => sites,

@@ -174,7 +174,6 @@ export function createSelectionWarning(options: {
 }): (store: Store) => Promise<void> {
   const { source, lists, followed, log } = options;
   let loggedReasons: ReadonlySet<string> = new Set();
-
   return async (store) => {
     const sites = await visibleSites(store, source);
     const building = await buildingFromState(store, source, sites, { followed, systems: [], gateways: false });

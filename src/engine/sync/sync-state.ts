@@ -22,7 +22,6 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
     else map.set(id, after);
   }
   const countVersion = (set: string) => setVersions.set(set, (setVersions.get(set) ?? 0) + 1);
-
   return {
     get<T>(set: string) {
       return documentsOfSet(set) as ReadonlyMap<string, T>;
@@ -35,7 +34,6 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       for (const document of documentsOfSet(set).values()) observer(undefined, document as T);
       observers.set(set, observer as (before: unknown, after: unknown) => void);
     },
-
     async commit(change: StoreChange): Promise<CommitResult | null> {
       const changes = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
         ...{ set, put: [...put], remove: [...remove] },
@@ -50,7 +48,6 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       }
       return commitResult;
     },
-
     /** Changes a document in memory now. Resolves when the change is durable, with the next transaction. */
     async putDeferred(set: string, key: string, value: unknown): Promise<void> {
       applyChange(set, key, value);

@@ -17,7 +17,7 @@ import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/gateways.ts";
 import { createInventoryPoll, createSitePoll, followedSites, type InventoryPoll } from "./inventory/poll.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
-import type { Follower, Job, PollTime } from "./job.ts";
+import type { Follower, Job, PollTime, RunnableJob } from "./job.ts";
 import { watchLostSites } from "./lost-sites.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
@@ -93,7 +93,6 @@ export async function openSync(options: SyncOptions) {
     reconcile: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
   });
-
   let nextGatewayList = gatewayListTimes(config);
   const gatewaysStored = () => syncState.get<StoredItem<Gateway>>(sourceSet("gateway"));
   const offlineGateways = createOfflineGateways(gatewaysStored, () => nextGatewayList, clock);
@@ -149,7 +148,6 @@ export async function openSync(options: SyncOptions) {
     /** Requests a read of a site's gateways, because many of the site's values turned null at once. */
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
-
     service(followers: readonly Follower[]): Service {
       scheduler = createScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
@@ -169,7 +167,6 @@ export async function openSync(options: SyncOptions) {
       });
       return scheduler;
     },
-
     /** Applies a changed configuration. State, scope and outage stay; lists with changed requests are read at once. */
     change(next: SyncConfig): void {
       const oldConfig = config;
@@ -183,8 +180,6 @@ export async function openSync(options: SyncOptions) {
     },
   };
 }
-
-type RunnableJob = Pick<Job, "run">;
 
 function gatewayListTimes({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
   return schedules.gateways === false ? null : cronMatcher(schedules.gateways);

@@ -13,7 +13,6 @@ const DAY_MS = 86_400_000;
 export function createTokenPoll(parts: PollParts) {
   const { source, clock, syncState, scope } = parts;
   const set = documentSet("token", source.name);
-
   return {
     async run(signal: AbortSignal): Promise<JobOutcome> {
       const info = await source.me(signal);

@@ -53,9 +53,7 @@ export async function tagResponse(context: PageContext, source: string, id: stri
 async function tagSystems(store: Store, source: string, id: string) {
   const stored = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const systems = await Promise.all(
-    (stored?.systemIds ?? []).map((system) =>
-      store.document<StoredItem<System>>(documentSet("system", source), system),
-    ),
+    (stored?.systemIds ?? []).map((id) => store.document<StoredItem<System>>(documentSet("system", source), id)),
   );
   return systems.flatMap((system) => (system ? [{ id: system.value.id, displayName: system.value.displayName }] : []));
 }

@@ -26,9 +26,7 @@ export function createRefusalSlowdown(limit: number) {
   let marginSettledAt = 0;
   let perWindow = limit;
   let rateSettledAt = 0;
-
   const maxPerWindow = () => (slowdown === "none" ? limit : limit - 1);
-
   const applyRecovery = (now: number) => {
     if (slowdown !== "none" && now >= slowdownEndMs) {
       slowdown = "none";
@@ -43,7 +41,6 @@ export function createRefusalSlowdown(limit: number) {
       perWindow = Math.min(limit, perWindow + 1);
     }
   };
-
   return {
     refused(now: number, used: number, isComplete: boolean): void {
       applyRecovery(now);
@@ -89,23 +86,20 @@ const EVIDENCE_LIFETIME_MS = 30 * 60_000;
 
 export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
   let excessCounts: { readonly at: number; readonly requests: number }[] = [];
-  let otherUse: (OtherClientUse & { readonly confirmedAt: number }) | null = null;
-
+  const highestExcess = (counts: typeof excessCounts) => Math.max(0, ...counts.map(({ requests }) => requests));
+  let otherUse: OtherClientUse | null = null;
+  let confirmedAt = Number.NEGATIVE_INFINITY;
+  const currentUse = (now: number) => (now - confirmedAt < EVIDENCE_LIFETIME_MS ? otherUse : null);
   const confirmUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
     const knownUse = currentUse(now);
-    const highestExcess = excessCounts.reduce((highest, { requests }) => Math.max(highest, requests), 0);
     otherUse = {
       evidence: knownUse?.evidence === "remaining" ? "remaining" : evidence,
-      perWindow: highestExcess > 0 ? highestExcess : null,
+      perWindow: highestExcess(excessCounts) || null,
       sinceMs: knownUse?.sinceMs ?? wallMs,
-      confirmedAt: now,
     };
-    if (knownUse === null)
-      report({ evidence: otherUse.evidence, perWindow: otherUse.perWindow, sinceMs: otherUse.sinceMs });
+    confirmedAt = now;
+    if (knownUse === null) report(otherUse);
   };
-  const currentUse = (now: number) =>
-    otherUse !== null && now - otherUse.confirmedAt < EVIDENCE_LIFETIME_MS ? otherUse : null;
-
   return {
     /** `requests`: how many more the service counted than we sent; 0 or less without another client. */
     excess(now: number, wallMs: number, requests: number): void {
@@ -118,14 +112,8 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
     },
     refusals: (now: number, wallMs: number) => confirmUse(now, wallMs, "refusals"),
     occupied(now: number): number {
-      return excessCounts.reduce(
-        (highest, { at, requests }) => (now - at < windowMs ? Math.max(highest, requests) : highest),
-        0,
-      );
+      return highestExcess(excessCounts.filter(({ at }) => now - at < windowMs));
     },
-    use(now: number): OtherClientUse | null {
-      const knownUse = currentUse(now);
-      return knownUse && { evidence: knownUse.evidence, perWindow: knownUse.perWindow, sinceMs: knownUse.sinceMs };
-    },
+    use: currentUse,
   };
 }

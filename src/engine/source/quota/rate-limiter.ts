@@ -56,13 +56,10 @@ function createRequestQueues() {
 
     /** Returns the request that leaves now, or when to look again. Lanes passed over too often come first. */
     take(now: number, readyAt: (lane: Lane, isOverdue: boolean) => number) {
-      const lateLanes = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSED_OVER_MAX);
-      const laneOrder = [
-        ...lateLanes.map((lane) => [lane, true] as const),
-        ...LANES.map((lane) => [lane, false] as const),
-      ];
+      const overdueLanes = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSED_OVER_MAX);
       let lookAtMs = Number.POSITIVE_INFINITY;
-      for (const [lane, isOverdue] of laneOrder) {
+      for (const [index, lane] of [...overdueLanes, ...LANES].entries()) {
+        const isOverdue = index < overdueLanes.length;
         if (laneQueue(lane).size === 0) continue;
         const readyMs = readyAt(lane, isOverdue);
         const takenFromLane = readyMs > now ? { request: null, lookAtMs: readyMs } : takeFromLane(lane, isOverdue, now);
@@ -72,14 +69,12 @@ function createRequestQueues() {
       }
       return { request: null, lookAtMs };
     },
-
     noteTaken(lane: Lane): void {
       for (const other of LANES) {
         if (other === lane || other === LAST_LANE || laneQueue(other).size === 0) passedOver.set(other, 0);
         else if (LANES.indexOf(other) > LANES.indexOf(lane)) passedOver.set(other, (passedOver.get(other) ?? 0) + 1);
       }
     },
-
     counts: () => Object.fromEntries(LANES.map((lane) => [lane, countWaiting(lane)])) as Record<Lane, number>,
   };
 }

@@ -37,15 +37,12 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   const slotIdsAhead = new Map<QuotaEndpoint, number>();
   const lastSentAtMs = new Map<QuotaEndpoint, number>();
   const usableUntilMs = new Map<number, number>();
-
   const toStoredSlot = (slot: SpentSlot): QuotaSlot => ({
     id: slot.id,
     sentAtMs: Math.floor(slot.sentAt + wallOffsetMs),
     countedByMs: Math.ceil(slot.countedBy + wallOffsetMs),
   });
-
   const saveSlot = (slot: SpentSlot) => store.save(recordKey(slot.endpoint), toStoredSlot(slot));
-
   const followWallClock = async () => {
     const newOffsetMs = clock.now() - clock.monotonic();
     const byMs = newOffsetMs - wallOffsetMs;

@@ -23,8 +23,7 @@ export interface DiffStep {
 
 /** Begins a new episode of an alarm after the stored episode `before`. `initial`: Plenum did not see its beginning. */
 export function beginEpisode(alarm: Alarm, initial: boolean, context: DiffContext, before?: StoredAlarm): DiffStep {
-  const pastEpisodes =
-    before && addFormerEpisode(before, { episode: before.episode, endMs: findLastEnd(before).endMs });
+  const former = before && addFormerEpisode(before, { episode: before.episode, endMs: findLastEnd(before).endMs });
   const newState: StoredAlarm = {
     alarm,
     episode: episodeKey(alarm),
@@ -32,7 +31,7 @@ export function beginEpisode(alarm: Alarm, initial: boolean, context: DiffContex
     since: context.at,
     misses: 0,
     returns: 0,
-    ...(pastEpisodes && { former: pastEpisodes }),
+    ...(former && { former }),
   };
   const events = [buildRaise(newState, initial, context)];
   if (alarm.acknowledged && !initial) events.push(buildAcknowledgement(newState, context));
@@ -86,19 +85,15 @@ export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: Dif
 }
 
 export function markVanished(before: StoredAlarm, context: DiffContext): DiffStep {
-  const newState: StoredAlarm = { ...before, state: "vanished", since: context.at };
-  return {
-    stored: newState,
-    events: [buildEvent("alarm-vanished", newState, context.at, [newState.returns], context, {})],
-  };
+  return markGone({ ...before, state: "vanished", since: context.at }, "alarm-vanished", context);
 }
 
 export function markOutOfScope(before: StoredAlarm, context: DiffContext): DiffStep {
-  const newState: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
-  return {
-    stored: newState,
-    events: [buildEvent("alarm-out-of-scope", newState, context.at, [newState.returns], context, {})],
-  };
+  return markGone({ ...before, state: "out-of-scope", since: context.at, misses: 0 }, "alarm-out-of-scope", context);
+}
+
+function markGone(stored: StoredAlarm, type: "alarm-vanished" | "alarm-out-of-scope", context: DiffContext): DiffStep {
+  return { stored, events: [buildEvent(type, stored, context.at, [stored.returns], context, {})] };
 }
 
 export function countAbsence(before: StoredAlarm, context: DiffContext): DiffStep {
@@ -118,9 +113,8 @@ function buildChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean
   const isRetriggered = activity !== null && compareActivity(alarm, before) === "after";
   if (isRetriggered && !reopened) {
     const idFacts = returns === 0 ? [activity.id] : [activity.id, returns];
-    events.push(
-      buildEvent("alarm-retriggered", stored, eventTime(activity.triggeredAt, context), idFacts, context, {}),
-    );
+    const time = eventTime(activity.triggeredAt, context);
+    events.push(buildEvent("alarm-retriggered", stored, time, idFacts, context, {}));
   }
   if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, startShiftMs(before, alarm)))
     events.push(buildEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));

@@ -102,7 +102,6 @@ export function* diffAlarms(
     }
     events.push(...sortEpisodeEvents(stepEvents));
   };
-
   const records = [
     ...seen.listed.map((record) => fillRecord(alarms, record, seen.corrected?.has(record.id))),
     ...seen.found.map((record) => fillRecord(alarms, record)),
@@ -113,8 +112,8 @@ export function* diffAlarms(
     if (isResolved(record) || comparedIds.has(record.id)) continue;
     comparedIds.add(record.id);
     const storedAlarm = alarms.get(record.id);
-    const isRepeated =
-      record === storedAlarm?.alarm && storedAlarm.state === "active" && storedAlarm.untold === undefined;
+    const { alarm, state, untold } = storedAlarm ?? {};
+    const isRepeated = record === alarm && state === "active" && untold === undefined;
     if (isRepeated && !isAnnouncedAtStart(record, options)) continue;
     apply(diffListed(storedAlarm, record, comparison));
     yield;
@@ -167,13 +166,11 @@ function* diffAbsent(known: StoredAlarm, { seen, resolved, options }: DiffInput)
   const isComplete = seen.coverage(site.id) === "complete";
   const isDoubted = seen.doubted?.has(id) === true;
   const lastEnd = findLastRecord(known, "same", resolved) ?? findLastRecord(known, "newer", resolved);
+  const absence = countAbsence(known, options);
+  const hasMissesLeft = absence.stored.misses < options.vanishAfterMisses;
   if (lastEnd !== undefined && isOpenAlarm(known) && isEmittedEnd(known, lastEnd)) {
     // The alarm came back after this end, so the active and resolved lists disagreed before: wait for more polls.
-    if (!isComplete) return;
-    const absence = countAbsence(known, options);
-    yield absence.stored.misses >= options.vanishAfterMisses
-      ? resolveEpisode(absence.stored, lastEnd, options)
-      : absence;
+    if (isComplete) yield hasMissesLeft ? absence : resolveEpisode(absence.stored, lastEnd, options);
     return;
   }
   // An end before the stored start belongs to an older episode while the alarm may still be active.
@@ -188,9 +185,7 @@ function* diffAbsent(known: StoredAlarm, { seen, resolved, options }: DiffInput)
     return;
   }
   if (!seen.scope.before.has(site.id) || !isComplete) return;
-  const absenceStep = countAbsence(known, options);
-  const hasVanished = absenceStep.stored.misses >= options.vanishAfterMisses && seen.searched.has(id);
-  yield hasVanished ? markVanished(absenceStep.stored, options) : absenceStep;
+  yield hasMissesLeft || !seen.searched.has(id) ? absence : markVanished(absence.stored, options);
 }
 
 export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: EndRecords, context: DiffContext): DiffSteps {

@@ -42,9 +42,8 @@ export function findMassChange(
     active: counted.reduce((sum, { active: ofSite }) => sum + ofSite, 0),
   });
   const massSites = sites.filter(isMassChange(sumSites(sites)) ? ({ changed }) => changed > 0 : isMassChange);
-  return massSites.length === 0
-    ? null
-    : { siteIds: new Set(massSites.map(({ siteId }) => siteId)), ...sumSites(massSites) };
+  const siteIds = new Set(massSites.map(({ siteId }) => siteId));
+  return siteIds.size === 0 ? null : { siteIds, ...sumSites(massSites) };
 }
 
 function classifyChange(known: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
@@ -73,17 +72,13 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
     MASS_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
   ) as Readonly<Record<MassChangeKind, Map<number, number>>>;
 
-  function countPolls(
-    kind: MassChangeKind,
-    mass: MassChange | null,
-    isObserved: (siteId: number) => boolean,
-  ): Set<number> {
+  function countPolls(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean) {
     const pollsOfSites = pollsBySite[kind];
     const { polls, text } = MASS_CHANGE_KINDS[kind];
     const endedSites = [...pollsOfSites.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
     for (const siteId of endedSites) pollsOfSites.delete(siteId);
     if (endedSites.length > 0) log.info({ sites: endedSites, way: kind }, "a mass change of alarms is over");
-    if (mass === null) return new Set();
+    if (mass === null) return new Set<number>();
     const { changed, active, siteIds } = mass;
     for (const siteId of siteIds) pollsOfSites.set(siteId, (pollsOfSites.get(siteId) ?? 0) + 1);
     const sitesAfterPolls = (reading: number) => [...siteIds].filter((siteId) => pollsOfSites.get(siteId) === reading);

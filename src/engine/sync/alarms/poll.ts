@@ -84,13 +84,11 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   const alarmsBefore: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
   const requestedAtMs = clock.now();
   const readOptions: ReadOptions = { careful, onPage: createPageEmitter(state, careful, signal), signal };
-
   let firstList = await state.list.read(readOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
   if (!careful && isMassDrop(alarmsBefore, firstList)) firstList = await readListAgain(state, firstList, readOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
   if (careful && firstList.reasons.length > 0) return incompleteOutcome(firstList.reasons.join(" "));
-
   const verifiedAbsences = await verifyAbsences(state, firstList, readOptions);
   const { reading, sorted, ends } = verifiedAbsences;
   await recheckGateways(state, sorted.listed, signal);
@@ -98,7 +96,6 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   const fullDiff = await runInSlices(diffSteps, ALARMS_PER_COMMIT, clock, signal);
   const confirmedEnds = await confirmMassEnds(state, findMassEnds(alarmsBefore, fullDiff), signal);
   const { diff, remarks: massRemarks } = massGuard.judge(alarmsBefore, fullDiff, reading.coverage, confirmedEnds);
-
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
   const listedSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
   // Alarms that began after this request, by the service's clock, are new.
@@ -146,12 +143,8 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
     if (!isReturnEmitted) await parts.commit("alarms", {}, true);
     isReturnEmitted = true;
     await recheckGateways(state, listed, signal);
-    const storedById = new Map(
-      listed.flatMap(({ id }) => {
-        const alarmBefore = alarms.get(id);
-        return alarmBefore === undefined ? [] : [[id, alarmBefore] as const];
-      }),
-    );
+    const listedIds = new Set(listed.map(({ id }) => id));
+    const storedById = new Map([...alarms].filter(([id]) => listedIds.has(id)));
     const reading: AlarmReading = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
     const diffSteps = diffAlarms(storedById, reading, diffOptions(state));
     try {
@@ -188,42 +181,32 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
     const sorted = sortRecords(state.statements, alarms, reading.listed, reading.coverage);
     return { reading, sorted, absent: findAbsent(alarms, sorted.listed, reading.coverage, isVisible) };
   };
-
   let sortedReading = sortListedAlarms(first);
   await yieldForManyAlarms(state, first.listed.length, signal);
   const dueSearches = selectDue(state.absenceCounts, sortedReading.absent, vanishAfter);
   const isDoubted = ({ alarm }: StoredAlarm) => sortedReading.sorted.doubted.has(alarm.id);
   const isLastSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isDoubted(known);
   const search = await searchAbsentAlarms(state, dueSearches, isLastSearch, signal);
-
   const foundById = Map.groupBy(search.found, ({ id }) => id);
   const isExplained = (known: StoredAlarm) =>
     (foundById.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isNewEnd(known, record));
   // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
-  const unexplained = [
-    ...dueSearches,
-    ...sortedReading.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id)),
-  ];
+  const pendingDrops = sortedReading.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
+  const unexplained = [...dueSearches, ...pendingDrops];
   if (!sortedReading.reading.isConfirmed && !unexplained.every(isExplained))
     sortedReading = sortListedAlarms(await readListAgain(state, first, how));
   const { reading, sorted, absent } = sortedReading;
-
   const endLimits = { always: vanishAfter, nowMs: clock.now() };
   const endCheck = await checkEnds(alarms, sorted.outdated, state.ends, endLimits, source, signal);
   const followedAlarms = [...alarms.values()].filter((known) => isOpenAlarm(known) && known.state !== "out-of-scope");
   const hiddenAlarms = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
   const listedIds = new Set(hiddenAlarms.length === 0 ? [] : sorted.listed.map(({ id }) => id));
-  const isRefusedAt = (siteId: number) => {
-    const failure = reading.failures.get(siteId);
-    return failure !== undefined && isSiteRefusal(failure);
-  };
   const needsScope =
     unexplained.some(({ alarm }) => !foundById.has(alarm.id)) ||
     // A listed alarm needs no new scope, even when the token's scope lacks the alarm's site.
     hiddenAlarms.some(({ alarm }) => !listedIds.has(alarm.id)) ||
-    followedAlarms.some(({ alarm }) => isRefusedAt(alarm.site.id));
+    followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
   const seenScope = needsScope ? await scope.tryRefresh(signal) : null;
-
   const unclearRecords = search.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
   const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
@@ -256,13 +239,8 @@ function searchAbsentAlarms(
   const untilMs = clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
   const isLate = () => clock.monotonic() >= untilMs;
   const visibleAlarms = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
-  return searchAlarms(visibleAlarms, {
-    source,
-    maxPages: config.alarms.resolved_pages_max,
-    isLastSearch,
-    isLate,
-    signal,
-  });
+  const maxPages = config.alarms.resolved_pages_max;
+  return searchAlarms(visibleAlarms, { source, maxPages, isLastSearch, isLate, signal });
 }
 
 async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
@@ -280,10 +258,8 @@ async function recheckGateways({ parts, store }: PollState, listed: readonly Ala
     const storedAlarm = store.alarms.get(id);
     return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isFollowedSite(store, site.id);
   };
-  const gatewayChecks = parts.beforeNewAlarms(
-    [...new Set(listed.filter(isNewAlarm).map(({ site }) => site.id))],
-    signal,
-  );
+  const siteIds = new Set(listed.filter(isNewAlarm).map(({ site }) => site.id));
+  const gatewayChecks = parts.beforeNewAlarms([...siteIds], signal);
   if (gatewayChecks !== null) await gatewayChecks;
 }
 
@@ -338,7 +314,6 @@ function describeLateness({ parts: { source }, everyMs, pollStartsMs, pagesRead 
       : `${perMinute} lists a minute are configured`;
   const pagesText = pagesRead > 1 ? `a poll reads ${pagesRead} pages, and ` : "";
   const meanInterval = durationText(Math.round(meanMs / 1_000));
-  return [
-    `Alarms are polled every ${meanInterval} instead of every ${durationText(configuredMs / 1_000)}: ${pagesText}${rateReason}.`,
-  ];
+  const targetInterval = durationText(configuredMs / 1_000);
+  return [`Alarms are polled every ${meanInterval} instead of every ${targetInterval}: ${pagesText}${rateReason}.`];
 }

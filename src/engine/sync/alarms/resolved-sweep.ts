@@ -198,11 +198,10 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
   let statedTotal: number | null = null;
   let hasTotalChanged = false;
   let pageCount = 0;
-
   const takeAlarm = (alarm: Alarm) => {
     const endMs = endOrStartMs(alarm);
-    const lastMs = latestTimeMs(alarm);
-    if (fromMs === null || lastMs === null || lastMs >= fromMs || isAwaited(alarm.id)) records.push(alarm);
+    const alarmMs = latestTimeMs(alarm);
+    if (fromMs === null || alarmMs === null || alarmMs >= fromMs || isAwaited(alarm.id)) records.push(alarm);
     if (endMs !== null && (latestMs === null || endMs > latestMs)) latestMs = endMs;
     for (const order of LIST_ORDERS) {
       const timeMs = TIME_BY_ORDER[order](alarm);
@@ -216,7 +215,6 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
     const readFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable };
     return { ...readFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
   };
-
   try {
     for await (const page of pages) {
       pageCount += 1;
@@ -225,12 +223,10 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
       page.items.forEach(takeAlarm);
       unreadable.push(...(page.unreadable ?? []));
       if (!page.more) return finish(true, !hasTotalChanged);
-      if (stopBy !== null && fromMs !== null && isFalling[stopBy] && lastTimes[stopBy] < fromMs)
-        return finish(false, true);
+      const isPastStart = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastTimes[order] < fromMs;
+      if (stopBy !== null && fromMs !== null && isFalling[stopBy] && isPastStart(stopBy)) return finish(false, true);
       if (pageCount >= maxPages) {
-        const isEnough = LIST_ORDERS.some(
-          (order) => isFalling[order] && (fromMs === null || lastTimes[order] < fromMs),
-        );
+        const isEnough = LIST_ORDERS.some((order) => isFalling[order] && isPastStart(order));
         return finish(isEnough, isEnough, { tooLong: !isEnough });
       }
     }

@@ -83,7 +83,6 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
       if (pageCount === 0 || !(error instanceof Malformed)) throw error;
     }
   };
-
   const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, MAX_SEARCH_TEXT_LENGTH)));
   if (names.size <= MAX_SEARCHED_NAMES)
     for (const search of names) if (search.trim() !== "") await scanPages({ siteId, status: "resolved", search }, 1);
@@ -131,9 +130,8 @@ export async function checkEnds(
     const rows = Map.groupBy(resolvedList.items, ({ id }) => id);
     for (const contestedAlarm of due) {
       const { id } = contestedAlarm.alarm;
-      const showsEnd = (rows.get(id) ?? []).some(
-        (row) => isResolved(row) && relateRecord(contestedAlarm, row) !== "past",
-      );
+      const endRows = (rows.get(id) ?? []).filter(isResolved);
+      const showsEnd = endRows.some((row) => relateRecord(contestedAlarm, row) !== "past");
       stillStale.delete(id);
       if (!showsEnd) revoked.add(id);
       else if (!beganAfterEnd(contestedAlarm, outdatedById.get(id))) stillStale.add(id);

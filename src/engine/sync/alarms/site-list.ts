@@ -47,7 +47,6 @@ export function createSiteListReader(
 ) {
   const failuresByList = new Map<string, ListFailures>();
   const lastIds = new Map<number, ReadonlySet<string>>();
-
   const isCut = (list: string) => {
     const cutMs = failuresByList.get(list)?.cutMs ?? null;
     return cutMs !== null && clock.monotonic() - cutMs < UNCUT_RETRY_MS;

@@ -47,12 +47,12 @@ export function sortRecords(
   const insisted = new Set<string>();
   const corrected = new Set<string>();
   // A poll that did not observe a site neither repeats nor withdraws a statement about it.
-  const newCounts = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
+  const newStatements = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
   const countStatement = (alarm: Alarm) => {
     const statementText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
     const earlierStatement = statements.get(alarm.id);
     const timesStated = earlierStatement?.text === statementText ? earlierStatement.times + 1 : 1;
-    newCounts.set(alarm.id, { siteId: alarm.site.id, text: statementText, times: timesStated });
+    newStatements.set(alarm.id, { siteId: alarm.site.id, text: statementText, times: timesStated });
     return timesStated;
   };
   for (const record of records) {
@@ -73,25 +73,12 @@ export function sortRecords(
       // An alarm that already came back and ended again by the same end reopens only with a later event.
       const hasReturnedBefore = oldAlarm.state === "resolved" && isEmittedEnd(oldAlarm, oldAlarm.alarm);
       if (!hasReturnedBefore && countStatement(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
-    } else if (
-      oldAlarm !== undefined &&
-      hasOtherStart(oldAlarm, record) &&
-      countStatement(record) >= CONFIRMING_POLLS
-    ) {
+    } else if (oldAlarm && hasOtherStart(oldAlarm, record) && countStatement(record) >= CONFIRMING_POLLS) {
       corrected.add(alarm.id);
       listed.push(fillRecord(alarms, record, true));
     } else listed.push(alarm);
   }
-  return {
-    listed,
-    doubted,
-    contradictory,
-    unreadable,
-    outdated,
-    insisted,
-    corrected,
-    statements: newCounts as Repetitions,
-  };
+  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: newStatements };
 }
 
 /** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */

@@ -70,7 +70,6 @@ export function* compareInventory<N extends InventoryKind>(
     observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let comparedObjects = 0;
   const isDueToYield = () => ++comparedObjects % COMPARISONS_PER_YIELD === 0;
-
   const { sightings, seenIds } = yield* findChanged(stored, observations, isDueToYield);
   for (const [id, found] of sightings) {
     const storedObject = stored.get(id);

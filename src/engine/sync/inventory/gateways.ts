@@ -84,7 +84,6 @@ export function createOfflineGateways(
   const startListValidMs = twoListsLaterMs();
   let cachedAtMs = Number.NEGATIVE_INFINITY;
   let offlineGateways: ReadonlyMap<number, string> = new Map();
-
   return {
     async *watchPages(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
       for await (const page of pages) {

@@ -32,15 +32,10 @@ export async function expectedTags(store: Store, source: string): Promise<readon
   if (cachedTags?.versions === setVersions) return cachedTags.located;
   const missingSites = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
   const locatedTags: LocatedTag[] = [];
-  for (const [id, stored] of tags) {
-    if (stored.siteId === null || !missingSites.has(stored.siteId)) continue;
-    if (!isRequestableId(id)) continue;
-    const baseTag = {
-      tag: stored.value,
-      siteId: stored.siteId,
-      systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS,
-    };
-    const outOfSight = missingSites.get(stored.siteId) === true ? "site" : stored.missingSince !== null ? "tag" : null;
+  for (const [id, { value: tag, siteId, missingSince }] of tags) {
+    if (siteId === null || !missingSites.has(siteId) || !isRequestableId(id)) continue;
+    const baseTag = { tag, siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
+    const outOfSight = missingSites.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
     locatedTags.push(outOfSight === null ? baseTag : { ...baseTag, outOfSight });
   }
   locatedTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));

@@ -7,7 +7,7 @@ import { yieldIfMany, yieldUnlessAborted } from "../../../core/runtime/waiting.t
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page, FindStored as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { incompleteOutcome, type JobOutcome } from "../job.ts";
+import { incompleteOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
 import { type Listing, listItems, readPages } from "../listing.ts";
 import { buildOutcome, visitSites } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
@@ -23,10 +23,6 @@ import {
 import { findHostsBehind } from "./gateways.ts";
 import { addTagEvents, type StoredTagContext } from "./tag-systems.ts";
 
-export interface InventoryJob {
-  run(signal: AbortSignal): Promise<JobOutcome>;
-}
-
 type SiteObjectKind = Exclude<InventoryKind, "site">;
 /** Reads one site's list of objects. `isUrgent`: alarms wait for the list, so it is read before other lists. */
 type ReadSiteList<T> = (
@@ -41,7 +37,7 @@ type ScopeChange = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
 
 export const OBJECTS_PER_COMMIT = 250;
 
-export function createSitePoll(parts: PollParts): InventoryJob {
+export function createSitePoll(parts: PollParts): RunnableJob {
   const { source, scope } = parts;
   return {
     async run(signal) {
@@ -92,10 +88,9 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   }
 
   async function commitCompleteLists(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
-    const fullLists = [...lists].filter(
-      ([siteId, list]) => list.complete && getDrop(items, siteId, list.items).gone === 0,
-    );
-    await commitTimes(parts, job, "tags", new Map(fullLists.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
+    const isFull = (siteId: number, list: Listing<T>) => list.complete && getDrop(items, siteId, list.items).gone === 0;
+    const siteIds = [...lists].flatMap(([siteId, list]) => (isFull(siteId, list) ? [siteId] : []));
+    await commitTimes(parts, job, "tags", new Map(siteIds.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
   }
 
   return {

@@ -1,8 +1,7 @@
-import type { System } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import { rejectOnAbort, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { JobOutcome } from "../job.ts";
+import type { JobOutcome, RunnableJob } from "../job.ts";
 import { type Listing, listItems } from "../listing.ts";
 import { buildOutcome, visitSites } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
@@ -11,7 +10,6 @@ import {
   createDropCheck,
   createInventoryPoll,
   followedSites,
-  type InventoryJob,
   type ListDrop,
   OBJECTS_PER_COMMIT,
   readList,
@@ -24,7 +22,7 @@ import { diffTagSystems, type StoredTagContext, type SystemObservation, type Tag
 type TagList = Listing<{ readonly id: string }>;
 
 /** Polls tags and, when configured, the tags of each system after the first list of systems (`systemsRead`). */
-export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): InventoryJob {
+export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): RunnableJob {
   const { source, config, clock, scope } = parts;
   const tags = createInventoryPoll(parts, "tags", "tag", source.tags);
   const storedContext = readTagContext(parts);
@@ -36,8 +34,10 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Inv
     const visitSite = async (siteId: number) => {
       listBegun.set(siteId, isoUtc(clock.now()));
       const lists = new Map<string, TagList>();
-      for (const { value } of systems.filter((system) => system.siteId === siteId))
-        lists.set(value.id, await readSystem(siteId, value, signal));
+      for (const { value } of systems.filter((system) => system.siteId === siteId)) {
+        const readTags = () => source.tags({ siteId, systemId: value.id }, signal, storedObjects(parts, "tag"));
+        lists.set(value.id, await readList(readTags));
+      }
       return lists;
     };
     const { seen, failures } = await visitSites(followedSites(parts), visitSite, signal);
@@ -59,18 +59,9 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Inv
     }
     await commitSteps(observations, signal);
     const incompleteSites = new Set(observations.filter((list) => !list.complete).map(({ siteId }) => siteId));
-    const siteIds = [...seen.keys()].filter((siteId) => !incompleteSites.has(siteId));
-    await commitTimes(
-      parts,
-      "tags",
-      "systems",
-      new Map(siteIds.map((siteId) => [siteId, listBegun.get(siteId) ?? null])),
-    );
+    const completeSites = [...listBegun].filter(([siteId]) => seen.has(siteId) && !incompleteSites.has(siteId));
+    await commitTimes(parts, "tags", "systems", new Map(completeSites));
     return buildOutcome(failures, reasons);
-  }
-
-  function readSystem(siteId: number, { id: systemId }: System, signal: AbortSignal): Promise<TagList> {
-    return readList(() => source.tags({ siteId, systemId }, signal, storedObjects(parts, "tag")));
   }
 
   async function commitSteps(observations: readonly SystemObservation[], signal: AbortSignal): Promise<void> {

@@ -1,6 +1,6 @@
 import type { System, Tag } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent } from "../../../core/model/event.ts";
-import type { SeriesBreak, TagSystemsFact } from "../../../core/model/tag-facts.ts";
+import type { SeriesBreak } from "../../../core/model/tag-facts.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import type { StoredItem, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
 import type { InventoryStep } from "./diff.ts";
@@ -47,7 +47,6 @@ export function* diffTagSystems(
     for (const systemId of systemIds)
       if (systems.has(systemId) && completeLists.get(systemId)?.has(id) !== false) addSystem(id, systemId);
   for (const { systemId, tagIds } of observations) for (const id of tagIds) addSystem(id, systemId);
-
   for (const [id, { systemIds }] of tagSystems) {
     if (!tags.has(id)) yield { id, next: null, events: [] };
     else if (!systemsByTag.has(id) && systemIds.length > 0) systemsByTag.set(id, new Set());
@@ -66,14 +65,8 @@ export function* diffTagSystems(
     const namedSystems = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
     const events: Event[] = [buildSystemsEvent(tag, namedSystems, oldIds, { source, at })];
     if (oldIds.length > 0) {
-      const seriesBreak = {
-        tag: value,
-        what: ["system"],
-        before: { systems: oldIds },
-        systems: systemIds,
-        since,
-      } as const;
-      events.push(buildBreakEvent(seriesBreak, source, siteId));
+      const change = { what: ["system"], before: { systems: oldIds }, systems: systemIds } as const;
+      events.push(buildBreakEvent({ tag: value, ...change, since }, source, siteId));
     }
     yield { id, next: { systemIds, toldAt: at }, events };
   }
@@ -130,11 +123,7 @@ function buildSystemsEvent(
   before: readonly string[],
   { source, at }: TagEventOptions,
 ): Event<"tag-systems-changed"> {
-  const systemFacts: TagSystemsFact["systems"] = systems.map(({ id, code, displayName }) => ({
-    id,
-    code,
-    displayName,
-  }));
+  const systemFacts = systems.map(({ id, code, displayName }) => ({ id, code, displayName }));
   const subject = eventSubject("tag", siteId, tag.id);
   const data = { tag, systems: systemFacts, before };
   return makeEvent({ type: "tag-systems-changed", source, subject, time: at, siteId, data, facts: [at] });

@@ -116,10 +116,8 @@ export function reportPlan(facts: PlanFacts): PlanReport {
     requestsPerSlot(each, classFactor(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
   const liveRate = classDemands.reduce((sum, each) => sum + classPerMinute(each), 0);
   const spareRate = Math.max(0, quota.polls - liveRate - (quota.shared ? historyRate : 0));
-  const pastPerMinute = Math.max(
-    quota.polls * BACKFILL_SHARE_MIN,
-    quota.shared ? spareRate : quota.polls - historyRate,
-  );
+  const freeRate = quota.shared ? spareRate : quota.polls - historyRate;
+  const pastPerMinute = Math.max(quota.polls * BACKFILL_SHARE_MIN, freeRate);
   const lane = (name: LanePlan["lane"], requestsPerMinute: number): LanePlan => ({
     lane: name,
     requestsPerMinute: round(requestsPerMinute),
@@ -148,10 +146,7 @@ export function reportPlan(facts: PlanFacts): PlanReport {
     classes: classes.map((each): ClassPlan => {
       const promisedMs = each.everyMs * classFactor(each);
       // If spare slots are used, too, each age shrinks by the load, to one slot at least.
-      const atBestMs = Math.min(
-        promisedMs,
-        Math.max(slotMs, (promisedMs * liveRate) / Math.max(liveRate, liveRate + spareRate)),
-      );
+      const atBestMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * liveRate) / (liveRate + spareRate)));
       return {
         name: each.name,
         tags: each.allTags,
@@ -253,7 +248,6 @@ export function proposeFittingChanges(facts: AdviceFacts): readonly PlanChange[]
   const demandWith = (factorOf: (each: ClassDemand) => number, perMinute = facts.perMinute) =>
     demands.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), 60_000 / perMinute, size, replyMs), 0);
   if (demandWith(() => 1) <= share) return [];
-
   const quotaProposals = facts.quotaChanges
     .filter(({ perMinute }) => demandWith(() => 1, perMinute) <= share)
     .map(({ text, yaml }) => ({ text, yaml, cost: 0 }));
