@@ -134,9 +134,11 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/silence/silence.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/engine/source/quota/caution.ts": [["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."]],
-  "src/engine/source/quota/quota.ts": [["all().length > «1 → (1 * 2)») return;", "There is one limiter, or three."]],
+  "src/engine/source/quota/quota.ts": [
+    ["allLimiters().length > «1 → (1 * 2)») return;", "There is one limiter, or three."],
+  ],
   "src/engine/source/quota/record.ts": [
-    ["jumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
+    ["clockJumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["const CLOCK_STEP_MIN_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],
   "src/engine/store/lag.ts": [["== null || ms «< → <=» first ? ms", "Either of two equal numbers is the minimum."]],
@@ -154,8 +156,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ],
   ],
   "src/engine/sync/plan/group.ts": [
-    ["if (missing «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
-    ["otherPeriod ? idOf(a) «< → <=» idOf(b) :", "No two tags have the same id."],
+    ["if (missingRows «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
+    ["otherPeriod ? tagIdOfRow(a) «< → <=» tagIdOfRow(b) :", "No two tags have the same id."],
     ["HORIZON_SLOTS && maxExcess «< → <=» rules.size", "Slots after a full request add nothing."],
     ["if (count «<= → <» 0) return", "With no free position the list stays empty."],
     ["0]?.[1].timing« ?? null → »;", "The value is only compared with strings."],
@@ -163,8 +165,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["a] as number) «> → >=» (age[b] as", "Two tags never have the same age here."],
   ],
   "src/engine/sync/plan/overload.ts": [
-    ["share && high < «1e6 → (1e6 * 2)») high *=", ANY_BOUND],
-    ["high, «40 → (40 * 2)», (scale)", "Bisection has converged long before."],
+    ["share && highScale < «1e6 → (1e6 * 2)») highScale *=", ANY_BOUND],
+    ["highScale, «40 → (40 * 2)», (scale)", "Bisection has converged long before."],
   ],
   "src/engine/sync/plan/report.ts": [
     ["|| measuredMs «<= → <» targetMs)", "Equal values print the same text."],
