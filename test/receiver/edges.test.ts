@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
-import { type AlarmFact, type Event, sourceUri } from "#src/core/model/event.ts";
+import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { failAfter, noticeBoard } from "./notice-board.ts";
@@ -51,25 +51,12 @@ describe("the list of a gateway's alarms", () => {
   test.each([
     [20, undefined],
     [21, "and 1 more"],
-    [22, "and 2 more"],
   ])("shows at most 20 of %i alarms, followed by: %s", async (count, last) => {
     const trial = receiving(noticeBoard("same"));
     await trial.gatewayIs(false);
     await trial.offer(...Array.from({ length: count }, (_, n) => behind(n).raised()));
     const list = trial.board.notes[0]?.told.text.list ?? [];
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
-  });
-
-  test("names an alarm by its trigger, its description, or its id", async () => {
-    const trial = receiving(noticeBoard("same"));
-    await trial.gatewayIs(false);
-    const named = (n: number, displayName: string, description: string): Event => {
-      const raised = alarm(n, { behind: GATEWAY.id, at: -n, name: displayName }).raised();
-      const data = raised.data as AlarmFact;
-      return { ...raised, data: { ...data, alarm: { ...data.alarm, description } } as never };
-    };
-    await trial.offer(named(1, "Cold", "Too cold"), named(2, "", "Too cold"), named(3, "", ""));
-    expect(trial.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual(["Cold", "Too cold", "600003"]);
   });
 
   test("has one list per source, even if two services use the same gateway id", async () => {
@@ -142,17 +129,7 @@ describe("a failed incident", () => {
   });
 });
 
-test("createReceiverSink passes on the server identity and progress if the receiver has them", () => {
-  const context = contextFor("chat");
-  const config = OPTIONS.parse({});
-  const progressMs = () => 7;
-  const known = createReceiverSink(noticeBoard("same", { serverId: "a hash", progressMs }), config, context);
-  expect(known).toMatchObject({ serverId: "a hash", progressMs });
-  const unknown = createReceiverSink(noticeBoard("same"), config, context);
-  expect("serverId" in unknown || "progressMs" in unknown).toBe(false);
-});
-
-test("incidentKey returns the same key as earlier versions", () => {
+test("the key of an incident is the same as in earlier versions", () => {
   expect(computeIncidentKey("main", "alarm", "600001 2026")).toBe("158924e7c3fa90afdc37b44bec509c3a");
 });
 

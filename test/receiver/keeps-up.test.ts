@@ -6,7 +6,6 @@ import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/er
 import type { Event } from "#src/core/model/event.ts";
 import { globMatches } from "#src/core/values/glob.ts";
 import { lagFiltersBySink } from "#src/engine/delivery/filter.ts";
-import { addSilence } from "#src/engine/silence/silence.ts";
 import { configured } from "../config/configured.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
@@ -79,21 +78,6 @@ describe("a receiver that fails occasionally", () => {
     expect(new Set(room.times.map(({ what }) => what)).size).toBe(100);
     expect((await room.store.outbox.lag())[0]).toMatchObject({ depth: 0, deadLetters: 0 });
     expect(room.status()).toMatchObject({ state: "idle", waiting: 0, lastError: null });
-  });
-
-  test("waits for the first interval again after a delivery", async () => {
-    let isAway = true;
-    const room = await started(() => (isAway ? new Retryable("Away.") : null));
-    await room.commit(...raised(8, "B"));
-    await room.clock.advance(20 * MINUTE);
-    isAway = false;
-    await room.clock.advance(6 * MINUTE);
-    expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
-    isAway = true;
-    const before = room.times.length;
-    await room.commit(...raised(8, "B", 50));
-    await room.clock.advance(10 * SECOND);
-    expect(room.times.length - before).toBeGreaterThanOrEqual(8);
   });
 
   test("retries one failing alarm with growing waits and sends the others", async () => {
@@ -205,9 +189,7 @@ describe("a backlog of incidents", () => {
   test("is reported as waiting incidents, while the sink's event lag is 0", async () => {
     const room = await started(() => null, noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     await room.commit(...raised(100, "B"));
-    await room.clock.advance(10.5 * SECOND);
-    expect(room.status()?.waiting).toBe(89);
-    await room.clock.advance(5 * SECOND);
+    await room.clock.advance(15.5 * SECOND);
     expect(room.status()).toMatchObject({ waiting: 84, lag: { depth: 0, exact: true } });
   });
 
@@ -256,7 +238,6 @@ test.each([
 
 describe("the rate limit of a receiver", () => {
   test.each([
-    ["1 in 1 s", [{ count: 1, inMs: 1_000 }]],
     [
       "4 in 1 s and 60 in 30 s",
       [
@@ -264,8 +245,7 @@ describe("the rate limit of a receiver", () => {
         { count: 60, inMs: 30_000 },
       ],
     ],
-    ["60 in 5 min", [{ count: 60, inMs: 300_000 }]],
-  ])("of %s is used completely and never exceeded", async (_, rates) => {
+  ])("of %s calls is used completely and never exceeded", async (_, rates) => {
     const room = await started(() => null, noticeBoard("same", { rates }));
     await room.commit(...raised(240, "B"));
     await room.clock.advance(21 * MINUTE);
@@ -327,25 +307,18 @@ describe("the text of an incident", () => {
     expect(board.said).toHaveLength(5_000);
   });
 
-  test("is created once per change for all receivers together", async () => {
+  test("is created once per change for all receivers of one language together", async () => {
     const boards = [noticeBoard("same"), noticeBoard("findable"), noticeBoard("another")];
-    const sinks = sinksOf(boards);
+    const sinks = sinksOf(boards, [{ language: "no" }, { language: "en" }, { language: "no" }]);
     await sinks.offer(...raised(100, "B"));
     texts.made = 0;
     await sinks.offer(alarm(7).acknowledged());
     await sinks.pass(MINUTE);
-    expect(texts.made).toBe(1);
-    expect(boards.map(({ said }) => said.at(-1))).toEqual(Array(3).fill("update acknowledged Alarm 7, Building 1"));
-  });
-
-  test("is created once for each language", async () => {
-    const boards = [noticeBoard("same"), noticeBoard("same"), noticeBoard("same")];
-    const sinks = sinksOf(boards, [{ language: "no" }, { language: "en" }, { language: "no" }]);
-    await sinks.offer(alarm(7).raised());
-    texts.made = 0;
-    await sinks.offer(alarm(7).acknowledged());
     expect(texts.made).toBe(2);
-    expect(boards.map(({ notes }) => notes[0]?.told.text.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
+    const status = boards.map(
+      ({ notes }) => notes.find(({ told }) => told.alarm?.id === alarm(7).record.id)?.told.text,
+    );
+    expect(status.map((text) => text?.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
   });
 
   test("is compared once after a restart, 250 alarms per tick, and sent where it changed", async () => {
@@ -381,25 +354,5 @@ describe("the delay of an alarm", () => {
     expect([texts.made, board.said.length]).toEqual([0, 0]);
     await sinks.pass(MINUTE);
     expect([texts.made, board.said.length]).toEqual([500, 500]);
-  });
-
-  test("by a silence ends within seconds of the end of the silence, also if it is ended early", async () => {
-    const board = noticeBoard("same");
-    const sinks = sinksOf([board]);
-    const time = (minutes: number) => new Date(START + minutes * MINUTE).toISOString();
-    const silence = (id: string, site: number, to: number) => ({
-      ...{ id, source: null, site, priorities: null, name: null, alarm: null, isTold: true },
-      ...{ from: time(0), to: time(to), reason: "Work on the lift", madeBy: "Kim" },
-    });
-    await addSilence(sinks.store, silence("a", 1, 30));
-    await addSilence(sinks.store, silence("b", 2, 60));
-    await sinks.offer(alarm(1, { site: 1 }).raised(), alarm(2, { site: 2 }).raised());
-    await sinks.pass(29 * MINUTE);
-    expect(board.said).toEqual([]);
-    await sinks.pass(MINUTE + 5 * SECOND);
-    expect(board.said).toEqual(["open active Alarm 1, Building 1"]);
-    await sinks.store.commit({ documents: [{ set: "silence", remove: ["b"] }] });
-    await sinks.pass(10 * SECOND);
-    expect(board.said).toHaveLength(2);
   });
 });

@@ -3,11 +3,11 @@ import type { StoredIncident } from "#connectors/shared/receiver/stored-incident
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
 import type { Thing } from "./receiver-server.ts";
 import type { ReceiverCase } from "./receivers.ts";
-import type { Circumstances } from "./run-settings.ts";
+import type { RunSettings } from "./run-settings.ts";
 
 export interface Evidence {
   readonly row: Pick<ReceiverCase, "most" | "editsLists">;
-  readonly circumstances: Circumstances;
+  readonly settings: RunSettings;
   readonly building: EventfulBuilding;
   readonly things: readonly Thing[];
   readonly book: ReadonlyMap<string, StoredIncident>;
@@ -37,7 +37,7 @@ function thingsOf({ things }: Evidence, key: string | null | undefined): readonl
 
 const openOf = (things: readonly Thing[]): number => things.filter(({ isOpen }) => isOpen).length;
 
-function mayBeUntold({ beganMs, endedMs, isOlder, isOver, cameBack }: Life, { holdMs }: Circumstances): boolean {
+function mayBeUntold({ beganMs, endedMs, isOlder, isOver, cameBack }: Life, { holdMs }: RunSettings): boolean {
   if (isOlder && !cameBack) return true;
   return isOver && endedMs !== null && endedMs - beganMs < holdMs;
 }
@@ -50,25 +50,25 @@ function aboutLife(life: Life, evidence: Evidence): readonly string[] {
   const where = `it has ${own.length} things of its own and ${held?.into == null ? "no shared one" : `${shared.length} shared`}`;
   const problems: string[] = [];
   const isTold = own.length > 0 || shared.length > 0;
-  if (!isTold && !mayBeUntold(life, evidence.circumstances)) problems.push(`alarm ${n} was never told`);
+  if (!isTold && !mayBeUntold(life, evidence.settings)) problems.push(`alarm ${n} was never told`);
   if (isTold && isOlder && !wasActive) problems.push(`alarm ${n} was over before there was the sink, and ${where}`);
   if (own.length > (evidence.row.most?.(returns) ?? 1))
     problems.push(`alarm ${n}, back ${returns} times, is ${own.length} things`);
   if (isOver && openOf(own) > 0) problems.push(`alarm ${n} is over, and ${openOf(own)} things are open; ${where}`);
   const open = openOf(own) + openOf(shared);
-  if (!isOver && open !== 1 && (isTold || !mayBeUntold(life, evidence.circumstances)))
+  if (!isOver && open !== 1 && (isTold || !mayBeUntold(life, evidence.settings)))
     problems.push(`alarm ${n} is active, and told in ${open} open things; ${where}`);
   return problems;
 }
 
 function aboutGroup(key: string, group: StoredIncident, evidence: Evidence): readonly string[] {
-  const { book, building, circumstances, row } = evidence;
+  const { book, building, settings, row } = evidence;
   const name = `the ${group.kind} ${group.episode}`;
   const things = thingsOf(evidence, key);
   const members = building.lives.filter((life) => book.get(lifeKey(life))?.into === key);
   const problems: string[] = [];
   if (things.length > (row.most?.(0) ?? 1)) problems.push(`${name} is ${things.length} things`);
-  const isUntold = things.length === 0 && members.every((life) => mayBeUntold(life, circumstances));
+  const isUntold = things.length === 0 && members.every((life) => mayBeUntold(life, settings));
   const open = openOf(things);
   const isOpen = group.kind === "storm" ? members.some(({ isOver }) => !isOver) : isStill(group, open > 0, building);
   if (!isUntold && open !== (isOpen ? 1 : 0))

@@ -5,7 +5,7 @@ import type { StoredAlarm, StoredItem } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { alarm, gatewayOnline, START } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";
-import type { Circumstances } from "./run-settings.ts";
+import type { RunSettings } from "./run-settings.ts";
 
 const SITES = [1, 2] as const;
 
@@ -29,7 +29,7 @@ export type EventfulBuilding = ReturnType<typeof eventfulBuilding>;
 
 export function eventfulBuilding(
   random: SeededRandom,
-  { gateways, storms }: Circumstances,
+  { gateways, storms }: RunSettings,
   store: Pick<Store, "commit">,
 ) {
   const lives: Life[] = [];

@@ -83,11 +83,9 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       }
     });
 
-    test("cuts a summary between characters at 255 units", async () => {
-      await opened(namedOf("👩‍👩‍👧‍👦".repeat(200)));
-      expect(issue().fields.summary).toMatch(/^(👩‍👩‍👧‍👦)+…$/u);
+    test("cuts a summary to 255 characters", async () => {
       await opened(namedOf("å".repeat(400)));
-      expect(end.issues[1]?.fields.summary).toBe(`${"å".repeat(254)}…`);
+      expect(issue().fields.summary).toBe(`${"å".repeat(254)}…`);
     });
 
     test("shortens every text of a description that is too long", async () => {
@@ -98,15 +96,10 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(size).toBeGreaterThan(8_000);
       expect(issue().texts[1]).toMatch(/Open in Plenum/);
     });
-
-    test("has no link without the address of the status page", async () => {
-      await opened(toldOf({ link: null }));
-      expect(issue().texts[1]).not.toContain("Open in Plenum");
-    });
   });
 
   describe("updating an issue", () => {
-    test("adds no comment with `comments: false`", async () => {
+    test("adds no comment with the option comments: false", async () => {
       const silent = receiverWith({ comments: false });
       const place = await opened();
       await silent.update(toldOf({ change: "acknowledged" }), place, never());
@@ -126,7 +119,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(issue().comments).toHaveLength(1);
     });
 
-    test("uses the first name of `done` that is a transition or a status", async () => {
+    test("uses the first name of the option done that is a transition or a status", async () => {
       end.transitions.push(
         { id: "51", name: "Avvis", from: ["Å gjøre"], to: { name: "Avvist", category: "done" } },
         { id: "61", name: "Til kontroll", from: ["Å gjøre"], to: { name: "Kontroll", category: "new" } },
@@ -187,13 +180,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 
     test.each([
       [{ summary: "too long" }, { kind: "rejected" }],
-      [{ description: "INVALID_INPUT" }, { kind: "rejected" }],
       [{ project: "valid project is required" }, { kind: "config", field: "project" }],
       [{ issuetype: "The issue type selected is invalid." }, { kind: "config", field: "issue_type" }],
-      [
-        { priority: "x", summary: "y" },
-        { kind: "config", field: "fields" },
-      ],
     ])("maps status 400 with the errors %j", async (errors, meaning) => {
       end.stub.answer = () => ({ status: 400, body: JSON.stringify({ errorMessages: [], errors }) });
       await expectFailure(opened(), meaning);
@@ -201,14 +189,16 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 
     test.each([
       [{ status: 409, body: "{}" }, { kind: "retryable" }],
-      [{ status: 201, body: "{}" }, { kind: "retryable" }],
       [{ status: 201, body: `{"id":"../../x","key":"FM-1"}` }, { kind: "retryable" }],
       [{ status: 201, body: `{"id":"1","key":"FM-1/../x?y"}` }, { kind: "retryable" }],
       [{ status: 200, body: `{"errorMessages":["No."],"errors":{}}` }, { kind: "rejected" }],
-    ] as [StubAnswer, object][])("maps the response to an opening to its error: %#", async (answer, meaning) => {
-      end.stub.answer = () => answer;
-      await expectFailure(opened(), { ...meaning });
-    });
+    ] as [StubAnswer, object][])(
+      "maps the response %j to the opening of an issue to its error",
+      async (answer, meaning) => {
+        end.stub.answer = () => answer;
+        await expectFailure(opened(), { ...meaning });
+      },
+    );
 
     test("retries an edit whose response is an HTML page", async () => {
       const place = await opened();

@@ -19,7 +19,7 @@ import { createMemoryStore } from "../sync/memory-store.ts";
 import { type Evidence, judge, outlineOf } from "./check-outcome.ts";
 import { eventfulBuilding } from "./eventful-building.ts";
 import { type ReceiverCase, sinkOf } from "./receivers.ts";
-import { circumstancesOf, inWords } from "./run-settings.ts";
+import { describeSettings, drawRunSettings } from "./run-settings.ts";
 
 class Kill extends Error {}
 
@@ -29,11 +29,12 @@ const OLDER_STEPS = 8;
 const DEADLINE_MS = 30_000;
 const MOST_TRIES = 2_000;
 
-export const playReceiver = (row: ReceiverCase, seed: number) => withSeededMathRandom(seed, () => play(row, seed));
+/** Plays alarms of 60 steps on a receiver with kills, lost responses and replays; returns the problems found. */
+export const playRandomCrashes = (row: ReceiverCase, seed: number) => withSeededMathRandom(seed, () => play(row, seed));
 
 async function play(row: ReceiverCase, seed: number) {
   const random = seededRandom(seed);
-  const circumstances = circumstancesOf(random);
+  const settings = drawRunSettings(random);
   let nowMs = START;
   const clock: Clock = {
     now: () => nowMs,
@@ -44,13 +45,12 @@ async function play(row: ReceiverCase, seed: number) {
   };
   const end = await row.start(() => nowMs);
   const store = createMemoryStore(() => nowMs);
-  const building = eventfulBuilding(random, circumstances, store);
+  const building = eventfulBuilding(random, settings, store);
   const mortal = mortalStore();
-  const make = () => sinkOf(row, end, contextFor(SINK, clock, mortal.store), circumstances.options);
+  const make = () => sinkOf(row, end, contextFor(SINK, clock, mortal.store), settings.options);
   let sink = await make();
   let lost = 0;
-  let again = 0;
-  let slowMs = circumstances.slowMs;
+  let slowMs = settings.slowMs;
   let isCalm = false;
   let limit = { controller: new AbortController(), untilMs: Number.POSITIVE_INFINITY };
 
@@ -124,12 +124,11 @@ async function play(row: ReceiverCase, seed: number) {
 
   async function deliver(most = MOST_TRIES): Promise<void> {
     for (let tries = 0; ; tries += 1) {
-      const offer = await store.outbox.next(SINK, circumstances.batch);
+      const offer = await store.outbox.next(SINK, settings.batch);
       if (offer.events.length === 0 || tries === most) return;
       if (tries === MOST_TRIES - 1) throw new Error(`${offer.events.length} events are never settled`);
-      const passes = ({ type }: { readonly type: string }) =>
-        !(circumstances.filtersReturns && type === "gateway-online");
-      const isWell = await attempt((signal) => give(takeBatch(offer, passes, circumstances.batch), signal));
+      const passes = ({ type }: { readonly type: string }) => !(settings.filtersReturns && type === "gateway-online");
+      const isWell = await attempt((signal) => give(takeBatch(offer, passes, settings.batch), signal));
       if (isWell || isCalm) continue;
       if (random.chance(0.15)) makeTrouble();
       if (random.chance(0.2)) await building.happen(nowMs, true);
@@ -141,7 +140,6 @@ async function play(row: ReceiverCase, seed: number) {
     const outcome = batch.length === 0 ? null : await written(portion, signal);
     const settlement = outcome === null ? { again: portion.again, through, rejected: [] } : outcome.settlement;
     if (settlement !== null) await mortal.settle(settlement);
-    if (portion.again) again += batch.length;
     if (outcome?.kept != null) throw outcome.kept.error;
   }
 
@@ -182,11 +180,11 @@ async function play(row: ReceiverCase, seed: number) {
   function makeTrouble(): void {
     if (random.chance(0.6)) mortal.killAfter(random.below(4));
     if (random.chance(0.25)) {
-      const count = circumstances.storms ? 1 + random.below(3) : 1;
+      const count = settings.storms ? 1 + random.below(3) : 1;
       end.loseResponses(count);
       lost += count;
     }
-    if (random.chance(circumstances.storms ? 0.3 : 0.1)) end.tellToWait(circumstances.storms ? 1 + random.below(6) : 1);
+    if (random.chance(settings.storms ? 0.3 : 0.1)) end.tellToWait(settings.storms ? 1 + random.below(6) : 1);
   }
 
   async function orderReplay(): Promise<void> {
@@ -216,7 +214,7 @@ async function play(row: ReceiverCase, seed: number) {
   async function evidence(): Promise<Evidence> {
     const book = await createSinkState(SINK, store).all<StoredIncident>();
     return {
-      ...{ row, circumstances, building, book },
+      ...{ row, settings, building, book },
       things: end.things(),
       everHeld: mortal.everHeld,
       doubts: mortal.counts.kills + lost,
@@ -248,7 +246,7 @@ async function play(row: ReceiverCase, seed: number) {
 
   const problems = new Set<string>();
   try {
-    for (let step = 0; circumstances.replays && step < OLDER_STEPS; step += 1) {
+    for (let step = 0; settings.replays && step < OLDER_STEPS; step += 1) {
       nowMs += 60_000;
       await building.happen(nowMs, false);
     }
@@ -256,7 +254,7 @@ async function play(row: ReceiverCase, seed: number) {
     for (let step = 0; step < STEPS; step += 1) {
       nowMs += random.pick([1_000, 20_000, 120_000]);
       await building.happen(nowMs, true);
-      if (circumstances.replays && random.chance(0.15)) await orderReplay();
+      if (settings.replays && random.chance(0.15)) await orderReplay();
       makeTrouble();
       if (random.chance(0.8)) await deliver(random.chance(0.2) ? 1 + random.below(5) : MOST_TRIES);
       await tick();
@@ -264,16 +262,12 @@ async function play(row: ReceiverCase, seed: number) {
     await calm();
     const found = await evidence();
     for (const problem of judge(found)) problems.add(problem);
-    if (circumstances.replays) {
+    if (settings.replays) {
       for (const problem of await replayAll()) problems.add(problem);
       for (const problem of judge(await evidence())) problems.add(`after a replay: ${problem}`);
       for (const problem of await replayLater()) problems.add(problem);
     }
-    const shared = [...found.book.values()].filter(({ kind }) => kind !== "alarm").length;
-    const { kills, inDoubt } = mortal.counts;
-    const requests = end.requests();
-    const drawn = inWords(circumstances);
-    return { circumstances: drawn, kills, inDoubt, lost, again, shared, requests, problems: [...problems] };
+    return { settings: describeSettings(settings), inDoubt: mortal.counts.inDoubt, problems: [...problems] };
   } finally {
     await sink.close();
     await end.stop();

@@ -1,6 +1,6 @@
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-export interface Circumstances {
+export interface RunSettings {
   readonly replays: boolean;
   readonly gateways: boolean;
   readonly filtersReturns: boolean;
@@ -20,7 +20,7 @@ interface StormOptions {
   readonly over: "site" | "all";
 }
 
-export function circumstancesOf(random: SeededRandom): Circumstances {
+export function drawRunSettings(random: SeededRandom): RunSettings {
   const storms = random.chance(0.5);
   const holdMs = random.pick([0, 0, 60_000]);
   const storm: StormOptions = {
@@ -43,7 +43,7 @@ export function circumstancesOf(random: SeededRandom): Circumstances {
   };
 }
 
-export function inWords({ replays, gateways, storms, slowMs, options, holdMs, batch }: Circumstances): string {
+export function describeSettings({ replays, gateways, storms, slowMs, options, holdMs, batch }: RunSettings): string {
   const { gateway, storm } = options.fold;
   return [
     replays ? "replays" : null,

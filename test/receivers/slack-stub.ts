@@ -232,7 +232,7 @@ export async function startSlackEnd(now: () => number = Date.now) {
       const said = carriedOut(call);
       return json({ ok: said.error === undefined, ...said, ...padding }, 200, scopes);
     };
-    return isPosting(call.method) ? interrupt(carryOut, response, call.method === "chat.postMessage") : carryOut();
+    return isPosting(call.method) ? interrupt(carryOut, response) : carryOut();
   };
 
   function textsOf(message: SlackMessage): readonly string[] {

@@ -12,7 +12,7 @@ import { buildMessage, FULL_SIZES, SMALL_SIZES } from "#connectors/slack/receive
 import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
-import { ALARM, AWKWARD_TEXTS, SITE } from "../sample-events.ts";
+import { ALARM, SITE } from "../sample-events.ts";
 import { expectFailure, failureOf, loggedContext, secretFile } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { resolvedOf, toldOf } from "./sent-samples.ts";
@@ -80,18 +80,11 @@ describe("slack: the message of an alarm", () => {
     const next = await receiver.update(told({ status: "acknowledged", change: "acknowledged" }), place, never());
     expect(next).toEqual(place);
     expect(end.messages).toHaveLength(1);
-    expect(end.messages[0]?.versions.map(({ text }) => text)).toEqual([
-      "🔴 Active: Supply temperature low, Kvarnholmen 4",
-      "🟠 Acknowledged: Supply temperature low, Kvarnholmen 4",
-    ]);
+    const emoji = end.messages[0]?.versions.map(({ text }) => text.split(":")[0]);
+    expect(emoji).toEqual(["🔴 Active", "🟠 Acknowledged"]);
     const update = end.calls.at(-1);
-    expect(update?.method).toBe("chat.update");
-    expect(update?.args).toMatchObject({
-      parse: "none",
-      link_names: false,
-      metadata: { event_type: "plenum_incident" },
-    });
-    expect(update?.args.blocks).toHaveLength(3);
+    const metadata = { event_type: "plenum_incident" };
+    expect(update?.args).toMatchObject({ parse: "none", link_names: false, metadata, blocks: { length: 3 } });
   });
 
   test("edits the message at the end and replies once, for priority A also in the channel", async () => {
@@ -112,12 +105,15 @@ describe("slack: the message of an alarm", () => {
     ["B", {}, false],
     ["B", { broadcast: ["B", "C"] }, true],
     ["A", { broadcast: [] }, false],
-  ])("priority %s with %j: sends the reply to the channel too: %s", async (priority, options, isBroadcast) => {
-    const { end, receiver } = await started(options);
-    const place = await receiver.open(told({ priority }), never());
-    await receiver.close(over({ priority }), place, never());
-    expect(end.messages[1]?.isBroadcast).toBe(isBroadcast);
-  });
+  ])(
+    "a reply to an end of priority %s with the options %j appears in the channel: %s",
+    async (priority, options, isBroadcast) => {
+      const { end, receiver } = await started(options);
+      const place = await receiver.open(told({ priority }), never());
+      await receiver.close(over({ priority }), place, never());
+      expect(end.messages[1]?.isBroadcast).toBe(isBroadcast);
+    },
+  );
 
   test("replies when an alarm returns after its end, and only edits otherwise", async () => {
     const { end, receiver, place } = await opened();
@@ -129,14 +125,6 @@ describe("slack: the message of an alarm", () => {
     expect(end.messages.map(({ versions }) => versions.at(-1)?.text.slice(0, 2))).toEqual(["🔴", "🟢", "🔴"]);
     expect(end.messages[2]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: true });
   });
-
-  test("shows all 21 lines of a list with long names", async () => {
-    const { end, receiver } = await started();
-    const list = Array.from({ length: 21 }, (_, n) => `${n} & <${"long name ".repeat(40)}>`);
-    await receiver.open(withText({ list }), never());
-    const text = JSON.stringify(end.messages[0]?.versions[0]?.blocks.at(-2));
-    for (let n = 0; n < 21; n += 1) expect(text).toContain(`${n} &amp; &lt;long`);
-  });
 });
 
 describe("slack: escaping of names", () => {
@@ -146,7 +134,6 @@ describe("slack: escaping of names", () => {
     "@channel @here @everyone *bold* _it_ ~no~ `code` :fire: > quote",
     "&lt;!channel&gt; &amp;amp;",
     "\u202eesrever\u2066 zero\u200bwidth \u0007bell",
-    ...AWKWARD_TEXTS,
   ];
 
   test.each(hostile)("shows %j as plain text", async (name) => {
@@ -335,7 +322,7 @@ describe("slack: recovery after a crash or a lost response", () => {
     expect(end.messages).toHaveLength(35);
   });
 
-  test("posts without the request key when the message of that key no longer exists", async () => {
+  test("posts without the request key when the message with that key was deleted", async () => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", ({ args }) =>
       args.client_msg_id === undefined ? null : json({ ok: false, error: "duplicate_message_not_found" }),
@@ -365,23 +352,19 @@ describe("slack: changes by people in Slack", () => {
     expect(end.requests()).toBe(0);
   });
 
-  test.each(["edit_window_closed", "cant_update_message"])(
-    "replies with the complete message when an edit fails with %s",
-    async (error) => {
-      const { end, receiver, place } = await opened();
-      end.answer("chat.update", () => json({ ok: false, error }));
-      const acknowledged = told({ status: "acknowledged", change: "acknowledged", changeId: "ack" });
-      expect(await receiver.update(acknowledged, place, never())).toEqual(place);
-      expect(end.messages[1]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: false });
-      expect(end.messages[1]?.versions[0]?.blocks[0]).toMatchObject({ type: "header" });
-      await receiver.update(acknowledged, place, never());
-      expect(end.messages).toHaveLength(2);
-      const closed = await receiver.close(over(), place, never());
-      expect(closed).toMatchObject({ ref: { closed: true } });
-      expect(end.messages[2]).toMatchObject({ isBroadcast: true });
-      expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
-    },
-  );
+  test("replies once with the complete message when Slack no longer allows an edit", async () => {
+    const { end, receiver, place } = await opened();
+    end.answer("chat.update", () => json({ ok: false, error: "edit_window_closed" }));
+    const acknowledged = told({ status: "acknowledged", change: "acknowledged", changeId: "ack" });
+    expect(await receiver.update(acknowledged, place, never())).toEqual(place);
+    expect(end.messages[1]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: false });
+    expect(end.messages[1]?.versions[0]?.blocks[0]).toMatchObject({ type: "header" });
+    await receiver.update(acknowledged, place, never());
+    expect(end.messages).toHaveLength(2);
+    expect(await receiver.close(over(), place, never())).toMatchObject({ ref: { closed: true } });
+    expect(end.messages[2]).toMatchObject({ isBroadcast: true });
+    expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
+  });
 
   test("reports an incident in a former channel as gone, and an archived channel as a configuration error", async () => {
     const { end, receiver, place } = await opened();
@@ -397,11 +380,9 @@ describe("slack: error responses", () => {
   test.each([
     [{ error: "brand_new" }, /brand_new\.$/],
     [{}, /no reason given\.$/],
-    [{ error: 17 }, /no reason given\.$/],
     [{ error: "constructor" }, /constructor\.$/],
     [{ error: "bad\u001b[31m\u202e" }, /bad\ufffd\[31m\.$/],
     [{ error: "x", response_metadata: { messages: ["[ERROR] at /blocks/0"] } }, /said: \[ERROR\] at \/blocks\/0$/],
-    [{ error: "x", response_metadata: "no" }, /: x\.$/],
   ])("rejects the message after the unknown error %j", async (answer, words) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, ...answer }));
@@ -409,29 +390,22 @@ describe("slack: error responses", () => {
     expect(end.messages).toEqual([]);
   });
 
-  test.each([{ status: 200 }, json({ ok: true })])("retries after a response without a message: %j", async (answer) => {
-    const { end, receiver } = await started();
-    end.answer("chat.postMessage", () => answer);
-    await expectFailure(receiver.open(told(), never()), { kind: "retryable" });
-  });
+  test.each([{ status: 200 }, json({ ok: true }), json({ ok: false, error: "fatal_error" })])(
+    "retries the message after the response %j, which does not say what was done",
+    async (answer) => {
+      const { end, receiver } = await started();
+      end.answer("chat.postMessage", () => answer);
+      await expectFailure(receiver.open(told(), never()), { kind: "retryable" });
+    },
+  );
 
-  const settings: [string, Partial<ConfigError>, RegExp][] = [
+  test.each<[string, Partial<ConfigError>, RegExp]>([
     ["invalid_auth", { reason: "unauthenticated", field: "token" }, /xoxb-/],
-    ["not_authed", { reason: "unauthenticated" }, /xoxb-/],
-    ["account_inactive", { reason: "unauthenticated" }, /xoxb-/],
-    ["token_revoked", { reason: "unauthenticated" }, /xoxb-/],
     ["token_expired", { reason: "unauthenticated" }, /rotation/],
-    ["not_allowed_token_type", { reason: "unauthenticated" }, /xoxb-/],
     ["no_permission", { reason: "forbidden" }, /Invite the bot/],
-    ["ekm_access_denied", { reason: "forbidden" }, /administers/],
     ["not_in_channel", { reason: "settings", field: "channel" }, /\/invite/],
-    ["channel_not_found", { field: "channel" }, /invited/],
     ["is_archived", { field: "channel" }, /Unarchive/],
-    ["is_inactive", { field: "channel" }, /Unarchive/],
-    ["restricted_action_read_only_channel", { field: "channel" }, /posting permissions/],
-  ];
-
-  test.each(settings)("reports %s as a configuration error with a hint", async (error, fields, hint) => {
+  ])("reports %s as a configuration error with a hint", async (error, fields, hint) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, error }));
     const failure = await failureOf(receiver.open(told(), never()));
@@ -442,10 +416,7 @@ describe("slack: error responses", () => {
 
   test.each([
     ["ratelimited", "allowance"],
-    ["rate_limited", "allowance"],
-    ["message_limit_exceeded", "allowance"],
     ["service_unavailable", "everything"],
-    ["team_added_to_org", "everything"],
   ])("waits after %s with the scope %s", async (error, scope) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, error }, 200, { "retry-after": "7" }));
@@ -454,22 +425,13 @@ describe("slack: error responses", () => {
     end.answer("chat.postMessage", () => json({ ok: false, error }));
     expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ retryAfterMs: null });
   });
-
-  test.each(["fatal_error", "internal_error", "request_timeout"])("retries after %s", async (error) => {
-    const { end, receiver } = await started();
-    end.answer("chat.postMessage", () => json({ ok: false, error }));
-    await expectFailure(receiver.open(told(), never()), { kind: "retryable" });
-  });
 });
 
 describe("slack: the link to the message", () => {
   test.each<[string, StubAnswer | null | "stop"]>([
     ["an error response", json({ ok: false, error: "message_not_found" })],
-    ["status 429", { status: 429 }],
     ["a broken connection", null],
     ["another kind of address", json({ ok: true, permalink: "javascript:alert(1)" })],
-    ["a very long address", json({ ok: true, permalink: `https://x.example/${"x".repeat(3_000)}` })],
-    ["no address", json({ ok: true })],
     ["a stop during the request", "stop"],
   ])("is omitted after %s, and the reference to the message is kept", async (_, answer) => {
     const { end, receiver } = await started();
@@ -480,8 +442,7 @@ describe("slack: the link to the message", () => {
       return answer === "stop" ? null : answer;
     });
     const place = await receiver.open(told(), stopping.signal);
-    expect(place).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
-    if (answer !== "stop") expect(place.link).toBeNull();
+    expect(place).toMatchObject({ ref: { ts: end.messages[0]?.ts }, link: null });
   });
 });
 
@@ -523,10 +484,8 @@ describe("slack: the token", () => {
 
 describe("slack: plenum check", () => {
   test.each([
-    [{ tokens: [] }, /refused auth\.test: token_revoked/],
     [{ isArchived: true }, /is_archived/],
     [{ isMember: false }, /not_in_channel/],
-    [{ scopes: ["chat:write", "channels:read"] }, /needed: channels:history\.$/],
     [{ isPrivate: true }, /needed: groups:history\.$/],
     [{ scopes: [] }, /missing_scope \(it needs channels:read\)/],
   ])("reports a configuration error for a workspace with %j", async (change, words) => {
@@ -535,7 +494,7 @@ describe("slack: plenum check", () => {
     await expectFailure(receiver.probe(never()), { kind: "config", message: words, hint: /./ });
   });
 
-  test("passes without the response header that lists the scopes", async () => {
+  test("passes without the response header that lists the scopes, but not without a channel", async () => {
     const { end, receiver } = await started();
     end.answer("auth.test", () => json({ ok: true }));
     end.answer("conversations.info", () => json({ ok: true, channel: { id: CHANNEL } }));

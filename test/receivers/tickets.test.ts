@@ -4,7 +4,7 @@ import { clockAt, never } from "../connectors/context.ts";
 import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-stub.ts";
 import { failureOf, loggedContext } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
-import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
+import { gatewayOf, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
 import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-stub.ts";
 
 const BEGAN = "2026-11-02T06:16:00.000Z";
@@ -199,12 +199,6 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
       expect(await failureOf(call())).toMatchObject({ kind: "config", reason });
   });
 
-  test("reports a 404 page as a wrong address, not as a deleted ticket", async () => {
-    const reference = await opened();
-    system.end.stub.answer = () => ({ status: 404, body: "<html>Not here</html>" });
-    expect(await failureOf(receiver.update(toldOf(), reference, never()))).toMatchObject({ kind: "config" });
-  });
-
   test("concludes that nothing was opened only after the search index has settled", async () => {
     await opened(gatewayOf(2));
     const sinceMs = clock.now();
@@ -225,15 +219,8 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     expect(JSON.parse(lines[0] ?? "")).toMatchObject({ ticket, duplicates: [expect.any(String)] });
   });
 
-  test("disables the markup of hostile names and keeps the link at the end of a long description", async () => {
-    for (const [n, name] of HOSTILE_NAMES.entries()) {
-      const reference = await opened(namedOf(name));
-      await receiver.update(namedOf(name, { change: "acknowledged" }), reference, never());
-      const { description, notes, title } = system.tickets()[n] ?? only();
-      expect(title).not.toMatch(/\p{Cc}/u);
-      expect(title.length).toBeLessThanOrEqual(connector === "jira" ? 255 : 160);
-      expect(description).toMatch(/Open in Plenum/);
-      expect(notes).toHaveLength(1);
-    }
+  test("keeps the link at the end of a long description", async () => {
+    await opened(namedOf("{[]}".repeat(3_000)));
+    expect(only().description).toMatch(/Open in Plenum/);
   });
 });

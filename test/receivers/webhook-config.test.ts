@@ -28,33 +28,22 @@ describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
   });
 
   test("rejects a plain address if the address is the secret", () => {
-    const found = complaints({ ...least(format), url: PLAIN });
-    if (address !== "secret") expect(found).toEqual([]);
-    else {
-      expect(found).toEqual([
-        `url: Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
-      ]);
-    }
+    const message = `url: Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`;
+    expect(complaints({ ...least(format), url: PLAIN })).toEqual(address === "secret" ? [message] : []);
   });
 
   test("rejects a configuration without a required address or key", () => {
     const { url: _, ...without } = least(format) as { url?: unknown };
     expect(complaints(without)).toHaveLength(rest.url === undefined ? 1 : 0);
     const { key: __, ...keyless } = least(format) as { key?: unknown };
-    expect(complaints(keyless)).toEqual(
-      key === "needed"
-        ? [`key: The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`]
-        : [],
-    );
+    const message = `key: The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`;
+    expect(complaints(keyless)).toEqual(key === "needed" ? [message] : []);
   });
 
   test("rejects each option of another format with one error", () => {
     const others = { secrets: [SECRET], unsigned: true, template: { open: {} } };
-    expect(complaints({ ...least(format), ...others }).map((each) => each.split(":")[0])).toEqual([
-      "secrets",
-      "unsigned",
-      "template",
-    ]);
+    const options = complaints({ ...least(format), ...others }).map((each) => each.split(":")[0]);
+    expect(options).toEqual(["secrets", "unsigned", "template"]);
     expect(complaints({ ...least(format), key: SECRET })).toHaveLength(key === undefined ? 1 : 0);
   });
 
@@ -76,15 +65,7 @@ describe.each(["cloudevents", "standard"])("the event format %s", (format) => {
   });
 
   test("rejects options for alarms", () => {
-    for (const [name, value] of Object.entries({
-      hold: "2m",
-      initial: true,
-      language: "no",
-      words: { resolved: "Over" },
-      fold: { gateway: false },
-      status_url: "https://plenum.example.com/",
-      quiet: [{ priorities: ["C"], from: "22:00", to: "06:00" }],
-    })) {
+    for (const [name, value] of Object.entries({ hold: "2m", language: "no", fold: { gateway: false } })) {
       expect(complaints({ ...events, [name]: value })).toEqual([
         `${name}: This is for alarms; the format ${format} sends every event as it comes. Take it away.`,
       ]);

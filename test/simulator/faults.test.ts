@@ -61,10 +61,10 @@ describe("injected faults", () => {
     expect(page(3)).toMatchObject({ data: [], meta: { from: null, to: null } });
   });
 
-  test.each([301, 302, 303, 307, 308])("redirect with status %d", (status) => {
+  test("redirect with the given status and location", () => {
     const location = "http://elsewhere.test/";
-    const answer = faulty({ fault: { kind: "redirect", status, location } }).get("me");
-    expect(answer).toMatchObject({ status, headers: { location } });
+    const answer = faulty({ fault: { kind: "redirect", status: 307, location } }).get("me");
+    expect(answer).toMatchObject({ status: 307, headers: { location } });
   });
 
   test("return null values for all tags, for some tags, or behind a gateway", () => {
@@ -109,12 +109,10 @@ describe("injected faults", () => {
   });
 
   test.each([
-    ["error", "none", false],
-    ["error", "applied", true],
-    ["reset", "none", false],
-    ["reset", "applied", true],
-  ])("end a write in %s with effect %s", (kind, effect, isApplied) => {
-    const service = faulty({ match: { method: "POST" }, fault: { kind, effect } });
+    ["none", false],
+    ["applied", true],
+  ])("end a write in an error with the effect %s: the value is written: %s", (effect, isApplied) => {
+    const service = faulty({ match: { method: "POST" }, fault: { kind: "error", effect } });
     service.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
     expect(service.simulator.truth.value("10169", service.nowMs()) === 61.5).toBe(isApplied);
     expect(service.simulator.truth.writes()).toHaveLength(isApplied ? 1 : 0);
@@ -126,7 +124,7 @@ test("responses have the simulated time as Date header, also with a configured c
   expect(simulatedService({ clock_skew_s: 90 }).get("me").headers.date).toBe("Sat, 21 Nov 2026 10:01:30 GMT");
 });
 
-describe("the conditions of a fault", () => {
+describe("the conditions of an injected fault", () => {
   const fault = { kind: "error", status: 500 };
   const hits = (rule: Rule, count: number, stepS = 1) => {
     const service = faulty(rule);

@@ -29,9 +29,8 @@ describe("pages of a list", () => {
   });
 
   test("are empty, without an error, beyond the last page", () => {
-    const { body } = simulatedService().get("tags", { site_id: 1, page: 99 });
-    expect(body.data).toEqual([]);
-    expect(body.meta).toMatchObject({ current_page: 99, from: null, to: null, total: 133 });
+    const meta = { current_page: 99, from: null, to: null, total: 133 };
+    expect(simulatedService().get("tags", { site_id: 1, page: 99 }).body).toMatchObject({ data: [], meta });
   });
 
   test("have 100 records by default; a larger per_page than the maximum is clamped or rejected", () => {
@@ -57,8 +56,6 @@ describe("filters of the lists", () => {
     expect(ids("tags", { site_id: 6, search: "rt401_sp" })).toEqual(["10169"]);
     expect(ids("tags", { site_id: 6, search: "l/s" })).toEqual(["10171"]);
     expect(ids("tags", { site_id: 6, search: "Hot water SUPPLY" })).toContain("10168");
-    expect(ids("tags", { site_id: 6, search: "BACnet" }).length).toBeGreaterThan(0);
-    expect(ids("tags", { site_id: 6, search: "no such thing" })).toEqual([]);
   });
 
   test("selects hosts by gateway, systems by code, and sites and gateways by name", () => {
@@ -91,7 +88,7 @@ describe("filters of the lists", () => {
   });
 });
 
-test("the option `replicate` adds copies of the sites with new ids", () => {
+test("the option replicate adds copies of the sites with new ids", () => {
   const service = simulatedService({ replicate: 10, max_tags: 3000 });
   expect(service.simulator.world.tags.size).toBe(3000);
   expect(service.get("sites", { per_page: 500 }).body.meta.total).toBe(160);
@@ -107,7 +104,7 @@ test("the option `replicate` adds copies of the sites with new ids", () => {
   expect(service.get("hosts", { site_id: 3_000_006 }).body.data[0].attributes.gateway.id).toBeGreaterThan(3_000_000);
 });
 
-test("the option `sites` limits the sites and rejects an unknown site", () => {
+test("the option sites limits the sites and rejects an unknown site", () => {
   const service = simulatedService({ sites: [6, "nab-office"] });
   expect(service.get("sites").body.data.map((site: { id: number }) => site.id)).toEqual([6, 16]);
   expect(() => simulatedService({ sites: ["elsewhere"] })).toThrow(/names no site/);
