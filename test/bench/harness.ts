@@ -12,16 +12,16 @@ export function printMachine(): void {
   console.log(`Machine: ${availableParallelism()} cores, ${gib} GiB, Node ${process.version}\n`);
 }
 
-export function fixed(value: number | null, digits = 0): string {
+export function decimal(value: number | null, digits = 0): string {
   return value === null || !Number.isFinite(value) ? "–" : value.toFixed(digits);
 }
 
-export const percent = (share: number, digits = 1): string => fixed(share * 100, digits);
+export const percent = (share: number, digits = 1): string => decimal(share * 100, digits);
 
 export function printTable(title: string, head: readonly string[], rows: readonly (readonly string[])[]): void {
-  const widths = head.map((cell, column) => Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)));
+  const widthOf = head.map((cell, column) => Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)));
   const line = (cells: readonly string[]) =>
-    cells.map((cell, n) => (n === 0 ? cell.padEnd(widths[n] ?? 0) : cell.padStart(widths[n] ?? 0))).join("  ");
+    cells.map((cell, n) => (n === 0 ? cell.padEnd(widthOf[n] ?? 0) : cell.padStart(widthOf[n] ?? 0))).join("  ");
   console.log(["", ...(title === "" ? [] : [title, ""]), line(head), ...rows.map(line)].join("\n"));
 }
 
@@ -30,18 +30,18 @@ export function checkGoal(what: string, value: number, bound: "at most" | "at le
   const isReached = bound === "at most" ? value <= goal : value >= goal;
   if (!isReached) process.exitCode = 1;
   const rounded = (number: number) => Math.round(number * 1_000) / 1_000;
-  const verdict = isReached ? "reached" : "MISSED ";
-  console.log(`  ${verdict}  ${what}: ${rounded(value)}${unit}, ${bound} ${rounded(goal)}${unit}`);
+  const goalVerdict = isReached ? "reached" : "MISSED ";
+  console.log(`  ${goalVerdict}  ${what}: ${rounded(value)}${unit}, ${bound} ${rounded(goal)}${unit}`);
 }
 
-export interface Used {
+export interface UsedResources {
   readonly processorMs: number;
   readonly writtenBytes: number;
   readonly residentBytes: number;
   readonly peakBytes: number;
 }
 
-export function usedBy(pid: number): Used {
+export function readUsage(pid: number): UsedResources {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const written = /^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1];
@@ -55,15 +55,15 @@ export function usedBy(pid: number): Used {
 }
 
 export async function processorMsOf(work: () => unknown): Promise<number> {
-  const before = process.cpuUsage();
+  const cpuBefore = process.cpuUsage();
   await work();
-  const { user, system } = process.cpuUsage(before);
+  const { user, system } = process.cpuUsage(cpuBefore);
   return (user + system) / 1_000;
 }
 
 const running: Running[] = [];
 
-export function started(program: Running): Running {
+export function trackProgram(program: Running): Running {
   running.push(program);
   return program;
 }
@@ -106,7 +106,7 @@ export interface Service {
 }
 
 export async function startService(...args: readonly string[]): Promise<Service> {
-  const program = started(runProgram(process.execPath, [join(import.meta.dirname, "service.ts"), ...args]));
+  const program = trackProgram(runProgram(process.execPath, [join(import.meta.dirname, "service.ts"), ...args]));
   await program.says(/port \d+/);
   const url = `http://127.0.0.1:${/port (\d+)/.exec(program.output())?.[1]}`;
   // The service may close an idle connection at any moment, so use a new one.
@@ -115,7 +115,7 @@ export async function startService(...args: readonly string[]): Promise<Service>
 }
 
 /** Longest stops of an event loop in milliseconds: of processor time, and by the clock. */
-export interface Stops {
+export interface LoopStops {
   readonly processorMs: number;
   readonly clockMs: number;
 }
@@ -126,7 +126,7 @@ export interface Worker {
   readonly folder: string;
   readonly statusUrl: string;
   resetStops(): void;
-  stops(): Promise<Stops>;
+  stops(): Promise<LoopStops>;
 }
 
 const TOKEN = "bench-token-0123456789";
@@ -153,8 +153,8 @@ export async function startWorker(
 ): Promise<Worker> {
   mkdirSync(folder, { recursive: true });
   const port = await freePort();
-  const complete = { ...config, state: { folder: "state", ...config.state }, status: { port } };
-  writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(complete));
+  const completeConfig = { ...config, state: { folder: "state", ...config.state }, status: { port } };
+  writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(completeConfig));
   const stopsFile = join(folder, "stops.json");
   const tokens = Object.keys(config.sources).map((_, n) => [`BENCH_TOKEN_${n}`, TOKEN]);
   const environment = {
@@ -163,7 +163,7 @@ export async function startWorker(
     BENCH_STOPS: stopsFile,
     NODE_OPTIONS: `--import ${new URL("loop-stops.ts", import.meta.url).href}`,
   };
-  const worker = started(runPlenum(["run", "--config", "plenum.yaml", ...args], { cwd: folder, environment }));
+  const worker = trackProgram(runPlenum(["run", "--config", "plenum.yaml", ...args], { cwd: folder, environment }));
   await worker.says("is running", 120_000);
   return {
     running: worker,
@@ -174,8 +174,8 @@ export async function startWorker(
     async stops() {
       // The worker rewrites the file once a second, so a read can find it incomplete.
       for (let attempt = 0; attempt < 20; attempt += 1) {
-        const text = readFileSync(stopsFile, "utf8");
-        if (text.endsWith("}")) return JSON.parse(text) as Stops;
+        const stopsJson = readFileSync(stopsFile, "utf8");
+        if (stopsJson.endsWith("}")) return JSON.parse(stopsJson) as LoopStops;
         await sleep(50);
       }
       throw new Error(`${stopsFile} is never complete.`);

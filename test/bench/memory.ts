@@ -2,7 +2,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { ACCEPTED } from "#src/core/connector.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
-import { checkGoal, fixed, MEBIBYTE } from "./harness.ts";
+import { checkGoal, decimal, MEBIBYTE } from "./harness.ts";
 
 /** Growth of a worker's memory in virtual time (`npm run bench:memory [hours]`), without the first quarter. */
 const HOUR_MS = 3_600_000;
@@ -27,12 +27,12 @@ const sink = (canFail: boolean) => ({
 });
 
 /** Returns the slope of equally spaced figures, per step (least squares). */
-function slopeOf(figures: readonly number[]): number {
-  const middle = (figures.length - 1) / 2;
-  const mean = figures.reduce((sum, each) => sum + each, 0) / figures.length;
+function computeSlope(figures: readonly number[]): number {
+  const middleIndex = (figures.length - 1) / 2;
+  const meanFigure = figures.reduce((sum, each) => sum + each, 0) / figures.length;
   return (
-    figures.reduce((sum, each, n) => sum + (n - middle) * (each - mean), 0) /
-    figures.reduce((sum, _, n) => sum + (n - middle) ** 2, 0)
+    figures.reduce((sum, each, n) => sum + (n - middleIndex) * (each - meanFigure), 0) /
+    figures.reduce((sum, _, n) => sum + (n - middleIndex) ** 2, 0)
   );
 }
 
@@ -46,14 +46,14 @@ const virtual = await startVirtualWorker({
   eventsFolder: null,
   sinks: { steady: sink(false), failing: sink(true) },
 });
-const used: number[] = [];
+const memoryMebibytes: number[] = [];
 for (let hour = 1; hour <= hours; hour += 1) {
   isAway = hour % 2 === 0;
   await virtual.clock.advance(HOUR_MS);
   collectGarbage();
   const { arrayBuffers, external, heapUsed } = process.memoryUsage();
-  used.push((heapUsed + external + arrayBuffers) / MEBIBYTE);
-  console.log(`after ${hour} h: ${fixed(used.at(-1) ?? null, 1)} MiB, ${delivered} events delivered`);
+  memoryMebibytes.push((heapUsed + external + arrayBuffers) / MEBIBYTE);
+  console.log(`after ${hour} h: ${decimal(memoryMebibytes.at(-1) ?? null, 1)} MiB, ${delivered} events delivered`);
 }
 await virtual.clear();
-checkGoal("growth of memory", slopeOf(used.slice(Math.floor(hours / 4))), "at most", 1, " MiB an hour");
+checkGoal("growth of memory", computeSlope(memoryMebibytes.slice(Math.floor(hours / 4))), "at most", 1, " MiB an hour");

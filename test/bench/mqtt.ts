@@ -3,7 +3,7 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
-import { fixed, printMachine, processorMsOf } from "./harness.ts";
+import { decimal, printMachine, processorMsOf } from "./harness.ts";
 
 /** Values per second to a Mosquitto, each acknowledged (`npm run bench:mqtt`); rounds differ by a third. */
 const ROUNDS = 3;
@@ -16,16 +16,16 @@ const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("b
 try {
   await sink.open(never());
   printMachine();
-  for (const size of BATCHES) {
-    const batch = Array.from({ length: size }, (_, n) => valueEvent(n, `tag-${n}`));
+  for (const batchSize of BATCHES) {
+    const batch = Array.from({ length: batchSize }, (_, n) => valueEvent(n, `tag-${n}`));
     for (let round = 0; round < ROUNDS; round += 1) {
-      const from = performance.now();
+      const startMs = performance.now();
       const processorMs = await processorMsOf(async () => {
-        for (let sent = 0; sent < VALUES; sent += size) await sink.write(batch, never());
+        for (let sentValues = 0; sentValues < VALUES; sentValues += batchSize) await sink.write(batch, never());
       });
-      const perSecond = (1_000 * VALUES) / (performance.now() - from);
+      const perSecond = (1_000 * VALUES) / (performance.now() - startMs);
       console.log(
-        `batches of ${size}: ${fixed(perSecond)} a second, ${fixed((1_000 * processorMs) / VALUES, 1)} µs each`,
+        `batches of ${batchSize}: ${decimal(perSecond)} a second, ${decimal((1_000 * processorMs) / VALUES, 1)} µs each`,
       );
     }
   }

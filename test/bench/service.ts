@@ -66,24 +66,24 @@ const pages = new Map<string, string>();
 function page(path: string, query: URLSearchParams, total: number, record: (index: number) => unknown): string {
   const perPage = Math.min(Number(query.get("per_page") ?? 100), 500);
   const number = Number(query.get("page") ?? 1);
-  const from = (number - 1) * perPage;
-  const count = Math.max(0, Math.min(perPage, total - from));
+  const firstIndex = (number - 1) * perPage;
+  const count = Math.max(0, Math.min(perPage, total - firstIndex));
   if (/(alarms|tags)$/.test(path)) counts.records += count;
   const key = `${path} ${total} ${perPage} ${number}`;
-  const known = pages.get(key);
-  if (known !== undefined) return known;
-  const last = Math.max(1, Math.ceil(total / perPage));
-  const link = (to: number) => (to < 1 || to > last ? null : `${path}?page=${to}&per_page=${perPage}`);
-  const text = JSON.stringify({
-    data: Array.from({ length: count }, (_, n) => record(from + n)),
-    links: { first: link(1), last: link(last), prev: link(number - 1), next: link(number + 1) },
+  const cachedPage = pages.get(key);
+  if (cachedPage !== undefined) return cachedPage;
+  const lastPage = Math.max(1, Math.ceil(total / perPage));
+  const link = (to: number) => (to < 1 || to > lastPage ? null : `${path}?page=${to}&per_page=${perPage}`);
+  const pageJson = JSON.stringify({
+    data: Array.from({ length: count }, (_, n) => record(firstIndex + n)),
+    links: { first: link(1), last: link(lastPage), prev: link(number - 1), next: link(number + 1) },
     meta: {
-      ...{ current_page: number, from: from + 1, last_page: last, path, per_page: perPage },
-      ...{ to: from + count, total },
+      ...{ current_page: number, from: firstIndex + 1, last_page: lastPage, path, per_page: perPage },
+      ...{ to: firstIndex + count, total },
     },
   });
-  pages.set(key, text);
-  return text;
+  pages.set(key, pageJson);
+  return pageJson;
 }
 
 /** Text of the points of a tag, with two decimals and the same values for each request. Concatenated for speed. */
@@ -101,15 +101,15 @@ function history(query: URLSearchParams, ids: readonly number[]): string {
   const fromMs = Math.ceil(Date.parse(query.get("from") ?? "") / BUCKET_MS) * BUCKET_MS;
   // Any other resolution only tests whether a log exists: one point.
   const toMs = query.get("resolution") === "5m" ? Date.parse(query.get("to") ?? "") : fromMs + 1;
-  const before = counts.points;
+  const pointsBefore = counts.points;
   const records = ids.map(
     (id) => `${JSON.stringify(tag(id)).slice(0, -1)},"measurements":[${series(id, fromMs, toMs)}]}`,
   );
-  counts.largest = Math.max(counts.largest, counts.points - before);
+  counts.largest = Math.max(counts.largest, counts.points - pointsBefore);
   return `{"data":[${records.join(",")}]}`;
 }
 
-async function respondTo(path: string, query: URLSearchParams): Promise<string> {
+async function buildResponse(path: string, query: URLSearchParams): Promise<string> {
   const ids = (query.get("tags") ?? "").split(",").map(Number);
   switch (path.slice(path.indexOf("/api/v1/") + 8)) {
     case "tags/read": {
@@ -138,7 +138,7 @@ async function respondTo(path: string, query: URLSearchParams): Promise<string> 
   }
 }
 
-async function bodyOf(request: IncomingMessage): Promise<Buffer> {
+async function readBody(request: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk as Buffer);
   return Buffer.concat(chunks);
@@ -148,19 +148,20 @@ function ticket(method: string | undefined, path: string, body: Buffer): string 
   if (method === "GET") return JSON.stringify({ result: [] });
   const id = /\/([0-9a-f]{32})/.exec(path)?.[1];
   if (id === undefined) counts.tickets += 1;
-  const own = { sys_id: id ?? counts.tickets.toString(16).padStart(32, "0"), number: `INC${counts.tickets}` };
-  return JSON.stringify({ result: { ...(JSON.parse(body.toString()) as object), ...own } });
+  const ticketFields = { sys_id: id ?? counts.tickets.toString(16).padStart(32, "0"), number: `INC${counts.tickets}` };
+  return JSON.stringify({ result: { ...(JSON.parse(body.toString()) as object), ...ticketFields } });
 }
 
 function countLines(body: Buffer, encoding: string | undefined): void {
   counts.bytes += body.length;
-  const text = encoding === "gzip" ? gunzipSync(body) : body;
-  for (let at = text.indexOf("tag_history,"); at >= 0; at = text.indexOf("tag_history,", at + 1)) counts.lines += 1;
+  const content = encoding === "gzip" ? gunzipSync(body) : body;
+  for (let at = content.indexOf("tag_history,"); at >= 0; at = content.indexOf("tag_history,", at + 1))
+    counts.lines += 1;
 }
 
 async function respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://localhost");
-  const body = await bodyOf(request);
+  const body = await readBody(request);
   const send = (status: number, text: string) => {
     response.writeHead(status, { "content-type": "application/json", "content-length": Buffer.byteLength(text) });
     response.end(text);
@@ -173,7 +174,7 @@ async function respond(request: IncomingMessage, response: ServerResponse): Prom
   } else if (pathname === "/counts" || pathname === "/go") {
     if (pathname === "/go") go.resolve();
     send(200, JSON.stringify(counts));
-  } else send(200, await respondTo(pathname, searchParams));
+  } else send(200, await buildResponse(pathname, searchParams));
 }
 
 const server = createServer((request, response) => void respond(request, response));

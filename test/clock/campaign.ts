@@ -8,7 +8,7 @@ import { arrivalOf, SITE, tagsOf } from "../commands/rig.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { type ClockJudge, createClockJudge, type Sent } from "./judge.ts";
+import { type ClockJudge, createClockJudge, type SentCommand } from "./judge.ts";
 
 /** Runs the whole worker while its wall clock is set, slewed, frozen and corrected at random; `judge.ts` checks it. */
 export function campaign(seed: number): Promise<CampaignResult> {
@@ -19,7 +19,7 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-const TROUBLES = 6;
+const CLOCK_FAULTS = 6;
 const REST_MS = 12 * MINUTE_MS;
 /** This sink accepts no event, so every event must remain in the outbox. */
 const DEAD_SINK = "dead";
@@ -27,15 +27,15 @@ const DEAD_SINK = "dead";
 async function play(seed: number): Promise<CampaignResult> {
   const random = seededRandom(seed);
   const tags = tagsOf(createSimulator({ sites: [SITE] }, { now: () => START_MS }), 2 * TAGS_PER_REQUEST);
-  const judge = createClockJudge(tags);
+  const checker = createClockJudge(tags);
   /** True time that no clock of the machine measured. */
   let suspendedMs = 0;
   const trueMs = (clock: VirtualClock) => START_MS + Math.floor(clock.monotonic()) + suspendedMs;
-  const watched = (transport: Transport, clock: VirtualClock): Transport => {
+  const watchTransport = (transport: Transport, clock: VirtualClock): Transport => {
     return async (request, signal) => {
-      judge.left(request, { wallMs: clock.now(), trueMs: trueMs(clock), measuredMs: clock.monotonic() });
+      checker.left(request, { wallMs: clock.now(), trueMs: trueMs(clock), measuredMs: clock.monotonic() });
       const reply = await transport(request, signal);
-      judge.answered({ wallMs: clock.now(), trueMs: trueMs(clock) });
+      checker.answered({ wallMs: clock.now(), trueMs: trueMs(clock) });
       return reply;
     };
   };
@@ -63,7 +63,7 @@ async function play(seed: number): Promise<CampaignResult> {
     },
     eventsFolder: null,
     serviceNow: trueMs,
-    around: watched,
+    around: watchTransport,
   });
   const { clock } = worker;
   const story: string[] = [];
@@ -73,46 +73,46 @@ async function play(seed: number): Promise<CampaignResult> {
     await clock.advance(ms);
   }
 
-  function step(ms: number): void {
+  function stepWallClock(ms: number): void {
     clock.stepWall(ms);
-    judge.stepped(ms);
+    checker.stepped(ms);
   }
 
-  async function command(agedMs: number): Promise<Sent> {
+  async function sendCommand(agedMs: number): Promise<SentCommand> {
     commands += 1;
-    const sent: Sent = {
+    const sentCommand: SentCommand = {
       issuedMs: trueMs(clock) - agedMs,
       arrivedMs: clock.monotonic(),
       ttlMs: (10 + random.below(100)) * SECOND_MS,
       value: 20 + commands / 1_000,
     };
-    judge.sent(sent);
+    checker.sent(sentCommand);
     const payload = JSON.stringify({
       id: `c${commands}`,
       tag: tags[commands % tags.length],
-      value: sent.value,
-      ttl_s: sent.ttlMs / SECOND_MS,
-      issued_at: new Date(sent.issuedMs).toISOString(),
+      value: sentCommand.value,
+      ttl_s: sentCommand.ttlMs / SECOND_MS,
+      issued_at: new Date(sentCommand.issuedMs).toISOString(),
     });
     await worker.worker.accept(arrivalOf(payload, clock.now()));
-    return sent;
+    return sentCommand;
   }
 
-  async function trouble(): Promise<void> {
+  async function causeClockFault(): Promise<void> {
     const kind = random.pick(["step", "step", "step", "right", "dst", "freeze", "suspend", "slew", "restart", "ahead"]);
     const ms = logUniform(random, SECOND_MS, 10 * DAY_MS);
     story.push(`${Math.round(clock.monotonic() / SECOND_MS)} s: ${kind} ${Math.round(ms / SECOND_MS)} s`);
-    if (kind === "step") step(random.chance(0.5) ? ms : -ms);
-    if (kind === "right") step(trueMs(clock) - clock.now());
-    if (kind === "dst") step(random.chance(0.5) ? HOUR_MS : -HOUR_MS);
+    if (kind === "step") stepWallClock(random.chance(0.5) ? ms : -ms);
+    if (kind === "right") stepWallClock(trueMs(clock) - clock.now());
+    if (kind === "dst") stepWallClock(random.chance(0.5) ? HOUR_MS : -HOUR_MS);
     if (kind === "freeze") {
       const stillMs = Math.min(ms, 6 * HOUR_MS);
       clock.suspend(stillMs);
-      judge.stoodStill(stillMs);
+      checker.stoodStill(stillMs);
     }
     if (kind === "suspend") {
       suspendedMs += ms;
-      step(ms);
+      stepWallClock(ms);
     }
     if (kind === "slew") await slew(random.pick([-0.5, 0.5]));
     if (kind === "restart") await worker.restart("stop");
@@ -120,14 +120,14 @@ async function play(seed: number): Promise<CampaignResult> {
   }
 
   async function wasAhead(ms: number): Promise<void> {
-    step(ms);
+    stepWallClock(ms);
     await run(3 * MINUTE_MS);
-    step(trueMs(clock) - clock.now());
+    stepWallClock(trueMs(clock) - clock.now());
     await worker.restart("stop");
   }
 
   async function slew(perSecondMs: number): Promise<void> {
-    for (let second = 0; second < 120; second += 1) {
+    for (let secondIndex = 0; secondIndex < 120; secondIndex += 1) {
       await run(SECOND_MS);
       clock.stepWall(perSecondMs);
     }
@@ -136,26 +136,26 @@ async function play(seed: number): Promise<CampaignResult> {
   try {
     await worker.worker.store.outbox.register(DEAD_SINK, "beginning");
     await run(3 * MINUTE_MS);
-    for (let n = 0; n < TROUBLES; n += 1) {
-      await trouble();
-      const until = clock.monotonic() + (1 + random.below(9)) * MINUTE_MS;
-      while (clock.monotonic() < until) {
-        if (random.chance(0.5)) await command(random.chance(0.4) ? random.below(2 * HOUR_MS) : 0);
+    for (let n = 0; n < CLOCK_FAULTS; n += 1) {
+      await causeClockFault();
+      const untilMs = clock.monotonic() + (1 + random.below(9)) * MINUTE_MS;
+      while (clock.monotonic() < untilMs) {
+        if (random.chance(0.5)) await sendCommand(random.chance(0.4) ? random.below(2 * HOUR_MS) : 0);
         await run(random.below(MINUTE_MS));
       }
     }
-    step(trueMs(clock) - clock.now());
+    stepWallClock(trueMs(clock) - clock.now());
     await run(REST_MS);
-    const fresh = await command(0);
+    const lastSent = await sendCommand(0);
     await run(MINUTE_MS);
-    if (!judge.wasWritten(fresh.value)) judge.complain("everything works again", "no command is written");
-    await judgeEnd(worker, judge.complain);
-    judge.end(clock.monotonic(), clock.woken());
-    story.push(`${judge.written()} commands were written`);
+    if (!checker.wasWritten(lastSent.value)) checker.complain("everything works again", "no command is written");
+    await judgeEnd(worker, checker.complain);
+    checker.end(clock.monotonic(), clock.woken());
+    story.push(`${checker.written()} commands were written`);
     return {
-      problems: judge.problems(),
+      problems: checker.problems(),
       story,
-      digest: await digestOf(worker),
+      digest: await computeDigest(worker),
       requests: worker.simulator.truth.requests().length,
       simulatedMs: clock.monotonic(),
     };
@@ -174,10 +174,10 @@ async function judgeEnd(worker: VirtualWorker, complain: ClockJudge["complain"])
   if (events < 20) complain("there was work", `only ${events} events were told`);
 }
 
-async function digestOf({ events, simulator }: VirtualWorker): Promise<string> {
-  const asked = simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
-  const told = (await events()).map((event) => JSON.stringify(event));
-  return hash("sha256", [...asked, ...told].join("\n")).slice(0, 16);
+async function computeDigest({ events, simulator }: VirtualWorker): Promise<string> {
+  const requestLines = simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
+  const eventLines = (await events()).map((event) => JSON.stringify(event));
+  return hash("sha256", [...requestLines, ...eventLines].join("\n")).slice(0, 16);
 }
 
 function logUniform(random: SeededRandom, least: number, most: number): number {

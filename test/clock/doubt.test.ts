@@ -8,16 +8,16 @@ import { createVirtualClock } from "../virtual-clock.ts";
 const START_MS = Date.UTC(2026, 5, 1, 12, 0, 0);
 const HOUR_MS = 3_600_000;
 
-function rig() {
+function createCheckRig() {
   const clock = createVirtualClock(START_MS);
-  const lines: { readonly level: number; readonly msg: string; readonly seconds?: number }[] = [];
-  const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
+  const logLines: { readonly level: number; readonly msg: string; readonly seconds?: number }[] = [];
+  const log = pino({ base: null }, { write: (line: string) => logLines.push(JSON.parse(line)) });
   const metrics = createMetrics();
-  return { clock, lines, metrics, doubt: createClockCheck({ clock, log, metrics }) };
+  return { clock, lines: logLines, metrics, doubt: createClockCheck({ clock, log, metrics }) };
 }
 
 test("reports a clock step with its size until two replies in a row agree with the clock", async () => {
-  const { clock, doubt, lines, metrics } = rig();
+  const { clock, doubt, lines, metrics } = createCheckRig();
   await clock.advance(HOUR_MS);
   expect([doubt.stepped(), doubt.notices()]).toEqual([null, []]);
   clock.stepWall(-HOUR_MS);
@@ -37,7 +37,7 @@ test("reports a clock step with its size until two replies in a row agree with t
 });
 
 test("adds a second step to an unconfirmed first step, and keeps the doubt when both cancel out", () => {
-  const { clock, doubt } = rig();
+  const { clock, doubt } = createCheckRig();
   clock.stepWall(10 * HOUR_MS);
   expect(doubt.stepped()?.byMs).toBe(10 * HOUR_MS);
   clock.stepWall(-10 * HOUR_MS);
@@ -45,8 +45,8 @@ test("adds a second step to an unconfirmed first step, and keeps the doubt when 
 });
 
 test("reports no step for slewing by a time server, a suspension, or a step of one second", async () => {
-  const { clock, doubt } = rig();
-  for (let second = 0; second < 4 * 3_600; second += 1) {
+  const { clock, doubt } = createCheckRig();
+  for (let secondIndex = 0; secondIndex < 4 * 3_600; secondIndex += 1) {
     await clock.advance(1_000);
     clock.stepWall(0.5);
     doubt.look();
@@ -58,7 +58,7 @@ test("reports no step for slewing by a time server, a suspension, or a step of o
 });
 
 test("adds up several small steps in a row", async () => {
-  const { clock, doubt } = rig();
+  const { clock, doubt } = createCheckRig();
   for (let n = 0; n < 3; n += 1) {
     clock.stepWall(-900);
     doubt.look();
@@ -68,7 +68,7 @@ test("adds up several small steps in a row", async () => {
 });
 
 test("reports a difference to a service from the second reply on, until two replies agree", () => {
-  const { doubt } = rig();
+  const { doubt } = createCheckRig();
   doubt.compared("a", 8 * 24 * HOUR_MS);
   expect(doubt.anywhere()).toBeNull();
   doubt.compared("a", 8 * 24 * HOUR_MS);
@@ -83,21 +83,21 @@ test("reports a difference to a service from the second reply on, until two repl
 });
 
 test("checks the clock every few seconds, signals a step, and leaves no sleeper when stopped", async () => {
-  const { clock, doubt } = rig();
-  const ending = new AbortController();
-  const watching = doubt.watch(ending.signal);
+  const { clock, doubt } = createCheckRig();
+  const watchEnd = new AbortController();
+  const watchEnded = doubt.watch(watchEnd.signal);
   await clock.advance(60_000);
   clock.stepWall(5_000);
   expect(doubt.steps.wakeups()).toBe(0);
   await clock.advance(5_000);
   expect(doubt.steps.wakeups()).toBe(1);
-  ending.abort();
-  await watching;
+  watchEnd.abort();
+  await watchEnded;
   expect(clock.sleepers()).toBe(0);
 });
 
 test("reports a step back at the start when the clock is behind the last known time", () => {
-  const { clock } = rig();
+  const { clock } = createCheckRig();
   const log = pino({ level: "silent" });
   const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).stepped();
   expect(doubtWith(START_MS)).toBeNull();
@@ -105,6 +105,6 @@ test("reports a step back at the start when the clock is behind the last known t
 });
 
 describeService("watching the clock", async () => {
-  const { clock, doubt } = rig();
+  const { clock, doubt } = createCheckRig();
   return { service: createClockWatch(doubt), quiet: () => expect(clock.sleepers()).toBe(0) };
 });

@@ -45,7 +45,7 @@ sources:
     onTestFinished(async () => {
       await worker.end("SIGKILL");
       // libfaketime does not delete the shared memory of a process that replaced itself.
-      for (const left of globSync(`/dev/shm/*faketime*_${worker.pid}`)) rmSync(left, { force: true });
+      for (const sharedMemory of globSync(`/dev/shm/*faketime*_${worker.pid}`)) rmSync(sharedMemory, { force: true });
       rmSync(folder, { recursive: true, force: true });
     });
     await worker.says("is running");
@@ -65,8 +65,8 @@ sources:
     expect(await worker.end("SIGTERM")).toBe(0);
 
     async function pollsOn(): Promise<void> {
-      const before = await polls();
-      await expect.poll(polls, { message: worker.output() }).toBeGreaterThanOrEqual(before + 3);
+      const pollsBefore = await polls();
+      await expect.poll(polls, { message: worker.output() }).toBeGreaterThanOrEqual(pollsBefore + 3);
     }
 
     async function polls(): Promise<number> {

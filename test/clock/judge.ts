@@ -8,7 +8,7 @@ interface Moment {
   readonly trueMs: number;
 }
 
-export interface Sent {
+export interface SentCommand {
   readonly issuedMs: number;
   readonly arrivedMs: number;
   readonly ttlMs: number;
@@ -28,7 +28,7 @@ const TAG_ENDPOINTS = /\/tags\/(read|write|history)/;
 
 export function createClockJudge(tags: readonly string[]) {
   const problems: Problem[] = [];
-  const commands = new Map<number, Sent>();
+  const commands = new Map<number, SentCommand>();
   const written = new Set<number>();
   const tagRequests: number[] = [];
   const alarms = watchGaps("alarms are polled");
@@ -36,7 +36,7 @@ export function createClockJudge(tags: readonly string[]) {
   let stillTotalMs = 0;
   let agreeing = Number.POSITIVE_INFINITY;
 
-  const complain = (rule: string, text: string) => void problems.push({ rule, text });
+  const addProblem = (rule: string, text: string) => void problems.push({ rule, text });
 
   function watchGaps(rule: string) {
     let askedMs = 0;
@@ -45,7 +45,7 @@ export function createClockJudge(tags: readonly string[]) {
       asked(measuredMs: number) {
         const gapMs = measuredMs - askedMs - stillMs;
         if (gapMs > 2 * INTERVAL_MS + GRACE_MS)
-          complain(rule, `not for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`);
+          addProblem(rule, `not for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`);
         askedMs = measuredMs;
         stillMs = 0;
       },
@@ -57,7 +57,7 @@ export function createClockJudge(tags: readonly string[]) {
 
   function wrote(body: string, { measuredMs, trueMs, wallMs }: Moment & { readonly measuredMs: number }): void {
     const { tags } = JSON.parse(body) as { readonly tags: readonly { readonly value: number }[] };
-    const unlawful = (text: string) => complain("commands are lawful", text);
+    const unlawful = (text: string) => addProblem("commands are lawful", text);
     const differMs = Math.abs(wallMs - trueMs);
     const at = `at ${Math.round(measuredMs / 1_000)} s`;
     if (differMs > DIFFERENCE_MS) unlawful(`written ${at} by a clock that is ${differMs} ms wrong`);
@@ -87,9 +87,9 @@ export function createClockJudge(tags: readonly string[]) {
       if (request.method === "POST") wrote(request.body ?? "{}", at);
       if (!TAG_ENDPOINTS.test(request.path)) return;
       tagRequests.push(at.measuredMs);
-      const before = tagRequests.at(-QUOTA - 1);
-      if (before !== undefined && at.measuredMs - before < WINDOW_MS)
-        complain(
+      const earlierRequestMs = tagRequests.at(-QUOTA - 1);
+      if (earlierRequestMs !== undefined && at.measuredMs - earlierRequestMs < WINDOW_MS)
+        addProblem(
           "the quota is kept",
           `more than ${QUOTA} tag requests in a minute at ${Math.round(at.measuredMs / 1_000)} s`,
         );
@@ -102,21 +102,21 @@ export function createClockJudge(tags: readonly string[]) {
     },
     stoodStill(ms: number) {
       alarms.stoodStill(ms);
-      for (const gaps of reads.values()) gaps.stoodStill(ms);
+      for (const readGaps of reads.values()) readGaps.stoodStill(ms);
       stillTotalMs += ms;
     },
-    sent(command: Sent) {
+    sent(command: SentCommand) {
       commands.set(command.value, command);
     },
     wasWritten: (value: number) => written.has(value),
-    complain,
+    complain: addProblem,
     end(measuredMs: number, woken: number) {
       alarms.asked(measuredMs);
-      for (const gaps of reads.values()) gaps.asked(measuredMs);
+      for (const readGaps of reads.values()) readGaps.asked(measuredMs);
       const perSecond = (woken * 1_000) / (measuredMs - stillTotalMs);
       if (perSecond > MOST_WAKES)
-        complain("nothing spins", `${perSecond.toFixed(0)} wakes in a second of measured time`);
-      if (tagRequests.length < 100) complain("there was work", `only ${tagRequests.length} tag requests`);
+        addProblem("nothing spins", `${perSecond.toFixed(0)} wakes in a second of measured time`);
+      if (tagRequests.length < 100) addProblem("there was work", `only ${tagRequests.length} tag requests`);
     },
     problems: (): readonly Problem[] => problems,
     written: () => written.size,

@@ -20,18 +20,19 @@ import { contextFor, never } from "./context.ts";
 import { type Authority, createAuthority, type Issued } from "./mqtt/certificates.ts";
 
 let folder: string;
-let ours: Authority;
-let stranger: Authority;
+let ownAuthority: Authority;
+let foreignAuthority: Authority;
 const certificates = new Map<string, Issued>();
 beforeAll(() => {
   folder = temporaryFolder("faults");
-  ours = createAuthority(folder, "ours");
-  stranger = createAuthority(folder, "stranger");
-  certificates.set("good", ours.issue("good"));
-  certificates.set("expired", ours.issue("expired", { days: -1 }));
-  certificates.set("for another name", ours.issue("renamed", { altName: "DNS:elsewhere.example" }));
-  certificates.set("from an unknown authority", stranger.issue("fake"));
-  certificates.set("self-signed", { certFile: stranger.caFile, keyFile: stranger.caFile.replace(".pem", ".key") });
+  ownAuthority = createAuthority(folder, "ours");
+  foreignAuthority = createAuthority(folder, "stranger");
+  certificates.set("good", ownAuthority.issue("good"));
+  certificates.set("expired", ownAuthority.issue("expired", { days: -1 }));
+  certificates.set("for another name", ownAuthority.issue("renamed", { altName: "DNS:elsewhere.example" }));
+  certificates.set("from an unknown authority", foreignAuthority.issue("fake"));
+  const { caFile } = foreignAuthority;
+  certificates.set("self-signed", { certFile: caFile, keyFile: caFile.replace(".pem", ".key") });
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -46,10 +47,10 @@ const actors: readonly {
     name: "the source",
     language: "http",
     async attempt(secure, place) {
-      const options = { ca_file: ours.caFile, allow_plain_http: true };
+      const options = { ca_file: ownAuthority.caFile, allow_plain_http: true };
       const transport = createHttpTransport(trialConfig(`http${secure ? "s" : ""}://${place}`, options));
       onTestFinished(() => transport.close());
-      return thrown(transport.send({ method: "GET", path: "/", headers: {}, body: null }, never()));
+      return catchError(transport.send({ method: "GET", path: "/", headers: {}, body: null }, never()));
     },
   },
   {
@@ -60,9 +61,9 @@ const actors: readonly {
         url: `http${secure ? "s" : ""}://${place}/`,
         unsigned: true,
         allow_networks: ["127.0.0.0/8"],
-        ca_file: ours.caFile,
+        ca_file: ownAuthority.caFile,
       });
-      return written(createWebhookSink(config, contextFor("hook")));
+      return writeValue(createWebhookSink(config, contextFor("hook")));
     },
   },
   {
@@ -70,8 +71,8 @@ const actors: readonly {
     language: "http",
     attempt(secure, place) {
       const url = `http${secure ? "s" : ""}://${place}`;
-      const config = InfluxConfig.parse({ url, bucket: "b", ca_file: ours.caFile });
-      return written(createInfluxSink(config, contextFor("lake")));
+      const config = InfluxConfig.parse({ url, bucket: "b", ca_file: ownAuthority.caFile });
+      return writeValue(createInfluxSink(config, contextFor("lake")));
     },
   },
   {
@@ -80,9 +81,9 @@ const actors: readonly {
     attempt(secure, place) {
       const config = MqttConfig.parse({
         url: `mqtt${secure ? "s" : ""}://${place}`,
-        ...(secure ? { tls: { ca_file: ours.caFile } } : {}),
+        ...(secure ? { tls: { ca_file: ownAuthority.caFile } } : {}),
       });
-      return written(createMqttSink(config, contextFor("broker")));
+      return writeValue(createMqttSink(config, contextFor("broker")));
     },
   },
 ];
@@ -135,7 +136,7 @@ const faults: readonly Fault[] = [
       says: /broke the connection|hung up|closed the connection/,
       secure,
       place: () =>
-        listening(createServer((socket) => void socket.on("error", () => {}).once("data", () => socket.destroy()))),
+        listenTo(createServer((socket) => void socket.on("error", () => {}).once("data", () => socket.destroy()))),
     }),
   ),
 ];
@@ -154,14 +155,14 @@ describe("an HTTPS server that answers a plain HTTP request with status 400", ()
   test.each(actors.filter(({ name }) => name === "webhook" || name === "influxdb"))(
     "$name reports a wrong url and rejects no event",
     async ({ attempt }) => {
-      const words = "Client sent an HTTP request to an HTTPS server.\n";
-      const server = createHttpServer((_request, response) => void response.writeHead(400).end(words));
-      expect(await attempt(false, await listening(server))).toMatchObject({ kind: "config", field: "url" });
+      const responseText = "Client sent an HTTP request to an HTTPS server.\n";
+      const server = createHttpServer((_request, response) => void response.writeHead(400).end(responseText));
+      expect(await attempt(false, await listenTo(server))).toMatchObject({ kind: "config", field: "url" });
     },
   );
 });
 
-const THERE = {
+const SERVER_INFO = {
   name: "https://there.example",
   failed: "could not be asked",
   addressOption: "url",
@@ -174,7 +175,7 @@ describe("the classification of error codes of OpenSSL, Node.js and undici", () 
   test.each(["EMFILE", "ENFILE", "ENOMEM", "EADDRNOTAVAIL"])(
     "classifies %s as an error of this machine and as retryable",
     (code) => {
-      const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), THERE);
+      const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), SERVER_INFO);
       expect(failure).toBeInstanceOf(LocalFailure);
       expect(failure).toBeInstanceOf(Retryable);
       expect(failure.message).toMatch(/because of this machine/);
@@ -192,8 +193,8 @@ describe("the classification of error codes of OpenSSL, Node.js and undici", () 
     ["SOMETHING_NEW", "retryable"],
     ["HPE_INVALID_CONSTANT", "malformed"],
   ])("%s is classified as %s, also inside another error, and the message contains no request text", (code, kind) => {
-    const cause = Object.assign(new Error("GET /secret"), { code });
-    const failure = failureOfConnection(new Error("fetch failed", { cause }), THERE);
+    const codedError = Object.assign(new Error("GET /secret"), { code });
+    const failure = failureOfConnection(new Error("fetch failed", { cause: codedError }), SERVER_INFO);
     expect(failure.kind).toBe(kind);
     expect(errorText(failure)).toContain(code);
     expect(errorText(failure)).not.toContain("secret");
@@ -211,7 +212,7 @@ function certificateFault(certificate: string, says: RegExp): Fault {
 }
 
 async function plainPort(language: Language): Promise<string> {
-  if (language === "http") return listening(createHttpServer((_request, response) => void response.end()));
+  if (language === "http") return listenTo(createHttpServer((_request, response) => void response.end()));
   const server = await startMosquitto();
   onTestFinished(() => server.stop());
   return `127.0.0.1:${server.port}`;
@@ -236,21 +237,21 @@ function tlsWith(name: string): Promise<string> {
   const { certFile = "", keyFile = "" } = certificates.get(name) ?? {};
   const server = createTlsServer({ cert: readFileSync(certFile), key: readFileSync(keyFile) });
   server.on("tlsClientError", (_error, socket) => socket.destroy());
-  return listening(server);
+  return listenTo(server);
 }
 
-async function listening(server: Server): Promise<string> {
+async function listenTo(server: Server): Promise<string> {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => void server.close());
   return `127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-function written(sink: Sink): Promise<unknown> {
+function writeValue(sink: Sink): Promise<unknown> {
   onTestFinished(() => sink.close());
-  return thrown(sink.open(never()).then(() => sink.write([valueEvent(1)], never())));
+  return catchError(sink.open(never()).then(() => sink.write([valueEvent(1)], never())));
 }
 
-function thrown(work: Promise<unknown>): Promise<unknown> {
+function catchError(work: Promise<unknown>): Promise<unknown> {
   return work.then(
     (value) => value,
     (error: unknown) => error,

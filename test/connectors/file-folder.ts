@@ -42,10 +42,10 @@ export function setUpFolder(options: Record<string, unknown> = {}, clock = syste
   const folder = join(parent, "lake");
   const config = FileConfig.parse({ folder, ...options });
   const make = () => createFileSink(config, contextFor("lake", clock));
-  return { folder, make, open: () => opened(make()) };
+  return { folder, make, open: () => openSink(make()) };
 }
 
-export async function opened(sink: Sink): Promise<Sink> {
+export async function openSink(sink: Sink): Promise<Sink> {
   await sink.open(never());
   return sink;
 }
@@ -90,14 +90,14 @@ export async function killWriter(folder: string, options: object, afterIds: numb
       await sink.write(batch, never());
       process.stdout.write(batch.map((event) => event.id + "\\n").join(""));
     }`;
-  const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", program], {
+  const writerProcess = spawn(process.execPath, ["--input-type=module-typescript", "--eval", program], {
     cwd: join(import.meta.dirname, "../.."),
     stdio: ["ignore", "pipe", "inherit"],
   });
-  const acknowledged: string[] = [];
-  for await (const id of createInterface({ input: child.stdout })) {
-    acknowledged.push(id);
-    if (acknowledged.length === afterIds) child.kill("SIGKILL");
+  const acknowledgedIds: string[] = [];
+  for await (const id of createInterface({ input: writerProcess.stdout })) {
+    acknowledgedIds.push(id);
+    if (acknowledgedIds.length === afterIds) writerProcess.kill("SIGKILL");
   }
-  return acknowledged;
+  return acknowledgedIds;
 }

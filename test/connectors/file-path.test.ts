@@ -81,8 +81,8 @@ describe("the `path` template of the file sink", () => {
 });
 
 describe("a history event of several days in the file sink", () => {
-  const times = ["2026-10-31T23:55", "2026-11-01T00:00", "2026-11-01T12:00", "2026-11-02T00:00"];
-  const points = times.map((time, n) => ({ time: `${time}:00.000Z`, value: [21.5, null, true, -3][n] ?? null }));
+  const pointTimes = ["2026-10-31T23:55", "2026-11-01T00:00", "2026-11-01T12:00", "2026-11-02T00:00"];
+  const points = pointTimes.map((time, n) => ({ time: `${time}:00.000Z`, value: [21.5, null, true, -3][n] ?? null }));
   const asText = historyEvent({
     source: "/sources/main",
     subject: "site/1/tag/10042",
@@ -105,18 +105,18 @@ describe("a history event of several days in the file sink", () => {
     const sink = await openSink();
     await sink.write([event], never(), undefined, offerWith([{ epoch: "e", number: 7 }]));
     await sink.close();
-    const lines = linesBelow(folder).map(
+    const fileLines = linesBelow(folder).map(
       ({ file, event: line }) => ({ file, ...line }) as WrittenLine["event"] & { file: string },
     );
-    expect(lines.map(({ file }) => file.split("/")[2])).toEqual(["2026-10-31", "2026-11-01", "2026-11-02"]);
-    expect(lines.map(({ part, parts, sequence }) => [part, parts, Number(sequence)])).toEqual([
+    expect(fileLines.map(({ file }) => file.split("/")[2])).toEqual(["2026-10-31", "2026-11-01", "2026-11-02"]);
+    expect(fileLines.map(({ part, parts, sequence }) => [part, parts, Number(sequence)])).toEqual([
       [1, 3, 7],
       [2, 3, 7],
       [3, 3, 7],
     ]);
-    const facts = lines.map(({ data }) => data as TagHistoryFact);
-    expect(facts.flatMap((fact) => [...fact.points])).toEqual(points);
-    for (const [index, { file: _, part, parts, sequence, sequenceepoch, data, ...attributes }] of lines.entries()) {
+    const lineFacts = fileLines.map(({ data }) => data as TagHistoryFact);
+    expect(lineFacts.flatMap((fact) => [...fact.points])).toEqual(points);
+    for (const [index, { file: _, part, parts, sequence, sequenceepoch, data, ...attributes }] of fileLines.entries()) {
       const { data: whole, ...expected } = asObject;
       expect(attributes).toEqual({ specversion: "1.0", ...expected, datacontenttype: "application/json" });
       expect({ ...(data as object), points: [] }).toEqual({ ...whole, points: [] });
@@ -145,13 +145,13 @@ describe("files of the file sink with a `path` template", () => {
       clock.passMs(9 * 60_000);
       await sink.write([valueEvent(2)], never());
       expect(await sink.tick?.(never())).toEqual({ tickInMs: 60_000 });
-      expect(ends(folder)).toEqual([".jsonl.part"]);
+      expect(listFileSuffixes(folder)).toEqual([".jsonl.part"]);
       clock.passMs(60_000);
       await sink.tick?.(never());
-      expect(ends(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
+      expect(listFileSuffixes(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
       await sink.write([valueEvent(3)], never());
       await sink.close();
-      expect(ends(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
+      expect(listFileSuffixes(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
       expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
     },
   );
@@ -161,25 +161,25 @@ describe("files of the file sink with a `path` template", () => {
     const sink = await openSink();
     for (let n = 0; n < 4; n += 1) await sink.write([valueEvent(n)], never());
     await sink.close();
-    expect(ends(folder).filter((end) => end === ".jsonl.gz").length).toBeGreaterThan(0);
-    expect(ends(folder).filter((end) => end === ".jsonl.part")).toHaveLength(1);
+    expect(listFileSuffixes(folder).filter((end) => end === ".jsonl.gz").length).toBeGreaterThan(0);
+    expect(listFileSuffixes(folder).filter((end) => end === ".jsonl.part")).toHaveLength(1);
     expect(idsBelow(folder)).toHaveLength(4);
   });
 
   test("a file left open by a crash is completed at the next start, without its incomplete last line", async () => {
     const { folder, open: openSink } = setUp({ gzip: true });
-    const first = await openSink();
-    await first.write([valueEvent(1), valueEvent(2)], never());
-    await first.close();
+    const firstSink = await openSink();
+    await firstSink.write([valueEvent(1), valueEvent(2)], never());
+    await firstSink.close();
     const [part = ""] = filesBelow(folder);
-    const whole = readFileSync(join(folder, part));
-    writeFileSync(join(folder, part), Buffer.concat([whole, Buffer.from('{"id":"half')]));
+    const completeText = readFileSync(join(folder, part));
+    writeFileSync(join(folder, part), Buffer.concat([completeText, Buffer.from('{"id":"half')]));
     writeFileSync(join(folder, part.replace(".part", ".gz.tmp")), "what a crash left of a compression");
     const strangers = ["tag-value/1/mine.part", "tag-value/1/2026-11-02/events-x.jsonl.part"];
     for (const stranger of strangers) writeFileSync(join(folder, stranger), "{}");
     await (await openSink()).close();
     expect(filesBelow(folder)).toEqual([part.replace(".part", ".gz"), ...strangers].toSorted());
-    expect(gunzipSync(readFileSync(join(folder, part.replace(".part", ".gz"))))).toEqual(whole);
+    expect(gunzipSync(readFileSync(join(folder, part.replace(".part", ".gz"))))).toEqual(completeText);
   });
 
   test("the uncompressed copy that a crash left next to a compressed file is removed at the next start", async () => {
@@ -188,9 +188,9 @@ describe("files of the file sink with a `path` template", () => {
     await sink.write([valueEvent(1)], never());
     await sink.close();
     const [part = ""] = filesBelow(folder);
-    const text = readFileSync(join(folder, part));
+    const partText = readFileSync(join(folder, part));
     await (await openSink()).close();
-    writeFileSync(join(folder, part), text);
+    writeFileSync(join(folder, part), partText);
     await (await openSink()).close();
     expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
   });
@@ -224,15 +224,15 @@ describe("files of the file sink with a `path` template", () => {
     const { folder, open: openSink } = setUp();
     const sink = await openSink();
     await sink.write([valueOn(0)], never());
-    const handle = await open(join(folder, filesBelow(folder)[0] ?? ""));
-    const prototype = Object.getPrototypeOf(handle) as FileHandle;
-    await handle.close();
+    const fileHandle = await open(join(folder, filesBelow(folder)[0] ?? ""));
+    const prototype = Object.getPrototypeOf(fileHandle) as FileHandle;
+    await fileHandle.close();
     const error = Object.assign(new Error("ENOSPC"), { code: "ENOSPC" });
     const genuine = prototype.datasync;
-    let calls = 0;
+    let syncCalls = 0;
     const datasync = vi.spyOn(prototype, "datasync").mockImplementation(function (this: FileHandle) {
-      calls += 1;
-      return calls === 2 ? Promise.reject(error) : genuine.call(this);
+      syncCalls += 1;
+      return syncCalls === 2 ? Promise.reject(error) : genuine.call(this);
     });
     onTestFinished(() => datasync.mockRestore());
     const batch = [{ ...valueOn(0), id: "again" }, valueOn(1)];
@@ -247,16 +247,16 @@ describe("files of the file sink with a `path` template", () => {
 
 test("kill -9 at any moment loses no acknowledged line and leaves no incomplete line", async () => {
   const { folder, open: openSink } = setUp({ gzip: true });
-  const acknowledged: string[] = [];
+  const acknowledgedIds: string[] = [];
   for (let run = 0; run < 5; run += 1) {
     const options = { path: BY_DAY, gzip: true, max_file_mb: 0.005 };
-    acknowledged.push(...(await killWriter(folder, options, 40 + 17 * run, run)));
+    acknowledgedIds.push(...(await killWriter(folder, options, 40 + 17 * run, run)));
   }
   await (await openSink()).close();
-  expect(new Set(ends(folder))).toEqual(new Set([".jsonl.gz"]));
+  expect(new Set(listFileSuffixes(folder))).toEqual(new Set([".jsonl.gz"]));
   const written = new Set(idsBelow(folder));
-  expect(acknowledged.filter((id) => !written.has(id))).toEqual([]);
-  expect(acknowledged.length).toBeGreaterThan(300);
+  expect(acknowledgedIds.filter((id) => !written.has(id))).toEqual([]);
+  expect(acknowledgedIds.length).toBeGreaterThan(300);
 });
 
 test("the SQL views of the README read each value with its type, whatever the type in the first line", async () => {
@@ -280,17 +280,19 @@ test("the SQL views of the README read each value with its type, whatever the ty
   await connection.run(`set file_search_path = '${dirname(folder)}'`);
   await connection.run(views);
   for (const view of ["tag_value", "tag_history"]) {
-    const answer = await connection.runAndReadAll(`select value_number, value_boolean from ${view} order by time`);
-    expect(answer.columnTypes().map(String)).toEqual(["DOUBLE", "BOOLEAN"]);
-    const rows = answer.getRows();
-    const typed = values.map((value) => [
+    const result = await connection.runAndReadAll(`select value_number, value_boolean from ${view} order by time`);
+    expect(result.columnTypes().map(String)).toEqual(["DOUBLE", "BOOLEAN"]);
+    const rows = result.getRows();
+    const expected = values.map((value) => [
       typeof value === "number" ? value : null,
       typeof value === "boolean" ? value : null,
     ]);
-    expect(rows.map((row) => JSON.stringify(row)).sort(), view).toEqual(typed.map((row) => JSON.stringify(row)).sort());
+    expect(rows.map((row) => JSON.stringify(row)).sort(), view).toEqual(
+      expected.map((row) => JSON.stringify(row)).sort(),
+    );
   }
-  const parts = await connection.runAndReadAll("select distinct part from tag_history order by part");
-  expect(parts.getRows()).toEqual([[1], [2]]);
+  const partRows = await connection.runAndReadAll("select distinct part from tag_history order by part");
+  expect(partRows.getRows()).toEqual([[1], [2]]);
   connection.closeSync();
 });
 
@@ -299,17 +301,17 @@ test("compresses a daily file when the file of the next day begins", async () =>
   const sink = await open();
   for (let n = 0; n < 3; n += 1) await sink.write([valueEvent(2 * n), valueEvent(2 * n + 1)], never());
   await sink.close();
-  expect(ends(folder)).toEqual([".jsonl.gz", ".jsonl.gz", ".jsonl"]);
+  expect(listFileSuffixes(folder)).toEqual([".jsonl.gz", ".jsonl.gz", ".jsonl"]);
   expect(idsBelow(folder)).toEqual([0, 1, 2, 3, 4, 5].map((n) => valueEvent(n).id));
-  const again = await open();
-  for (const n of [6, 8]) await again.write([valueEvent(n), valueEvent(n + 1)], never());
-  await again.close();
+  const reopenedSink = await open();
+  for (const n of [6, 8]) await reopenedSink.write([valueEvent(n), valueEvent(n + 1)], never());
+  await reopenedSink.close();
   expect(idsBelow(folder)).toEqual([4, 5, 6, 7, 8, 9].map((n) => valueEvent(n).id));
 });
 
 function monotonic(): Clock & { passMs(ms: number): void } {
-  let passed = 0;
-  return { ...systemClock, monotonic: () => passed, passMs: (ms) => (passed += ms) };
+  let passedMs = 0;
+  return { ...systemClock, monotonic: () => passedMs, passMs: (ms) => (passedMs += ms) };
 }
 
 function valueOn(n: number): Event<"tag-value"> {
@@ -317,17 +319,17 @@ function valueOn(n: number): Event<"tag-value"> {
   return { ...valueEvent(n), time };
 }
 
-function ends(folder: string): readonly string[] {
+function listFileSuffixes(folder: string): readonly string[] {
   return filesBelow(folder).map((file) => /\.jsonl.*$/.exec(file)?.[0] ?? "");
 }
 
 function openBelow(folder: string): number {
-  const targets = readdirSync("/proc/self/fd").map((fd) => {
+  const openPaths = readdirSync("/proc/self/fd").map((fd) => {
     try {
       return readlinkSync(join("/proc/self/fd", fd));
     } catch {
       return "";
     }
   });
-  return targets.filter((target) => target.startsWith(folder)).length;
+  return openPaths.filter((target) => target.startsWith(folder)).length;
 }

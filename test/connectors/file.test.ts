@@ -18,13 +18,13 @@ describe("the file sink", () => {
     const { folder, open: openSink } = setUpFolder();
     const sink = await openSink();
     onTestFinished(() => sink.close());
-    const handle = await open(join(folder, filesBelow(folder)[0] ?? ""));
-    const prototype = Object.getPrototypeOf(handle) as FileHandle;
-    await handle.close();
+    const fileHandle = await open(join(folder, filesBelow(folder)[0] ?? ""));
+    const prototype = Object.getPrototypeOf(fileHandle) as FileHandle;
+    await fileHandle.close();
     const synced = Promise.withResolvers<void>();
-    const begun = Promise.withResolvers<void>();
+    const syncBegun = Promise.withResolvers<void>();
     const datasync = vi.spyOn(prototype, "datasync").mockImplementation(() => {
-      begun.resolve();
+      syncBegun.resolve();
       return synced.promise;
     });
     onTestFinished(() => datasync.mockRestore());
@@ -34,7 +34,7 @@ describe("the file sink", () => {
       isAccepted = true;
       return receipt;
     });
-    await begun.promise;
+    await syncBegun.promise;
     await new Promise((resolve) => setImmediate(resolve));
     expect([isAccepted, idsBelow(folder)]).toEqual([false, [valueEvent(1).id]]);
     synced.resolve();
@@ -50,14 +50,14 @@ describe("the file sink", () => {
 
   test("removes the incomplete last line after a crash and keeps all complete lines", async () => {
     const { folder, open: openSink } = setUpFolder();
-    const first = await openSink();
-    await first.write([valueEvent(1), valueEvent(2)], never());
-    await first.close();
+    const firstSink = await openSink();
+    await firstSink.write([valueEvent(1), valueEvent(2)], never());
+    await firstSink.close();
     const path = join(folder, filesBelow(folder)[0] ?? "");
     await appendFile(path, `${"x".repeat(200_000)}`);
-    const second = await openSink();
-    await second.write([valueEvent(3)], never());
-    await second.close();
+    const secondSink = await openSink();
+    await secondSink.write([valueEvent(3)], never());
+    await secondSink.close();
     expect(idsBelow(folder)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
@@ -99,9 +99,9 @@ describe("the file sink", () => {
     for (const stranger of strangers) await writeFile(join(folder, stranger), "mine\n");
     for (let n = 1; n <= 6; n += 1) await sink.write([valueEvent(n)], never());
     await sink.close();
-    const own = filesBelow(folder).filter((name) => !strangers.includes(name));
-    expect(own).toHaveLength(2);
-    expect(idsBelow(folder, own)).toEqual([valueEvent(5).id, valueEvent(6).id]);
+    const ownFiles = filesBelow(folder).filter((name) => !strangers.includes(name));
+    expect(ownFiles).toHaveLength(2);
+    expect(idsBelow(folder, ownFiles)).toEqual([valueEvent(5).id, valueEvent(6).id]);
     for (const stranger of strangers) expect(existsSync(join(folder, stranger))).toBe(true);
   });
 
@@ -117,23 +117,23 @@ describe("the file sink", () => {
 
   test("refuses a symbolic link that leads out of its folder", async () => {
     const { folder, make } = setUpFolder({}, clockAt("2026-11-21T12:00:00Z"));
-    const target = join(temporaryFolder(), "target");
-    await writeFile(target, "");
+    const linkTarget = join(temporaryFolder(), "target");
+    await writeFile(linkTarget, "");
     await make().open(never());
     rmSync(join(folder, "events-2026-11-21-001.jsonl"));
-    symlinkSync(target, join(folder, "events-2026-11-21-001.jsonl"));
+    symlinkSync(linkTarget, join(folder, "events-2026-11-21-001.jsonl"));
     const sink = make();
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config" });
     await sink.close();
-    expect(readFileSync(target, "utf8")).toBe("");
+    expect(readFileSync(linkTarget, "utf8")).toBe("");
   });
 
   test.each(["0600", "0640"])("creates files with mode %s", async (mode) => {
     const { folder, open: openSink } = setUpFolder({ mode });
     const sink = await openSink();
     await sink.close();
-    const bits = statSync(join(folder, filesBelow(folder)[0] ?? "")).mode & 0o777;
-    expect(bits & ~Number.parseInt(mode, 8)).toBe(0);
+    const modeBits = statSync(join(folder, filesBelow(folder)[0] ?? "")).mode & 0o777;
+    expect(modeBits & ~Number.parseInt(mode, 8)).toBe(0);
   });
 
   test.each(["../x", "a/b", "..", "A", "a-b", ""])("refuses the file name %j", (name) => {
@@ -160,11 +160,11 @@ describe("the file sink", () => {
 
   test("has every acknowledged line on disk after kill -9", async () => {
     const { folder, open: openSink } = setUpFolder();
-    const acknowledged = await killWriter(folder, { max_file_mb: 0.01 }, 200);
-    expect(acknowledged.length).toBeGreaterThanOrEqual(200);
+    const acknowledgedIds = await killWriter(folder, { max_file_mb: 0.01 }, 200);
+    expect(acknowledgedIds.length).toBeGreaterThanOrEqual(200);
     await (await openSink()).close();
     const written = new Set(idsBelow(folder));
-    expect(acknowledged.filter((id) => !written.has(id))).toEqual([]);
+    expect(acknowledgedIds.filter((id) => !written.has(id))).toEqual([]);
   });
 });
 
@@ -187,7 +187,7 @@ describe("file names and clean-up of the file sink", () => {
       isCompressed: false,
       bytes: 40,
     }));
-    const gone = chooseFilesToRemove(closed, { keepFiles: 100, maxTotalBytes: 150, reserveBytes: 60 });
-    expect(gone.map(({ number }) => number)).toEqual([1]);
+    const removedFiles = chooseFilesToRemove(closed, { keepFiles: 100, maxTotalBytes: 150, reserveBytes: 60 });
+    expect(removedFiles.map(({ number }) => number)).toEqual([1]);
   });
 });

@@ -27,24 +27,24 @@ beforeEach(async () => {
   passedMs = 0;
   const clock: Clock = { ...systemClock, monotonic: () => passedMs };
   store = createMemoryStore();
-  const read = async <T>(set: string, key: string) => {
+  const readDocument = async <T>(set: string, key: string) => {
     reads.push(`${set} ${key}`);
     return store.document<T>(set, key);
   };
   const documents = () => Promise.reject(new Error("No set is read as a whole."));
-  context = contextFor("lake", clock, { ...store, document: read, documents });
-  await hold("site/main", String(SITE.id), SITE);
-  for (const system of SYSTEMS) await hold("system/main", system.id, system);
-  await hold("tag/main", TAG.id, { ...TAG, displayName: "the name now" });
+  context = contextFor("lake", clock, { ...store, document: readDocument, documents });
+  await storeObject("site/main", String(SITE.id), SITE);
+  for (const system of SYSTEMS) await storeObject("system/main", system.id, system);
+  await storeObject("tag/main", TAG.id, { ...TAG, displayName: "the name now" });
   await put("tag-seen/main", String(SITE.id), { tags: "2026-01-01T00:00:00Z", systems: "2026-01-01T00:00:00Z" });
   await put("tag-system/main", TAG.id, { systemIds: ["5", "6", "unknown"] });
 });
 
 const put = (set: string, key: string, value: unknown) => store.commit({ documents: [{ set, put: [[key, value]] }] });
-const hold = (set: string, key: string, value: unknown) =>
+const storeObject = (set: string, key: string, value: unknown) =>
   put(set, key, { value, siteId: 1, since: "2026-01-01T00:00:00Z", missingSince: null });
 
-async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
+async function readNameTags(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
   const names = createNameLookup(wanted, context);
   await names.prepare(events);
   const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
@@ -62,36 +62,36 @@ async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TA
 describe("the name tags of InfluxDB points (`tags_from`)", () => {
   test("values, history and totals get the tag name of the event and the current site name and systems", async () => {
     const events = [valueEvent(1), sampleEvent("tag-history"), sampleEvent("tag-total")];
-    for (const tags of await tagsOf(events))
+    for (const tags of await readNameTags(events))
       expect(tags).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" });
   });
 
   test("commands get the stored tag name, alarms only the site, and worker events no names", async () => {
     const result = sampleEvent("command-result");
     const command = { ...result, data: { ...result.data, tagId: TAG.id } };
-    const [told, alarm, own] = await tagsOf([command, sampleEvent("alarm-raised"), sampleEvent("delivery-gap")]);
+    const [told, alarm, own] = await readNameTags([command, sampleEvent("alarm-raised"), sampleEvent("delivery-gap")]);
     expect(told).toMatchObject({ name: "the name now", system: "320.001+360.001" });
     expect(alarm).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
     expect(own).toEqual({ name: undefined, site_name: undefined, system: undefined });
   });
 
   test("only the configured name tags are added, and no name is looked up when none is configured", async () => {
-    const [tags] = await tagsOf([valueEvent(1)], ["site_name"]);
+    const [tags] = await readNameTags([valueEvent(1)], ["site_name"]);
     expect(tags).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
     reads = [];
-    const textsOf = (settings: PointSettings) =>
+    const encodeAll = (settings: PointSettings) =>
       sampleOfEveryKind().flatMap((event) => [...encodeEventLines(event, settings)].map(({ text }) => String(text)));
-    const plain = textsOf({ prefix: "", tags: {} });
+    const plainLines = encodeAll({ prefix: "", tags: {} });
     const names = createNameLookup([], context);
     await names.prepare(sampleOfEveryKind());
     const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
-    expect(textsOf(settings)).toEqual(plain);
+    expect(encodeAll(settings)).toEqual(plainLines);
     expect(reads).toEqual([]);
   });
 
   test("unknown names are omitted, and a system without a code uses its display name", async () => {
     await put("tag-system/main", "8", { systemIds: ["7"] });
-    const [unknown, lift] = await tagsOf([valueEvent(1, "9"), valueEvent(1, "8")]);
+    const [unknown, lift] = await readNameTags([valueEvent(1, "9"), valueEvent(1, "8")]);
     expect(unknown).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: undefined });
     expect(lift?.system).toBe("Lifts");
   });
@@ -100,12 +100,12 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     const names = createNameLookup(NAME_TAGS, context);
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await names.prepare(batch);
-    const first = reads.length;
-    expect(first).toBeLessThanOrEqual(6);
+    const firstReadCount = reads.length;
+    expect(firstReadCount).toBeLessThanOrEqual(6);
     passedMs = 59_000;
     await names.prepare(batch);
-    expect(reads).toHaveLength(first);
-    await hold("site/main", String(SITE.id), { ...SITE, displayName: "Renamed" });
+    expect(reads).toHaveLength(firstReadCount);
+    await storeObject("site/main", String(SITE.id), { ...SITE, displayName: "Renamed" });
     expect(names.namesOf(valueEvent(1)).site_name).toBe(SITE.displayName);
     passedMs = 60_000;
     await names.prepare(batch);
@@ -113,26 +113,26 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
   });
 
   const settings = (names: ReturnType<typeof createNameLookup>) => ({ prefix: "", tags: {}, namesOf: names.namesOf });
-  const lineOf = (names: ReturnType<typeof createNameLookup>, event: Event) =>
+  const encodeEvent = (names: ReturnType<typeof createNameLookup>, event: Event) =>
     [...encodeEventLines(event, settings(names))].map(({ text }) => text.toString()).join("\n");
-  const forget = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
+  const removeDocument = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
 
   test("a point waits until its site and systems are known, and has the same name tags when it is redelivered", async () => {
-    await forget("site/main", String(SITE.id));
-    await forget("tag-system/main", TAG.id);
-    await forget("tag-seen/main", String(SITE.id));
+    await removeDocument("site/main", String(SITE.id));
+    await removeDocument("tag-system/main", TAG.id);
+    await removeDocument("tag-seen/main", String(SITE.id));
     const names = createNameLookup(NAME_TAGS, context);
-    const own = sampleEvent("delivery-gap");
-    expect(await names.prepare([own, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
-    await hold("site/main", String(SITE.id), SITE);
+    const gapEvent = sampleEvent("delivery-gap");
+    expect(await names.prepare([gapEvent, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
+    await storeObject("site/main", String(SITE.id), SITE);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
     await put("tag-system/main", TAG.id, { systemIds: ["6"] });
     expect(await names.prepare([valueEvent(1)])).toBeNull();
-    const first = lineOf(names, valueEvent(1));
-    expect(parseLine(first).tags).toMatchObject({ site_name: SITE.displayName, system: "320.001" });
+    const firstLine = encodeEvent(names, valueEvent(1));
+    expect(parseLine(firstLine).tags).toMatchObject({ site_name: SITE.displayName, system: "320.001" });
     const restarted = createNameLookup(NAME_TAGS, context);
     await restarted.prepare([valueEvent(1)], ["2026-11-02T00:00:00.000Z"]);
-    expect(lineOf(restarted, valueEvent(1))).toBe(first);
+    expect(encodeEvent(restarted, valueEvent(1))).toBe(firstLine);
   });
 
   test("a tag without systems is not delayed once the systems of its site are known", async () => {
@@ -140,7 +140,7 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
   });
 
   test("points do not wait for systems when the source does not read the systems of tags", async () => {
-    await forget("tag-seen/main", String(SITE.id));
+    await removeDocument("tag-seen/main", String(SITE.id));
     const names = createNameLookup(["system"], context);
     expect(await names.prepare([valueEvent(1, "9")])).toMatchObject({ from: 0 });
     await put("poll/main", "tags", { lastSuccess: "2026-01-01T00:00:00.000Z" });
@@ -148,22 +148,22 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
   });
 
   test("points wait once for a list that stays unreadable, and later points stay in the same series", async () => {
-    await forget("site/main", String(SITE.id));
+    await removeDocument("site/main", String(SITE.id));
     const names = createNameLookup(["site_name"], context);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
     passedMs = 60_000;
     const at = "2026-01-01T00:00:10.000Z";
     expect(await names.prepare([valueEvent(1)], [at])).toBeNull();
-    const first = lineOf(names, valueEvent(1));
-    expect(parseLine(first).tags.site_name).toBeUndefined();
+    const firstLine = encodeEvent(names, valueEvent(1));
+    expect(parseLine(firstLine).tags.site_name).toBeUndefined();
     expect(await createNameLookup(["site_name"], context).prepare([valueEvent(2)])).toBeNull();
-    await hold("site/main", String(SITE.id), SITE);
+    await storeObject("site/main", String(SITE.id), SITE);
     const restarted = createNameLookup(["site_name"], context);
     await restarted.prepare([valueEvent(1), valueEvent(2)], [at, "2026-01-01T00:01:00.000Z"]);
     const [again, later] = [valueEvent(1), valueEvent(2)];
     await restarted.prepare([again, later], [at, "2026-01-01T00:01:00.000Z"]);
-    expect(lineOf(restarted, again)).toBe(first);
-    expect(parseLine(lineOf(restarted, later)).tags.site_name).toBe(SITE.displayName);
+    expect(encodeEvent(restarted, again)).toBe(firstLine);
+    expect(parseLine(encodeEvent(restarted, later)).tags.site_name).toBe(SITE.displayName);
   });
 
   test("the configuration refuses a fixed tag with the name of a name tag", () => {
@@ -177,7 +177,7 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
 test.skipIf(absent("influxd"))("InfluxDB 1.x groups values by the tags name, site and system", async () => {
   const server = await startInflux();
   onTestFinished(() => server.stop());
-  const sink = await opened({ url: server.url, api: "v1", database: "names", create_database: true });
+  const sink = await openSink({ url: server.url, api: "v1", database: "names", create_database: true });
   expect(await sink.write([valueEvent(1), sampleEvent("tag-history")], never())).toEqual({ rejected: [] });
   for (const measurement of ["tag_value", "tag_history"]) {
     const q = `SELECT last(value) FROM ${measurement} WHERE "name" = '${TAG.displayName}' GROUP BY "name", site_name, "system"`;
@@ -192,7 +192,7 @@ test.skipIf(absent("influxd"))("InfluxDB 1.x groups values by the tags name, sit
   }
 });
 
-async function opened(options: object) {
+async function openSink(options: object) {
   const sink = createInfluxSink(InfluxConfig.parse({ ...options, tags_from: [...NAME_TAGS] }), context);
   onTestFinished(() => sink.close());
   await sink.open(never());

@@ -7,16 +7,16 @@ import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-event
 import { seed } from "../seed.ts";
 import { parseLine } from "./line-protocol.ts";
 
-const PLAIN = { prefix: "", tags: {} };
-const linesOf = (event: Event, settings: PointSettings) =>
+const PLAIN_SETTINGS = { prefix: "", tags: {} };
+const encodeLines = (event: Event, settings: PointSettings) =>
   [...bytesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
 
-const keyOf = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof pointsOf>[number]) =>
+const pointKey = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof parsePoints>[number]) =>
   JSON.stringify([measurement, tags, timeMs, withinMs]);
 
 describe("the mapping of events to InfluxDB points", () => {
   test("encodes a value as a float with tag, unit, site and event time", () => {
-    expect(pointsOf(valueEvent(250, "10042", 21.5))).toEqual([
+    expect(parsePoints(valueEvent(250, "10042", 21.5))).toEqual([
       {
         measurement: "tag_value",
         tags: { source: "main", site_id: "1", tag_id: "10042", unit: "°C" },
@@ -28,18 +28,18 @@ describe("the mapping of events to InfluxDB points", () => {
   });
 
   test("a tag-value event without a value is encoded without the value field", () => {
-    const [point] = pointsOf(valueEvent(1, "10042", null));
+    const [point] = parsePoints(valueEvent(1, "10042", null));
     expect(point?.fields).toEqual({ quality: "bad", good: false, latency_ms: 80 });
   });
 
   test("encodes a boolean in a separate field", () => {
-    const [point] = pointsOf(valueEvent(1, "10042", false));
+    const [point] = parsePoints(valueEvent(1, "10042", false));
     expect(point?.fields).toMatchObject({ value_bool: false });
     expect(point?.fields).not.toHaveProperty("value");
   });
 
   test("encodes history as one point per bucket, at the time of the bucket", () => {
-    const points = pointsOf(sampleEvent("tag-history"));
+    const points = parsePoints(sampleEvent("tag-history"));
     expect(points.map(({ timeMs, fields }) => [new Date(timeMs).toISOString(), fields.value, fields.good])).toEqual([
       ["2026-11-02T04:00:00.000Z", 20.5, true],
       ["2026-11-02T05:00:00.000Z", undefined, false],
@@ -58,12 +58,8 @@ describe("the mapping of events to InfluxDB points", () => {
 
   test("encodes the site and the end of an alarm as fields, and its id as a tag", () => {
     const sample = sampleEvent("alarm-acknowledged");
-    const alarm = {
-      ...sample.data.alarm,
-      status: "resolved",
-      resolvedAt: "2026-11-02T08:00:00.000Z",
-    };
-    const [point] = pointsOf({ ...sample, data: { ...sample.data, alarm } });
+    const alarm = { ...sample.data.alarm, status: "resolved", resolvedAt: "2026-11-02T08:00:00.000Z" };
+    const [point] = parsePoints({ ...sample, data: { ...sample.data, alarm } });
     expect(point?.fields).toMatchObject({ site: "Kvarnholmen 4", resolved_at: "2026-11-02T08:00:00.000Z" });
     expect(Object.keys(point?.tags ?? {}).toSorted()).toEqual(
       ["alarm_id", "priority", "site_id", "source", "trigger_id", "type"].toSorted(),
@@ -75,22 +71,22 @@ describe("the mapping of events to InfluxDB points", () => {
     ["alarm-out-of-scope", "out-of-scope", "unknown"],
     ["alarm-resolved", "resolved", "resolved"],
   ] as const)("encodes the event %s as the end of the alarm with the state %s", (kind, state, status) => {
-    expect(pointsOf(sampleEvent(kind))[0]?.fields).toMatchObject({ active: false, state, status });
+    expect(parsePoints(sampleEvent(kind))[0]?.fields).toMatchObject({ active: false, state, status });
   });
 
   test("treats an alarm with an unknown status as active", () => {
     const sample = sampleEvent("alarm-changed");
     const odd = { ...sample, data: { ...sample.data, alarm: { ...sample.data.alarm, status: "muted" } } };
-    expect(pointsOf(odd)[0]?.fields).toMatchObject({ active: true, state: "active", status: "muted" });
+    expect(parsePoints(odd)[0]?.fields).toMatchObject({ active: true, state: "active", status: "muted" });
   });
 
   test("returns identical lines for identical events, and different points for different events", () => {
     const keys = new Set<string>();
     let count = 0;
     for (const event of sampleOfEveryKind()) {
-      expect([...linesOf(event, PLAIN)]).toEqual([...linesOf(structuredClone(event), PLAIN)]);
-      for (const point of pointsOf(event)) {
-        keys.add(keyOf(point));
+      expect([...encodeLines(event, PLAIN_SETTINGS)]).toEqual([...encodeLines(structuredClone(event), PLAIN_SETTINGS)]);
+      for (const point of parsePoints(event)) {
+        keys.add(pointKey(point));
         count += 1;
       }
     }
@@ -102,51 +98,52 @@ describe("the mapping of events to InfluxDB points", () => {
     const silence = sampleEvent("silence-started");
     const result = sampleEvent("command-result");
     const unavailable = sampleEvent("source-unavailable");
-    const other = (event: Event, data: object) => ({ ...event, id: `${event.id}.other`, data }) as Event;
+    const changeEvent = (event: Event, data: object) => ({ ...event, id: `${event.id}.other`, data }) as Event;
     for (const [one, two] of [
-      [gap, other(gap, { ...gap.data, reason: "size" })],
-      [silence, other(silence, { ...silence.data, silence: { ...silence.data.silence, id: "another" } })],
-      [result, other(result, { ...result.data, commandId: "another" })],
+      [gap, changeEvent(gap, { ...gap.data, reason: "size" })],
+      [silence, changeEvent(silence, { ...silence.data, silence: { ...silence.data.silence, id: "another" } })],
+      [result, changeEvent(result, { ...result.data, commandId: "another" })],
       ...(["command-accepted", "command-not-restored"] as const).map((kind) => {
         const event = sampleEvent(kind);
-        return [event, other(event, { ...event.data, commandId: "another" })] as const;
+        return [event, changeEvent(event, { ...event.data, commandId: "another" })] as const;
       }),
-      [unavailable, { ...other(unavailable, unavailable.data), subject: "feature/alarms" }],
+      [unavailable, { ...changeEvent(unavailable, unavailable.data), subject: "feature/alarms" }],
     ] as const) {
-      const points = [one, two].flatMap(pointsOf);
-      expect(new Set(points.map(keyOf)).size, one.type).toBe(2);
+      const points = [one, two].flatMap(parsePoints);
+      expect(new Set(points.map(pointKey)).size, one.type).toBe(2);
       expect(new Set(points.map(({ measurement, tags }) => JSON.stringify([measurement, tags]))).size).toBe(1);
       expect(new Set(points.map(({ timeMs }) => timeMs))).toEqual(new Set([Date.parse(one.time)]));
-      expect(pointsOf(structuredClone(two)).map(keyOf)).toEqual(pointsOf(two).map(keyOf));
+      expect(parsePoints(structuredClone(two)).map(pointKey)).toEqual(parsePoints(two).map(pointKey));
     }
   });
 
   test("a later event about the same object and time overwrites the earlier point", () => {
     for (const kind of ["tag-value", "tag-history", "tag-total", "day-sealed", "gateway-online"] as const) {
       const event = sampleEvent(kind);
-      const again = { ...event, id: `${event.id}.other` } as Event;
-      expect(pointsOf(again).map(keyOf), kind).toEqual(pointsOf(event).map(keyOf));
+      const repeatedEvent = { ...event, id: `${event.id}.other` } as Event;
+      expect(parsePoints(repeatedEvent).map(pointKey), kind).toEqual(parsePoints(event).map(pointKey));
     }
   });
 
   test("encodes the changes of a tag and the tickets of an alarm as fields", () => {
-    const fields = (event: Event) => pointsOf(event)[0]?.fields;
-    const changed = sampleEvent("tag-changed");
+    const fields = (event: Event) => parsePoints(event)[0]?.fields;
+    const tagChanged = sampleEvent("tag-changed");
     expect(
-      fields({ ...changed, data: { ...changed.data, before: { displayName: "VS1-GT10", unit: null } } }),
+      fields({ ...tagChanged, data: { ...tagChanged.data, before: { displayName: "VS1-GT10", unit: null } } }),
     ).toMatchObject({ changed: "displayName,unit", before: '{"displayName":"VS1-GT10","unit":null}' });
-    const raised = sampleEvent("alarm-raised");
+    const alarmRaised = sampleEvent("alarm-raised");
     const tickets = [
       { sink: "jira", ticket: "OPS-7", link: null },
       { sink: "chat", ticket: null, link: null },
     ];
-    expect(fields({ ...raised, data: { ...raised.data, tickets } })).toMatchObject({ tickets: "jira OPS-7, chat" });
+    const withTickets = { ...alarmRaised, data: { ...alarmRaised.data, tickets } };
+    expect(fields(withTickets)).toMatchObject({ tickets: "jira OPS-7, chat" });
   });
 
   test("adds the configured prefix and tags to every point", () => {
     const settings = { prefix: "plenum_", tags: { environment: "test site" } };
     for (const event of sampleOfEveryKind()) {
-      for (const line of linesOf(event, settings)) {
+      for (const line of encodeLines(event, settings)) {
         expect(parseLine(line)).toMatchObject({
           measurement: expect.stringMatching(/^plenum_/) as string,
           tags: { environment: "test site" },
@@ -158,11 +155,11 @@ describe("the mapping of events to InfluxDB points", () => {
   test("writes each point on one line, whatever characters its texts contain", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), fc.constantFrom("\\", ",", "=", " ", '"', "\n"), (text, awkward) => {
-        for (const whole of [text + awkward, awkward + text, text + awkward + awkward]) {
-          const value = parseLine([...linesOf(awkwardValue(whole), PLAIN)][0] ?? "");
+        for (const tagText of [text + awkward, awkward + text, text + awkward + awkward]) {
+          const value = parseLine([...encodeLines(awkwardValue(tagText), PLAIN_SETTINGS)][0] ?? "");
           expect(value.fields.value).toBe(1);
           expect(Object.keys(value.tags)).toEqual(expect.arrayContaining(["source", "site_id", "tag_id"]));
-          const alarm = parseLine([...linesOf(awkwardAlarm(whole), PLAIN)][0] ?? "");
+          const alarm = parseLine([...encodeLines(awkwardAlarm(tagText), PLAIN_SETTINGS)][0] ?? "");
           expect(alarm.fields.late).toBe(false);
         }
       }),
@@ -171,21 +168,21 @@ describe("the mapping of events to InfluxDB points", () => {
   });
 
   test("rejects NaN", () => {
-    const parts = { measurement: "m", tags: {}, timeMs: 0 };
-    expect(() => formatLine({ ...parts, fields: { value: Number.NaN } })).toThrow(
+    const pointParts = { measurement: "m", tags: {}, timeMs: 0 };
+    expect(() => formatLine({ ...pointParts, fields: { value: Number.NaN } })).toThrow(
       "NaN is no number for the field value.",
     );
   });
 
   test("reads a time without an offset as UTC, and rejects an unreadable time", () => {
-    const at = (time: string) => pointsOf({ ...valueEvent(1), time })[0]?.timeMs;
+    const at = (time: string) => parsePoints({ ...valueEvent(1), time })[0]?.timeMs;
     expect(at("2026-11-02T06:20:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));
     expect(at("2026-11-02T07:20:00+01:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));
     expect(() => at("2026-11-02T06:20:60Z")).toThrow('"2026-11-02T06:20:60Z" is not a time.');
   });
 });
 
-const pointsOf = (event: Event) => [...linesOf(event, PLAIN)].map(parseLine);
+const parsePoints = (event: Event) => [...encodeLines(event, PLAIN_SETTINGS)].map(parseLine);
 
 function awkwardValue(text: string): Event {
   const event = valueEvent(1, "10042", 1);

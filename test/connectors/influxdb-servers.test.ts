@@ -18,7 +18,7 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
   afterAll(() => server.stop());
 
   test("creates the database and stores an event of every kind so that a query returns its fields", async () => {
-    const sink = await opened("kinds");
+    const sink = await openSink("kinds");
     expect(await sink.write(sampleOfEveryKind(), never())).toEqual({ rejected: [] });
     const [value] = await rows("kinds", "SELECT * FROM tag_value");
     expect(value).toMatchObject({ value: 21.5, quality: "good", good: true, tag_id: TAG.id, unit: "°C" });
@@ -37,29 +37,29 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
   });
 
   test("overwrites a redelivered history bucket", async () => {
-    const sink = await opened("again");
+    const sink = await openSink("again");
     const event = sampleEvent("tag-history");
     const points = event.data.points.map((point) => ({ ...point, value: 99 }));
     await sink.write([event], never());
     await sink.write([event, { ...event, data: { ...event.data, points, revised: true } }], never());
-    const stored = await rows("again", "SELECT value, revised FROM tag_history");
-    expect(stored.map(({ value, revised }) => [value, revised])).toEqual(points.map(() => [99, true]));
+    const storedRows = await rows("again", "SELECT value, revised FROM tag_history");
+    expect(storedRows.map(({ value, revised }) => [value, revised])).toEqual(points.map(() => [99, true]));
   });
 
   test("stores texts with quotes, backslashes and line breaks without damaging adjacent points", async () => {
-    const sink = await opened("texts");
+    const sink = await openSink("texts");
     const batch = AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]);
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(await rows("texts", "SELECT value FROM tag_value WHERE tag_id = '10042'")).toHaveLength(13);
-    const stored = await rows("texts", "SELECT behind_gateway, unit FROM tag_value WHERE tag_id =~ /^awkward/");
-    expect(stored).toHaveLength(13);
-    expect(stored[1]).toMatchObject({ behind_gateway: AWKWARD_TEXTS[1], unit: AWKWARD_TEXTS[1] });
-    expect(stored[4]).toMatchObject({ behind_gateway: "C:\\plant\\", unit: "C:/plant/" });
-    expect(stored[2]).toMatchObject({ unit: "two lines and more lines still" });
+    const storedRows = await rows("texts", "SELECT behind_gateway, unit FROM tag_value WHERE tag_id =~ /^awkward/");
+    expect(storedRows).toHaveLength(13);
+    expect(storedRows[1]).toMatchObject({ behind_gateway: AWKWARD_TEXTS[1], unit: AWKWARD_TEXTS[1] });
+    expect(storedRows[4]).toMatchObject({ behind_gateway: "C:\\plant\\", unit: "C:/plant/" });
+    expect(storedRows[2]).toMatchObject({ unit: "two lines and more lines still" });
   });
 
   test("stores 4,999 of 5,000 points and rejects the invalid point with the server's reason", async () => {
-    const sink = await opened("poison");
+    const sink = await openSink("poison");
     await query("poison", "POST", "/write?db=poison", 'tag_value,tag_id=13 value="text" 1');
     const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
     const conflict = { ...valueEvent(4_711), time: "1970-01-01T00:00:01.000Z" };
@@ -76,7 +76,7 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
   });
 
   test("the errors of probe and write say how to create a missing database", async () => {
-    const sink = sinkFor({ url: server.url, api: "v1", database: "nowhere" });
+    const sink = createSink({ url: server.url, api: "v1", database: "nowhere" });
     for (const attempt of [() => sink.probe?.(never()), () => sink.write([valueEvent(1)], never())]) {
       const hint = 'Create it with CREATE DATABASE "nowhere", or set create_database: true.';
       await expectFailure(attempt(), { kind: "config", field: "database", hint });
@@ -85,19 +85,19 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
   });
 
   test("suggests `api: v1` when the server has no InfluxDB 2 API", async () => {
-    const sink = sinkFor({ url: server.url, bucket: "b" });
+    const sink = createSink({ url: server.url, bucket: "b" });
     await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", hint: /api: v1/ });
   });
 
   test("quotes a database name that contains an SQL statement", async () => {
-    const name = 'x"; DROP DATABASE "kinds';
-    const sink = await opened(name);
+    const databaseName = 'x"; DROP DATABASE "kinds';
+    const sink = await openSink(databaseName);
     await sink.write([valueEvent(1)], never());
-    expect(await databases()).toContain(name);
+    expect(await databases()).toContain(databaseName);
   });
 
   test("the probe succeeds without creating the database when create_database would create it", async () => {
-    const sink = sinkFor({ url: server.url, api: "v1", database: "tomorrow", create_database: true });
+    const sink = createSink({ url: server.url, api: "v1", database: "tomorrow", create_database: true });
     await sink.probe?.(never());
     expect(await databases()).not.toContain("tomorrow");
     await sink.open(never());
@@ -105,8 +105,8 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
   });
 
   test("names a missing retention policy in the error", async () => {
-    await opened("policies");
-    const sink = sinkFor({ url: server.url, api: "v1", database: "policies", retention_policy: "decade" });
+    await openSink("policies");
+    const sink = createSink({ url: server.url, api: "v1", database: "policies", retention_policy: "decade" });
     const error = await sink.write([valueEvent(1)], never()).catch((cause: unknown) => cause);
     expect(error).toMatchObject({ message: expect.stringContaining("decade") as string });
   });
@@ -119,29 +119,29 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
         return databases();
       })
       .toContain("short");
-    const said: { points?: number; total?: number; msg: string }[] = [];
-    const log = pino({ level: "warn" }, { write: (line: string) => void said.push(JSON.parse(line)) });
+    const logEntries: { points?: number; total?: number; msg: string }[] = [];
+    const log = pino({ level: "warn" }, { write: (line: string) => void logEntries.push(JSON.parse(line)) });
     const config = InfluxConfig.parse({ url: server.url, api: "v1", database: "short" });
     const sink = createInfluxSink(config, { ...contextFor("lake"), log });
     onTestFinished(() => sink.close());
     const now = Date.now();
     const at = (n: number, ageMs: number) => ({ ...valueEvent(n), time: new Date(now - ageMs).toISOString() });
     const old = Array.from({ length: 50 }, (_, n) => at(n, 30 * 86_400_000 + n * 1_000));
-    const fresh = Array.from({ length: 5 }, (_, n) => at(100 + n, 60_000 + n * 1_000));
-    expect(await sink.write([...old, ...fresh], never())).toEqual({ rejected: [] });
+    const recentValues = Array.from({ length: 5 }, (_, n) => at(100 + n, 60_000 + n * 1_000));
+    expect(await sink.write([...old, ...recentValues], never())).toEqual({ rejected: [] });
     expect(await sink.write(old, never())).toEqual({ rejected: [] });
     expect(await rows("short", "SELECT value FROM tag_value")).toHaveLength(5);
-    expect(said).toMatchObject([{ points: 50, total: 50, msg: expect.stringContaining("as old as these") }]);
+    expect(logEntries).toMatchObject([{ points: 50, total: 50, msg: expect.stringContaining("as old as these") }]);
     expect(await sink.retentionMs?.(never())).toBe(2 * 3_600_000);
   });
 
   test("reports unlimited retention for a database with the default retention policy", async () => {
-    const sink = await opened("eternal");
+    const sink = await openSink("eternal");
     expect(await sink.retentionMs?.(never())).toBe(Number.POSITIVE_INFINITY);
   });
 
-  async function opened(database: string) {
-    const sink = sinkFor({ url: server.url, api: "v1", database, create_database: true });
+  async function openSink(database: string) {
+    const sink = createSink({ url: server.url, api: "v1", database, create_database: true });
     await sink.open(never());
     await sink.open(never());
     return sink;
@@ -175,7 +175,7 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
   afterAll(() => server.stop());
 
   test("stores every event kind and texts with special characters without an invalid row", async () => {
-    const sink = sinkFor({ url: server.url, bucket: "lake" });
+    const sink = createSink({ url: server.url, bucket: "lake" });
     await sink.probe?.(never());
     expect(await sink.retentionMs?.(never()), "it does not know the question").toBeNull();
     const texts = AWKWARD_TEXTS.map((text, n) => awkward(text, n));
@@ -195,48 +195,48 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
     expect(metrics).toContain('vm_rows_invalid_total{type="influx"} 0');
   });
 
-  async function lines(metric: string) {
+  async function exportLines(metric: string) {
     await fetch(`${server.url}/internal/force_flush`);
     const path = `/api/v1/export?${new URLSearchParams({ "match[]": metric, start: "0" }).toString()}`;
-    const text = await (await fetch(`${server.url}${path}`)).text();
-    return text
+    const exportText = await (await fetch(`${server.url}${path}`)).text();
+    return exportText
       .split("\n")
       .filter(Boolean)
       .map((line) => JSON.parse(line) as { metric: Record<string, string>; values: number[]; timestamps: number[] });
   }
 
   async function exported(metric: string, tagId: string) {
-    return (await lines(`${metric}{tag_id="${tagId}"}`)).flatMap(({ values, timestamps }) =>
+    return (await exportLines(`${metric}{tag_id="${tagId}"}`)).flatMap(({ values, timestamps }) =>
       timestamps.map((time, at) => ({ time, value: values[at] })),
     );
   }
 
-  const labels = async (metric: string) => (await lines(metric)).map((line) => line.metric.unit);
+  const labels = async (metric: string) => (await exportLines(metric)).map((line) => line.metric.unit);
 });
 
 describe.skipIf(absent("influxd"))("the InfluxDB sink with a server that is killed", () => {
   test("keeps unacknowledged events and writes the events after the server restarts", async () => {
     const server = await startInflux();
-    const sink = sinkFor({ url: server.url, api: "v1", database: "d", create_database: true });
+    const sink = createSink({ url: server.url, api: "v1", database: "d", create_database: true });
     await sink.open(never());
     await sink.write([valueEvent(1)], never());
     await server.kill();
     await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
 
-    const again = spawn(programPath("influxd") ?? "", ["-config", join(server.folder, "influxd.conf")], {
+    const secondServer = spawn(programPath("influxd") ?? "", ["-config", join(server.folder, "influxd.conf")], {
       stdio: "ignore",
     });
     onTestFinished(async () => {
-      again.kill("SIGKILL");
+      secondServer.kill("SIGKILL");
       await server.stop();
     });
-    await portOpen(server.port, again, 15_000);
+    await portOpen(server.port, secondServer, 15_000);
     await sink.open(never());
     expect(await sink.write([valueEvent(2)], never())).toEqual({ rejected: [] });
     const path = `/query?${new URLSearchParams({ db: "d", q: "SELECT value FROM tag_value" }).toString()}`;
-    const answer = await (await fetch(`${server.url}${path}`)).text();
-    expect(answer).toContain(valueEvent(1).time.replace(/0*Z$/, ""));
-    expect(answer).toContain(valueEvent(2).time.replace(/0*Z$/, ""));
+    const queryAnswer = await (await fetch(`${server.url}${path}`)).text();
+    expect(queryAnswer).toContain(valueEvent(1).time.replace(/0*Z$/, ""));
+    expect(queryAnswer).toContain(valueEvent(2).time.replace(/0*Z$/, ""));
   });
 });
 
@@ -245,7 +245,7 @@ function awkward(text: string, n: number): Event {
   return { ...event, data: { ...event.data, tag: { ...event.data.tag, unit: text }, behindGateway: text } };
 }
 
-function sinkFor(config: Record<string, unknown>) {
+function createSink(config: Record<string, unknown>) {
   const sink = createInfluxSink(InfluxConfig.parse(config), contextFor("lake"));
   onTestFinished(() => sink.close());
   return sink;

@@ -12,26 +12,26 @@ test("reads the process start time from metrics in the formats of the Prometheus
   expect(parseStartTime(metrics(1_795_335_234))).toBe(1_795_335_234);
   expect(parseStartTime("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
   expect(parseStartTime('process_start_time_seconds{job="a"} 17\n')).toBe(17);
-  for (const none of ["", "<html>", "my_process_start_time_seconds 3\n", "process_start_time_seconds NaN\n"])
-    expect(parseStartTime(none)).toBeNull();
+  for (const invalidMetrics of ["", "<html>", "my_process_start_time_seconds 3\n", "process_start_time_seconds NaN\n"])
+    expect(parseStartTime(invalidMetrics)).toBeNull();
 });
 
 test("treats only a later start time as a server restart", async () => {
-  const look = (before: string | null, startedAt: number) =>
+  const detectRestart = (before: string | null, startedAt: number) =>
     detectServerInstance(
       server(() => metrics(startedAt)),
       before,
       never(),
     );
-  expect(await look(null, 100)).toEqual({ instanceId: "100", isNew: false });
-  expect(await look("100", 100)).toEqual({ instanceId: "100", isNew: false });
-  expect(await look("100", 200)).toEqual({ instanceId: "200", isNew: true });
-  expect(await look("200", 100)).toEqual({ instanceId: "200", isNew: false });
+  expect(await detectRestart(null, 100)).toEqual({ instanceId: "100", isNew: false });
+  expect(await detectRestart("100", 100)).toEqual({ instanceId: "100", isNew: false });
+  expect(await detectRestart("100", 200)).toEqual({ instanceId: "200", isNew: true });
+  expect(await detectRestart("200", 100)).toEqual({ instanceId: "200", isNew: false });
 });
 
 test("serverInstanceOf returns null when the server hides its start time, and rejects when the server is unreachable", async () => {
-  const refusing = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
-  expect(await detectServerInstance(refusing, "100", never())).toBeNull();
+  const refusingClient = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
+  expect(await detectServerInstance(refusingClient, "100", never())).toBeNull();
   expect(
     await detectServerInstance(
       server(() => "ok"),
@@ -39,6 +39,6 @@ test("serverInstanceOf returns null when the server hides its start time, and re
       never(),
     ),
   ).toBeNull();
-  const away = { get: () => Promise.reject(new Error("ECONNREFUSED")) };
-  await expect(detectServerInstance(away, "100", never())).rejects.toThrow("ECONNREFUSED");
+  const unreachableClient = { get: () => Promise.reject(new Error("ECONNREFUSED")) };
+  await expect(detectServerInstance(unreachableClient, "100", never())).rejects.toThrow("ECONNREFUSED");
 });

@@ -11,24 +11,24 @@ export interface ParsedPoint {
 export const parseLines = (body: string): readonly ParsedPoint[] => body.split("\n").filter(Boolean).map(parseLine);
 
 export function parseLine(line: string): ParsedPoint {
-  const key = split(line, " ", false)[0] ?? "";
-  const [fieldSet, time, ...more] = split(line.slice(key.length + 1), " ");
-  if (key === "" || fieldSet === undefined || time === undefined || more.length > 0) fail(line);
-  if (!/^-?\d{1,19}$/.test(time)) fail(line);
-  const [measurement, ...tagPairs] = split(key, ",", false);
-  if (measurement === undefined || measurement === "") fail(line);
+  const key = splitUnquoted(line, " ", false)[0] ?? "";
+  const [fieldSet, time, ...more] = splitUnquoted(line.slice(key.length + 1), " ");
+  if (key === "" || fieldSet === undefined || time === undefined || more.length > 0) failParse(line);
+  if (!/^-?\d{1,19}$/.test(time)) failParse(line);
+  const [measurement, ...tagPairs] = splitUnquoted(key, ",", false);
+  if (measurement === undefined || measurement === "") failParse(line);
   const tags: Record<string, string> = {};
-  for (const pair of tagPairs) {
-    const [name, value, ...rest] = split(pair, "=", false);
-    if (!name || !value || rest.length > 0 || value.endsWith("\\") || name in tags) fail(line);
+  for (const tagPair of tagPairs) {
+    const [name, value, ...rest] = splitUnquoted(tagPair, "=", false);
+    if (!name || !value || rest.length > 0 || value.endsWith("\\") || name in tags) failParse(line);
     tags[unescaped(name)] = unescaped(value);
   }
   const fields: Record<string, number | boolean | string> = {};
-  for (const pair of split(fieldSet, ",")) {
-    const at = pair.indexOf("=");
-    const name = pair.slice(0, at);
-    if (at < 1 || name in fields) fail(line);
-    fields[name] = fieldValue(pair.slice(at + 1), line);
+  for (const fieldPair of splitUnquoted(fieldSet, ",")) {
+    const at = fieldPair.indexOf("=");
+    const fieldName = fieldPair.slice(0, at);
+    if (at < 1 || fieldName in fields) failParse(line);
+    fields[fieldName] = fieldValue(fieldPair.slice(at + 1), line);
   }
   const timeMs = Number(BigInt(time) / 1_000_000n);
   return { measurement, tags, fields, timeMs, withinMs: Number(BigInt(time) % 1_000_000n) };
@@ -38,31 +38,31 @@ function fieldValue(text: string, line: string): number | boolean | string {
   if (/^"(?:[^"\\]|\\.)*"$/su.test(text)) return text.slice(1, -1).replace(/\\(["\\])/g, "$1");
   if (text === "T" || text === "F") return text === "T";
   if (/^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)) return Number(text);
-  return fail(line);
+  return failParse(line);
 }
 
-function split(text: string, separator: string, quotes = true): readonly string[] {
-  const parts: string[] = [];
-  let part = "";
-  let quoted = false;
+function splitUnquoted(text: string, separator: string, quotes = true): readonly string[] {
+  const splitParts: string[] = [];
+  let currentPart = "";
+  let isQuoted = false;
   for (let at = 0; at < text.length; at += 1) {
     const character = text.charAt(at);
     if (character === "\\" && at + 1 < text.length) {
-      part += character + text.charAt(at + 1);
+      currentPart += character + text.charAt(at + 1);
       at += 1;
-    } else if (character === separator && !quoted) {
-      parts.push(part);
-      part = "";
+    } else if (character === separator && !isQuoted) {
+      splitParts.push(currentPart);
+      currentPart = "";
     } else {
-      if (quotes && character === '"') quoted = !quoted;
-      part += character;
+      if (quotes && character === '"') isQuoted = !isQuoted;
+      currentPart += character;
     }
   }
-  return [...parts, part];
+  return [...splitParts, currentPart];
 }
 
 const unescaped = (text: string): string => text.replace(/\\([,= ])/g, "$1");
 
-function fail(line: string): never {
+function failParse(line: string): never {
   throw new Error(`not line protocol: ${line.slice(0, 300)}`);
 }

@@ -10,19 +10,19 @@ import { never, offerWith } from "./context.ts";
 describeSink("stdout", {
   without: ["breakServer"],
   async make() {
-    let text = "";
+    let writtenText = "";
     let stalled = false;
     const stream = new Writable({
       write(chunk: Buffer, _encoding, done) {
         if (stalled) return;
-        text += chunk.toString();
+        writtenText += chunk.toString();
         done();
       },
     });
     return {
       sink: createStdoutSink(stream),
       received: async () =>
-        text
+        writtenText
           .split("\n")
           .slice(0, -1)
           .map((line) => {
@@ -54,17 +54,17 @@ describe("the stdout sink", () => {
     const stream = new PassThrough({ highWaterMark: 16 });
     const sink = createStdoutSink(stream);
     await sink.open(never());
-    let settled = false;
+    let isSettled = false;
     const write = sink.write([valueEvent(1)], never());
-    const second = write.then(() => sink.write([valueEvent(2)], never()));
-    void second.then(() => {
-      settled = true;
+    const secondWrite = write.then(() => sink.write([valueEvent(2)], never()));
+    void secondWrite.then(() => {
+      isSettled = true;
     });
     await new Promise((resolve) => setImmediate(resolve));
-    expect(settled).toBe(false);
+    expect(isSettled).toBe(false);
     stream.resume();
-    await second;
-    expect(settled).toBe(true);
+    await secondWrite;
+    expect(isSettled).toBe(true);
   });
 
   test("stops with a ConfigError when the reader has closed the pipe, and the process continues", async () => {
@@ -84,17 +84,17 @@ describe("the stdout sink", () => {
           break;
         }
       }`;
-    const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", program], {
+    const sinkProcess = spawn(process.execPath, ["--input-type=module-typescript", "--eval", program], {
       cwd: join(import.meta.dirname, "../.."),
       stdio: ["ignore", "pipe", "pipe"],
     });
-    let complaint = "";
-    child.stderr.on("data", (text: Buffer) => {
-      complaint += text.toString();
+    let errorOutput = "";
+    sinkProcess.stderr.on("data", (text: Buffer) => {
+      errorOutput += text.toString();
     });
-    child.stdout.once("data", () => child.stdout.destroy());
-    const code = await new Promise((resolve) => child.once("close", resolve));
-    expect(complaint.trim()).toBe("config: Nobody reads standard output any more.");
+    sinkProcess.stdout.once("data", () => sinkProcess.stdout.destroy());
+    const code = await new Promise((resolve) => sinkProcess.once("close", resolve));
+    expect(errorOutput.trim()).toBe("config: Nobody reads standard output any more.");
     expect(code).toBe(0);
   });
 });

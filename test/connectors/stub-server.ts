@@ -3,7 +3,7 @@ import { createServer as createSecureServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { gunzipSync } from "node:zlib";
 
-export interface Seen {
+export interface SeenRequest {
   readonly method: string;
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -18,7 +18,7 @@ export interface StubAnswer {
 
 export type StubServer = Awaited<ReturnType<typeof startStub>>;
 /** `null`: never answer. A function of the raw response may do worse. */
-type AnswerFunction = (seen: Seen, response: ServerResponse) => StubAnswer | null | undefined;
+type AnswerFunction = (seen: SeenRequest, response: ServerResponse) => StubAnswer | null | undefined;
 
 export function reply(status: number, body?: string, headers?: Readonly<Record<string, string>>): StubAnswer {
   return { status, ...(body === undefined ? {} : { body }), ...(headers === undefined ? {} : { headers }) };
@@ -31,7 +31,7 @@ interface StubOptions {
 
 export async function startStub(options: StubOptions = {}) {
   const host = options.host ?? "127.0.0.1";
-  const seen: Seen[] = [];
+  const seenRequests: SeenRequest[] = [];
   let connections = 0;
   let port = 0;
 
@@ -41,12 +41,12 @@ export async function startStub(options: StubOptions = {}) {
     const raw = Buffer.concat(chunks);
     const headers = Object.fromEntries(Object.entries(request.headers).map(([name, value]) => [name, String(value)]));
     const body = headers["content-encoding"] === "gzip" ? gunzipSync(raw) : raw;
-    const received: Seen = { method: request.method ?? "", url: request.url ?? "", headers, body };
-    const answer = stub.answer(received, response);
-    seen.push(received);
-    if (answer === null || answer === undefined) return;
-    response.writeHead(answer.status, answer.headers);
-    response.end(answer.body);
+    const receivedRequest: SeenRequest = { method: request.method ?? "", url: request.url ?? "", headers, body };
+    const stubAnswer = stub.answer(receivedRequest, response);
+    seenRequests.push(receivedRequest);
+    if (stubAnswer === null || stubAnswer === undefined) return;
+    response.writeHead(stubAnswer.status, stubAnswer.headers);
+    response.end(stubAnswer.body);
   };
   const listener = (request: IncomingMessage, response: ServerResponse) => {
     respond(request, response).catch(() => response.destroy());
@@ -63,7 +63,7 @@ export async function startStub(options: StubOptions = {}) {
     get url() {
       return `${options.tls === undefined ? "http" : "https"}://${host.includes(":") ? `[${host}]` : host}:${port}`;
     },
-    seen: seen as readonly Seen[],
+    seen: seenRequests as readonly SeenRequest[],
     get connections() {
       return connections;
     },

@@ -38,12 +38,12 @@ describe("webhooks to private addresses", () => {
       .split(/\s+/)
       .flatMap((host) => [`https://${host}:PORT/hook`, `http://${host}:PORT/hook`]),
   )("no connection is opened to %s", async (form) => {
-    const before = stub.connections;
-    const sink = sinkFor(form.replace("PORT", String(stub.port)), {}, namesIn(NAMES));
+    const connectionsBefore = stub.connections;
+    const sink = createSink(form.replace("PORT", String(stub.port)), {}, createLookup(NAMES));
     const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
     expect(error).toMatchObject({ kind: "config", field: "url" });
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
-    expect(stub.connections).toBe(before);
+    expect(stub.connections).toBe(connectionsBefore);
   });
 
   test.each([
@@ -61,10 +61,10 @@ describe("webhooks to private addresses", () => {
   });
 
   test("a write is refused when the host name resolves to a private address at the second connection", async () => {
-    const answers = [["127.0.0.2"], ["127.0.0.1"]];
+    const dnsAnswers = [["127.0.0.2"], ["127.0.0.1"]];
     let lookups = 0;
-    const moving: DnsLookup = (_host, _options, done) => done(null, addresses(answers[lookups++] ?? []));
-    const sink = sinkFor(`http://moving.example:${stub.port}/`, { allow_networks: ["127.0.0.2/32"] }, moving);
+    const movingLookup: DnsLookup = (_host, _options, done) => done(null, addresses(dnsAnswers[lookups++] ?? []));
+    const sink = createSink(`http://moving.example:${stub.port}/`, { allow_networks: ["127.0.0.2/32"] }, movingLookup);
     await sink.write([valueEvent(1)], never());
     const { connections } = stub;
     await sink.close();
@@ -76,25 +76,25 @@ describe("webhooks to private addresses", () => {
   test.each(["http://public.example/", "http://93.184.216.34/"])(
     "%s is refused because the connection would not be encrypted",
     async (url) => {
-      const sink = sinkFor(url, {}, namesIn({ "public.example": ["93.184.216.34"] }));
+      const sink = createSink(url, {}, createLookup({ "public.example": ["93.184.216.34"] }));
       const message = `${new URL(url).origin} is not encrypted.`;
       await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", message });
     },
   );
 
   test("a host name that cannot be resolved is retryable", async () => {
-    const sink = sinkFor("https://nobody.example/", {}, namesIn({}));
+    const sink = createSink("https://nobody.example/", {}, createLookup({}));
     const message = "The name nobody.example could not be resolved (ENOTFOUND).";
     await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
   });
 
   test("private addresses are allowed only within allow_networks, and public addresses always", () => {
-    const reach = createNetworkRules(["10.20.0.0/16", "fd12::/16"]);
+    const networkRules = createNetworkRules(["10.20.0.0/16", "fd12::/16"]);
     for (const address of ["93.184.216.34", "2606:4700::1111", "10.20.3.4", "fd12::7"])
-      expect(reach.isOpen(address), address).toBe(true);
+      expect(networkRules.isOpen(address), address).toBe(true);
     for (const address of ["10.21.0.1", "fd13::1", "127.0.0.1", "example.com", ""])
-      expect(reach.isOpen(address), address).toBe(false);
-    expect(reach.isAllowed("93.184.216.34")).toBe(false);
+      expect(networkRules.isOpen(address), address).toBe(false);
+    expect(networkRules.isAllowed("93.184.216.34")).toBe(false);
   });
 
   test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])(
@@ -107,36 +107,36 @@ describe("webhooks to private addresses", () => {
 
 describe("webhooks with HTTPS", () => {
   const { key, cert, path } = certificateFor("hook.example");
-  const names = namesIn({ "hook.example": ["127.0.0.1"], "other.example": ["127.0.0.1"] });
+  const names = createLookup({ "hook.example": ["127.0.0.1"], "other.example": ["127.0.0.1"] });
   const allowed = { allow_networks: ["127.0.0.0/8"] };
 
   test("trust only a configured private certificate authority", async () => {
     const secure = await startStub({ tls: { key, cert } });
     onTestFinished(() => secure.stop());
     const url = `https://hook.example:${secure.port}/`;
-    const trusting = sinkFor(url, { ...allowed, ca_file: path }, names);
+    const trusting = createSink(url, { ...allowed, ca_file: path }, names);
     await trusting.probe?.(never());
     expect(await trusting.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-    const strict = sinkFor(url, allowed, names);
-    await expect(strict.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config", field: "ca_file" });
-    const wrongName = sinkFor(url.replace("hook.", "other."), { ...allowed, ca_file: path }, names);
+    const noCa = createSink(url, allowed, names);
+    await expect(noCa.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config", field: "ca_file" });
+    const wrongName = createSink(url.replace("hook.", "other."), { ...allowed, ca_file: path }, names);
     await expect(wrongName.write([valueEvent(1)], never())).rejects.toThrow("ERR_TLS_CERT_ALTNAME_INVALID");
     expect(secure.seen).toHaveLength(1);
   });
 });
 
-function sinkFor(url: string, options: Record<string, unknown>, lookup: DnsLookup) {
+function createSink(url: string, options: Record<string, unknown>, lookup: DnsLookup) {
   const config = WebhookConfig.parse({ url, unsigned: true, timeout: "2s", ...options });
   const sink = createWebhookSink(config, contextFor("hook"), lookup);
   onTestFinished(() => sink.close());
   return sink;
 }
 
-function namesIn(names: Readonly<Record<string, readonly string[]>>): DnsLookup {
+function createLookup(names: Readonly<Record<string, readonly string[]>>): DnsLookup {
   return (host, _options, done) => {
-    const found = names[host.toLowerCase().replace(/\.$/, "")];
-    if (found === undefined) done(Object.assign(new Error("not found"), { code: "ENOTFOUND" }), []);
-    else done(null, addresses(found));
+    const foundAddresses = names[host.toLowerCase().replace(/\.$/, "")];
+    if (foundAddresses === undefined) done(Object.assign(new Error("not found"), { code: "ENOTFOUND" }), []);
+    else done(null, addresses(foundAddresses));
   };
 }
 

@@ -45,31 +45,31 @@ test("for PostgreSQL, locateEvent returns an SQL query with quoted texts", () =>
   expect(buildPostgresQuery(config, ALARM)).toBeNull();
 });
 
-function folderOf(): string {
+function createFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "plenum-where-"));
   onTestFinished(() => rmSync(folder, { recursive: true }));
   return folder;
 }
 
 test("for files, locateEvent returns a shell command that also finds the event in compressed files", () => {
-  const folder = join(folderOf(), "it's here");
+  const folder = join(createFolder(), "it's here");
   mkdirSync(join(folder, "tag-value/1/2026-11-02"), { recursive: true });
   const line = JSON.stringify(VALUE);
-  const other = JSON.stringify(ALARM);
-  writeFileSync(join(folder, "events-2026-11-02-001.jsonl.gz"), gzipSync(`${other}\n${line}\n`));
+  const otherLine = JSON.stringify(ALARM);
+  writeFileSync(join(folder, "events-2026-11-02-001.jsonl.gz"), gzipSync(`${otherLine}\n${line}\n`));
   writeFileSync(join(folder, "events-2026-11-02-002.jsonl"), `${line}\n`);
   writeFileSync(join(folder, "tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl"), `${line}\n`);
-  const found = (config: object) =>
+  const searchFiles = (config: object) =>
     execFileSync("sh", ["-c", file.locateEvent(file.Config.parse({ folder, ...config }), VALUE)], { encoding: "utf8" });
-  expect(found({})).toBe(`${line}\n${line}\n`);
-  expect(found({ path: "{kind}/{site}/{date}" })).toBe(`${line}\n`);
+  expect(searchFiles({})).toBe(`${line}\n${line}\n`);
+  expect(searchFiles({ path: "{kind}/{site}/{date}" })).toBe(`${line}\n`);
   expect(file.locateEvent(file.Config.parse({ folder: "/srv/events" }), VALUE)).toBe(
     `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`,
   );
 });
 
 test("for Parquet, locateEvent returns an SQL query that DuckDB executes", async () => {
-  const folder = folderOf();
+  const folder = createFolder();
   const day = join(folder, "value/date=2026-11-02/site=1");
   mkdirSync(day, { recursive: true });
   const connection = await (await DuckDBInstance.create()).connect();

@@ -16,9 +16,9 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "connectors/kafka/connections.ts": [
     ["«openConnections.clear(); → ;»", "A connection that has ended is not used again."],
     ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
-    ["end, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
-    ['«signal.removeEventListener("abort", destroy); → ;»', "The connection is closed already."],
-    ["destroy, { once: «true → false» });", "A signal aborts once."],
+    ["endConnections, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
+    ['«signal.removeEventListener("abort", destroyConnection); → ;»', "The connection is closed already."],
+    ["destroyConnection, { once: «true → false» });", "A signal aborts once."],
   ],
   "connectors/kafka/failures.ts": [
     ["GenericError «&& → ||» typeof error", "An undefined code is compared with names only."],
@@ -31,7 +31,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["=== undefined «&& → ||» !recordKeys.some", "A settled batch covers all keys."],
     ['acknowledgedAhead.has(recordKeys[n]« ?? "" → »);', TYPES_ONLY],
     ["receipt.retry?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
-    ['error: error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → » } };', TYPES_ONLY],
+    ['error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → »;', TYPES_ONLY],
   ],
   "connectors/parquet/commits.ts": [
     ["buffer.characters «>= → >» MAX_BUFFERED_CHARACTERS", "One character of a bound of 16 million."],

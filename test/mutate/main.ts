@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { EQUIVALENTS } from "./equivalents.ts";
-import { type Mutant, mutantsOf } from "./mutants.ts";
+import { type Mutant, findMutants } from "./mutants.ts";
 import { type Player, startPlayer } from "./play.ts";
-import { filesOf, ROOT, TARGETS, type Target } from "./targets.ts";
+import { listTargetFiles, ROOT, TARGETS, type Target } from "./targets.ts";
 
 /**
  * Mutation tests (`npm run mutate`): changes the source and checks that a test fails.
@@ -19,33 +19,33 @@ import { filesOf, ROOT, TARGETS, type Target } from "./targets.ts";
 const GOAL = 0.9;
 const LANES = 2;
 
-type Verdict = "killed" | "timeout" | "survived" | "not tried";
+type TrialVerdict = "killed" | "timeout" | "survived" | "not tried";
 
 interface Job {
   readonly target: Target;
   readonly mutant: Mutant;
-  verdict: Verdict;
+  verdict: TrialVerdict;
 }
 
 const { values, positionals } = parseArgs({
   options: { sample: { type: "string", default: "40" }, minutes: { type: "string", default: "60" } },
   allowPositionals: true,
 });
-const unknown = positionals.find((name) => !TARGETS.some((target) => target.name === name));
-if (unknown !== undefined)
-  throw new Error(`There is no target ${unknown}. Targets: ${TARGETS.map(({ name }) => name).join(", ")}.`);
-const targets = TARGETS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
+const unknownTarget = positionals.find((name) => !TARGETS.some((target) => target.name === name));
+if (unknownTarget !== undefined)
+  throw new Error(`There is no target ${unknownTarget}. Targets: ${TARGETS.map(({ name }) => name).join(", ")}.`);
+const chosenTargets = TARGETS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
 const seed = Number(process.env.PLENUM_SEED ?? 1);
 const untilMs = performance.now() + Number(values.minutes) * 60_000;
-const textOf = (file: string) => readFileSync(join(ROOT, file), "utf8");
+const readSource = (file: string) => readFileSync(join(ROOT, file), "utf8");
 
-const jobs = targets.flatMap((target) =>
-  sampleOf(target).map((mutant): Job => ({ target, mutant, verdict: "not tried" })),
+const jobs = chosenTargets.flatMap((target) =>
+  drawSample(target).map((mutant): Job => ({ target, mutant, verdict: "not tried" })),
 );
 const trials = jobs.filter(({ mutant }) => !isEquivalent(mutant));
-const waiting = [...trials];
+const queue = [...trials];
 /** Duration in milliseconds of the tests of a target with the unchanged code. */
-const usual = new Map<Target, Promise<number>>();
+const usualMsByTarget = new Map<Target, Promise<number>>();
 
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
@@ -53,13 +53,13 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => 
 const temporary = mkdtempSync(join(tmpdir(), "plenum-mutate-"));
 process.once("exit", () => rmSync(temporary, { recursive: true, force: true, maxRetries: 5 }));
 await Promise.all(Array.from({ length: LANES }, () => playAll()));
-process.exitCode = report() ? 0 : 1;
+process.exitCode = printReport() ? 0 : 1;
 
-function sampleOf(target: Target): readonly Mutant[] {
-  const all = filesOf(target).flatMap((file) => mutantsOf(file, textOf(file)));
+function drawSample(target: Target): readonly Mutant[] {
+  const all = listTargetFiles(target).flatMap((file) => findMutants(file, readSource(file)));
   const random = seededRandom(seed);
-  const drawn = all.map((mutant) => ({ mutant, at: random() })).toSorted((a, b) => a.at - b.at);
-  return drawn.slice(0, Number(values.sample)).map(({ mutant }) => mutant);
+  const drawnMutants = all.map((mutant) => ({ mutant, at: random() })).toSorted((a, b) => a.at - b.at);
+  return drawnMutants.slice(0, Number(values.sample)).map(({ mutant }) => mutant);
 }
 
 function isEquivalent({ file, change }: Mutant): boolean {
@@ -69,7 +69,7 @@ function isEquivalent({ file, change }: Mutant): boolean {
 async function playAll(): Promise<void> {
   let player: Player | null = null;
   try {
-    for (let job = waiting.shift(); job !== undefined && performance.now() < untilMs; job = waiting.shift()) {
+    for (let job = queue.shift(); job !== undefined && performance.now() < untilMs; job = queue.shift()) {
       if (player === null || player.target !== job.target || !player.isAlive()) {
         player?.end();
         player = startPlayer(job.target, { TMPDIR: temporary });
@@ -77,8 +77,8 @@ async function playAll(): Promise<void> {
       const usualMs = await usualMsOf(job.target, player);
       const limitMs = Math.min(4 * usualMs + 15_000, untilMs - performance.now());
       const { file, line, start, end, replacement, change } = job.mutant;
-      const text = textOf(file);
-      const mutated = text.slice(0, start) + replacement + text.slice(end);
+      const sourceText = readSource(file);
+      const mutated = sourceText.slice(0, start) + replacement + sourceText.slice(end);
       const played = await player.play({ file, text: mutated }, limitMs);
       job.verdict = played === null ? "timeout" : played.failed === null ? "survived" : "killed";
       if (job.verdict === "survived") process.stdout.write(`\n${file}:${line}\n  ${change}\n`);
@@ -89,12 +89,12 @@ async function playAll(): Promise<void> {
 }
 
 function usualMsOf(target: Target, player: Player): Promise<number> {
-  const known = usual.get(target) ?? measure(target, player);
-  usual.set(target, known);
-  return known;
+  const knownMs = usualMsByTarget.get(target) ?? measureUsualMs(target, player);
+  usualMsByTarget.set(target, knownMs);
+  return knownMs;
 }
 
-async function measure(target: Target, player: Player): Promise<number> {
+async function measureUsualMs(target: Target, player: Player): Promise<number> {
   const played = await player.play({ file: null, text: "" }, Math.max(0, untilMs - performance.now()));
   if (played === null) throw new Error(`The tests of ${target.name} did not end in time.`);
   if (played.failed !== null) throw new Error(`This test fails without a mutant: ${played.failed}`);
@@ -102,20 +102,20 @@ async function measure(target: Target, player: Player): Promise<number> {
 }
 
 /** Prints the table and returns true when all targets reach the goal. */
-function report(): boolean {
-  const rows = targets.map((target) => {
-    const mine = trials.filter((job) => job.target === target);
-    const count = (verdict: Verdict) => mine.filter((job) => job.verdict === verdict).length;
+function printReport(): boolean {
+  const rows = chosenTargets.map((target) => {
+    const targetTrials = trials.filter((job) => job.target === target);
+    const count = (verdict: TrialVerdict) => targetTrials.filter((job) => job.verdict === verdict).length;
     const detected = count("killed") + count("timeout");
     return {
       target: target.name,
-      tried: mine.length - count("not tried"),
+      tried: targetTrials.length - count("not tried"),
       killed: count("killed"),
       timeout: count("timeout"),
       survived: count("survived"),
       "not tried": count("not tried"),
-      equivalent: jobs.filter((job) => job.target === target).length - mine.length,
-      "detected %": Math.round((1000 * detected) / Math.max(1, mine.length)) / 10,
+      equivalent: jobs.filter((job) => job.target === target).length - targetTrials.length,
+      "detected %": Math.round((1000 * detected) / Math.max(1, targetTrials.length)) / 10,
     };
   });
   console.table(rows);

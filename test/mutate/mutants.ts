@@ -39,22 +39,22 @@ const OPERATORS: Readonly<Record<string, string>> = {
 const LOG_STATEMENT = /^(\w+\.)*log\??\./;
 
 /** Returns all mutants of a file, in the order of the text. */
-export function mutantsOf(file: string, text: string): readonly Mutant[] {
-  const found: Mutant[] = [];
-  const change = (start: number, end: number, replacement: string) => {
-    const from = text.lastIndexOf("\n", start - 1) + 1;
-    const rest = text.indexOf("\n", end);
-    const to = rest === -1 ? text.length : rest;
+export function findMutants(file: string, text: string): readonly Mutant[] {
+  const foundMutants: Mutant[] = [];
+  const addMutant = (start: number, end: number, replacement: string) => {
+    const lineStart = text.lastIndexOf("\n", start - 1) + 1;
+    const lineEnd = text.indexOf("\n", end);
+    const to = lineEnd === -1 ? text.length : lineEnd;
     const line = text.slice(0, start).split("\n").length;
-    const marked = `${text.slice(from, start)}«${text.slice(start, end)} → ${replacement}»${text.slice(end, to)}`;
-    found.push({ file, line, start, end, replacement, change: marked.replace(/\s+/g, " ").trim() });
+    const markedLine = `${text.slice(lineStart, start)}«${text.slice(start, end)} → ${replacement}»${text.slice(end, to)}`;
+    foundMutants.push({ file, line, start, end, replacement, change: markedLine.replace(/\s+/g, " ").trim() });
   };
-  walk(parseAst(text, { lang: "ts" }) as unknown as Node, (node) => {
+  visitNodes(parseAst(text, { lang: "ts" }) as unknown as Node, (node) => {
     if (node.type === "ExpressionStatement" && LOG_STATEMENT.test(text.slice(node.start, node.end))) return false;
-    mutate(node, text, change);
+    mutate(node, text, addMutant);
     return true;
   });
-  return found.toSorted((a, b) => a.start - b.start || a.end - b.end);
+  return foundMutants.toSorted((a, b) => a.start - b.start || a.end - b.end);
 }
 
 type Change = (start: number, end: number, replacement: string) => void;
@@ -74,9 +74,9 @@ function mutate(node: Node, text: string, change: Change): void {
         change(node.start, node.end, node.value === 0 ? "1" : `(${text.slice(node.start, node.end)} * 2)`);
       return;
     case "MemberExpression": {
-      const name = text.slice(node.start, node.end);
-      if (name === "Math.max") change(node.start, node.end, "Math.min");
-      if (name === "Math.min") change(node.start, node.end, "Math.max");
+      const propertyName = text.slice(node.start, node.end);
+      if (propertyName === "Math.max") change(node.start, node.end, "Math.min");
+      if (propertyName === "Math.min") change(node.start, node.end, "Math.max");
       return;
     }
     case "ExpressionStatement": {
@@ -88,18 +88,18 @@ function mutate(node: Node, text: string, change: Change): void {
 }
 
 function mutateOperator(node: Node, text: string, change: Change): void {
-  const left = node.left as Node;
+  const leftOperand = node.left as Node;
   const right = node.right as Node;
-  if (node.operator === "??") change(left.end, node.end, "");
+  if (node.operator === "??") change(leftOperand.end, node.end, "");
   const operator = String(node.operator);
   const replacement = OPERATORS[operator];
   if (replacement === undefined) return;
-  if (operator === "+" && [left, right].some((side) => isText(side))) return;
+  if (operator === "+" && [leftOperand, right].some((side) => isText(side))) return;
   // Blank out comments between the operands, which may contain the operator.
   const between = text
-    .slice(left.end, right.start)
+    .slice(leftOperand.end, right.start)
     .replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, (comment) => " ".repeat(comment.length));
-  const start = left.end + between.indexOf(operator);
+  const start = leftOperand.end + between.indexOf(operator);
   change(start, start + operator.length, replacement);
 }
 
@@ -108,14 +108,14 @@ function isText({ type, value }: Node): boolean {
 }
 
 /** Visits all nodes except types and imports; of `value as Type` it visits the value. */
-function walk(node: Node, visit: (node: Node) => boolean): void {
+function visitNodes(node: Node, visit: (node: Node) => boolean): void {
   const hasValue = ["TSAsExpression", "TSNonNullExpression", "TSSatisfiesExpression"].includes(node.type);
   if (node.type.startsWith("TS") && !hasValue) return;
   if (node.type === "ImportDeclaration" || node.type === "ExportAllDeclaration") return;
   if (!visit(node)) return;
   for (const value of Object.values(node)) {
-    for (const child of Array.isArray(value) ? value : [value]) {
-      if (isNode(child)) walk(child, visit);
+    for (const childNode of Array.isArray(value) ? value : [value]) {
+      if (isNode(childNode)) visitNodes(childNode, visit);
     }
   }
 }

@@ -2,11 +2,11 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { EQUIVALENTS } from "./equivalents.ts";
-import { type Mutant, mutantsOf } from "./mutants.ts";
-import { filesOf, ROOT, TARGETS } from "./targets.ts";
+import { type Mutant, findMutants } from "./mutants.ts";
+import { listTargetFiles, ROOT, TARGETS } from "./targets.ts";
 
 /** Mutants as `before → after`, of the part that changes only. */
-const changesOf = (text: string) => mutantsOf("x.ts", text).map(({ change }) => change.replace(/^.*«|».*$/g, ""));
+const listChanges = (text: string) => findMutants("x.ts", text).map(({ change }) => change.replace(/^.*«|».*$/g, ""));
 
 describe("mutants of a source file", () => {
   test.each<[string, readonly string[]]>([
@@ -19,7 +19,7 @@ describe("mutants of a source file", () => {
     ["async () => { await a.b(c); };", ["await a.b(c); → ;"]],
     ["const a = (b /* < */ < c) as d;", ["< → <="]],
   ])("of %s change one operator, literal, call or condition each", (text, expected) => {
-    expect(changesOf(text).toSorted()).toEqual(expected.toSorted());
+    expect(listChanges(text).toSorted()).toEqual(expected.toSorted());
   });
 
   test.each([
@@ -30,18 +30,18 @@ describe("mutants of a source file", () => {
     'log.warn({ a: b - c, d: true }, "e");',
     'options.log?.warn({ a }, "b");',
   ])("do not exist for types, imports, strings and log lines: %s", (text) => {
-    expect(changesOf(text)).toEqual([]);
+    expect(listChanges(text)).toEqual([]);
   });
 
   test("have the line and offsets of the changed token after characters of several bytes", () => {
-    const text = "// × → °C 𝄞\nconst a = 1;\n  if (a >= b) c = 2;\n";
-    const changed = mutantsOf("x.ts", text).map(({ line, start, end, replacement, change }) => [
+    const sourceText = "// × → °C 𝄞\nconst a = 1;\n  if (a >= b) c = 2;\n";
+    const mutantFields = findMutants("x.ts", sourceText).map(({ line, start, end, replacement, change }) => [
       line,
-      text.slice(start, end),
+      sourceText.slice(start, end),
       replacement,
       change,
     ]);
-    expect(changed).toEqual([
+    expect(mutantFields).toEqual([
       [2, "1", "(1 * 2)", "const a = «1 → (1 * 2)»;"],
       [3, ">=", ">", "if (a «>= → >» b) c = 2;"],
       [3, "2", "(2 * 2)", "if (a >= b) c = «2 → (2 * 2)»;"],
@@ -51,23 +51,23 @@ describe("mutants of a source file", () => {
 
 describe("the targets of mutation tests", () => {
   test("match source files and name existing tests", () => {
-    for (const target of TARGETS) {
-      expect(filesOf(target), target.name).not.toEqual([]);
-      for (const file of target.tests) expect(readFileSync(join(ROOT, file), "utf8")).not.toBe("");
+    for (const mutationTarget of TARGETS) {
+      expect(listTargetFiles(mutationTarget), mutationTarget.name).not.toEqual([]);
+      for (const file of mutationTarget.tests) expect(readFileSync(join(ROOT, file), "utf8")).not.toBe("");
     }
   });
 
   test("contain each mutant that is listed as equivalent", () => {
-    const changes = Map.groupBy(TARGETS.flatMap(filesOf).flatMap(allMutantsOf), ({ file }) => file);
-    const missing = Object.entries(EQUIVALENTS).flatMap(([file, rows]) =>
+    const changes = Map.groupBy(TARGETS.flatMap(listTargetFiles).flatMap(allMutantsOf), ({ file }) => file);
+    const missingEquivalents = Object.entries(EQUIVALENTS).flatMap(([file, rows]) =>
       rows
         .filter(([part]) => !changes.get(file)?.some(({ change }) => change.includes(part)))
         .map((row) => [file, row]),
     );
-    expect(missing).toEqual([]);
+    expect(missingEquivalents).toEqual([]);
   });
 });
 
 function allMutantsOf(file: string): readonly Mutant[] {
-  return mutantsOf(file, readFileSync(join(ROOT, file), "utf8"));
+  return findMutants(file, readFileSync(join(ROOT, file), "utf8"));
 }

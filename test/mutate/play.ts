@@ -16,30 +16,30 @@ const PROGRAM = join(import.meta.dirname, "player.ts");
 
 export function startPlayer(target: Target, environment: NodeJS.ProcessEnv): Player {
   // A fixed seed makes mutants comparable. `detached` makes a process group, which is killed with the workers of vitest.
-  const child = fork(PROGRAM, target.tests, {
+  const playerProcess = fork(PROGRAM, target.tests, {
     env: { ...process.env, ...environment, PLENUM_SEED: "1", NO_COLOR: "1" },
     stdio: ["ignore", "ignore", "ignore", "ipc"],
     detached: true,
   });
-  const end = () => killGroup(child);
+  const end = () => killGroup(playerProcess);
   process.once("exit", end);
-  child.once("exit", () => process.off("exit", end));
+  playerProcess.once("exit", () => process.off("exit", end));
   return {
     target,
-    isAlive: () => child.connected && child.exitCode === null,
+    isAlive: () => playerProcess.connected && playerProcess.exitCode === null,
     end,
     async play(task, limitMs) {
       const { promise, resolve } = Promise.withResolvers<Played | null>();
-      const answered = (played: unknown) => resolve(played as Played);
+      const resolvePlayed = (played: unknown) => resolve(played as Played);
       const died = () => resolve({ failed: "the process died", tookMs: 0 });
-      const late = setTimeout(() => resolve(null), limitMs);
-      child.once("message", answered);
-      child.once("exit", died);
-      child.send(task);
+      const timeoutTimer = setTimeout(() => resolve(null), limitMs);
+      playerProcess.once("message", resolvePlayed);
+      playerProcess.once("exit", died);
+      playerProcess.send(task);
       const played = await promise;
-      clearTimeout(late);
-      child.off("message", answered);
-      child.off("exit", died);
+      clearTimeout(timeoutTimer);
+      playerProcess.off("message", resolvePlayed);
+      playerProcess.off("exit", died);
       if (played === null) end();
       return played;
     },

@@ -17,14 +17,14 @@ export interface Played {
   readonly tookMs: number;
 }
 
-const root = join(import.meta.dirname, "..", "..");
+const repositoryFolder = join(import.meta.dirname, "..", "..");
 const tests = process.argv.slice(2);
 let task: Task = { file: null, text: "" };
 
 const vitest = await createVitest(
   "test",
   {
-    root,
+    root: repositoryFolder,
     watch: false,
     bail: 1,
     maxWorkers: 1,
@@ -42,7 +42,7 @@ const vitest = await createVitest(
         name: "mutant",
         enforce: "pre",
         load: (id: string) => {
-          if (task.file === null || id !== join(root, task.file)) return null;
+          if (task.file === null || id !== join(repositoryFolder, task.file)) return null;
           return task.text;
         },
       },
@@ -50,22 +50,23 @@ const vitest = await createVitest(
   },
 );
 const project = vitest.getRootProject();
-const specifications = tests.map((test) => project.createSpecification(join(root, test)));
+const specifications = tests.map((test) => project.createSpecification(join(repositoryFolder, test)));
 
 async function play(next: Task): Promise<Played> {
-  if (task.file !== null) vitest.invalidateFile(join(root, task.file));
+  if (task.file !== null) vitest.invalidateFile(join(repositoryFolder, task.file));
   task = next;
-  if (task.file !== null) vitest.invalidateFile(join(root, task.file));
+  if (task.file !== null) vitest.invalidateFile(join(repositoryFolder, task.file));
   const startedMs = performance.now();
   const { testModules, unhandledErrors } = await vitest.runTestSpecifications(specifications, true);
   const tookMs = performance.now() - startedMs;
   for (const module of testModules) {
-    for (const each of module.children.allTests("failed"))
-      return { failed: `${each.module.relativeModuleId}: ${each.fullName}`, tookMs };
+    for (const failedTest of module.children.allTests("failed"))
+      return { failed: `${failedTest.module.relativeModuleId}: ${failedTest.fullName}`, tookMs };
   }
-  const broken = testModules.find((module) => module.state() === "failed");
-  const failed = broken?.relativeModuleId ?? (unhandledErrors.length > 0 ? String(unhandledErrors[0]) : null);
-  return { failed, tookMs };
+  const brokenModule = testModules.find((module) => module.state() === "failed");
+  const failureText =
+    brokenModule?.relativeModuleId ?? (unhandledErrors.length > 0 ? String(unhandledErrors[0]) : null);
+  return { failed: failureText, tookMs };
 }
 
 process.on("message", (next: Task) => {

@@ -27,7 +27,7 @@ export function readCompose(folder: string): Compose {
 }
 
 /** Returns a temporary copy of the mounted files without those that `prepare` creates. */
-export function copied(folder: string): string {
+export function copyPackages(folder: string): string {
   const root = testFolder("compose");
   for (const path of ["packages", "connectors/mqtt"]) cpSync(join(ROOT, path), join(root, path), { recursive: true });
   for (const path of ["secrets", "data", ".env"]) rmSync(join(root, folder, path), { recursive: true, force: true });

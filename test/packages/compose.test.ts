@@ -6,19 +6,19 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { absent, programPath, startMosquitto } from "../real-servers.ts";
-import { copied, expectCareful, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
+import { copyPackages, expectCareful, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
 
 const FOLDER = "packages/compose";
-const read = (path: string) => readFileSync(join(ROOT, FOLDER, path), "utf8");
+const readPackageFile = (path: string) => readFileSync(join(ROOT, FOLDER, path), "utf8");
 const compose = readCompose(FOLDER);
 const { services } = compose;
-const each = Object.entries(services);
+const serviceEntries = Object.entries(services);
 
 function prepared(): string {
-  const root = copied(FOLDER);
-  writeFileSync(join(root, "token"), "abc\n");
-  execFileSync(join(root, FOLDER, "prepare"), ["--token-file", join(root, "token")]);
-  return root;
+  const copyRoot = copyPackages(FOLDER);
+  writeFileSync(join(copyRoot, "token"), "abc\n");
+  execFileSync(join(copyRoot, FOLDER, "prepare"), ["--token-file", join(copyRoot, "token")]);
+  return copyRoot;
 }
 
 describe("compose.yaml", () => {
@@ -26,7 +26,7 @@ describe("compose.yaml", () => {
     expect(Object.keys(services).toSorted()).toEqual(["grafana", "mosquitto", "plenum", "victoria-metrics"]);
   });
 
-  test.each(each)("%s has a pinned image, no privileges, a health check and loopback ports", (_, service) => {
+  test.each(serviceEntries)("%s has a pinned image, no privileges, a health check and loopback ports", (_, service) => {
     expect(service.image).toMatch(/:v?\d+\.\d+\.\d+$/);
     expectCareful(compose, service);
   });
@@ -42,9 +42,9 @@ describe("compose.yaml", () => {
 
   test("`prepare` keeps existing passwords and reports a missing token", () => {
     const folder = join(prepared(), "packages/compose");
-    const before = readFileSync(join(folder, "secrets/mqtt_password"), "utf8");
+    const passwordBefore = readFileSync(join(folder, "secrets/mqtt_password"), "utf8");
     execFileSync(join(folder, "prepare"));
-    expect(readFileSync(join(folder, "secrets/mqtt_password"), "utf8")).toBe(before);
+    expect(readFileSync(join(folder, "secrets/mqtt_password"), "utf8")).toBe(passwordBefore);
     rmSync(join(folder, "secrets/service_token"));
     const { status, stderr } = spawnSync(join(folder, "prepare"), { encoding: "utf8" });
     expect({ status, stderr }).toEqual({
@@ -54,18 +54,18 @@ describe("compose.yaml", () => {
   });
 
   test("has a valid worker configuration with the mounted secrets", () => {
-    const text = read("plenum/plenum.yaml");
-    const config = Config.parse(parse(text));
+    const yaml = readPackageFile("plenum/plenum.yaml");
+    const config = Config.parse(parse(yaml));
     expect(Object.keys(config.sinks)).toEqual(["broker", "values"]);
-    const named = [...text.matchAll(/\/run\/secrets\/(\w+)/g)].map(([, name]) => name);
-    expect(new Set(named)).toEqual(new Set(services.plenum?.secrets));
-    for (const [, host] of text.matchAll(/url: \w+:\/\/([\w-]+):\d+/g)) expect(Object.keys(services)).toContain(host);
+    const namedSecrets = [...yaml.matchAll(/\/run\/secrets\/(\w+)/g)].map(([, name]) => name);
+    expect(new Set(namedSecrets)).toEqual(new Set(services.plenum?.secrets));
+    for (const [, host] of yaml.matchAll(/url: \w+:\/\/([\w-]+):\d+/g)) expect(Object.keys(services)).toContain(host);
   });
 
   test("configures Grafana with the database and the dashboards", () => {
-    const { datasources } = parse(read("grafana/datasources.yaml"));
+    const { datasources } = parse(readPackageFile("grafana/datasources.yaml"));
     expect(datasources).toMatchObject([{ type: "prometheus", url: "http://victoria-metrics:8428", isDefault: true }]);
-    const { providers } = parse(read("grafana/dashboards.yaml"));
+    const { providers } = parse(readPackageFile("grafana/dashboards.yaml"));
     expect(services.grafana?.volumes).toContain(`../grafana:${providers[0].options.path}:ro`);
   });
 });
@@ -79,20 +79,20 @@ test.skipIf(absent("victoria-metrics"))("VictoriaMetrics accepts the scrape conf
 
 describe.skipIf(absent("mosquitto") || absent("mosquitto_passwd"))("the broker", () => {
   test("accepts only the passwords of `prepare` for the worker and the viewer", async () => {
-    const root = prepared();
-    const folder = join(root, "packages/compose");
-    const run = join(root, "run");
+    const copyRoot = prepared();
+    const folder = join(copyRoot, "packages/compose");
+    const run = join(copyRoot, "run");
     mkdirSync(run);
-    const script = read("mosquitto/start")
+    const script = readPackageFile("mosquitto/start")
       .replaceAll("/tmp/", `${run}/`)
       .replaceAll("/run/secrets", join(folder, "secrets"))
       .replace(/^exec .*$/m, "");
     execFileSync("sh", ["-c", script]);
     chmodSync(join(run, "passwords"), 0o600);
-    const acl = join(root, "connectors/mqtt/acl.example");
+    const acl = join(copyRoot, "connectors/mqtt/acl.example");
     const broker = await startMosquitto({
       lines: (port) =>
-        read("mosquitto/mosquitto.conf")
+        readPackageFile("mosquitto/mosquitto.conf")
           .replace("listener 1883", `listener ${port} 127.0.0.1`)
           .replace("/tmp/passwords", join(run, "passwords"))
           .replace("/etc/plenum.acl", acl)

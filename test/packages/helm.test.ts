@@ -8,20 +8,20 @@ import { Config } from "#src/app/config/config.ts";
 /** Renders the subset of Helm's template language that the chart uses, because Helm is not installed. */
 
 const CHART = join(import.meta.dirname, "../../packages/helm/plenum");
-const read = (path: string) => readFileSync(join(CHART, path), "utf8");
-const chart = parse(read("Chart.yaml"));
-const defaults = parse(read("values.yaml"));
+const readChartFile = (path: string) => readFileSync(join(CHART, path), "utf8");
+const chart = parse(readChartFile("Chart.yaml"));
+const defaults = parse(readChartFile("values.yaml"));
 
 type Values = Readonly<Record<string, unknown>>;
 
 function lookUp(path: string, scope: Values): unknown {
-  let found: unknown = scope;
-  for (const name of path.split(".").filter(Boolean)) {
-    if (typeof found !== "object" || found === null || !(name in found))
-      throw new Error(`${path}: there is no ${name}`);
-    found = (found as Values)[name];
+  let foundValue: unknown = scope;
+  for (const pathPart of path.split(".").filter(Boolean)) {
+    if (typeof foundValue !== "object" || foundValue === null || !(pathPart in foundValue))
+      throw new Error(`${path}: there is no ${pathPart}`);
+    foundValue = (foundValue as Values)[pathPart];
   }
-  return found;
+  return foundValue;
 }
 
 const FUNCTIONS: Readonly<Record<string, (input: unknown, argument: unknown) => unknown>> = {
@@ -33,18 +33,18 @@ const FUNCTIONS: Readonly<Record<string, (input: unknown, argument: unknown) => 
 };
 
 function evaluate(expression: string, scope: Values): unknown {
-  const word = (text: string | undefined) => (text?.startsWith(".") ? lookUp(text, scope) : text);
+  const resolveWord = (text: string | undefined) => (text?.startsWith(".") ? lookUp(text, scope) : text);
   const [first = "", ...pipes] = expression.split("|").map((part) => part.trim());
   const [head = "", argument] = first.split(/\s+/);
-  const call = (name: string, input: unknown, more: unknown) => {
-    const known = FUNCTIONS[name];
-    if (known === undefined) throw new Error(`this test does not know ${name}`);
-    return known(input, more);
+  const callFunction = (name: string, input: unknown, more: unknown) => {
+    const templateFunction = FUNCTIONS[name];
+    if (templateFunction === undefined) throw new Error(`this test does not know ${name}`);
+    return templateFunction(input, more);
   };
-  let result = head.startsWith(".") ? lookUp(head, scope) : call(head, word(argument), undefined);
+  let result = head.startsWith(".") ? lookUp(head, scope) : callFunction(head, resolveWord(argument), undefined);
   for (const pipe of pipes) {
     const [name = "", more] = pipe.split(/\s+/);
-    result = call(name, result, word(more));
+    result = callFunction(name, result, resolveWord(more));
   }
   return result;
 }
@@ -52,18 +52,18 @@ function evaluate(expression: string, scope: Values): unknown {
 /** Helm treats an empty list as false. */
 const isTrue = (value: unknown) => (Array.isArray(value) ? value.length > 0 : Boolean(value));
 
-function rendered(template: string, values: Values) {
-  const scope = { Values: values, Release: { Name: "campus" }, Chart: { AppVersion: chart.appVersion } };
-  const text = read(`templates/${template}`)
+function render(template: string, values: Values) {
+  const templateScope = { Values: values, Release: { Name: "campus" }, Chart: { AppVersion: chart.appVersion } };
+  const renderedText = readChartFile(`templates/${template}`)
     .replaceAll(/\n *\{\{- if (\S+) \}\}(.*?)\n *\{\{- end \}\}/gs, (_, path, body) =>
-      isTrue(lookUp(path, scope)) ? body : "",
+      isTrue(lookUp(path, templateScope)) ? body : "",
     )
-    .replaceAll(/(?:\s*\{\{-|\{\{) ?(.*?) \}\}/g, (_, expression) => String(evaluate(expression, scope)));
-  expect(text).not.toContain("{{");
-  return parse(text);
+    .replaceAll(/(?:\s*\{\{-|\{\{) ?(.*?) \}\}/g, (_, expression) => String(evaluate(expression, templateScope)));
+  expect(renderedText).not.toContain("{{");
+  return parse(renderedText);
 }
 
-const set = rendered("statefulset.yaml", defaults);
+const set = render("statefulset.yaml", defaults);
 const pod = set.spec.template.spec;
 const [container] = pod.containers;
 
@@ -81,8 +81,8 @@ describe("the Helm chart", () => {
       accessModes: ["ReadWriteOnce"],
       resources: { requests: { storage: "5Gi" } },
     });
-    const other = rendered("statefulset.yaml", { ...defaults, state: { storageClassName: "local", size: "1Gi" } });
-    expect(other.spec.volumeClaimTemplates[0].spec.storageClassName).toBe("local");
+    const otherSet = render("statefulset.yaml", { ...defaults, state: { storageClassName: "local", size: "1Gi" } });
+    expect(otherSet.spec.volumeClaimTemplates[0].spec.storageClassName).toBe("local");
   });
 
   test("runs the container without root, capabilities or a service account token", () => {
@@ -114,7 +114,7 @@ describe("the Helm chart", () => {
   });
 
   test("allows connections only from the configured peers and only to the status port", () => {
-    const policy = rendered("networkpolicy.yaml", defaults);
+    const policy = render("networkpolicy.yaml", defaults);
     expect(policy).toMatchObject({ apiVersion: "networking.k8s.io/v1", kind: "NetworkPolicy" });
     expect(policy.spec).toEqual({
       podSelector: { matchLabels: set.spec.selector.matchLabels },
@@ -123,7 +123,7 @@ describe("the Helm chart", () => {
     });
     const peer = { namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "ingress-nginx" } } };
     const of = (from: readonly object[]) =>
-      rendered("networkpolicy.yaml", { ...defaults, networkPolicy: { from } }).spec.ingress;
+      render("networkpolicy.yaml", { ...defaults, networkPolicy: { from } }).spec.ingress;
     expect(of([peer])).toEqual([{ ports: [{ port: "status" }], from: [peer] }]);
     expect(of([]), "an empty `from` in a rule would let everybody in").toBeUndefined();
   });
@@ -143,20 +143,20 @@ describe("the Helm chart", () => {
   });
 
   test("contains a valid configuration with secrets at their mount path", () => {
-    const { data } = rendered("configmap.yaml", defaults);
+    const { data } = render("configmap.yaml", defaults);
     const config = Config.parse(parse(data["plenum.yaml"]));
     const mounted = (name: string) =>
       container.volumeMounts.find((mount: { name: string }) => mount.name === name).mountPath;
     expect(config.state.folder).toBe(`${mounted("state")}/state`);
     expect(config.sources.main?.token).toEqual({ file: `${mounted("secrets")}/token` });
-    const named = [...data["plenum.yaml"].matchAll(/file: (\S+)\//g)].map(([, folder]) => folder);
-    expect(new Set(named)).toEqual(new Set([mounted("secrets")]));
+    const secretFolders = [...data["plenum.yaml"].matchAll(/file: (\S+)\//g)].map(([, folder]) => folder);
+    expect(new Set(secretFolders)).toEqual(new Set([mounted("secrets")]));
   });
 
   test("restarts the pod after a configuration change, and its service selects the pod", () => {
-    const changed = rendered("statefulset.yaml", { ...defaults, config: { ...defaults.config, sinks: {} } });
-    expect(changed.spec.template.metadata.annotations).not.toEqual(set.spec.template.metadata.annotations);
-    const service = rendered("service.yaml", defaults);
+    const changedSet = render("statefulset.yaml", { ...defaults, config: { ...defaults.config, sinks: {} } });
+    expect(changedSet.spec.template.metadata.annotations).not.toEqual(set.spec.template.metadata.annotations);
+    const service = render("service.yaml", defaults);
     expect(set.spec.template.metadata.labels).toMatchObject(service.spec.selector);
     expect(set.spec.serviceName).toBe(service.metadata.name);
     expect(set.spec.selector.matchLabels).toEqual(set.spec.template.metadata.labels);

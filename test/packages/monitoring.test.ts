@@ -8,7 +8,7 @@ import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { absent, programPath, startVictoriaMetrics } from "../real-servers.ts";
 
 const PACKAGES = join(import.meta.dirname, "../../packages");
-const read = (path: string) => readFileSync(join(PACKAGES, path), "utf8");
+const readPackageFile = (path: string) => readFileSync(join(PACKAGES, path), "utf8");
 
 interface Panel {
   readonly title: string;
@@ -21,16 +21,16 @@ interface Dashboard {
   readonly templating: { readonly list: readonly { readonly query: string | { readonly query: string } }[] };
 }
 
-const dashboard = (name: string) => JSON.parse(read(`grafana/${name}.json`)) as Dashboard;
-const expressionsOf = ({ panels }: Dashboard) => panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
+const dashboard = (name: string) => JSON.parse(readPackageFile(`grafana/${name}.json`)) as Dashboard;
+const listExpressions = ({ panels }: Dashboard) => panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
 
-const { groups } = parse(read("prometheus/plenum.rules.yaml")) as {
+const { groups } = parse(readPackageFile("prometheus/plenum.rules.yaml")) as {
   readonly groups: readonly { readonly rules: readonly { readonly alert: string; readonly expr: string }[] }[];
 };
 const rules = groups.flatMap((group) => group.rules);
 
 /** Replaces variables as Grafana does without a selection. */
-const chosen = (expr: string) =>
+const replaceVariables = (expr: string) =>
   expr.replaceAll(/"\$(source|site|unit|name)"/g, '".*"').replaceAll("$__rate_interval", "5m");
 
 function promtool(args: readonly string[], input?: string) {
@@ -50,7 +50,7 @@ describe("expressions of alert rules and dashboards", () => {
   const names = metrics.registry.getMetricsAsArray().map(({ name }) => name);
   const texts = [
     ...rules.map(({ alert, expr }) => [alert, expr] as const),
-    ...expressionsOf(dashboard("plenum-worker")).map((expr) => [expr, expr] as const),
+    ...listExpressions(dashboard("plenum-worker")).map((expr) => [expr, expr] as const),
     ...dashboard("plenum-worker").templating.list.map(({ query }) => ["a variable", JSON.stringify(query)] as const),
   ];
 
@@ -72,7 +72,7 @@ describe.skipIf(absent("promtool"))("promtool", () => {
 
   test("fires each alert rule in its test and no other rule", () => {
     expect(promtool(["test", "rules", "plenum.rules.test.yaml"])).toEqual(FINE);
-    const tested = read("prometheus/plenum.rules.test.yaml");
+    const tested = readPackageFile("prometheus/plenum.rules.test.yaml");
     for (const { alert } of rules) expect(tested).toContain(`alertname="${alert}"`);
   });
 });
@@ -81,8 +81,8 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
   test("exports valid metrics, and all panels and rules can be queried", async () => {
     const [service, victoria] = await Promise.all([simulatedServer(), startVictoriaMetrics()]);
     onTestFinished(() => victoria.stop());
-    const place = workplace(service.url);
-    place.configure({
+    const workFolder = workplace(service.url);
+    workFolder.configure({
       commands: { enabled: true, allow: [] },
       sources: {
         main: {
@@ -102,7 +102,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
         },
       },
     });
-    const worker = place.start("run");
+    const worker = workFolder.start("run");
     const [, address = ""] = /"status":"([^"]+)"/.exec(await worker.says('"msg":"started"')) ?? [];
     const query = async (expr: string) => {
       const reply = await fetch(`${victoria.url}/api/v1/query?${new URLSearchParams({ query: expr })}`);
@@ -116,27 +116,27 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
     };
     await expect.poll(async () => (await query('tag_value_value{name!="",site_name!=""}')).length).toBeGreaterThan(5);
 
-    const text = await (await fetch(new URL("/metrics", address))).text();
-    expect(promtool(["check", "metrics"], text)).toEqual(FINE);
-    for (const name of ["poll_due_timestamp_seconds", "token_expires_timestamp_seconds", "disk_free_bytes"])
-      expect(text).toMatch(new RegExp(`^plenum_${name}(\\{.*\\})? [1-9]`, "m"));
-    expect(text).toMatch(/^plenum_writes_stopped 0$/m);
+    const metricsText = await (await fetch(new URL("/metrics", address))).text();
+    expect(promtool(["check", "metrics"], metricsText)).toEqual(FINE);
+    for (const metricName of ["poll_due_timestamp_seconds", "token_expires_timestamp_seconds", "disk_free_bytes"])
+      expect(metricsText).toMatch(new RegExp(`^plenum_${metricName}(\\{.*\\})? [1-9]`, "m"));
+    expect(metricsText).toMatch(/^plenum_writes_stopped 0$/m);
 
     // Renames the worker's label `job` as a scraper does.
-    const scraped = text.replaceAll(/([{,])job="/g, '$1exported_job="');
+    const scraped = metricsText.replaceAll(/([{,])job="/g, '$1exported_job="');
     const labels = new URLSearchParams([["extra_label", "job=plenum"]]);
     await fetch(`${victoria.url}/api/v1/import/prometheus?${labels}`, { method: "POST", body: scraped });
     await expect.poll(async () => (await query("plenum_disk_free_bytes")).length).toBe(1);
     const [board, building] = [dashboard("plenum-worker"), dashboard("plenum-building")];
-    for (const expr of [...expressionsOf(board), ...expressionsOf(building)]) await query(chosen(expr));
+    for (const expr of [...listExpressions(board), ...listExpressions(building)]) await query(replaceVariables(expr));
     for (const { expr } of rules) await query(expr);
-    for (const title of ["Values", "Values that could be read", "Now", "Tags with a value, by site"]) {
-      const expr = building.panels.find((panel) => panel.title === title)?.targets[0]?.expr ?? "";
-      expect((await query(chosen(expr))).length, title).toBeGreaterThan(0);
+    for (const panelTitle of ["Values", "Values that could be read", "Now", "Tags with a value, by site"]) {
+      const expr = building.panels.find((panel) => panel.title === panelTitle)?.targets[0]?.expr ?? "";
+      expect((await query(replaceVariables(expr))).length, panelTitle).toBeGreaterThan(0);
     }
     for (const title of ["Polls that are late", "Disk left", "Since the last good poll", "Age of the oldest of them"]) {
       const expr = board.panels.find((panel) => panel.title === title)?.targets[0]?.expr ?? "";
-      expect((await query(chosen(expr))).length, title).toBeGreaterThan(0);
+      expect((await query(replaceVariables(expr))).length, title).toBeGreaterThan(0);
     }
     worker.signal("SIGTERM");
     expect((await worker.ended).code).toBe(0);

@@ -5,14 +5,14 @@ export const ROOT = join(import.meta.dirname, "../..");
 
 export const say = (line: string): void => void process.stdout.write(`${line}\n`);
 
-export function check(what: string, holds: boolean, details = ""): void {
+export function report(what: string, holds: boolean, details = ""): void {
   if (!holds) throw new Error(`Failed: ${what}. ${details}`);
   say(`  ${what}`);
 }
 
 export function missingPrograms(...programs: readonly string[]): readonly string[] {
-  const missing = programs.filter((program) => spawnSync("sh", ["-c", `command -v ${program}`]).status !== 0);
-  return process.getuid?.() === 0 ? missing : ["root", ...missing];
+  const missingTools = programs.filter((program) => spawnSync("sh", ["-c", `command -v ${program}`]).status !== 0);
+  return process.getuid?.() === 0 ? missingTools : ["root", ...missingTools];
 }
 
 /** Runs `work` unless something is missing; prints errors and sets the exit code. */
@@ -36,9 +36,9 @@ export async function runIfInstalled(
 export function checkPrivileges(status: string, uid: string): (name: string) => readonly string[] {
   const field = (name: string) => new RegExp(`^${name}:\\s*(.*)$`, "m").exec(status)?.[1]?.split(/\s+/) ?? [];
   const ids = field("Uid");
-  check(`all user ids are ${uid}`, ids.length > 0 && ids.every((id) => id === uid), ids.join(" "));
+  report(`all user ids are ${uid}`, ids.length > 0 && ids.every((id) => id === uid), ids.join(" "));
   for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
-    check(`the process has no capability (${set})`, /^0+$/.test(field(set).join("")), field(set).join(" "));
-  check("the process can get no new privileges", field("NoNewPrivs")[0] === "1");
+    report(`the process has no capability (${set})`, /^0+$/.test(field(set).join("")), field(set).join(" "));
+  report("the process can get no new privileges", field("NoNewPrivs")[0] === "1");
   return field;
 }

@@ -34,9 +34,9 @@ describe("the systemd unit", () => {
 
   test.skipIf(absent("systemd-analyze"))("contains no setting that systemd does not know", () => {
     const folder = testFolder("unit");
-    const here = join(folder, "plenum.service");
-    writeFileSync(here, unit.replace("/opt/plenum/plenum run", "/bin/true run"));
-    const { stderr } = spawnSync(programPath("systemd-analyze") ?? "", ["verify", here], { encoding: "utf8" });
+    const unitCopy = join(folder, "plenum.service");
+    writeFileSync(unitCopy, unit.replace("/opt/plenum/plenum run", "/bin/true run"));
+    const { stderr } = spawnSync(programPath("systemd-analyze") ?? "", ["verify", unitCopy], { encoding: "utf8" });
     expect(stderr.split("\n").filter((line) => line.includes("plenum"))).toEqual([]);
   });
 
@@ -86,52 +86,47 @@ describe("the installation script", () => {
       .filter((path) => statSync(join(folder, path)).isFile())
       .toSorted();
 
-  function target(): string {
-    const root = testFolder("root");
-    return root;
-  }
-
   test("installs all files, also over an older version, and keeps edited configuration", () => {
-    const root = target();
+    const installRoot = testFolder("root");
     const folder = unpacked("1.2.3");
-    expect(install(folder, "--root", root)).toMatch(
+    expect(install(folder, "--root", installRoot)).toMatch(
       /^Plenum 1\.2\.3 is in \/opt\/plenum\. Next:\n.*\/etc\/plenum\/token/,
     );
-    const first = files(root).filter((path) => !path.startsWith("opt/"));
-    expect(first).toEqual(["etc/logrotate.d/plenum", "etc/plenum/plenum.yaml", "etc/systemd/system/plenum.service"]);
-    expect(readFileSync(join(root, "etc/systemd/system/plenum.service"), "utf8")).toBe(unit);
-    expect(statSync(join(root, "etc/plenum/plenum.yaml")).mode & 0o777).toBe(0o640);
+    const names = files(installRoot).filter((path) => !path.startsWith("opt/"));
+    expect(names).toEqual(["etc/logrotate.d/plenum", "etc/plenum/plenum.yaml", "etc/systemd/system/plenum.service"]);
+    expect(readFileSync(join(installRoot, "etc/systemd/system/plenum.service"), "utf8")).toBe(unit);
+    expect(statSync(join(installRoot, "etc/plenum/plenum.yaml")).mode & 0o777).toBe(0o640);
 
-    writeFileSync(join(root, "etc/plenum/plenum.yaml"), "mine");
-    writeFileSync(join(root, "etc/plenum/token"), "secret");
-    expect(install(unpacked("1.2.4"), "--root", root)).toMatch(/systemctl restart plenum\n$/);
-    expect(readFileSync(join(root, "etc/plenum/plenum.yaml"), "utf8")).toBe("mine");
-    const run = (program: string) => execFileSync(join(root, program), { encoding: "utf8" }).trim();
+    writeFileSync(join(installRoot, "etc/plenum/plenum.yaml"), "mine");
+    writeFileSync(join(installRoot, "etc/plenum/token"), "secret");
+    expect(install(unpacked("1.2.4"), "--root", installRoot)).toMatch(/systemctl restart plenum\n$/);
+    expect(readFileSync(join(installRoot, "etc/plenum/plenum.yaml"), "utf8")).toBe("mine");
+    const run = (program: string) => execFileSync(join(installRoot, program), { encoding: "utf8" }).trim();
     expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.4", "1.2.3"]);
-    expect(existsSync(join(root, "opt/plenum.new"))).toBe(false);
-    install(join(root, "opt/plenum.before"), "--root", root);
+    expect(existsSync(join(installRoot, "opt/plenum.new"))).toBe(false);
+    install(join(installRoot, "opt/plenum.before"), "--root", installRoot);
     expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.3", "1.2.4"]);
   });
 
   test("installs into another prefix and writes it into the unit", () => {
-    const root = target();
-    install(unpacked("1.2.3"), "--root", root, "--prefix", "/srv/plenum/");
-    expect(existsSync(join(root, "srv/plenum/plenum"))).toBe(true);
-    const written = readFileSync(join(root, "etc/systemd/system/plenum.service"), "utf8");
+    const installRoot = testFolder("root");
+    install(unpacked("1.2.3"), "--root", installRoot, "--prefix", "/srv/plenum/");
+    expect(existsSync(join(installRoot, "srv/plenum/plenum"))).toBe(true);
+    const written = readFileSync(join(installRoot, "etc/systemd/system/plenum.service"), "utf8");
     expect(written).toContain("ExecStart=/srv/plenum/plenum run");
     expect(written).not.toContain("/opt/");
   });
 
   test("uninstalls without configuration and state, and removes both with --purge", () => {
-    const root = target();
+    const installRoot = testFolder("root");
     const folder = unpacked("1.2.3");
-    install(folder, "--root", root);
-    mkdirSync(join(root, "var/lib/plenum/state"), { recursive: true });
-    writeFileSync(join(root, "var/lib/plenum/state/plenum.db"), "");
-    expect(install(folder, "--uninstall", "--root", root)).toContain("stay");
-    expect(files(root)).toEqual(["etc/plenum/plenum.yaml", "var/lib/plenum/state/plenum.db"]);
-    install(folder, "--uninstall", "--purge", "--root", root);
-    expect(files(root)).toEqual([]);
+    install(folder, "--root", installRoot);
+    mkdirSync(join(installRoot, "var/lib/plenum/state"), { recursive: true });
+    writeFileSync(join(installRoot, "var/lib/plenum/state/plenum.db"), "");
+    expect(install(folder, "--uninstall", "--root", installRoot)).toContain("stay");
+    expect(files(installRoot)).toEqual(["etc/plenum/plenum.yaml", "var/lib/plenum/state/plenum.db"]);
+    install(folder, "--uninstall", "--purge", "--root", installRoot);
+    expect(files(installRoot)).toEqual([]);
   });
 
   test.each([
@@ -141,21 +136,21 @@ describe("the installation script", () => {
     [["--root"], "--root needs a folder."],
     [["--force"], "Usage: "],
   ])("rejects the arguments %j and changes nothing", (args, sentence) => {
-    const root = target();
+    const installRoot = testFolder("root");
     const { status, stderr } = spawnSync(
       join(unpacked("1.2.3"), "packages/systemd/install"),
-      args[0] === "--root" ? args : ["--root", root, ...args],
+      args[0] === "--root" ? args : ["--root", installRoot, ...args],
       { encoding: "utf8" },
     );
     expect(status).not.toBe(0);
     expect(stderr).toContain(sentence);
-    expect(files(root)).toEqual([]);
+    expect(files(installRoot)).toEqual([]);
   });
 
   test("refuses to install from a source checkout", () => {
-    const root = target();
-    const { stderr } = spawnSync(join(SYSTEMD, "install"), ["--root", root], { encoding: "utf8" });
+    const installRoot = testFolder("root");
+    const { stderr } = spawnSync(join(SYSTEMD, "install"), ["--root", installRoot], { encoding: "utf8" });
     expect(stderr).toMatch(/^Run this from the unpacked archive of a release/);
-    expect(files(root)).toEqual([]);
+    expect(files(installRoot)).toEqual([]);
   });
 });

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
-import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
 import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
 
 export interface KeptAlert {
@@ -54,7 +54,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now) {
     return null;
   }
 
-  function post(seen: Seen): StubAnswer {
+  function post(seen: SeenRequest): StubAnswer {
     const posted = JSON.parse(seen.body.toString()) as Partial<KeptAlert>[];
     // Measured: the good ones of a refused request are taken.
     const complaints = posted.map(take).filter((complaint) => complaint !== null);
@@ -63,7 +63,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now) {
     return { status: 400, headers: { "content-type": "application/json" }, body };
   }
 
-  function answer(seen: Seen, response: ServerResponse): StubAnswer | null {
+  function answer(seen: SeenRequest, response: ServerResponse): StubAnswer | null {
     const path = seen.url.split("?")[0];
     if (seen.method === "GET" && path === "/api/v2/status") return json(200, STATUS);
     if (seen.method === "GET" && path === "/api/v2/alerts") {

@@ -1,5 +1,5 @@
 import { Ajv } from "ajv";
-import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
 import { ADF_SCHEMA } from "./adf-schema.ts";
 import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
 
@@ -96,12 +96,12 @@ export async function startJiraEnd(options: JiraOptions = {}) {
     return changes ? interrupt(() => route(seen), response) : route(seen);
   };
 
-  function partsOf(seen: Seen) {
+  function partsOf(seen: SeenRequest) {
     const { pathname, searchParams } = new URL(seen.url, stub.url);
     return { path: pathname.startsWith(root) ? pathname.slice(root.length) : "", query: searchParams };
   }
 
-  function route(seen: Seen): StubAnswer {
+  function route(seen: SeenRequest): StubAnswer {
     const { path, query } = partsOf(seen);
     if (path === "") return { status: 404, body: "<html>Oops, you've found a dead link.</html>" };
     const known = isCloud

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
 import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
 
 export const SERVICENOW_USER = "plenum.integration";
@@ -65,7 +65,7 @@ export async function startServiceNowEnd() {
 
   stub.answer = (seen, response) => (seen.method === "GET" ? route(seen) : interrupt(() => route(seen), response));
 
-  function route(seen: Seen): StubAnswer {
+  function route(seen: SeenRequest): StubAnswer {
     const { pathname, searchParams: query } = new URL(seen.url, stub.url);
     const known = Buffer.from(`${SERVICENOW_USER}:${end.password}`).toString("base64");
     if (seen.headers.authorization !== `Basic ${known}`)
@@ -80,7 +80,7 @@ export async function startServiceNowEnd() {
     return seen.method === "PATCH" ? change(record, seen) : json(200, { result: shown(record) });
   }
 
-  function create(seen: Seen): StubAnswer {
+  function create(seen: SeenRequest): StubAnswer {
     const number = end.records.length + 1;
     const record: SnowRecord = {
       sys_id: createHash("md5").update(`incident ${number}`).digest("hex"),
@@ -95,11 +95,11 @@ export async function startServiceNowEnd() {
     return json(201, { result: shown(record) });
   }
 
-  function change(record: SnowRecord, seen: Seen): StubAnswer {
+  function change(record: SnowRecord, seen: SeenRequest): StubAnswer {
     return write(record, seen, false) ?? json(200, { result: shown(record) });
   }
 
-  function write(record: SnowRecord, seen: Seen, isNew: boolean): StubAnswer | null {
+  function write(record: SnowRecord, seen: SeenRequest, isNew: boolean): StubAnswer | null {
     if (end.ruleRefuses) {
       return refusal(
         403,

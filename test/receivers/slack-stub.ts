@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
 import { json as answer, startReceiverStub, type Thing } from "./receiver-server.ts";
 import { complaintAboutBlocks, obeyedIn, textsIn } from "./slack-rules.ts";
 
@@ -20,7 +20,7 @@ export interface SlackMessage {
 export interface SlackCall {
   readonly method: string;
   readonly args: Json;
-  readonly seen: Seen;
+  readonly seen: SeenRequest;
 }
 
 type ByHand = (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined;
@@ -210,7 +210,7 @@ export async function startSlackEnd(now: () => number = Date.now) {
     return act(args);
   }
 
-  function callOf(seen: Seen): SlackCall {
+  function callOf(seen: SeenRequest): SlackCall {
     const url = new URL(seen.url, "http://slack.test");
     const method = /^\/(?:.*\/)?api\/([\w.]+)$/.exec(url.pathname)?.[1] ?? "";
     const isJson = seen.headers["content-type"] === "application/json; charset=utf-8";

@@ -3,13 +3,13 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
-import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
 import { type ReceiverServer, startReceiverStub, type Thing } from "./receiver-server.ts";
 import { complaintAboutBlocks } from "./slack-rules.ts";
 
 interface Rules {
   readonly config: (url: string, secret: (text: string) => { readonly file: string }) => object;
-  readonly carryOut: (seen: Seen) => StubAnswer;
+  readonly carryOut: (seen: SeenRequest) => StubAnswer;
   readonly things: () => readonly Thing[];
 }
 

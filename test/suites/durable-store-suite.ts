@@ -13,22 +13,22 @@ export interface DurableStore extends StoreUnderTest {
 /** Deferred cursor writes, of which a crash loses 100 events at most, and sequence numbers. */
 export function describeDurableStore(name: string, make: (clock: VirtualClock) => Promise<DurableStore>): void {
   let clock: VirtualClock;
-  let subject: DurableStore;
+  let testedStore: DurableStore;
   let store: Store;
 
   beforeEach(async () => {
     clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
-    subject = await make(clock);
-    store = subject.store;
+    testedStore = await make(clock);
+    store = testedStore.store;
     await store.outbox.register("sink", "beginning");
   });
-  afterEach(() => subject.dispose());
+  afterEach(() => testedStore.dispose());
 
   const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
   const settle = (through: number, more: Partial<Settlement> = {}) =>
     store.outbox.settle("sink", { again: false, through, rejected: [], mayDefer: true, ...more });
   const offered = async (limit = 1_000, sink = "sink") => positionsOf((await store.outbox.next(sink, limit)).events);
-  const comesAgain = () => subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
+  const comesAgain = () => testedStore.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
   describe(`${name}: a deferred cursor`, () => {
     test("moves at once in memory, and is stored with the next transaction", async () => {
@@ -63,10 +63,10 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       await settle(10, { counted: later });
       expect((await store.outbox.next("sink", 10)).counted).toEqual(later);
       await commit(20, 1);
-      expect(await subject.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(later);
-      const last = later && { ...later, number: later.number + 3 };
-      await settle(13, { counted: last, mayDefer: false });
-      expect((await store.outbox.next("sink", 10)).counted).toEqual(last);
+      expect(await testedStore.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(later);
+      const lastSequence = later && { ...later, number: later.number + 3 };
+      await settle(13, { counted: lastSequence, mayDefer: false });
+      expect((await store.outbox.next("sink", 10)).counted).toEqual(lastSequence);
     });
 
     test("is stored after five seconds without another transaction, and when the store closes", async () => {
@@ -78,7 +78,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       await clock.advance(200);
       await expect.poll(comesAgain).toBe(10);
       await settle(15);
-      store = await subject.reopen();
+      store = await testedStore.reopen();
       expect(await offered()).toEqual([16, 17, 18, 19, 20]);
     });
 
@@ -88,13 +88,13 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
         await commit(0, 700);
         for (;;) {
           const positions = await offered(batch);
-          const last = positions.at(-1);
-          if (last === undefined) break;
-          const again = await subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events);
-          const had = again.filter(({ position }) => position <= last).length;
+          const lastPosition = positions.at(-1);
+          if (lastPosition === undefined) break;
+          const repeated = await testedStore.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events);
+          const had = repeated.filter(({ position }) => position <= lastPosition).length;
           expect(had).toBeLessThanOrEqual(Math.max(100, batch));
-          await settle(last);
-          expect((await comesAgain()) - (700 - last)).toBeLessThanOrEqual(100);
+          await settle(lastPosition);
+          expect((await comesAgain()) - (700 - lastPosition)).toBeLessThanOrEqual(100);
         }
       },
     );
@@ -106,12 +106,12 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       expect(await comesAgain()).toBe(20);
       await settle(20, { documents: [{ set: "memory/sink", put: [["a", 1]] }] });
       expect(await comesAgain()).toBe(10);
-      expect(await subject.afterKill((left) => left.document("memory/sink", "a"))).toBe(1);
+      expect(await testedStore.afterKill((left) => left.document("memory/sink", "a"))).toBe(1);
       await store.outbox.replay("sink", "2026-01-01T00:00:00Z");
       const { again, events } = await store.outbox.next("sink", 5);
       expect([again, events.length]).toEqual([true, 5]);
       await settle(events.at(-1)?.position ?? 0, { again });
-      expect(await subject.afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
+      expect(await testedStore.afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
     });
   });
 
@@ -126,13 +126,13 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     expect([events.map(({ position }) => position), urgent]).toEqual([[11], true]);
     const number = counted && { ...counted, number: counted.number + 1 };
     await settle(11, { urgent: true, counted: number });
-    const left = await subject.afterKill(async (reader) => ({
+    const storedState = await testedStore.afterKill(async (reader) => ({
       next: await reader.outbox.next("sink", 1_000),
       urgent: await reader.outbox.nextUrgent("sink", 1_000),
     }));
-    expect(left.next).toMatchObject({ urgentThrough: 11, counted: number });
-    expect(left.next.events.map(({ position }) => position)).toEqual([7, 8, 9, 10, 11, 12]);
-    expect(left.urgent.events).toEqual([]);
+    expect(storedState.next).toMatchObject({ urgentThrough: 11, counted: number });
+    expect(storedState.next.events.map(({ position }) => position)).toEqual([7, 8, 9, 10, 11, 12]);
+    expect(storedState.urgent.events).toEqual([]);
   });
 
   test.each([1, 50])(`${name}: pruned events are not offered (%i)`, async (count) => {
@@ -147,11 +147,11 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     await commit(0, 2);
     const { counted } = await store.outbox.next("sink", 10);
     const sequence = counted && { ...counted, number: 1 };
-    const rejected = [
+    const rejectedEvents = [
       { position: 1, reason: "no", sequence },
       { position: 2, reason: "no" },
     ];
-    await settle(2, { rejected, counted: sequence });
+    await settle(2, { rejected: rejectedEvents, counted: sequence });
     const numbers = (some: readonly { readonly sequence?: unknown }[]) => some.map((each) => each.sequence);
     expect(numbers(await store.outbox.deadLetters("sink"))).toEqual([undefined, sequence]);
     await store.outbox.resendDeadLetters("sink", "all");

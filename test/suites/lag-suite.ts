@@ -16,7 +16,7 @@ export function describeLag(name: string, place?: () => Place): void {
   });
   afterEach(() => rig.dispose());
 
-  async function lagOf(filter: object, events: readonly Event[] = MIXED) {
+  async function measureLag(filter: object, events: readonly Event[] = MIXED) {
     const { outbox } = rig.store;
     await outbox.register("a", "beginning");
     await rig.store.commit({ events });
@@ -38,24 +38,24 @@ export function describeLag(name: string, place?: () => Place): void {
       ["alarms of another source", { kinds: ["alarm-*"], sources: ["elsewhere"] }, 0],
       ["kinds without events", { kinds: ["site-*"] }, 0],
     ])("counts the events exactly for a filter on %s", async (_, filter, depth) => {
-      expect(await lagOf(filter)).toMatchObject({ depth, exact: true });
+      expect(await measureLag(filter)).toMatchObject({ depth, exact: true });
     });
 
     test("is an upper bound per event class when more than 2,000 events would have to be filtered singly", async () => {
       const many = Array.from({ length: 2_500 }, (_, n) => valueEvent(n));
-      expect(await lagOf({ sites: [2] }, [...many, sampleEvent("alarm-raised", {}, 1)])).toMatchObject({
+      expect(await measureLag({ sites: [2] }, [...many, sampleEvent("alarm-raised", {}, 1)])).toMatchObject({
         depth: 2_501,
         exact: false,
       });
-      const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
-      expect(await rig.store.outbox.lag(wanted)).toMatchObject([{ depth: 0, exact: true }]);
+      const filters = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
+      expect(await rig.store.outbox.lag(filters)).toMatchObject([{ depth: 0, exact: true }]);
     });
 
     test("is an upper bound when the events are too large to be filtered singly", async () => {
-      const large = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
-      expect(await lagOf({ sites: [2] }, large)).toMatchObject({ depth: 20, exact: false });
-      const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["tag-value"] })]]);
-      expect(await rig.store.outbox.lag(wanted)).toMatchObject([{ depth: 20, exact: true }]);
+      const largeEvents = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
+      expect(await measureLag({ sites: [2] }, largeEvents)).toMatchObject({ depth: 20, exact: false });
+      const filters = lagFiltersBySink([["a", Filter.parse({ kinds: ["tag-value"] })]]);
+      expect(await rig.store.outbox.lag(filters)).toMatchObject([{ depth: 20, exact: true }]);
     });
 
     test("has the commit time of the oldest event that passes the filter, or null", async () => {
@@ -64,11 +64,11 @@ export function describeLag(name: string, place?: () => Place): void {
       await rig.store.commit({ events: [valueEvent(1)] });
       await rig.clock.advance(60_000);
       await rig.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
-      const oldest = async (filter: object) =>
+      const findOldest = async (filter: object) =>
         (await outbox.lag(lagFiltersBySink([["a", Filter.parse(filter)]])))[0]?.oldest;
-      const all = Date.parse((await oldest({})) ?? "");
-      expect(Date.parse((await oldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
-      expect(await oldest({ kinds: ["site-*"] })).toBeNull();
+      const all = Date.parse((await findOldest({})) ?? "");
+      expect(Date.parse((await findOldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
+      expect(await findOldest({ kinds: ["site-*"] })).toBeNull();
     });
 
     test("counts only replayed events that pass the filter", async () => {
@@ -78,8 +78,8 @@ export function describeLag(name: string, place?: () => Place): void {
       await outbox.settle("a", { again: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);
-      const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"] })]]);
-      expect(await outbox.lag(wanted)).toMatchObject([{ depth: 0, again: 3, exact: true }]);
+      const filters = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"] })]]);
+      expect(await outbox.lag(filters)).toMatchObject([{ depth: 0, again: 3, exact: true }]);
     });
   });
 }

@@ -26,7 +26,7 @@ export function describePromise(runs: number, place: () => Place): void {
     async () => {
       await fc.assert(
         fc.asyncProperty(
-          fc.array(step, { minLength: 3, maxLength: 25 }),
+          fc.array(anyStep, { minLength: 3, maxLength: 25 }),
           fc.array(misdeed, { minLength: 1, maxLength: 40 }),
           fc.boolean(),
           fc.boolean(),
@@ -46,7 +46,7 @@ const misdeed = fc.oneof(
 );
 type Misdeed = typeof misdeed extends fc.Arbitrary<infer T> ? T : never;
 
-const step = fc.oneof(
+const anyStep = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record({ do: fc.constant("commit" as const), count: fc.integer({ min: 1, max: 30 }) }),
@@ -61,11 +61,11 @@ const step = fc.oneof(
   fc.record({ do: fc.constant("resend" as const) }),
 );
 
-type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
+type ScheduleStep = typeof anyStep extends fc.Arbitrary<infer T> ? T : never;
 
 async function keepsThePromise(
   place: Place,
-  steps: readonly Step[],
+  steps: readonly ScheduleStep[],
   misdeeds: readonly Misdeed[],
   alarmsOnly: boolean,
   sequence: boolean,
@@ -73,56 +73,56 @@ async function keepsThePromise(
   const rig = await openDispatcherRig(place);
   const { clock } = rig;
   const delivery = { batch: 7, deadline: "20s", sequence, filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
-  const wanted = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
+  const passesFilter = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
   const committed: Event[] = [];
-  const told = new Map<string, Event>();
+  const gapEvents = new Map<string, Event>();
   const accepted: Event[] = [];
-  const refused = new Set<string>();
+  const refusedIds = new Set<string>();
   const sinks: ScriptedSink[] = [];
-  const numbered = new Map<string, string[]>();
+  const idsByEpoch = new Map<string, string[]>();
   let pruned = 0;
-  let calls = 0;
+  let writeCalls = 0;
   let wellBehaved = false;
 
   function chaotic(): ScriptedSink {
     const sink = scriptedSink((batch, signal, _, offer) => {
-      for (const [index, { id }] of batch.entries()) noteNumber(numbered, id, offer?.sequences?.[index] ?? null);
-      const deed = wellBehaved ? "accept" : misdeeds[calls % misdeeds.length];
-      calls += 1;
-      const take = (events: readonly Event[]) => accepted.push(...events);
-      if (deed === "reject" || deed === "reject and keep") for (const { id } of batch) refused.add(id);
-      if (deed === "slow") return clock.sleep(3_000, signal).then(() => answer("accept", batch, signal, take));
-      return answer(deed ?? "accept", batch, signal, take);
+      for (const [index, { id }] of batch.entries()) noteNumber(idsByEpoch, id, offer?.sequences?.[index] ?? null);
+      const deed = wellBehaved ? "accept" : misdeeds[writeCalls % misdeeds.length];
+      writeCalls += 1;
+      const acceptEvents = (events: readonly Event[]) => accepted.push(...events);
+      if (deed === "reject" || deed === "reject and keep") for (const { id } of batch) refusedIds.add(id);
+      if (deed === "slow") return clock.sleep(3_000, signal).then(() => respond("accept", batch, signal, acceptEvents));
+      return respond(deed ?? "accept", batch, signal, acceptEvents);
     });
     sinks.push(sink);
     return sink;
   }
-  const begin = async () => {
+  const startDispatcher = async () => {
     const dispatcher = rig.dispatcher({ a: chaotic() }, delivery);
     await dispatcher.start(new AbortController().signal);
     return dispatcher;
   };
 
   const noteGaps = async () => {
-    for (const { event } of await rig.store.outbox.latest(100_000, ["delivery-gap"])) told.set(event.id, event);
+    for (const { event } of await rig.store.outbox.latest(100_000, ["delivery-gap"])) gapEvents.set(event.id, event);
   };
 
   try {
-    let dispatcher = await begin();
-    for (const each of steps) {
-      if (each.do === "commit") {
-        const events = Array.from({ length: each.count }, (_, n) => nextEvent(committed.length + n));
+    let dispatcher = await startDispatcher();
+    for (const scheduleStep of steps) {
+      if (scheduleStep.do === "commit") {
+        const events = Array.from({ length: scheduleStep.count }, (_, n) => nextEvent(committed.length + n));
         await rig.store.commit({ events });
         committed.push(...events);
-      } else if (each.do === "wait") await clock.advance(each.ms);
-      else if (each.do === "restart") {
-        const stopped = dispatcher.stop(1_000);
+      } else if (scheduleStep.do === "wait") await clock.advance(scheduleStep.ms);
+      else if (scheduleStep.do === "restart") {
+        const stopEnded = dispatcher.stop(1_000);
         await clock.advance(1_000);
-        await stopped;
+        await stopEnded;
         await rig.reopen();
-        dispatcher = await begin();
-      } else if (each.do === "prune") {
-        const { maxBytes } = each;
+        dispatcher = await startDispatcher();
+      } else if (scheduleStep.do === "prune") {
+        const { maxBytes } = scheduleStep;
         pruned = committed.length;
         await noteGaps();
         await rig.store.outbox.prune({
@@ -130,46 +130,46 @@ async function keepsThePromise(
           ranMs: 0,
           maxAgeMs: 1e12,
           replayMs: 1e12,
-          wanted: (_, event) => wanted(event),
+          wanted: (_, event) => passesFilter(event),
         });
-      } else if (each.do === "replay") await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      } else if (scheduleStep.do === "replay") await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
       else await rig.store.outbox.resendDeadLetters("a", "all");
     }
     wellBehaved = true;
     await clock.advance(700_000);
 
     await noteGaps();
-    const all = new Map([...committed.map((event) => [event.id, event] as const), ...told]);
+    const all = new Map([...committed.map((event) => [event.id, event] as const), ...gapEvents]);
     const delivered = new Set(accepted.map(({ id }) => id));
     for (const event of accepted) {
       expect(all.get(event.id), "I1, I3").toEqual(event);
-      expect(wanted(event), "the filter").toBe(true);
+      expect(passesFilter(event), "the filter").toBe(true);
     }
     const [lag] = await rig.store.outbox.lag();
     expect(lag).toMatchObject({ depth: 0, again: 0 });
     const letters = new Set((await rig.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""));
-    const missing = committed.filter(({ id }) => !delivered.has(id) && !letters.has(id)).filter(wanted);
-    expect(missing.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
+    const missingEvents = committed.filter(({ id }) => !delivered.has(id) && !letters.has(id)).filter(passesFilter);
+    expect(missingEvents.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
 
-    const placeOf = new Map(committed.map(({ id }, place) => [id, place]));
-    const latest = new Map<string, number>();
+    const commitIndexById = new Map(committed.map(({ id }, place) => [id, place]));
+    const latestByKey = new Map<string, number>();
     for (const event of new Map(accepted.map((each) => [each.id, each])).values()) {
       // An event that was sent again by an operator may be late.
-      if (refused.has(event.id)) continue;
-      const place = placeOf.get(event.id) ?? Number.POSITIVE_INFINITY;
-      expect(place, "I4").toBeGreaterThanOrEqual(latest.get(orderingKey(event)) ?? 0);
-      latest.set(orderingKey(event), place);
+      if (refusedIds.has(event.id)) continue;
+      const commitIndex = commitIndexById.get(event.id) ?? Number.POSITIVE_INFINITY;
+      expect(commitIndex, "I4").toBeGreaterThanOrEqual(latestByKey.get(orderingKey(event)) ?? 0);
+      latestByKey.set(orderingKey(event), commitIndex);
     }
-    for (const ids of numbered.values()) {
-      const own = ids.filter((id) => placeOf.has(id));
-      const isOwn = new Set(own);
+    for (const ids of idsByEpoch.values()) {
+      const committedIds = ids.filter((id) => commitIndexById.has(id));
+      const isOwn = new Set(committedIds);
       const order = committed
-        .filter((event, place) => wanted(event) && (place >= pruned || isOwn.has(event.id)))
+        .filter((event, place) => passesFilter(event) && (place >= pruned || isOwn.has(event.id)))
         .map(({ id }) => id);
-      const from = order.indexOf(own[0] ?? "");
-      expect(order.slice(from, from + own.length), "I5").toEqual(own);
+      const firstIndex = order.indexOf(committedIds[0] ?? "");
+      expect(order.slice(firstIndex, firstIndex + committedIds.length), "I5").toEqual(committedIds);
     }
-    if (sequence && committed.some(wanted)) expect(numbered.size, "I5").toBeGreaterThan(0);
+    if (sequence && committed.some(passesFilter)) expect(idsByEpoch.size, "I5").toBeGreaterThan(0);
     for (const sink of sinks) expect(sink.faults).toEqual([]);
   } finally {
     await rig.dispose();
@@ -192,28 +192,28 @@ function nextEvent(n: number): Event {
 }
 
 /** `take` records the events that the server has received. */
-function answer(
+function respond(
   deed: Misdeed,
   batch: readonly Event[],
   signal: AbortSignal,
   take: (events: readonly Event[]) => void,
 ): Receipt | Promise<Receipt> {
-  const middle = Math.floor(batch.length / 2);
-  const rejected = batch.flatMap((_, index) => (index % 3 === 0 ? [{ index, reason: "unwanted" }] : []));
-  const without = (events: readonly Event[]) => events.filter((_, index) => index % 3 !== 0);
+  const middleIndex = Math.floor(batch.length / 2);
+  const rejectedEvents = batch.flatMap((_, index) => (index % 3 === 0 ? [{ index, reason: "unwanted" }] : []));
+  const dropRejected = (events: readonly Event[]) => events.filter((_, index) => index % 3 !== 0);
   switch (deed) {
     case "accept":
       take(batch);
       return { rejected: [] };
     case "reject":
-      take(without(batch));
-      return { rejected };
+      take(dropRejected(batch));
+      return { rejected: rejectedEvents };
     case "keep":
-      take(batch.slice(0, middle));
-      return { rejected: [], retry: { from: middle, error: new Retryable("half") } };
+      take(batch.slice(0, middleIndex));
+      return { rejected: [], retry: { from: middleIndex, error: new Retryable("half") } };
     case "reject and keep":
-      take(without(batch.slice(0, middle)));
-      return { rejected, retry: { from: middle, error: new Throttled("later", 5_000) } };
+      take(dropRejected(batch.slice(0, middleIndex)));
+      return { rejected: rejectedEvents, retry: { from: middleIndex, error: new Throttled("later", 5_000) } };
     case "hang":
       return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
     case "ignore":
@@ -232,11 +232,11 @@ function answer(
     case "nothing":
       return undefined as never;
     default:
-      return Promise.reject(thrown(deed));
+      return Promise.reject(createError(deed));
   }
 }
 
-function thrown(deed: string): unknown {
+function createError(deed: string): unknown {
   const errors: Record<string, unknown> = {
     retryable: new Retryable("try again"),
     throttled: new Throttled("wait", null),

@@ -18,43 +18,43 @@ const ROUNDS = 20;
  * The contract of start and stop: many callers in every order; nothing hangs, throws, or continues after the last stop.
  */
 export function describeService(name: string, make: () => Promise<ServiceUnderTest>): void {
-  async function check(work: (service: Service) => Promise<unknown>): Promise<void> {
-    const subject = await make();
+  async function checkService(work: (service: Service) => Promise<unknown>): Promise<void> {
+    const testedService = await make();
     try {
-      await promptly(work(subject.service));
-      await promptly(subject.service.stop(1_000));
-      await subject.quiet?.();
+      await promptly(work(testedService.service));
+      await promptly(testedService.service.stop(1_000));
+      await testedService.quiet?.();
     } finally {
-      await subject.dispose?.();
+      await testedService.dispose?.();
     }
   }
 
   describe(`${name}: start and stop`, () => {
     test("allows a stop without a start, and a second stop", async () => {
-      await check(async (service) => {
+      await checkService(async (service) => {
         await service.stop(1_000);
         await service.stop(0);
       });
     });
 
     test("leaves no work running when a start follows a stop", async () => {
-      await check(async (service) => {
+      await checkService(async (service) => {
         await service.stop(1_000);
         await service.start(new AbortController().signal);
       });
     });
 
     test("stops right after a start with a deadline of 0 ms", async () => {
-      await check(async (service) => {
-        const started = service.start(new AbortController().signal);
+      await checkService(async (service) => {
+        const startEnded = service.start(new AbortController().signal);
         await service.stop(0);
-        await started;
+        await startEnded;
       });
     });
 
     test("leaves no work running when the signal aborts before or after the start", async () => {
-      await check((service) => service.start(AbortSignal.abort()));
-      await check(async (service) => {
+      await checkService((service) => service.start(AbortSignal.abort()));
+      await checkService(async (service) => {
         const abort = new AbortController();
         await service.start(abort.signal);
         abort.abort();
@@ -63,10 +63,10 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
 
     test(`leaves no work running when ${CALLERS} callers start and stop at once`, async () => {
       for (let round = 0; round < ROUNDS; round += 1) {
-        await check((service) =>
+        await checkService((service) =>
           Promise.all(
             Array.from({ length: CALLERS }, async (_, caller) => {
-              for (let turn = 0; turn < (round + caller) % 4; turn += 1) await eventLoopTurn();
+              for (let loopTurn = 0; loopTurn < (round + caller) % 4; loopTurn += 1) await eventLoopTurn();
               if ((round + caller) % 3 === 0) await service.stop(1_000);
               else await service.start(new AbortController().signal);
             }),

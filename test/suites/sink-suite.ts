@@ -47,23 +47,23 @@ export function describeSink(name: string, suite: SinkSuite): void {
   }
 
   async function arrivedInOrder(end: FarEnd, expected: readonly Event[]): Promise<void> {
-    const missing = async () => {
-      const there = new Set((await end.received()).map((one) => one.identity));
-      return expected.map(identity).filter((id) => !there.has(id));
+    const listMissingIds = async () => {
+      const receivedIds = new Set((await end.received()).map((one) => one.identity));
+      return expected.map(identity).filter((id) => !receivedIds.has(id));
     };
-    await expect.poll(missing).toEqual([]);
+    await expect.poll(listMissingIds).toEqual([]);
     const arrived = await end.received();
-    const first = firstOf(arrived.map(({ identity }) => identity));
-    const latest = new Map<string, number>();
+    const firstPositions = findFirstPositions(arrived.map(({ identity }) => identity));
+    const latestByKey = new Map<string, number>();
     for (const event of expected) {
-      const position = first.get(identity(event)) ?? -1;
-      expect(position, "order within a key").toBeGreaterThanOrEqual(latest.get(orderingKey(event)) ?? -1);
-      latest.set(orderingKey(event), position);
+      const position = firstPositions.get(identity(event)) ?? -1;
+      expect(position, "order within a key").toBeGreaterThanOrEqual(latestByKey.get(orderingKey(event)) ?? -1);
+      latestByKey.set(orderingKey(event), position);
     }
     for (const { identity: id, event } of arrived) {
       if (event === undefined) continue;
-      const sent = expected.find((candidate) => identity(candidate) === id);
-      if (sent !== undefined) expect(event).toEqual(asJson(toCloudEvent(sent)));
+      const sentEvent = expected.find((candidate) => identity(candidate) === id);
+      if (sentEvent !== undefined) expect(event).toEqual(asJson(toCloudEvent(sentEvent)));
     }
   }
 
@@ -75,7 +75,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       await end.sink.open(never());
       await end.sink.open(never());
       const batch = [1, 2, 3, 4, 5].flatMap((n) => [valueEvent(n, "10042"), valueEvent(n, "10043")]);
-      await offer(end.sink, batch);
+      await offerBatch(end.sink, batch);
       await arrivedInOrder(end, batch);
       expect(await end.received()).toHaveLength(batch.length);
     });
@@ -84,8 +84,8 @@ export function describeSink(name: string, suite: SinkSuite): void {
       const end = await farEnd();
       await end.sink.open(never());
       const samples = sampleOfEveryKind();
-      const rejected = await offer(end.sink, samples);
-      expect(rejected).toEqual([]);
+      const rejectedIds = await offerBatch(end.sink, samples);
+      expect(rejectedIds).toEqual([]);
       await arrivedInOrder(
         end,
         samples.filter((event) => event.type === "tag-value" || event.type.startsWith("alarm-")),
@@ -98,15 +98,15 @@ export function describeSink(name: string, suite: SinkSuite): void {
       const values = [null, true, false, 0, -0.1, 1e-300, 1.7e308, Number.MAX_SAFE_INTEGER, null];
       const valueEvents = values.map((value, n) => valueEvent(n, "10044", value));
       const batch = [...AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]), ...valueEvents];
-      expect(await offer(end.sink, batch)).toEqual([]);
+      expect(await offerBatch(end.sink, batch)).toEqual([]);
       await arrivedInOrder(end, batch);
     });
 
     test("accepts the same event twice", async () => {
       const end = await farEnd();
       await end.sink.open(never());
-      await offer(end.sink, [valueEvent(1)]);
-      await offer(end.sink, [valueEvent(1)]);
+      await offerBatch(end.sink, [valueEvent(1)]);
+      await offerBatch(end.sink, [valueEvent(1)]);
       await arrivedInOrder(end, [valueEvent(1)]);
     });
 
@@ -129,7 +129,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       if (end.sink.probe === undefined) return;
       await end.sink.probe(never());
       await end.sink.open(never());
-      await offer(end.sink, [valueEvent(1)]);
+      await offerBatch(end.sink, [valueEvent(1)]);
       await arrivedInOrder(end, [valueEvent(1)]);
       expect(await end.received()).toHaveLength(1);
     });
@@ -139,15 +139,15 @@ export function describeSink(name: string, suite: SinkSuite): void {
         const end = await farEnd();
         if (!end.breakServer || !end.heal) throw new Error("The far end cannot break and heal.");
         await end.sink.open(never());
-        const before = [valueEvent(1), valueEvent(2)];
-        await offer(end.sink, before);
+        const eventsBefore = [valueEvent(1), valueEvent(2)];
+        await offerBatch(end.sink, eventsBefore);
         await end.breakServer();
-        const during = [valueEvent(3), valueEvent(4, "10043"), valueEvent(5)];
-        const unsettled = await keptOf(end.sink, during);
-        expect(unsettled, "nothing can be accepted by a far end that is away").toEqual(during);
+        const eventsDuring = [valueEvent(3), valueEvent(4, "10043"), valueEvent(5)];
+        const unsettled = await writeAndListKept(end.sink, eventsDuring);
+        expect(unsettled, "nothing can be accepted by a far end that is away").toEqual(eventsDuring);
         await end.heal();
-        await offer(end.sink, during);
-        await arrivedInOrder(end, [...before, ...during]);
+        await offerBatch(end.sink, eventsDuring);
+        await arrivedInOrder(end, [...eventsBefore, ...eventsDuring]);
       });
 
       test("closes after a failed open", async () => {
@@ -185,18 +185,18 @@ function never(): AbortSignal {
 }
 
 /** Offers a batch as the engine does; returns the ids of rejected events. Gives up after fifty failures. */
-async function offer(sink: Sink, events: readonly Event[]): Promise<readonly string[]> {
-  const rejected: string[] = [];
-  let next = 0;
+async function offerBatch(sink: Sink, events: readonly Event[]): Promise<readonly string[]> {
+  const rejectedIds: string[] = [];
+  let nextIndex = 0;
   let failures = 0;
-  while (next < events.length) {
-    const batch = events.slice(next, next + (sink.maxBatch ?? 100));
+  while (nextIndex < events.length) {
+    const batch = events.slice(nextIndex, nextIndex + (sink.maxBatch ?? 100));
     try {
       if (failures > 0) await sink.open(never());
       const receipt = await sink.write(batch, never());
       checkReceipt(receipt, batch.length);
-      rejected.push(...receipt.rejected.map(({ index }) => batch[index]?.id ?? ""));
-      next += receipt.retry?.from ?? batch.length;
+      rejectedIds.push(...receipt.rejected.map(({ index }) => batch[index]?.id ?? ""));
+      nextIndex += receipt.retry?.from ?? batch.length;
       if (receipt.retry !== undefined) throw receipt.retry.error;
     } catch (error) {
       failures += 1;
@@ -204,10 +204,10 @@ async function offer(sink: Sink, events: readonly Event[]): Promise<readonly str
       await systemClock.sleep(20 * failures);
     }
   }
-  return rejected;
+  return rejectedIds;
 }
 
-async function keptOf(sink: Sink, batch: readonly Event[]): Promise<readonly Event[]> {
+async function writeAndListKept(sink: Sink, batch: readonly Event[]): Promise<readonly Event[]> {
   try {
     const receipt = await sink.write(batch, AbortSignal.timeout(5_000));
     checkReceipt(receipt, batch.length);
@@ -258,12 +258,12 @@ function awkward(text: string, n: number): Event<"alarm-raised"> {
   };
 }
 
-function firstOf(identities: readonly string[]): Map<string, number> {
-  const first = new Map<string, number>();
+function findFirstPositions(identities: readonly string[]): Map<string, number> {
+  const firstPositions = new Map<string, number>();
   identities.forEach((id, position) => {
-    if (!first.has(id)) first.set(id, position);
+    if (!firstPositions.has(id)) firstPositions.set(id, position);
   });
-  return first;
+  return firstPositions;
 }
 
 function asJson(value: unknown): unknown {

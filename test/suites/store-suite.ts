@@ -30,20 +30,20 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
       }),
   };
-  let subject: StoreUnderTest;
+  let testedStore: StoreUnderTest;
   let store: Store;
 
   beforeEach(async () => {
     now = Date.parse("2026-11-02T06:00:00Z");
     prunedMs = now;
-    subject = await make(clock);
-    store = subject.store;
+    testedStore = await make(clock);
+    store = testedStore.store;
   });
-  afterEach(() => subject.dispose());
+  afterEach(() => testedStore.dispose());
 
-  const drained = async (sink: string, limit?: number) => ids(await drain(store, sink, limit));
+  const drainIds = async (sink: string, limit?: number) => ids(await drain(store, sink, limit));
 
-  async function lagOf(sink: string) {
+  async function findLag(sink: string) {
     const lag = (await store.outbox.lag()).find((each) => each.sink === sink);
     if (lag === undefined) throw new Error(`${sink} is not registered`);
     return lag;
@@ -55,7 +55,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     return store.outbox.prune({ ...bounds, ranMs });
   }
 
-  const register = async (...sinks: readonly string[]) => {
+  const registerSinks = async (...sinks: readonly string[]) => {
     for (const sink of sinks) await store.outbox.register(sink, "beginning");
   };
   const commit = (events: readonly Event[]) => store.commit({ events });
@@ -79,7 +79,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       });
       expect(await store.documents("a")).toEqual(new Map([["not JSON", null]]));
       expect((await store.lastRecord("other"))?.body).toBeNull();
-      store = await subject.reopen();
+      store = await testedStore.reopen();
       expect(await store.documents("tag/main")).toEqual(new Map([["2", { unit: "kWh" }]]));
       expect(await store.document("tag/main", "2")).toEqual({ unit: "kWh" });
       expect(await store.document("tag/main", "1")).toBeUndefined();
@@ -89,26 +89,26 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("the last value of a deferred document is stored with the next commit and survives a restart", async () => {
-      const before = await store.version("poll/main");
+      const versionBefore = await store.version("poll/main");
       const puts = [store.putDeferred("poll/main", "live", 1), store.putDeferred("poll/main", "live", 2)];
       puts.push(store.putDeferred("poll/main", "tags", { at: "now" }));
       await store.commit({ documents: [{ set: "tag/main", put: [["1", {}]] }] });
       await Promise.all(puts);
-      expect(await store.version("poll/main")).not.toBe(before);
-      store = await subject.reopen();
+      expect(await store.version("poll/main")).not.toBe(versionBefore);
+      store = await testedStore.reopen();
       expect(await store.documents("poll/main")).toEqual(new Map(Object.entries({ live: 2, tags: { at: "now" } })));
-      const last = store.putDeferred("poll/main", "live", 3);
-      store = await subject.reopen();
-      await last;
+      const lastPut = store.putDeferred("poll/main", "live", 3);
+      store = await testedStore.reopen();
+      await lastPut;
       expect(await store.document("poll/main", "live")).toBe(3);
     });
 
     test("the version of a set changes with each commit or settlement that writes to the set", async () => {
-      const seen = new Set([await store.version("a")]);
-      const changed = async () => {
+      const seenVersions = new Set([await store.version("a")]);
+      const hasNewVersion = async () => {
         const version = await store.version("a");
-        const isNew = !seen.has(version);
-        seen.add(version);
+        const isNew = !seenVersions.has(version);
+        seenVersions.add(version);
         return isNew;
       };
       for (const documents of [
@@ -121,20 +121,20 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         ],
       ] as const) {
         await store.commit({ documents });
-        expect(await changed()).toBe(true);
+        expect(await hasNewVersion()).toBe(true);
       }
       await commit(values(0, 1));
-      await register("sink");
+      await registerSinks("sink");
       await store.outbox.next("sink", 1);
-      expect(await changed()).toBe(false);
+      expect(await hasNewVersion()).toBe(false);
       const documents = [{ set: "a", put: [["m", 1]] }] as const;
       await settle(store, "sink", 1, { documents });
-      expect(await changed()).toBe(true);
+      expect(await hasNewVersion()).toBe(true);
     });
 
     test("inserting an existing key rejects the complete commit", async () => {
       await store.commit({ documents: [{ set: "command", insert: [["c1", 1]] }] });
-      const refused = store.commit({
+      const refusedCommit = store.commit({
         documents: [
           { set: "command", put: [["c2", 2]] },
           { set: "command", insert: [["c1", 3]] },
@@ -142,8 +142,8 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         events: [valueEvent(1)],
         records: [{ log: "audit", body: 1 }],
       });
-      await expect(refused).rejects.toThrow(KeyConflict);
-      await expect(refused).rejects.toMatchObject({ set: "command", key: "c1" });
+      await expect(refusedCommit).rejects.toThrow(KeyConflict);
+      await expect(refusedCommit).rejects.toMatchObject({ set: "command", key: "c1" });
       expect(await store.documents("command")).toEqual(new Map([["c1", 1]]));
       expect(await store.outbox.latest(10)).toEqual([]);
       expect(await store.lastRecord("audit")).toBeUndefined();
@@ -155,7 +155,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.quotaStore.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
       await store.quotaStore.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 2_300 });
       await store.quotaStore.save("other", slot);
-      store = await subject.reopen();
+      store = await testedStore.reopen();
       expect(await store.quotaStore.load("main")).toEqual([{ id: 2, sentAtMs: 2_000, countedByMs: 2_300 }, slot]);
       await store.quotaStore.forget("main", 61_000.75);
       expect(await store.quotaStore.load("main")).toEqual([slot]);
@@ -166,33 +166,33 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaStore.loadPause("main")).toBeUndefined();
       await store.quotaStore.savePause("main", { orderedAtMs: 1_000, untilMs: 31_000 });
       await store.quotaStore.savePause("main", { orderedAtMs: 2_000, untilMs: 9_000 });
-      store = await subject.reopen();
+      store = await testedStore.reopen();
       expect(await store.quotaStore.loadPause("main")).toEqual({ orderedAtMs: 2_000, untilMs: 9_000 });
       expect(await store.quotaStore.loadPause("other")).toBeUndefined();
-      const mark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
-      await store.quotaStore.saveClock("main", "first", mark);
-      await store.quotaStore.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
-      expect(await store.quotaStore.loadClock("main", "first")).toEqual(mark);
+      const clockMark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
+      await store.quotaStore.saveClock("main", "first", clockMark);
+      await store.quotaStore.saveClock("other", "first", { ...clockMark, sinceBootMs: 1 });
+      expect(await store.quotaStore.loadClock("main", "first")).toEqual(clockMark);
       expect(await store.quotaStore.loadPause("main")).toEqual({ orderedAtMs: 2_000, untilMs: 9_000 });
-      await store.quotaStore.saveClock("main", "second", mark);
+      await store.quotaStore.saveClock("main", "second", clockMark);
       expect(await store.quotaStore.loadClock("main", "first")).toBeUndefined();
-      expect(await store.quotaStore.loadClock("other", "first")).toEqual({ ...mark, sinceBootMs: 1 });
+      expect(await store.quotaStore.loadClock("other", "first")).toEqual({ ...clockMark, sinceBootMs: 1 });
     });
   });
 
   describe(`${name}: the outbox`, () => {
     test("every sink reads the same log at its own rate and continues where it stopped", async () => {
-      await register("fast", "slow");
+      await registerSinks("fast", "slow");
       const events = values(0, 5);
       const { lastPosition } = await commit(events);
-      expect(await drained("fast", 2)).toEqual(ids(events));
-      const offer = await store.outbox.next("slow", 3);
-      expect(offer).toMatchObject({ again: false, events: [{ event: events[0] }, {}, {}] });
-      await settle(store, "slow", offer.events[1]?.position ?? 0);
-      store = await subject.reopen();
-      expect(await lagOf("fast")).toMatchObject({ depth: 0, oldest: null, position: lastPosition });
-      expect(await lagOf("slow")).toMatchObject({ depth: 3, oldest: "2026-11-02T06:00:00.000Z" });
-      expect(await drained("slow")).toEqual(ids(events.slice(2)));
+      expect(await drainIds("fast", 2)).toEqual(ids(events));
+      const slowOffer = await store.outbox.next("slow", 3);
+      expect(slowOffer).toMatchObject({ again: false, events: [{ event: events[0] }, {}, {}] });
+      await settle(store, "slow", slowOffer.events[1]?.position ?? 0);
+      store = await testedStore.reopen();
+      expect(await findLag("fast")).toMatchObject({ depth: 0, oldest: null, position: lastPosition });
+      expect(await findLag("slow")).toMatchObject({ depth: 3, oldest: "2026-11-02T06:00:00.000Z" });
+      expect(await drainIds("slow")).toEqual(ids(events.slice(2)));
     });
 
     test("a new sink starts at the requested end of the log; a known sink keeps its cursor", async () => {
@@ -200,18 +200,18 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.outbox.register("old", "beginning")).toMatchObject({ position: 0, ended: null });
       await store.outbox.register("new", "now");
       await commit(values(2, 1));
-      await register("new");
-      expect(await drained("new")).toEqual(ids(values(2, 1)));
-      expect(await drained("old")).toEqual(ids(values(0, 3)));
+      await registerSinks("new");
+      expect(await drainIds("new")).toEqual(ids(values(2, 1)));
+      expect(await drainIds("old")).toEqual(ids(values(0, 3)));
     });
 
     test("an event whose id is already in the log is not appended again", async () => {
-      await register("a");
-      const first = valueEvent(1);
-      await commit([first]);
-      const { repeated } = await commit([{ ...first, subject: "other" }, valueEvent(2), valueEvent(2)]);
-      expect(repeated).toEqual([first.id, valueEvent(2).id]);
-      expect(await drain(store, "a")).toEqual([first, valueEvent(2)]);
+      await registerSinks("a");
+      const firstEvent = valueEvent(1);
+      await commit([firstEvent]);
+      const { repeated } = await commit([{ ...firstEvent, subject: "other" }, valueEvent(2), valueEvent(2)]);
+      expect(repeated).toEqual([firstEvent.id, valueEvent(2).id]);
+      expect(await drain(store, "a")).toEqual([firstEvent, valueEvent(2)]);
     });
 
     test("latest returns events of the requested kinds, newest first", async () => {
@@ -225,23 +225,23 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("latest finds all events of a subject and its sub-subjects", async () => {
-      const about = (event: Event, subject: string, source = event.source) => ({ ...event, subject, source });
-      const mine = "site/1/tag/7";
+      const changeSubject = (event: Event, subject: string, source = event.source) => ({ ...event, subject, source });
+      const tag = "site/1/tag/7";
       await commit([
-        about(valueEvent(1), mine),
-        about(valueEvent(2), `${mine}/history/5m`),
-        about(valueEvent(3), "site/1/tag/77"),
-        about(valueEvent(4), mine, "plenum://other"),
-        about({ ...valueEvent(5), data: { text: `"subject":"${mine}"` } } as unknown as Event, "site/2"),
+        changeSubject(valueEvent(1), tag),
+        changeSubject(valueEvent(2), `${tag}/history/5m`),
+        changeSubject(valueEvent(3), "site/1/tag/77"),
+        changeSubject(valueEvent(4), tag, "plenum://other"),
+        changeSubject({ ...valueEvent(5), data: { text: `"subject":"${tag}"` } } as unknown as Event, "site/2"),
       ]);
       await commit(Array.from({ length: 3_000 }, (_, n) => valueEvent(10 + n, "another")));
       const { source } = valueEvent(1);
-      const found = async (subjects: readonly string[], ...kinds: EventKind[]) =>
+      const latestOf = async (subjects: readonly string[], ...kinds: EventKind[]) =>
         (await store.outbox.latest(9, kinds[0] && kinds, { source, subjects })).map(({ event }) => event.subject);
-      expect(await found([mine])).toEqual([`${mine}/history/5m`, mine]);
-      expect(await found(["site/1/tag/77", mine], "tag-value")).toEqual(["site/1/tag/77", `${mine}/history/5m`, mine]);
-      expect(await found([mine], "alarm-raised")).toEqual([]);
-      expect(await found([])).toEqual([]);
+      expect(await latestOf([tag])).toEqual([`${tag}/history/5m`, tag]);
+      expect(await latestOf(["site/1/tag/77", tag], "tag-value")).toEqual(["site/1/tag/77", `${tag}/history/5m`, tag]);
+      expect(await latestOf([tag], "alarm-raised")).toEqual([]);
+      expect(await latestOf([])).toEqual([]);
     });
 
     test("commit times ascend after the clock was set back by an hour, and follow it by more than a day", async () => {
@@ -251,11 +251,11 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(0, 2));
       now = beginMs;
       await commit(values(2, 1));
-      store = await subject.reopen();
+      store = await testedStore.reopen();
       await commit(values(3, 1));
       const aheadMs = beginMs + HOUR_MS;
       expect(await committed()).toEqual([aheadMs + 2, aheadMs + 1, aheadMs, aheadMs]);
-      await register("late");
+      await registerSinks("late");
       const { events } = await store.outbox.next("late", 10);
       expect(events.map(({ committedAt }) => Date.parse(committedAt))).toEqual((await committed()).toReversed());
       now = aheadMs + 10;
@@ -270,27 +270,27 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     test("changed resolves after a commit, after a mark for replay, and when the signal aborts", async () => {
       const stop = new AbortController();
       await store.outbox.register("a", "now");
-      const heard = store.outbox.changed(stop.signal);
+      const commitSignal = store.outbox.changed(stop.signal);
       await commit([valueEvent(1)]);
-      await heard;
-      await drained("a");
-      const marked = store.outbox.changed(stop.signal);
+      await commitSignal;
+      await drainIds("a");
+      const replaySignal = store.outbox.changed(stop.signal);
       expect(await store.outbox.replay("a", "2026-11-02T00:00:00Z")).toBe(1);
-      await marked;
-      const { position } = await lagOf("a");
-      await drained("a");
-      const stretch = store.outbox.changed(stop.signal);
+      await replaySignal;
+      const { position } = await findLag("a");
+      await drainIds("a");
+      const rangeSignal = store.outbox.changed(stop.signal);
       expect(await store.outbox.replayBetween("a", position - 1, position)).toBe(1);
-      await stretch;
-      const aborted = store.outbox.changed(stop.signal);
+      await rangeSignal;
+      const abortSignal = store.outbox.changed(stop.signal);
       stop.abort();
-      await aborted;
+      await abortSignal;
       await store.outbox.changed(stop.signal);
     });
   });
 
   describe(`${name}: dead letters and redelivery`, () => {
-    beforeEach(() => register("a"));
+    beforeEach(() => registerSinks("a"));
 
     test("a dead letter has its reason, remains after its event left the log, and can be sent again", async () => {
       const events = values(0, 2);
@@ -305,13 +305,13 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const letters = await store.outbox.deadLetters("a");
       const reason = "too large";
       expect(letters).toMatchObject(events.toReversed().map((event) => ({ reason, event })));
-      expect(await lagOf("a")).toMatchObject({ deadLetters: 2, again: 0 });
+      expect(await findLag("a")).toMatchObject({ deadLetters: 2, again: 0 });
       expect(await store.outbox.resendDeadLetters("a", [letters[1]?.id ?? 0, 999])).toBe(1);
-      expect(await lagOf("a")).toMatchObject({ deadLetters: 1, again: 1 });
-      expect(await drained("a")).toEqual([events[0]?.id]);
+      expect(await findLag("a")).toMatchObject({ deadLetters: 1, again: 1 });
+      expect(await drainIds("a")).toEqual([events[0]?.id]);
       expect(await store.outbox.deadLetters()).toHaveLength(1);
       expect(await store.outbox.discardDeadLetters("a", "all")).toBe(1);
-      expect(await lagOf("a")).toMatchObject({ deadLetters: 0, again: 0 });
+      expect(await findLag("a")).toMatchObject({ deadLetters: 0, again: 0 });
     });
 
     test("dead letters that are sent again are settled singly, also when the log no longer has the event", async () => {
@@ -323,16 +323,16 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await prune({ ...ROOMY, replayMs: 0 });
       expect(await store.outbox.latest(10)).toEqual([]);
       await store.outbox.resendDeadLetters("a", "all");
-      const offer = await store.outbox.next("a", 2);
-      const [first, second] = positionsOf(offer.events);
+      const letterOffer = await store.outbox.next("a", 2);
+      const [first, second] = positionsOf(letterOffer.events);
       if (first === undefined || second === undefined) throw new Error("There are two letters.");
-      const rejected = [{ position: second, reason: "again" }];
-      await store.outbox.settle("a", { again: true, through: second, rejected });
-      expect(await lagOf("a")).toMatchObject({ again: 1, deadLetters: 1 });
+      const rejectedEvents = [{ position: second, reason: "again" }];
+      await store.outbox.settle("a", { again: true, through: second, rejected: rejectedEvents });
+      expect(await findLag("a")).toMatchObject({ again: 1, deadLetters: 1 });
       expect(idsOf((await store.outbox.next("a", 9)).events)).toEqual([events[2]?.id]);
       await store.outbox.setEnded("a", "410 Gone");
-      const left = (await store.outbox.deadLetters("a")).map(({ event, reason }) => [event?.id, reason]);
-      expect(left).toEqual([
+      const remainingLetters = (await store.outbox.deadLetters("a")).map(({ event, reason }) => [event?.id, reason]);
+      expect(remainingLetters).toEqual([
         [events[2]?.id, "no"],
         [events[1]?.id, "again"],
       ]);
@@ -343,7 +343,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await rejectAll(store, "a", "no");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       await prune({ ...ROOMY, maxBytes: 1 });
-      expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
+      expect(await findLag("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
     test("an ended sink gets no replayed event, and has its marks for replay when it is resumed", async () => {
@@ -352,80 +352,80 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       await store.outbox.resendDeadLetters("a", "all");
       await store.outbox.setEnded("a", null);
-      expect(await lagOf("a")).toMatchObject({ again: 3, deadLetters: 0 });
+      expect(await findLag("a")).toMatchObject({ again: 3, deadLetters: 0 });
       await commit(values(3, 1));
       await store.outbox.setEnded("a", "410 Gone");
-      const before = (await store.outbox.next("a", 1)).counted;
+      const sequenceBefore = (await store.outbox.next("a", 1)).counted;
       await store.outbox.setEnded("a", null);
-      expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 3 });
-      const after = (await store.outbox.next("a", 1)).counted;
-      expect(after === undefined).toBe(before === undefined);
-      if (after !== undefined) expect(after.epoch).not.toBe(before?.epoch);
+      expect(await findLag("a")).toMatchObject({ again: 0, deadLetters: 3 });
+      const sequenceAfter = (await store.outbox.next("a", 1)).counted;
+      expect(sequenceAfter === undefined).toBe(sequenceBefore === undefined);
+      if (sequenceAfter !== undefined) expect(sequenceAfter.epoch).not.toBe(sequenceBefore?.epoch);
       expect(await store.outbox.resendDeadLetters("a", "all")).toBe(3);
     });
 
     test("events marked between two positions are offered again, also after a restart", async () => {
       await commit(values(0, 4));
       const positions = positionsOf((await store.outbox.next("a", 10)).events);
-      await drained("a");
+      await drainIds("a");
       expect(await store.outbox.replayBetween("a", positions[0] ?? 0, positions[2] ?? 0)).toBe(2);
-      store = await subject.reopen();
-      expect(await lagOf("a")).toMatchObject({ again: 2 });
-      const offer = await store.outbox.next("a", 10);
-      expect(offer.again).toBe(true);
-      expect(positionsOf(offer.events)).toEqual(positions.slice(1, 3));
+      store = await testedStore.reopen();
+      expect(await findLag("a")).toMatchObject({ again: 2 });
+      const replayOffer = await store.outbox.next("a", 10);
+      expect(replayOffer.again).toBe(true);
+      expect(positionsOf(replayOffer.events)).toEqual(positions.slice(1, 3));
     });
 
     test("a replay offers only settled events, before new events of the log", async () => {
       await commit([...values(0, 2), sampleEvent("alarm-raised")]);
-      await drained("a");
+      await drainIds("a");
       now += HOUR_MS;
       await commit(values(2, 2));
-      await drained("a");
+      await drainIds("a");
       await commit(values(4, 1));
       expect(await store.outbox.replay("a", "2026-11-02T07:00:00+00:00", ["tag-value"])).toBe(2);
       expect(await store.outbox.replay("a", "2026-11-02T05:00:00Z", ["alarm-raised"])).toBe(1);
-      const offer = await store.outbox.next("a", 10);
-      expect(offer.again).toBe(true);
-      expect(await drained("a", 2)).toEqual(ids([sampleEvent("alarm-raised"), ...values(2, 3)]));
+      const replayOffer = await store.outbox.next("a", 10);
+      expect(replayOffer.again).toBe(true);
+      expect(await drainIds("a", 2)).toEqual(ids([sampleEvent("alarm-raised"), ...values(2, 3)]));
       await expect(store.outbox.replay("a", "yesterday")).rejects.toThrow("2026-11-02T06:00:00Z");
     });
 
     test("a mark for replay that is set during an offer is not removed by that offer's settlement", async () => {
       await commit(values(0, 3));
-      await drained("a");
+      await drainIds("a");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
-      const offer = await store.outbox.next("a", 1);
+      const replayOffer = await store.outbox.next("a", 1);
       await store.outbox.next("other", 1);
-      await store.outbox.settle("a", { again: true, through: offer.events[0]?.position ?? 0, rejected: [] });
-      expect(await drained("a")).toEqual(ids(values(1, 2)));
+      await store.outbox.settle("a", { again: true, through: replayOffer.events[0]?.position ?? 0, rejected: [] });
+      expect(await drainIds("a")).toEqual(ids(values(1, 2)));
     });
   });
 
   describe(`${name}: retention`, () => {
     test("settled events are retained for the replay window, counted from the last sink's settlement", async () => {
-      await register("a", "b");
+      await registerSinks("a", "b");
       await commit(values(0, 3));
-      await drained("a");
+      await drainIds("a");
       now += 2 * DAY_MS;
       await prune(ROOMY);
-      await drained("b");
+      await drainIds("b");
       await prune(ROOMY);
       now += DAY_MS - 1;
       expect(await prune(ROOMY)).toEqual({ removed: 0, gaps: [] });
       expect(await store.outbox.latest(10)).toHaveLength(3);
       now += 2;
       expect(await prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
-      expect((await lagOf("b")).dropped).toBe(0);
+      expect((await findLag("b")).dropped).toBe(0);
     });
 
     test("an event older than max_age is lost to a waiting sink: counted, recorded, and reported by one event", async () => {
-      await register("dead", "alive");
+      await registerSinks("dead", "alive");
       await commit(values(0, 3));
       await prune(ROOMY);
       now += DAY_MS;
       await commit(values(3, 1));
-      await drained("alive");
+      await drainIds("alive");
       now += 6 * DAY_MS + 1;
       const { removed, gaps } = await prune(ROOMY);
       expect(removed).toBe(3);
@@ -438,8 +438,8 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       };
       expect(gaps).toMatchObject([gap]);
       expect(await store.outbox.gaps("dead")).toMatchObject([gap]);
-      expect(await lagOf("dead")).toMatchObject({ dropped: 3, depth: 2 });
-      expect(await lagOf("alive")).toMatchObject({ dropped: 0 });
+      expect(await findLag("dead")).toMatchObject({ dropped: 3, depth: 2 });
+      expect(await findLag("alive")).toMatchObject({ dropped: 0 });
       const [told] = await store.outbox.latest(1);
       expect(told?.event).toMatchObject({
         type: "delivery-gap",
@@ -450,27 +450,27 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("events age only while the worker runs, whatever the wall clock says", async () => {
-      await register("dead");
+      await registerSinks("dead");
       await commit(values(0, 3));
       const ran = (ranMs: number) => store.outbox.prune({ ...ROOMY, ranMs });
       await ran(0);
       now += 8 * DAY_MS;
       expect(await ran(20_000)).toEqual({ removed: 0, gaps: [] });
       now -= 8 * DAY_MS;
-      store = await subject.reopen();
+      store = await testedStore.reopen();
       expect((await ran(7 * DAY_MS - 20_000)).removed).toBe(0);
       expect((await ran(1)).gaps).toMatchObject([{ sink: "dead", reason: "age", count: 3 }]);
     });
 
     test("losses within an hour after a published gap are added to the next gap", async () => {
-      await register("dead");
-      const lose = async (n: number) => {
+      await registerSinks("dead");
+      const loseEvent = async (n: number) => {
         await commit(values(n, 1));
         await prune(ROOMY);
         now += 2;
         await prune({ ...ROOMY, maxAgeMs: 1, wanted: (_, event) => event.type === "tag-value" });
       };
-      for (const n of [0, 1, 2]) await lose(n);
+      for (const n of [0, 1, 2]) await loseEvent(n);
       expect(await store.outbox.latest(10, ["delivery-gap"])).toHaveLength(0);
       const counts = async () => (await store.outbox.gaps()).map(({ count }) => count);
       expect(await counts()).toEqual([2, 1]);
@@ -479,65 +479,65 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await store.outbox.latest(10, ["delivery-gap"])).map(({ event }) => event.data)).toMatchObject([
         { count: 2 },
       ]);
-      expect((await lagOf("dead")).dropped).toBe(3);
+      expect((await findLag("dead")).dropped).toBe(3);
     });
 
     test("a full log removes settled events first, then telemetry, and alarms last", async () => {
-      await register("dead");
+      await registerSinks("dead");
       await commit([sampleEvent("alarm-raised"), ...values(0, 200)]);
-      await drained("dead");
+      await drainIds("dead");
       await commit([...values(200, 200), sampleEvent("alarm-resolved"), ...values(400, 20)]);
-      const bounds = (maxBytes: number) => ({ ...ROOMY, maxBytes });
+      const withMaxBytes = (maxBytes: number) => ({ ...ROOMY, maxBytes });
 
-      const settledOnly = await prune(bounds(110_000));
+      const settledOnly = await prune(withMaxBytes(110_000));
       expect(settledOnly).toMatchObject({ gaps: [] });
       expect(settledOnly.removed).toBeGreaterThan(50);
-      const telemetry = await prune(bounds(60_000));
+      const telemetry = await prune(withMaxBytes(60_000));
       expect(telemetry.gaps).toMatchObject([{ sink: "dead", reason: "size", firstTime: valueEvent(200).time }]);
-      const left = (await store.outbox.next("dead", 1_000)).events.map(({ event }) => event);
-      expect(left.map(({ type }) => type)).toContain("alarm-resolved");
-      expect(left.filter(({ type }) => type === "tag-value").at(-1)?.id).toBe(valueEvent(419).id);
-      const all = await prune(bounds(1));
-      expect(all.gaps[0]?.count).toBe(left.length);
+      const remainingEvents = (await store.outbox.next("dead", 1_000)).events.map(({ event }) => event);
+      expect(remainingEvents.map(({ type }) => type)).toContain("alarm-resolved");
+      expect(remainingEvents.filter(({ type }) => type === "tag-value").at(-1)?.id).toBe(valueEvent(419).id);
+      const all = await prune(withMaxBytes(1));
+      expect(all.gaps[0]?.count).toBe(remainingEvents.length);
     });
 
     test("removed events that a sink's filter excludes are not counted as lost", async () => {
-      await register("alarms");
+      await registerSinks("alarms");
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
       const wanted: RetentionBounds["wanted"] = (sink, event) => sink === "alarms" && event.type.startsWith("alarm-");
-      const report = await prune({ ...ROOMY, maxBytes: 1, wanted });
-      expect(report).toMatchObject({ removed: 6, gaps: [{ count: 1 }] });
-      expect((await lagOf("alarms")).dropped).toBe(1);
+      const pruneReport = await prune({ ...ROOMY, maxBytes: 1, wanted: wanted });
+      expect(pruneReport).toMatchObject({ removed: 6, gaps: [{ count: 1 }] });
+      expect((await findLag("alarms")).dropped).toBe(1);
     });
 
     test("pendingBytes is correct for the slowest active sink after any removal", async () => {
       expect(await store.outbox.pressure()).toEqual({ bytes: 0, pendingBytes: 0, oldestTelemetry: null });
       await commit([sampleEvent("alarm-raised")]);
       now += 1_000;
-      const since = new Date(now).toISOString();
+      const valuesSince = new Date(now).toISOString();
       await commit(values(0, 100));
-      expect(await store.outbox.pressure()).toMatchObject({ pendingBytes: 0, oldestTelemetry: since });
+      expect(await store.outbox.pressure()).toMatchObject({ pendingBytes: 0, oldestTelemetry: valuesSince });
       now += 1_000;
       await store.outbox.register("fast", "now");
       await store.outbox.register("slow", "now");
       await commit(values(100, 100));
       const hundred = (await store.outbox.pressure()).pendingBytes;
       expect(hundred).toBeGreaterThan(100 * 300);
-      await drained("fast");
+      await drainIds("fast");
       expect((await store.outbox.pressure()).pendingBytes).toBe(hundred);
-      const offer = await store.outbox.next("slow", 50);
-      await settle(store, "slow", offer.events.at(-1)?.position ?? 0);
+      const slowOffer = await store.outbox.next("slow", 50);
+      await settle(store, "slow", slowOffer.events.at(-1)?.position ?? 0);
       const fifty = (await store.outbox.pressure()).pendingBytes;
       expect(fifty / hundred).toBeCloseTo(0.5, 1);
       expect((await prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
-      store = await subject.reopen();
+      store = await testedStore.reopen();
       expect((await store.outbox.pressure()).pendingBytes).toBe(fifty);
       await store.outbox.setEnded("slow", "410 Gone");
       expect((await store.outbox.pressure()).pendingBytes).toBe(0);
     });
 
     test("an ended sink retains no events, loses no events, and can be resumed", async () => {
-      await register("gone");
+      await registerSinks("gone");
       await commit(values(0, 3));
       await store.outbox.setEnded("gone", "410 Gone");
       expect(await store.outbox.register("gone", "now")).toMatchObject({ ended: "410 Gone" });
@@ -546,32 +546,32 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
       await store.outbox.setEnded("gone", null);
       await commit(values(3, 1));
-      expect(await drained("gone")).toEqual(ids(values(3, 1)));
-      expect((await lagOf("gone")).dropped).toBe(0);
+      expect(await drainIds("gone")).toEqual(ids(values(3, 1)));
+      expect((await findLag("gone")).dropped).toBe(0);
     });
 
     test("an event marked for replay is retained until it was sent again", async () => {
-      await register("a");
+      await registerSinks("a");
       await commit(values(0, 2));
-      await drained("a");
+      await drainIds("a");
       await prune(ROOMY);
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       now += 2 * DAY_MS;
       expect((await prune(ROOMY)).removed).toBe(0);
-      expect(await drained("a")).toEqual(ids(values(0, 2)));
+      expect(await drainIds("a")).toEqual(ids(values(0, 2)));
       expect((await prune(ROOMY)).removed).toBe(2);
     });
 
     test("dead letters are bounded: the oldest are removed first and counted", async () => {
-      await register("a");
+      await registerSinks("a");
       await commit(values(0, 100));
       await rejectAll(store, "a", "no");
-      const report = await prune({ ...ROOMY, maxBytes: 140_000 });
-      const left = await store.outbox.deadLetters("a", 1_000);
-      expect(left.length).toBeGreaterThan(20);
-      expect(left.length).toBeLessThan(80);
-      expect(left[0]?.event?.id).toBe(valueEvent(99).id);
-      expect(report.gaps).toMatchObject([{ reason: "size", count: 100 - left.length }]);
+      const pruneReport = await prune({ ...ROOMY, maxBytes: 140_000 });
+      const remainingLetters = await store.outbox.deadLetters("a", 1_000);
+      expect(remainingLetters.length).toBeGreaterThan(20);
+      expect(remainingLetters.length).toBeLessThan(80);
+      expect(remainingLetters[0]?.event?.id).toBe(valueEvent(99).id);
+      expect(pruneReport.gaps).toMatchObject([{ reason: "size", count: 100 - remainingLetters.length }]);
     });
   });
 }

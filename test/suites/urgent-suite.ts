@@ -64,14 +64,14 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     return slow;
   }
 
-  async function started(sink: ScriptedSink, delivery: Record<string, unknown> = {}) {
+  async function startDispatcher(sink: ScriptedSink, delivery: Record<string, unknown> = {}) {
     const dispatcher = rig.dispatcher({ a: sink }, { retry: { first: "1s", max: "1s" }, ...delivery });
     await dispatcher.start(new AbortController().signal);
     await rig.clock.advance(0);
     return dispatcher;
   }
 
-  async function stopped(dispatcher: { stop(deadlineMs: number): Promise<void> }): Promise<void> {
+  async function stopDispatcher(dispatcher: { stop(deadlineMs: number): Promise<void> }): Promise<void> {
     const stop = dispatcher.stop(10_000);
     await rig.clock.advance(10_000);
     await stop;
@@ -82,53 +82,35 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     if (found === undefined) throw new Error("the sink is not known");
     return found;
   };
-  const settlementOf = ({ again, urgent = false, events }: Offer) => ({
+  const buildSettlement = ({ again, urgent = false, events }: Offer) => ({
     ...{ again, urgent, rejected: [], through: events.at(-1)?.position ?? 0 },
   });
   const ids = (events: readonly Event[]) => events.map(({ id }) => id);
-  const alarmsIn = (sink: ScriptedSink) => sink.writes.flat().filter(({ type }) => type.startsWith("alarm-"));
+  const listAlarms = (sink: ScriptedSink) => sink.writes.flat().filter(({ type }) => type.startsWith("alarm-"));
 
   describe(`${name}: urgent events`, () => {
     test(`a new alarm is sent before ${behind} replayed values`, async () => {
       const sink = slowSink();
-      await started(sink);
+      await startDispatcher(sink);
       await commitMany(values(0, behind));
       await rig.clock.advance(1_000);
       expect(await lag()).toMatchObject({ depth: 0 });
       sink.answer = sink.slowly;
       expect(await rig.store.outbox.replay("a", ALL_TIME)).toBe(behind);
       await rig.clock.advance(3 * WRITE_MS);
-      const before = sink.writes.length;
+      const writesBefore = sink.writes.length;
       await commit(alarm(1));
       await rig.clock.advance(2 * WRITE_MS);
-      expect(ids(sink.writes[before] ?? [])).toEqual(ids([alarm(1)]));
+      expect(ids(sink.writes[writesBefore] ?? [])).toEqual(ids([alarm(1)]));
       expect((await lag()).again).toBeGreaterThan(behind - 1_000);
       sink.answer = () => ({ rejected: [] });
       await rig.clock.advance(10_000);
       expect(sink.writes.flat()).toHaveLength(2 * behind + 1);
     });
 
-    test("a sink with batches of one event gets new alarms before waiting values", async () => {
-      const sink = slowSink({ maxBatch: 1 });
-      sink.answer = sink.slowly;
-      await started(sink);
-      await commit(...values(0, 300));
-      await rig.clock.advance(5 * WRITE_MS);
-      const before = sink.writes.length;
-      await commit(alarm(1), ...values(300, 20), alarm(2));
-      await rig.clock.advance(3 * WRITE_MS);
-      expect(ids(sink.writes.slice(before, before + 2).flat())).toEqual(ids([alarm(1), alarm(2)]));
-      sink.answer = () => ({ rejected: [] });
-      await rig.clock.advance(10_000);
-      expect(ids(sink.writes.flat().filter(({ type }) => type === "tag-value"))).toEqual(ids(values(0, 320)));
-      expect(alarmsIn(sink)).toHaveLength(2);
-      // The cursor passes the alarms that were delivered ahead.
-      expect(await lag()).toMatchObject({ depth: 0, position: 322 });
-    });
-
     test("a replayed alarm-raised event is sent before the new alarm-resolved event of the same alarm", async () => {
       const sink = slowSink();
-      await started(sink);
+      await startDispatcher(sink);
       await commit(...values(0, 300), alarm(1), ...values(300, 300));
       await rig.clock.advance(1_000);
       let refusals = 2;
@@ -150,7 +132,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     test("a tag-removed event stays in order between the values of its tag", async () => {
       const sink = slowSink({ maxBatch: 1 });
       sink.answer = sink.slowly;
-      await started(sink);
+      await startDispatcher(sink);
       const removed = sampleEvent("tag-removed", {}, 1);
       await commit(...values(0, 20), removed, ...values(20, 20), alarm(1));
       await rig.clock.advance(100 * WRITE_MS);
@@ -169,32 +151,32 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         n += 30;
         return sink.slowly();
       };
-      await started(sink);
+      await startDispatcher(sink);
       await rig.clock.advance(100 * WRITE_MS);
-      const told = sink.writes.flat().filter(({ type }) => type === "tag-value");
-      expect(told.length).toBeGreaterThanOrEqual(150);
-      expect(ids(told)).toEqual(ids(values(0, told.length)));
-      const raised = alarmsIn(sink);
-      expect(ids(raised)).toEqual(ids(Array.from({ length: raised.length }, (_, at) => alarm(at + 1))));
+      const writtenValues = sink.writes.flat().filter(({ type }) => type === "tag-value");
+      expect(writtenValues.length).toBeGreaterThanOrEqual(150);
+      expect(ids(writtenValues)).toEqual(ids(values(0, writtenValues.length)));
+      const writtenAlarms = listAlarms(sink);
+      expect(ids(writtenAlarms)).toEqual(ids(Array.from({ length: writtenAlarms.length }, (_, at) => alarm(at + 1))));
     });
 
     test("a restart while alarms are ahead of values loses and repeats no event", async () => {
-      const first = slowSink({ maxBatch: 10 });
-      first.answer = first.slowly;
+      const firstSink = slowSink({ maxBatch: 10 });
+      firstSink.answer = firstSink.slowly;
       await rig.store.outbox.register("a", "beginning");
       const events = [...values(0, 50), alarm(1), ...values(50, 50), alarm(2), ...values(100, 50)];
       await commit(...events);
-      const dispatcher = await started(first);
+      const dispatcher = await startDispatcher(firstSink);
       await rig.clock.advance(3 * WRITE_MS);
-      await stopped(dispatcher);
-      expect(alarmsIn(first)).toHaveLength(2);
-      expect(first.writes.flat().length).toBeLessThan(100);
+      await stopDispatcher(dispatcher);
+      expect(listAlarms(firstSink)).toHaveLength(2);
+      expect(firstSink.writes.flat().length).toBeLessThan(100);
       await rig.reopen();
-      expect(await lag()).toMatchObject({ depth: 152 - first.writes.flat().length });
-      const second = slowSink({ maxBatch: 10 });
-      await started(second);
+      expect(await lag()).toMatchObject({ depth: 152 - firstSink.writes.flat().length });
+      const secondSink = slowSink({ maxBatch: 10 });
+      await startDispatcher(secondSink);
       await rig.clock.advance(10_000);
-      const delivered = ids([...first.writes.flat(), ...second.writes.flat()]);
+      const delivered = ids([...firstSink.writes.flat(), ...secondSink.writes.flat()]);
       expect(new Set(delivered).size).toBe(152);
       expect(delivered).toHaveLength(152);
       expect(await lag()).toMatchObject({ depth: 0, position: 152 });
@@ -206,39 +188,39 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         if (batch.some(({ type }) => type === "tag-value")) throw new Retryable("no values now");
         return { rejected: [] };
       };
-      await started(sink);
+      await startDispatcher(sink);
       await commit(...values(0, 50), alarm(1), ...values(50, 50));
       await rig.clock.advance(5_000);
-      expect(alarmsIn(sink)).toHaveLength(1);
+      expect(listAlarms(sink)).toHaveLength(1);
       expect(await lag()).toMatchObject({ depth: 100, position: 0, urgent: 51 });
       const { outbox } = rig.store;
       expect(await outbox.replay("a", ALL_TIME)).toBe(1);
       await rig.clock.advance(5_000);
-      expect(alarmsIn(sink)).toHaveLength(2);
+      expect(listAlarms(sink)).toHaveLength(2);
       expect(await outbox.replayBetween("a", 0, 1_000, 51)).toBe(0);
-      const report = await outbox.prune({ maxBytes: 0, ranMs: 0, maxAgeMs: 1e12, replayMs: 1e12 });
-      expect(report.gaps).toMatchObject([{ sink: "a", count: 100 }]);
+      const pruneReport = await outbox.prune({ maxBytes: 0, ranMs: 0, maxAgeMs: 1e12, replayMs: 1e12 });
+      expect(pruneReport.gaps).toMatchObject([{ sink: "a", count: 100 }]);
     });
 
     test("a value that the server rejects delays no alarm, and alarms do not postpone the value's retry", async () => {
       const sink = slowSink({ maxBatch: 1 });
-      let refused = 0;
+      let refusedCount = 0;
       sink.answer = ([event]) => {
         if (event?.id !== valueEvent(0, "tag-0").id) return { rejected: [] };
-        refused += 1;
+        refusedCount += 1;
         throw new Rejected("no such tag");
       };
-      const dispatcher = await started(sink, { schedule: ["1h", "1h"] });
+      const dispatcher = await startDispatcher(sink, { schedule: ["1h", "1h"] });
       await commit(...values(0, 5));
       await rig.clock.advance(1_000);
       for (let n = 1; n <= 2; n += 1) {
         await commit(alarm(n));
         await rig.clock.advance(1_000);
-        expect(alarmsIn(sink)).toHaveLength(n);
+        expect(listAlarms(sink)).toHaveLength(n);
       }
       expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "no such tag" }]);
       await rig.clock.advance(2 * 3_600_000);
-      expect(refused).toBe(3);
+      expect(refusedCount).toBe(3);
       expect(await rig.store.outbox.deadLetters("a")).toHaveLength(1);
       expect(sink.writes.flat().filter(({ type }) => type === "tag-value")).toHaveLength(3 + 4);
       expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
@@ -247,14 +229,14 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     test("an alarm-raised dead letter that has left the log is sent before the replayed alarm-resolved event", async () => {
       const sink = slowSink();
       sink.answer = () => ({ rejected: [{ index: 0, reason: "not now" }] });
-      await started(sink);
+      await startDispatcher(sink);
       await commit(alarm(1));
       await rig.clock.advance(1_000);
       sink.answer = () => ({ rejected: [] });
       const { outbox } = rig.store;
-      const bounds = { maxBytes: 1e9, ranMs: 60_000, maxAgeMs: 1e12, replayMs: 1_000 };
-      await outbox.prune(bounds);
-      expect(await outbox.prune(bounds)).toMatchObject({ removed: 1 });
+      const pruneBounds = { maxBytes: 1e9, ranMs: 60_000, maxAgeMs: 1e12, replayMs: 1_000 };
+      await outbox.prune(pruneBounds);
+      expect(await outbox.prune(pruneBounds)).toMatchObject({ removed: 1 });
       await commit(alarm(1, "alarm-resolved"), ...values(0, 10));
       await rig.clock.advance(1_000);
       // The sink is busy until both are marked.
@@ -265,7 +247,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await outbox.replay("a", ALL_TIME);
       await outbox.resendDeadLetters("a", "all");
       await rig.clock.advance(1_000);
-      expect(alarmsIn(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
+      expect(listAlarms(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
     });
 
     test("an event that is settled during a replay is sent again after the older replayed event", async () => {
@@ -273,20 +255,20 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await outbox.register("a", "beginning");
       for (let turns = 0; turns < 60; turns += 1) {
         await commit(alarm(2 * turns));
-        const first = await outbox.nextUrgent("a", 10);
-        await outbox.settle("a", settlementOf(first));
+        const firstOffer = await outbox.nextUrgent("a", 10);
+        await outbox.settle("a", buildSettlement(firstOffer));
         await commit(alarm(2 * turns + 1));
-        const second = await outbox.nextUrgent("a", 10);
+        const secondOffer = await outbox.nextUrgent("a", 10);
         const replayed = outbox.replay("a", ALL_TIME);
-        for (let turn = 0; turn < turns; turn += 1) await yieldToEventLoop();
-        await outbox.settle("a", settlementOf(second));
+        for (let loopTurn = 0; loopTurn < turns; loopTurn += 1) await yieldToEventLoop();
+        await outbox.settle("a", buildSettlement(secondOffer));
         await replayed;
-        const again = await outbox.nextUrgent("a", 1_000);
-        expect({ turns, ids: ids(again.events.map(({ event }) => event)) }).toEqual({
+        const replayOffer = await outbox.nextUrgent("a", 1_000);
+        expect({ turns, ids: ids(replayOffer.events.map(({ event }) => event)) }).toEqual({
           turns,
           ids: ids(Array.from({ length: 2 * turns + 2 }, (_, n) => alarm(n))),
         });
-        await outbox.settle("a", settlementOf(again));
+        await outbox.settle("a", buildSettlement(replayOffer));
       }
     });
 
@@ -308,25 +290,25 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const { clock, store } = rig;
       const committed: Event[] = [];
       const delivered: Event[] = [];
-      let calls = 0;
+      let writeCalls = 0;
       let repeats = 1;
       let isWell = false;
 
       /** A worker whose settlements come to nothing once it has crashed, and whose connection is cut then. */
-      async function begin() {
+      async function startWorker() {
         let isGone = false;
         const sink = scriptedSink(async (batch) => {
-          const deed = isWell ? "accept" : (deeds[calls % deeds.length] ?? "accept");
-          calls += 1;
-          const take = (count: number) => void (isGone || delivered.push(...batch.slice(0, count)));
-          const half = batch.length >> 1;
+          const deed = isWell ? "accept" : (deeds[writeCalls % deeds.length] ?? "accept");
+          writeCalls += 1;
+          const deliverEvents = (count: number) => void (isGone || delivered.push(...batch.slice(0, count)));
+          const halfLength = batch.length >> 1;
           if (deed === "slow") await clock.sleep(700);
           if (deed !== "accept" && deed !== "slow") repeats += 1;
           if (deed === "refuse") throw new Retryable("not now");
-          take(deed === "half" ? half : batch.length);
+          deliverEvents(deed === "half" ? halfLength : batch.length);
           if (deed === "lost") throw new Retryable("no answer");
           return deed === "half"
-            ? { rejected: [], retry: { from: half, error: new Retryable("half") } }
+            ? { rejected: [], retry: { from: halfLength, error: new Retryable("half") } }
             : { rejected: [] };
         });
         const outbox: Outbox = {
@@ -345,22 +327,22 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         };
       }
 
-      let crash = await begin();
-      for (const each of steps) {
-        if (each.do === "wait") await clock.advance(each.ms);
-        else if (each.do === "commit") {
-          const from = committed.length;
-          const events = Array.from({ length: each.count }, (_, n) =>
-            (from + n) % 7 === 0
-              ? sampleEvent("alarm-raised", { subject: `site/1/alarm/${(from + n) % 2}` }, from + n)
-              : valueEvent(from + n, `tag-${(from + n) % 3}`),
+      let crash = await startWorker();
+      for (const scheduleStep of steps) {
+        if (scheduleStep.do === "wait") await clock.advance(scheduleStep.ms);
+        else if (scheduleStep.do === "commit") {
+          const firstIndex = committed.length;
+          const events = Array.from({ length: scheduleStep.count }, (_, n) =>
+            (firstIndex + n) % 7 === 0
+              ? sampleEvent("alarm-raised", { subject: `site/1/alarm/${(firstIndex + n) % 2}` }, firstIndex + n)
+              : valueEvent(firstIndex + n, `tag-${(firstIndex + n) % 3}`),
           );
           committed.push(...events);
           await commit(...events);
-        } else if (each.do === "crash") {
+        } else if (scheduleStep.do === "crash") {
           await crash();
           repeats += 1;
-          crash = await begin();
+          crash = await startWorker();
         } else {
           repeats += 1;
           await store.outbox.replay("a", ALL_TIME);
@@ -373,8 +355,8 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const byKey = (events: readonly Event[]) =>
         [...Map.groupBy(events, orderingKey)].map(([key, of]) => [key, ids(of)]).toSorted();
       expect(byKey(firsts)).toEqual(byKey(committed));
-      const last = (events: readonly Event[]) => byKey(events).map(([key, of]) => [key, of?.at(-1)]);
-      expect(last(delivered)).toEqual(last(committed));
+      const lastByKey = (events: readonly Event[]) => byKey(events).map(([key, of]) => [key, of?.at(-1)]);
+      expect(lastByKey(delivered)).toEqual(lastByKey(committed));
       for (const [, times] of Map.groupBy(delivered, ({ id }) => id)) expect(times.length).toBeLessThanOrEqual(repeats);
     }
 
@@ -384,7 +366,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     ])("a sink that %s receives all events in commit order", async (_, options, delivery) => {
       const sink = slowSink({ maxBatch: 10, ...options });
       sink.answer = sink.slowly;
-      await started(sink, delivery);
+      await startDispatcher(sink, delivery);
       const events = [...values(0, 50), alarm(1), ...values(50, 20), alarm(2)];
       await commit(...events);
       await rig.clock.advance(20 * WRITE_MS);

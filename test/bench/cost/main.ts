@@ -8,17 +8,17 @@ import { absent, freePort, startMosquitto, startVictoriaMetrics } from "../../re
 import {
   type Counts,
   checkGoal,
-  fixed,
+  decimal,
   MEBIBYTE,
   printMachine,
   printTable,
-  type Stops,
+  type LoopStops,
   sourcesConfig,
-  started,
+  trackProgram,
   startService,
   startWorker,
-  type Used,
-  usedBy,
+  type UsedResources,
+  readUsage,
   type Worker,
   withFolder,
 } from "../harness.ts";
@@ -49,14 +49,14 @@ interface Scenario {
   readonly program?: "minimal" | "node-red";
 }
 
-const FULL = { sources: 20, tags: 20, every: "3s" };
-const ONE = { ...FULL, sources: 1 };
-const STANDING = { ...ONE, every: null, alarms: 5_000 };
-const LISTED = { ...ONE, every: null, alarms: 400, schedules: { alarms: "* * * * * *" } };
+const FULL_LOAD = { sources: 20, tags: 20, every: "3s" };
+const ONE_SOURCE = { ...FULL_LOAD, sources: 1 };
+const STANDING = { ...ONE_SOURCE, every: null, alarms: 5_000 };
+const LISTED = { ...ONE_SOURCE, every: null, alarms: 400, schedules: { alarms: "* * * * * *" } };
 const MINIMAL_PROGRAM = { name: "minimal program", program: "minimal" } as const;
 const EVERY_SECOND = "* * * * * *";
 const NO_LISTS = { resolved_sweep: false, alarms: false, tags: "0 0 1 1 *" };
-const IDLE_LISTS = { ...ONE, every: null, schedules: NO_LISTS };
+const IDLE_LISTS = { ...ONE_SOURCE, every: null, schedules: NO_LISTS };
 const ALARM_LISTS = { ...IDLE_LISTS, schedules: { ...NO_LISTS, alarms: EVERY_SECOND } };
 const TAG_LISTS = { ...IDLE_LISTS, schedules: { ...NO_LISTS, tags: EVERY_SECOND } };
 
@@ -71,14 +71,14 @@ const LISTS: Readonly<Record<string, Scenario>> = {
 };
 
 const WORKERS: Readonly<Record<string, Scenario>> = {
-  live: { ...FULL, name: "20 sources, 20 tags each, at full quota" },
-  steady: { ...FULL, name: "the same, nothing changes (on_change)", steady: true },
-  idle: { ...FULL, name: "20 sources, nothing read", every: null },
-  many: { ...FULL, name: "200 sources, 20 tags each, at full quota", sources: 200 },
-  one: { ...ONE, name: "1 source, 20 tags" },
-  tags: { ...ONE, name: "1 source, 3,000 tags", tags: 3_000, every: "10m" },
-  large: { ...ONE, name: "1 source, 50,000 tags", tags: 50_000, every: "3h" },
-  lists: { ...ONE, name: "1 source, 3,000 tags, default lists", tags: 3_000, every: "10m", defaultLists: true },
+  live: { ...FULL_LOAD, name: "20 sources, 20 tags each, at full quota" },
+  steady: { ...FULL_LOAD, name: "the same, nothing changes (on_change)", steady: true },
+  idle: { ...FULL_LOAD, name: "20 sources, nothing read", every: null },
+  many: { ...FULL_LOAD, name: "200 sources, 20 tags each, at full quota", sources: 200 },
+  one: { ...ONE_SOURCE, name: "1 source, 20 tags" },
+  tags: { ...ONE_SOURCE, name: "1 source, 3,000 tags", tags: 3_000, every: "10m" },
+  large: { ...ONE_SOURCE, name: "1 source, 50,000 tags", tags: 50_000, every: "3h" },
+  lists: { ...ONE_SOURCE, name: "1 source, 3,000 tags, default lists", tags: 3_000, every: "10m", defaultLists: true },
   listed: { ...LISTED, name: "1 source, 400 alarms listed each second" },
   standing: { ...STANDING, name: "1 source, 5,000 standing alarms" },
   receivers: { ...STANDING, name: "the same, with two receivers", receivers: 2 },
@@ -95,7 +95,7 @@ interface Servers {
   readonly influx: string;
 }
 
-interface Subject {
+interface MeasuredProgram {
   readonly pid: number;
   readonly counts: () => Promise<Counts>;
   readonly worker?: Worker;
@@ -104,47 +104,49 @@ interface Subject {
   readonly checksMs: number[];
 }
 
-async function start(folder: string, scenario: Scenario, servers: Servers): Promise<Subject | null> {
+async function start(folder: string, scenario: Scenario, servers: Servers): Promise<MeasuredProgram | null> {
   const { sources, tags, alarms = 0, steady, program } = scenario;
   const nodeRedFile = program === "node-red" ? nodeRedProgram() : null;
   if (program === "node-red" && nodeRedFile === null) return null;
   const service = await startService(
     ...["--tags", `${tags}`, "--alarms", `${alarms}`, ...(steady ? ["--steady"] : [])],
   );
-  const common = { counts: service.counts, checksMs: [] };
+  const programBase = { counts: service.counts, checksMs: [] };
   if (nodeRedFile !== null) {
     const args = writeNodeRed(folder, { sources, service: service.url, ...servers });
-    const nodeRed = started(runProgram(process.execPath, [nodeRedFile, "--port", String(await freePort()), ...args]));
+    const nodeRed = trackProgram(
+      runProgram(process.execPath, [nodeRedFile, "--port", String(await freePort()), ...args]),
+    );
     await nodeRed.says("Started flows");
-    return { ...common, pid: nodeRed.pid };
+    return { ...programBase, pid: nodeRed.pid };
   }
   if (program === "minimal") {
     const args = ["--service", service.url, "--mqtt", servers.mqtt, "--influx", servers.influx];
     const file = join(import.meta.dirname, "minimal.ts");
     const all = [file, ...args, "--sources", String(sources), "--folder", folder];
-    const minimal = started(runProgram(process.execPath, all));
+    const minimal = trackProgram(runProgram(process.execPath, all));
     await minimal.says("running");
-    return { ...common, pid: minimal.pid };
+    return { ...programBase, pid: minimal.pid };
   }
   const worker = await startWorker(folder, workerConfig(folder, scenario, service.url, servers));
   if (scenario.schedules !== undefined) worker.resetStops();
-  const begin = performance.now();
+  const startMs = performance.now();
   let firstValue: number | null = null;
   const lookOnce = async () => {
     const { values } = await service.counts().catch(() => ({ values: 0 }));
     if (values === 0) return;
-    firstValue ??= (performance.now() - begin) / 1_000;
-    clearInterval(look);
+    firstValue ??= (performance.now() - startMs) / 1_000;
+    clearInterval(valueCheck);
   };
-  const look = setInterval(() => void lookOnce(), 100);
-  if (scenario.every === null) clearInterval(look);
-  look.unref();
-  return { ...common, pid: worker.pid, worker, firstValue: () => firstValue };
+  const valueCheck = setInterval(() => void lookOnce(), 100);
+  if (scenario.every === null) clearInterval(valueCheck);
+  valueCheck.unref();
+  return { ...programBase, pid: worker.pid, worker, firstValue: () => firstValue };
 }
 
 function workerConfig(folder: string, scenario: Scenario, url: string, servers: Servers) {
   const { every, steady, receivers = 0, sources, schedules } = scenario;
-  const read = { name: "all", every, ...(steady ? { on_change: true, max_silence: "7d" } : {}) };
+  const readClass = { name: "all", every, ...(steady ? { on_change: true, max_silence: "7d" } : {}) };
   const servicenow = {
     ...{ url: new URL(url).origin, user: "bench", password: { env: "BENCH_PASSWORD" } },
     ...{ close_code: "Solved", initial: true, allow_networks: ["127.0.0.0/8"] },
@@ -153,7 +155,7 @@ function workerConfig(folder: string, scenario: Scenario, url: string, servers: 
     sources: sourcesConfig(url, sources, {
       ...(scenario.defaultLists ? { quota: undefined, page_size: undefined } : {}),
       schedules: { hosts: false, systems: false, ...schedules },
-      read: every === null ? [] : [read],
+      read: every === null ? [] : [readClass],
     }),
     sinks: {
       broker: { mqtt: { url: servers.mqtt, prefix: folder.replaceAll(/\W/g, "_") } },
@@ -163,35 +165,35 @@ function workerConfig(folder: string, scenario: Scenario, url: string, servers: 
   };
 }
 
-function monitor({ worker, checksMs }: Subject): readonly NodeJS.Timeout[] {
+function monitor({ worker, checksMs }: MeasuredProgram): readonly NodeJS.Timeout[] {
   if (worker === undefined) return [];
   const get = (path: string) =>
     void fetch(`${worker.statusUrl}${path}`).then(
       (reply) => reply.text(),
       () => undefined,
     );
-  const root = join(import.meta.dirname, "../../..");
-  const check = () => {
-    const command = [join(root, BUNDLE, BUNDLED_MAIN), "status", "--probe", "--config", "plenum.yaml"];
+  const repositoryFolder = join(import.meta.dirname, "../../..");
+  const runHealthCheck = () => {
+    const command = [join(repositoryFolder, BUNDLE, BUNDLED_MAIN), "status", "--probe", "--config", "plenum.yaml"];
     // bash prints the processor time of its command in seconds.
     const script = 'TIMEFORMAT="%U %S"; time "$0" "$@"';
-    const env = { ...process.env, NODE_COMPILE_CACHE: join(root, "node_modules/.cache/plenum") };
-    const child = execFile("bash", ["-c", script, process.execPath, ...command], { cwd: worker.folder, env });
-    child.stderr?.on("data", (text: string) => {
+    const env = { ...process.env, NODE_COMPILE_CACHE: join(repositoryFolder, "node_modules/.cache/plenum") };
+    const probeProcess = execFile("bash", ["-c", script, process.execPath, ...command], { cwd: worker.folder, env });
+    probeProcess.stderr?.on("data", (text: string) => {
       const [, user, system] = /([\d.]+) ([\d.]+)/.exec(text) ?? [];
       checksMs.push((Number(user) + Number(system)) * 1_000);
     });
   };
   const health = () => {
     get("/readyz");
-    check();
+    runHealthCheck();
   };
   return [setInterval(() => get("/metrics"), HEALTH_EVERY_MS / 2), setInterval(health, HEALTH_EVERY_MS)];
 }
 
-async function settled({ alarms = 0, receivers = 0 }: Scenario, { counts }: Subject): Promise<void> {
-  for (let second = 0; (await counts()).tickets < alarms * receivers; second++) {
-    if (second === SETTLED_S) throw new Error("The receivers do not have all records after five minutes.");
+async function waitForTickets({ alarms = 0, receivers = 0 }: Scenario, { counts }: MeasuredProgram): Promise<void> {
+  for (let waitedSeconds = 0; (await counts()).tickets < alarms * receivers; waitedSeconds++) {
+    if (waitedSeconds === SETTLED_S) throw new Error("The receivers do not have all records after five minutes.");
     await sleep(1_000);
   }
 }
@@ -199,28 +201,28 @@ async function settled({ alarms = 0, receivers = 0 }: Scenario, { counts }: Subj
 interface Row {
   readonly scenario: Scenario;
   readonly seconds: number;
-  readonly used: Used;
+  readonly used: UsedResources;
   readonly values: number;
   readonly records: number;
-  readonly first: Stops | null;
-  readonly stops: Stops | null;
+  readonly first: LoopStops | null;
+  readonly stops: LoopStops | null;
   readonly firstValue: number | null;
   readonly checksMs: readonly number[];
 }
 
-async function measure(scenario: Scenario, subject: Subject): Promise<Row> {
+async function measureCost(scenario: Scenario, subject: MeasuredProgram): Promise<Row> {
   const { pid, counts, worker, checksMs } = subject;
-  const first = scenario.schedules === undefined ? null : ((await worker?.stops()) ?? null);
-  const [before, countsBefore, begin] = [usedBy(pid), await counts(), performance.now()];
+  const firstStops = scenario.schedules === undefined ? null : ((await worker?.stops()) ?? null);
+  const [before, countsBefore, begin] = [readUsage(pid), await counts(), performance.now()];
   await sleep(WINDOW_MS);
-  const [after, countsAfter] = [usedBy(pid), await counts()];
+  const [after, countsAfter] = [readUsage(pid), await counts()];
   const seconds = (performance.now() - begin) / 1_000;
   // Measuring stops takes processor time, so that is a window of its own.
   worker?.resetStops();
   await sleep(WINDOW_MS);
   const processorMs = after.processorMs - before.processorMs;
   return {
-    ...{ scenario, seconds, first, checksMs },
+    ...{ scenario, seconds, first: firstStops, checksMs },
     used: { ...after, processorMs, writtenBytes: after.writtenBytes - before.writtenBytes },
     values: countsAfter.values - countsBefore.values,
     records: countsAfter.records - countsBefore.records,
@@ -235,24 +237,24 @@ const perRecord = (row: Row, idle: Row) =>
 const resident = ({ used }: Row) => used.residentBytes / MEBIBYTE;
 
 function printRows(rows: ReadonlyMap<string, Row>): void {
-  const idle = rows.get("no-lists");
+  const idleRow = rows.get("no-lists");
   const head = ["", "µs/value", "minimal", "µs/record", "% core", "MiB", "peak", "B/value", "new, stop ms", "stop ms"];
-  const lines = [...rows].map(([key, row]) => {
+  const tableRows = [...rows].map(([key, row]) => {
     const minimal = rows.get(key === "many" ? "minimal-many" : "minimal");
     return [
-      ...[row.scenario.name, fixed(perValue(row))],
-      fixed(minimal === undefined ? null : perValue(row) / perValue(minimal), 2),
-      fixed(idle === undefined || row.records === 0 ? null : perRecord(row, idle), 1),
-      ...[fixed(coreShare(row), 2), fixed(resident(row)), fixed(row.used.peakBytes / MEBIBYTE)],
-      fixed(row.values === 0 ? null : row.used.writtenBytes / row.values),
-      ...[fixed(row.first?.processorMs ?? null), fixed(row.stops?.processorMs ?? null)],
+      ...[row.scenario.name, decimal(perValue(row))],
+      decimal(minimal === undefined ? null : perValue(row) / perValue(minimal), 2),
+      decimal(idleRow === undefined || row.records === 0 ? null : perRecord(row, idleRow), 1),
+      ...[decimal(coreShare(row), 2), decimal(resident(row)), decimal(row.used.peakBytes / MEBIBYTE)],
+      decimal(row.values === 0 ? null : row.used.writtenBytes / row.values),
+      ...[decimal(row.first?.processorMs ?? null), decimal(row.stops?.processorMs ?? null)],
     ];
   });
-  printTable("", head, lines);
+  printTable("", head, tableRows);
 }
 
-function judge(rows: ReadonlyMap<string, Row>): void {
-  const check = (what: string, [key, other = key]: string[], value: (a: Row, b: Row) => number, most: number) => {
+function checkGoals(rows: ReadonlyMap<string, Row>): void {
+  const checkRows = (what: string, [key, other = key]: string[], value: (a: Row, b: Row) => number, most: number) => {
     const [a, b] = [rows.get(key ?? ""), rows.get(other ?? "")];
     if (a !== undefined && b !== undefined) checkGoal(what, value(a, b), "at most", most);
   };
@@ -260,47 +262,47 @@ function judge(rows: ReadonlyMap<string, Row>): void {
   const growth = (a: Row, b: Row) => coreShare(a) / coreShare(b);
   const perReceiver = (a: Row, b: Row) => (coreShare(a) - coreShare(b)) / 10;
   console.log();
-  check("a live value of 20 sources / of the minimal program", ["live", "minimal"], ratio, 1.3);
-  check("a live value of 200 sources / of the minimal program", ["many", "minimal-many"], ratio, 1.3);
-  check("bytes written for a live value", ["live"], ({ used, values }) => used.writtenBytes / values, 2_000);
-  check("share of a core with 50,000 tags / with 20", ["large", "one"], growth, 2.9);
-  check("% of a core for 1,000 standing alarms and a receiver", ["receivers", "standing"], perReceiver, 0.02);
-  check("seconds to the first value, 3,000 tags", ["lists"], ({ firstValue }) => firstValue ?? Number.NaN, 5);
+  checkRows("a live value of 20 sources / of the minimal program", ["live", "minimal"], ratio, 1.3);
+  checkRows("a live value of 200 sources / of the minimal program", ["many", "minimal-many"], ratio, 1.3);
+  checkRows("bytes written for a live value", ["live"], ({ used, values }) => used.writtenBytes / values, 2_000);
+  checkRows("share of a core with 50,000 tags / with 20", ["large", "one"], growth, 2.9);
+  checkRows("% of a core for 1,000 standing alarms and a receiver", ["receivers", "standing"], perReceiver, 0.02);
+  checkRows("seconds to the first value, 3,000 tags", ["lists"], ({ firstValue }) => firstValue ?? Number.NaN, 5);
   // Limits are half above the measured figures.
-  check("µs of a listed alarm of 500", ["alarms-500", "no-lists"], perRecord, 22);
-  check("µs of a listed alarm of 5,000", ["alarms-5000", "no-lists"], perRecord, 18);
-  check("µs of a listed tag of 50,000", ["tags-50000", "no-lists"], perRecord, 18);
-  check("MiB resident with 3,000 tags", ["read-3000"], resident, 180);
-  check("MiB resident with 50,000 tags", ["read-50000"], resident, 230);
+  checkRows("µs of a listed alarm of 500", ["alarms-500", "no-lists"], perRecord, 22);
+  checkRows("µs of a listed alarm of 5,000", ["alarms-5000", "no-lists"], perRecord, 18);
+  checkRows("µs of a listed tag of 50,000", ["tags-50000", "no-lists"], perRecord, 18);
+  checkRows("MiB resident with 3,000 tags", ["read-3000"], resident, 180);
+  checkRows("MiB resident with 50,000 tags", ["read-50000"], resident, 230);
   for (const [key, { scenario, first, stops }] of rows) {
     if (first !== null) checkGoal(`longest stop while new, ms: ${scenario.name}`, first.processorMs, "at most", 50);
-    const most = key === "large" ? 20 : 50;
-    if (stops !== null) checkGoal(`longest stop, ms: ${scenario.name}`, stops.processorMs, "at most", most);
+    const maxStopMs = key === "large" ? 20 : 50;
+    if (stops !== null) checkGoal(`longest stop, ms: ${scenario.name}`, stops.processorMs, "at most", maxStopMs);
   }
   const checks = [...rows.values()].flatMap(({ checksMs }) => checksMs).toSorted((a, b) => a - b);
   const median = checks[Math.floor(checks.length / 2)];
   if (median !== undefined) checkGoal("% of a core for a health check every 60 s", median / 600, "at most", 0.1);
 }
 
-function selected(): ReadonlyMap<string, Scenario> {
+function selectScenarios(): ReadonlyMap<string, Scenario> {
   const { sources, tags = "20", every = "3s" } = size;
   if (sources !== undefined) {
-    const own = { sources: Number(sources), tags: Number(tags), every };
-    const name = `${sources} × ${tags} tags, every ${every}`;
+    const customLoad = { sources: Number(sources), tags: Number(tags), every };
+    const customName = `${sources} × ${tags} tags, every ${every}`;
     return new Map<string, Scenario>([
-      ["minimal", { ...own, ...MINIMAL_PROGRAM }],
-      ["own", { ...own, name }],
+      ["minimal", { ...customLoad, ...MINIMAL_PROGRAM }],
+      ["own", { ...customLoad, name: customName }],
     ]);
   }
   if (size.lists) return new Map(Object.entries(LISTS));
   const keys = positionals.length > 0 ? positionals : Object.keys(WORKERS);
-  const unknown = keys.filter((key) => SCENARIOS[key] === undefined);
-  if (unknown.length > 0)
-    throw new Error(`Unknown: ${unknown.join()}. Scenarios: ${Object.keys(SCENARIOS).join(", ")}.`);
+  const unknownKeys = keys.filter((key) => SCENARIOS[key] === undefined);
+  if (unknownKeys.length > 0)
+    throw new Error(`Unknown: ${unknownKeys.join()}. Scenarios: ${Object.keys(SCENARIOS).join(", ")}.`);
   return new Map<string, Scenario>([
-    ["minimal", { ...FULL, ...MINIMAL_PROGRAM }],
-    ...(keys.includes("many") ? [["minimal-many", { ...FULL, ...MINIMAL_PROGRAM, sources: 200 }] as const] : []),
-    ...(keys.includes("live") ? [["node-red", { ...FULL, name: "Node-RED", program: "node-red" }] as const] : []),
+    ["minimal", { ...FULL_LOAD, ...MINIMAL_PROGRAM }],
+    ...(keys.includes("many") ? [["minimal-many", { ...FULL_LOAD, ...MINIMAL_PROGRAM, sources: 200 }] as const] : []),
+    ...(keys.includes("live") ? [["node-red", { ...FULL_LOAD, name: "Node-RED", program: "node-red" }] as const] : []),
     ...keys.map((key) => [key, SCENARIOS[key] as Scenario] as const),
   ]);
 }
@@ -317,20 +319,20 @@ try {
     printMachine();
     const servers = { mqtt: broker.url, influx: database.url };
     const all = await Promise.all(
-      [...selected()].map(async ([key, scenario]) => {
-        const subject = await start(join(folder, key), scenario, servers);
-        return { key, scenario, subject };
+      [...selectScenarios()].map(async ([key, scenario]) => {
+        const program = await start(join(folder, key), scenario, servers);
+        return { key, scenario, subject: program };
       }),
     );
-    const subjects = all.flatMap(({ subject, ...rest }) => (subject === null ? [] : [{ ...rest, subject }]));
-    const timers = subjects.flatMap(({ subject }) => monitor(subject));
-    await Promise.all([sleep(WARM_MS), ...subjects.map(({ scenario, subject }) => settled(scenario, subject))]);
+    const programs = all.flatMap(({ subject, ...rest }) => (subject === null ? [] : [{ ...rest, subject }]));
+    const timers = programs.flatMap(({ subject }) => monitor(subject));
+    await Promise.all([sleep(WARM_MS), ...programs.map(({ scenario, subject }) => waitForTickets(scenario, subject))]);
     const rows = await Promise.all(
-      subjects.map(async ({ key, scenario, subject }) => [key, await measure(scenario, subject)] as const),
+      programs.map(async ({ key, scenario, subject }) => [key, await measureCost(scenario, subject)] as const),
     );
     for (const timer of timers) clearInterval(timer);
     printRows(new Map(rows));
-    judge(new Map(rows));
+    checkGoals(new Map(rows));
   });
 } finally {
   await Promise.all([broker.stop(), database.stop()]);

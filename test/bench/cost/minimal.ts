@@ -33,15 +33,15 @@ const putDocument = database.prepare(upsertDocument);
 
 const broker = await mqtt.connectAsync(options.mqtt, { clientId: "minimal", protocolVersion: 5 });
 
-interface Read {
+interface ReadResponse {
   readonly data: readonly { readonly id: string; readonly value: number; readonly attributes: object }[];
 }
 
-async function round(source: string): Promise<void> {
+async function readAndPublish(source: string): Promise<void> {
   const reply = await request(`${options.service}/${source}/api/v1/tags/read?tags=${IDS.join(",")}`, {
     headers: { authorization: "Bearer token", accept: "application/json" },
   });
-  const { data } = (await reply.body.json()) as Read;
+  const { data } = (await reply.body.json()) as ReadResponse;
   const time = new Date().toISOString();
   const events = data.map(({ id, value, attributes }) => {
     const subject = `site/1/tag/${id}`;
@@ -55,12 +55,12 @@ async function round(source: string): Promise<void> {
     putDocument.run(source, tag, body);
   }
   database.exec("COMMIT");
-  const lines = data.map(({ id, value }) => `tag,source=${source},tag=${id} value=${value} ${Date.parse(time)}`);
+  const pointLines = data.map(({ id, value }) => `tag,source=${source},tag=${id} value=${value} ${Date.parse(time)}`);
   await Promise.all([
     ...events.map(({ tag, body }) =>
       broker.publishAsync(`minimal/${source}/1/tag/${tag}/value`, body, { qos: 1, retain: true }),
     ),
-    request(`${options.influx}/write?db=minimal&precision=ms`, { method: "POST", body: lines.join("\n") }).then(
+    request(`${options.influx}/write?db=minimal&precision=ms`, { method: "POST", body: pointLines.join("\n") }).then(
       ({ body }) => body.dump(),
     ),
   ]);
@@ -68,6 +68,6 @@ async function round(source: string): Promise<void> {
 
 for (let n = 0; n < Number(options.sources); n++) {
   const source = `s${n}`;
-  setTimeout(() => setInterval(() => void round(source), 3_000), (n * 3_000) / Number(options.sources));
+  setTimeout(() => setInterval(() => void readAndPublish(source), 3_000), (n * 3_000) / Number(options.sources));
 }
 process.stdout.write("running\n");

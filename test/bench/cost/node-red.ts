@@ -34,11 +34,11 @@ export function writeNodeRed(folder: string, flow: NodeRedFlow): readonly string
     `module.exports = { flowFile: "flows.json", httpAdminRoot: false, httpNodeRoot: false, disableEditor: true,
       telemetry: { enabled: false, updateNotification: false }, logging: { console: { level: "info" } } };\n`,
   );
-  writeFileSync(join(folder, "flows.json"), JSON.stringify(nodesOf(flow)));
+  writeFileSync(join(folder, "flows.json"), JSON.stringify(buildNodes(flow)));
   return ["--userDir", folder, "--settings", settings];
 }
 
-function nodesOf({ sources, service, mqtt, influx }: NodeRedFlow): readonly object[] {
+function buildNodes({ sources, service, mqtt, influx }: NodeRedFlow): readonly object[] {
   const z = "tab";
   const { hostname, port } = new URL(mqtt);
   return [

@@ -9,14 +9,14 @@ import { absent, startMosquitto, startPostgres, startVictoriaMetrics } from "../
 import {
   checkGoal,
   endPrograms,
-  fixed,
+  decimal,
   printMachine,
   printTable,
   type Service,
   sourcesConfig,
   startService,
   startWorker,
-  usedBy,
+  readUsage,
   withFolder,
 } from "../harness.ts";
 
@@ -28,7 +28,7 @@ const MANY = Number(options.sources);
 const FEW = Math.max(1, Math.round(MANY / 10));
 const TAGS = 300;
 /** 15 requests of 20 tags each 45 s are 20 requests a minute, the complete quota. */
-const EVERY = "45s";
+const READ_INTERVAL = "45s";
 const VALUES_PER_S = (20 * 20) / 60;
 const CONNECTIONS = 16;
 const WARM_MOST_MS = 60_000;
@@ -57,7 +57,7 @@ interface Servers {
   readonly postgres: { readonly url: string; readonly pid: number };
 }
 
-interface Subject {
+interface RunningFleet {
   readonly scenario: Scenario;
   readonly service: Service;
   readonly pids: readonly number[];
@@ -65,7 +65,7 @@ interface Subject {
   readonly schema: string;
 }
 
-async function start(folder: string, scenario: Scenario, servers: Servers): Promise<Subject> {
+async function start(folder: string, scenario: Scenario, servers: Servers): Promise<RunningFleet> {
   const { sources, members } = scenario;
   const service = await startService("--tags", String(TAGS));
   const schema = `bench_${sources}_${members}`;
@@ -75,7 +75,7 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
     state: members === 0 ? {} : { postgres },
     sources: sourcesConfig(service.url, sources, {
       schedules: { hosts: false, systems: false },
-      read: [{ name: "all", every: EVERY }],
+      read: [{ name: "all", every: READ_INTERVAL }],
     }),
     sinks: {
       broker: { mqtt: { url: servers.mqtt, prefix: folder.replaceAll(/\W/g, "_") }, filter },
@@ -90,13 +90,13 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
   return { scenario, service, pids, schema, stateFolder: join(folder, "m0", "state") };
 }
 
-async function warm({ scenario, service }: Subject): Promise<void> {
+async function warm({ scenario, service }: RunningFleet): Promise<void> {
   const untilMs = performance.now() + WARM_MOST_MS;
   while (performance.now() < untilMs && (await service.counts()).values < scenario.sources * TAGS) await sleep(1_000);
 }
 
 /** Totals since the start. Null where SQLite has no such figure. */
-interface Totals {
+interface FleetTotals {
   readonly seconds: number;
   readonly values: number;
   readonly events: number;
@@ -111,35 +111,35 @@ interface Totals {
 
 interface Row {
   readonly scenario: Scenario;
-  readonly grown: Totals;
+  readonly grown: FleetTotals;
   readonly workersMs: number;
   readonly busiestMs: number;
 }
 
-async function measure(subject: Subject, servers: Servers): Promise<Row> {
-  const workers = () => subject.pids.map((pid) => usedBy(pid).processorMs);
-  const [before, workersBefore] = [await totals(subject, servers), workers()];
+async function measureFleet(subject: RunningFleet, servers: Servers): Promise<Row> {
+  const workers = () => subject.pids.map((pid) => readUsage(pid).processorMs);
+  const [before, workersBefore] = [await readTotals(subject, servers), workers()];
   await sleep(Number(options.seconds) * 1_000);
-  const [after, workersAfter] = [await totals(subject, servers), workers()];
+  const [after, workersAfter] = [await readTotals(subject, servers), workers()];
   const usedMs = workersAfter.map((ms, n) => ms - (workersBefore[n] ?? 0));
-  const differences = Object.entries(after).map(([key, value]) => [key, value - before[key as keyof Totals]]);
+  const differences = Object.entries(after).map(([key, value]) => [key, value - before[key as keyof FleetTotals]]);
   return {
     scenario: subject.scenario,
-    grown: Object.fromEntries(differences) as Totals,
+    grown: Object.fromEntries(differences) as FleetTotals,
     workersMs: usedMs.reduce((a, b) => a + b, 0),
     busiestMs: Math.max(...usedMs),
   };
 }
 
-async function totals(subject: Subject, { postgres }: Servers): Promise<Totals> {
+async function readTotals(subject: RunningFleet, { postgres }: Servers): Promise<FleetTotals> {
   const isSqlite = subject.scenario.members === 0;
-  const state = isSqlite ? sqliteTotals(subject.stateFolder) : await postgresTotals(postgres.url, subject.schema);
+  const stateTotals = isSqlite ? sqliteTotals(subject.stateFolder) : await postgresTotals(postgres.url, subject.schema);
   const ticks = (/^cpu +(.*)/.exec(readFileSync("/proc/stat", "utf8"))?.[1] ?? "").split(" ").slice(0, 8).map(Number);
   const machineAll = ticks.reduce((a, b) => a + b, 0);
   return {
     seconds: performance.now() / 1_000,
     values: (await subject.service.counts()).values,
-    ...state,
+    ...stateTotals,
     databaseMs: isSqlite ? 0 : treeMs(postgres.pid),
     machineAll,
     // Fields 3 and 4 are idle and waiting for the disk.
@@ -186,11 +186,11 @@ async function postgresTotals(url: string, schema: string) {
 /** Processor time of a process and its children, ended ones included. Linux counts in hundredths of a second. */
 function treeMs(pid: number): number {
   let ticks = 0;
-  for (const name of readdirSync("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
+  for (const processName of readdirSync("/proc")) {
+    if (!/^\d+$/.test(processName)) continue;
     try {
-      const fields = readFileSync(`/proc/${name}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
-      const isRoot = Number(name) === pid;
+      const fields = readFileSync(`/proc/${processName}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
+      const isRoot = Number(processName) === pid;
       if (!isRoot && Number(fields[1]) !== pid) continue;
       ticks += Number(fields[11]) + Number(fields[12]);
       if (isRoot) ticks += Number(fields[13]) + Number(fields[14]);
@@ -209,42 +209,42 @@ function cells(row: Row): readonly string[] {
   const { scenario, grown, workersMs, busiestMs } = row;
   const { seconds, values, delivered, events } = grown;
   return [
-    ...[scenario.name, fixed(values / seconds), fixed(scenario.sources * VALUES_PER_S)],
+    ...[scenario.name, decimal(values / seconds), decimal(scenario.sources * VALUES_PER_S)],
     // Each value goes to two sinks.
-    ...[fixed(delivered / 2 / seconds), fixed(valueCost(row))],
-    scenario.members === 0 ? "–" : fixed((1_000 * grown.databaseMs) / values),
-    ...[fixed(grown.commits / seconds), fixed(grown.stateBytes / events), fixed(grown.walBytes / events)],
-    ...[fixed(workersMs / seconds / 10), fixed(busiestMs / seconds / 10), fixed(100 * machineShare(row))],
+    ...[decimal(delivered / 2 / seconds), decimal(valueCost(row))],
+    scenario.members === 0 ? "–" : decimal((1_000 * grown.databaseMs) / values),
+    ...[decimal(grown.commits / seconds), decimal(grown.stateBytes / events), decimal(grown.walBytes / events)],
+    ...[decimal(workersMs / seconds / 10), decimal(busiestMs / seconds / 10), decimal(100 * machineShare(row))],
   ];
 }
 
-function limitOf(row: Row): string {
+function describeLimit(row: Row): string {
   const { scenario, grown, busiestMs } = row;
-  const reached = grown.values / grown.seconds / (scenario.sources * VALUES_PER_S);
+  const quotaShare = grown.values / grown.seconds / (scenario.sources * VALUES_PER_S);
   const isBehind = grown.delivered / 2 / grown.values <= 0.95;
-  if (reached > FULL_QUOTA && !isBehind) return `${scenario.name}: the complete quota is used`;
+  if (quotaShare > FULL_QUOTA && !isBehind) return `${scenario.name}: the complete quota is used`;
   const limits = [
     ...(busiestMs / grown.seconds / 1_000 > BUSY ? ["the one thread of a worker"] : []),
     ...(machineShare(row) > BUSY ? ["the machine's processors"] : []),
   ];
-  const cause = limits.length === 0 ? "not a processor" : limits.join(" and ");
-  return `${scenario.name}: ${fixed(100 * reached)} % of the quota${isBehind ? ", delivery falls behind" : ""}; limit: ${cause}`;
+  const limitCause = limits.length === 0 ? "not a processor" : limits.join(" and ");
+  return `${scenario.name}: ${decimal(100 * quotaShare)} % of the quota${isBehind ? ", delivery falls behind" : ""}; limit: ${limitCause}`;
 }
 
-function judge(measured: readonly Row[]): void {
-  const costOf = (sources: number, members: number) => {
+function compareCosts(measured: readonly Row[]): void {
+  const findCost = (sources: number, members: number) => {
     const row = measured.find(({ scenario }) => scenario.sources === sources && scenario.members === members);
     return row === undefined ? Number.NaN : valueCost(row);
   };
   const ratios = [
-    [`${MANY} sources / ${FEW}, SQLite`, costOf(MANY, 0) / costOf(FEW, 0)],
-    [`PostgreSQL / SQLite, ${FEW} sources`, costOf(FEW, 1) / costOf(FEW, 0)],
-    [`PostgreSQL / SQLite, ${MANY} sources`, costOf(MANY, 1) / costOf(MANY, 0)],
-    ["3 members / 1", costOf(MANY, 3) / costOf(MANY, 1)],
+    [`${MANY} sources / ${FEW}, SQLite`, findCost(MANY, 0) / findCost(FEW, 0)],
+    [`PostgreSQL / SQLite, ${FEW} sources`, findCost(FEW, 1) / findCost(FEW, 0)],
+    [`PostgreSQL / SQLite, ${MANY} sources`, findCost(MANY, 1) / findCost(MANY, 0)],
+    ["3 members / 1", findCost(MANY, 3) / findCost(MANY, 1)],
   ] as const;
-  const rows = ratios.map(([what, ratio]) => [what, fixed(ratio, 2)]);
+  const rows = ratios.map(([what, ratio]) => [what, decimal(ratio, 2)]);
   printTable("Cost of a value, ratios", ["", ""], rows);
-  const growth = costOf(MANY, 1) / costOf(FEW, 1);
+  const growth = findCost(MANY, 1) / findCost(FEW, 1);
   checkGoal(`cost of a value, ${MANY} sources / ${FEW}, PostgreSQL`, growth, "at most", 1.1);
 }
 
@@ -264,16 +264,16 @@ try {
     const servers = { mqtt: broker.url, influx: lake.url, postgres: { url: postgres.url, pid: Number(pid) } };
     const rows: Row[] = [];
     for (const [n, scenarios] of RUNS.entries()) {
-      const subjects = await Promise.all(
+      const fleets = await Promise.all(
         scenarios.map((scenario) => start(join(folder, `${n}-${scenario.members}`), scenario, servers)),
       );
-      await Promise.all(subjects.map(warm));
-      rows.push(...(await Promise.all(subjects.map((subject) => measure(subject, servers)))));
+      await Promise.all(fleets.map(warm));
+      rows.push(...(await Promise.all(fleets.map((subject) => measureFleet(subject, servers)))));
       await endPrograms("SIGKILL");
     }
     printTable("", [...HEAD, "% core", "busiest", "machine"], rows.map(cells));
-    console.log(`\n${rows.map(limitOf).join("\n")}`);
-    judge(rows);
+    console.log(`\n${rows.map(describeLimit).join("\n")}`);
+    compareCosts(rows);
   });
 } finally {
   await Promise.all([broker.stop(), lake.stop(), postgres.stop()]);

@@ -7,11 +7,11 @@ import {
   LONG_CLASSES,
   leastStretch,
   loadInSlots,
-  loadOf,
+  computeLoad,
   OVERLOAD,
   type Policy,
-  SIZE,
-  scaled,
+  GROUP_SIZE,
+  scaleClasses,
   simulate,
 } from "./simulate.ts";
 import { driveWorker } from "./worker.ts";
@@ -25,19 +25,20 @@ const WORKER_ABOVE_BOUND = 1.03;
 const FULL_QUOTA: readonly Class[] = [[400, 60]];
 
 function roundRobin(): Policy {
-  let next = 0;
-  return (tags) => Array.from({ length: SIZE }, () => tags[next++ % tags.length]?.id ?? "");
+  let nextIndex = 0;
+  return (tags) => Array.from({ length: GROUP_SIZE }, () => tags[nextIndex++ % tags.length]?.id ?? "");
 }
 
 function cronPerClass(): Policy {
   const queue: string[][] = [];
-  const firedAt = new Map<number, number>();
+  const firedAtMs = new Map<number, number>();
   return (tags, nowMs) => {
     for (const [intervalMs, members] of Map.groupBy(tags, (tag: PlannedTag) => tag.intervalMs)) {
-      const fired = firedAt.get(intervalMs);
+      const fired = firedAtMs.get(intervalMs);
       if (fired !== undefined && nowMs - fired < intervalMs) continue;
-      firedAt.set(intervalMs, nowMs);
-      for (let i = 0; i < members.length; i += SIZE) queue.push(members.slice(i, i + SIZE).map(({ id }) => id));
+      firedAtMs.set(intervalMs, nowMs);
+      for (let i = 0; i < members.length; i += GROUP_SIZE)
+        queue.push(members.slice(i, i + GROUP_SIZE).map(({ id }) => id));
     }
     return queue.shift() ?? [];
   };
@@ -46,7 +47,7 @@ function cronPerClass(): Policy {
 const ratios = (worst: readonly number[]) => worst.map((ratio) => ratio.toFixed(2).padStart(5)).join(" ");
 
 function compareStrategies(title: string, classes: readonly Class[]): void {
-  const load = loadOf(classes);
+  const load = computeLoad(classes);
   const slots = loadInSlots(classes);
   const isOverload = load > 1;
   const rows = [
@@ -66,21 +67,21 @@ function compareStrategies(title: string, classes: readonly Class[]): void {
     const { used, fill, late, worst } = simulate(classes, options);
     rows.push([name, percent(used), percent(fill), String(late), ratios(worst)]);
     if (policy !== undefined) continue;
-    const check = (what: string, value: number, bound: "at most" | "at least", goal: number) =>
+    const checkFigure = (what: string, value: number, bound: "at most" | "at least", goal: number) =>
       checkGoal(`${title}, ${name}: ${what}`, value, bound, goal);
     const highest = Math.max(...worst);
     if (isOverload) {
       // One slot is 30 % of a 10 s interval: at 12 s the other classes only fit at 1.5 of their intervals.
-      check("highest stretch / lowest", highest / Math.min(...worst), "at most", 1.2);
-      check("highest stretch", highest, "at most", leastStretch(classes) * 1.001);
+      checkFigure("highest stretch / lowest", highest / Math.min(...worst), "at most", 1.2);
+      checkFigure("highest stretch", highest, "at most", leastStretch(classes) * 1.001);
       continue;
     }
-    check("late readings", late, "at most", 0);
-    if (classes === FOUR_CLASSES && eager) check("worst age", highest, "at most", load * 1.05);
+    checkFigure("late readings", late, "at most", 0);
+    if (classes === FOUR_CLASSES && eager) checkFigure("worst age", highest, "at most", load * 1.05);
     if (eager) continue;
-    check("fill of the requests", fill, "at least", 0.99);
-    const most = Math.min(slots + SLOTS_ABOVE_BOUND, classes === ELEVEN_CLASSES ? 0.86 : 1);
-    check("share of the slots", used, "at most", most);
+    checkFigure("fill of the requests", fill, "at least", 0.99);
+    const maxShare = Math.min(slots + SLOTS_ABOVE_BOUND, classes === ELEVEN_CLASSES ? 0.86 : 1);
+    checkFigure("share of the slots", used, "at most", maxShare);
   }
   printTable(title, ["", "slots", "fill", "late", "worst age / interval, by class"], rows);
 }
@@ -88,34 +89,34 @@ function compareStrategies(title: string, classes: readonly Class[]): void {
 async function measureWorker(): Promise<void> {
   const rows: (readonly string[])[] = [];
   for (const [name, classes] of [
-    ["51 % demand", scaled(FOUR_CLASSES, 0.575)],
+    ["51 % demand", scaleClasses(FOUR_CLASSES, 0.575)],
     ["76 % demand", ELEVEN_CLASSES],
     ["89 % demand", FOUR_CLASSES],
     ["94 % demand", LONG_CLASSES],
     ["100 % demand", FULL_QUOTA],
     ["135 % demand", OVERLOAD],
   ] as const) {
-    const load = loadOf(classes);
+    const load = computeLoad(classes);
     // The first round reads hourly tags in bunches; with few free slots it takes a second round to spread them.
     const warmUpMinutes = load > 0.8 && load < 1 ? 125 : 65;
     const { used, live, fill, late, warnings, worst } = await driveWorker(classes, { warmUpMinutes, minutes: 60 });
     const history = used - live;
-    const free = Math.max(0, 1 - loadInSlots(classes));
+    const freeShare = Math.max(0, 1 - loadInSlots(classes));
     rows.push([
       ...[name, percent(used), percent(live), percent(fill), String(late), String(warnings)],
-      ...[percent(history), percent(free), ratios(worst)],
+      ...[percent(history), percent(freeShare), ratios(worst)],
     ]);
-    const check = (what: string, value: number, bound: "at most" | "at least", goal: number) =>
+    const checkFigure = (what: string, value: number, bound: "at most" | "at least", goal: number) =>
       checkGoal(`worker, ${name}: ${what}`, value, bound, goal);
-    check("share of the quota", used, "at least", 0.99);
-    check("warnings", warnings, "at most", load < 1 ? 0 : 1);
-    check("warnings", warnings, "at least", load < 1 ? 0 : 1);
-    if (classes === FULL_QUOTA) check("worst age / interval", Math.max(...worst), "at most", 1.05);
-    if (classes === ELEVEN_CLASSES) check("share of live reads", live, "at most", 0.86);
-    if (load > 1) check("stretch", Math.max(...worst), "at most", leastStretch(classes) * WORKER_ABOVE_BOUND);
+    checkFigure("share of the quota", used, "at least", 0.99);
+    checkFigure("warnings", warnings, "at most", load < 1 ? 0 : 1);
+    checkFigure("warnings", warnings, "at least", load < 1 ? 0 : 1);
+    if (classes === FULL_QUOTA) checkFigure("worst age / interval", Math.max(...worst), "at most", 1.05);
+    if (classes === ELEVEN_CLASSES) checkFigure("share of live reads", live, "at most", 0.86);
+    if (load > 1) checkFigure("stretch", Math.max(...worst), "at most", leastStretch(classes) * WORKER_ABOVE_BOUND);
     else {
-      check("late readings", late, "at most", 0);
-      check("share of history", history, "at least", free - SLOTS_ABOVE_BOUND);
+      checkFigure("late readings", late, "at most", 0);
+      checkFigure("share of history", history, "at least", freeShare - SLOTS_ABOVE_BOUND);
     }
   }
   const head = ["", "quota", "live", "fill", "late", "warnings", "history", "free", "worst age / interval, by class"];

@@ -32,26 +32,27 @@ export async function driveWorker(
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const store = await openStore({ folder, clock });
   const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory()) });
-  const silent = createLog({ level: "silent" });
-  let warnings = 0;
-  const log = Object.assign(Object.create(silent) as typeof silent, { warn: () => void (warnings += 1) });
-  const every = new Map<string, number>();
-  const whichOf = new Map<string, number>();
-  const lastAt = new Map<string, number>();
-  const worst = classes.map(() => 0);
+  const silentLog = createLog({ level: "silent" });
+  const warnings: unknown[] = [];
+  const warn = (...args: unknown[]) => void warnings.push(args);
+  const log = Object.assign(Object.create(silentLog) as typeof silentLog, { warn });
+  const intervalById = new Map<string, number>();
+  const classById = new Map<string, number>();
+  const lastReadMs = new Map<string, number>();
+  const worstAges = classes.map(() => 0);
   const fromMs = options.warmUpMinutes * 60_000;
   let requests = 0;
-  let live = 0;
-  let filled = 0;
-  let late = 0;
+  let liveRequests = 0;
+  let readTags = 0;
+  let lateReads = 0;
 
   const ids = classes.map(([count], which) =>
     Array.from({ length: count }, (_, i) => String(100_000 * (which + 1) + i)),
   );
   for (const [which, members] of ids.entries())
     for (const id of members) {
-      whichOf.set(id, which);
-      every.set(id, (classes[which]?.[1] ?? 0) * 1_000);
+      classById.set(id, which);
+      intervalById.set(id, (classes[which]?.[1] ?? 0) * 1_000);
     }
   const send = <T extends object, R>(
     lane: Lane,
@@ -70,21 +71,21 @@ export async function driveWorker(
   };
   /** Counts the age of a tag's value relative to its interval. */
   const countAge = (id: string, ageMs: number) => {
-    const which = whichOf.get(id) ?? 0;
-    const wishMs = every.get(id) ?? 0;
-    worst[which] = Math.max(worst[which] ?? 0, ageMs / wishMs);
-    if (ageMs > wishMs + TOLERANCE_MS) late++;
+    const classIndex = classById.get(id) ?? 0;
+    const wishMs = intervalById.get(id) ?? 0;
+    worstAges[classIndex] = Math.max(worstAges[classIndex] ?? 0, ageMs / wishMs);
+    if (ageMs > wishMs + TOLERANCE_MS) lateReads++;
   };
   const readGroup = (group: readonly string[]) => {
     const nowMs = clock.monotonic();
     if (nowMs >= fromMs) {
-      live++;
-      filled += group.length;
+      liveRequests++;
+      readTags += group.length;
     }
     for (const id of group) {
-      const lastMs = lastAt.get(id);
+      const lastMs = lastReadMs.get(id);
       if (lastMs !== undefined && nowMs >= fromMs) countAge(id, nowMs - lastMs);
-      lastAt.set(id, nowMs);
+      lastReadMs.set(id, nowMs);
     }
     const readings = group.map((id) => ({ ...tagNamed(id), value: 1 }));
     return { readings, receivedAtMs: clock.now(), latencyMs: LATENCY_MS };
@@ -100,29 +101,30 @@ export async function driveWorker(
   });
   const tags = ids.flat().map((id) => tagNamed(id));
   await inventory(store, "trial", tags);
-  const read = ReadConfig.parse(
+  const readConfig = ReadConfig.parse(
     classes.map(([, seconds], which) => ({
       ...{ name: `class ${which}`, every: `${seconds}s`, select: { ids: ids[which] } },
       ...{ on_change: true, max_silence: "30d" },
     })),
   );
-  const demand = createDemand();
+  const quotaDemand = createDemand();
   const history = HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]);
-  const shared = { source, store, clock, log, demand };
-  const pull = createHistoryPull({ ...shared, classes: history, timeZone: "UTC", valuesMax: 5_760 });
+  const syncOptions = { source, store, clock, log, demand: quotaDemand };
+  const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: 5_760 });
   const reads = createLiveReads({
-    ...{ ...shared, metrics: createMetrics(), classes: read },
+    ...{ ...syncOptions, metrics: createMetrics(), classes: readConfig },
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
     scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
   });
   const works = [begin(reads), begin(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);
-  for (const work of works) await work.drain(clock);
+  for (const syncWork of works) await syncWork.drain(clock);
   await store.close();
   rmSync(folder, { recursive: true });
   // Values that are too old at the end, or were never read, are late as well.
   const endMs = fromMs + options.minutes * 60_000;
-  for (const id of whichOf.keys()) countAge(id, endMs - (lastAt.get(id) ?? 0));
+  for (const id of classById.keys()) countAge(id, endMs - (lastReadMs.get(id) ?? 0));
   const slots = options.minutes * 20;
-  return { used: requests / slots, live: live / slots, fill: filled / (live * 20), late, worst, warnings };
+  const shares = { used: requests / slots, live: liveRequests / slots, fill: readTags / (liveRequests * 20) };
+  return { ...shares, late: lateReads, worst: worstAges, warnings: warnings.length };
 }

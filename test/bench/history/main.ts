@@ -1,12 +1,12 @@
-import { checkGoal, fixed, percent, printTable } from "../harness.ts";
+import { checkGoal, decimal, percent, printTable } from "../harness.ts";
 import {
   halvingStrategy,
   leastRequests,
   MISSING_LOG_GOALS,
-  mean,
+  computeMean,
   oneByOneStrategy,
   SEEDS,
-  SIZE,
+  GROUP_SIZE,
   TAGS,
   tagsWithoutLog,
   workerStrategy,
@@ -24,17 +24,17 @@ function compareDiscovery(): void {
   for (const { share, clustered, atMost } of MISSING_LOG_GOALS) {
     const cases = SEEDS.map((seed) => tagsWithoutLog(share, clustered, seed));
     const outcomes = cases.map(workerStrategy);
-    const requests = mean(outcomes.map((outcome) => outcome.requests));
-    const halved = mean(cases.map((bad) => halvingStrategy(bad).requests));
-    const oneByOne = mean(cases.map((bad) => oneByOneStrategy(bad).requests));
-    const name = `${share * 100} %${clustered ? " in runs" : ""}`;
-    const figures = [leastRequests(share, clustered), requests, atMost, halved, oneByOne, TAGS];
-    rows.push([name, ...figures.map((figure) => fixed(figure))]);
-    checkGoal(`${name}: requests`, requests, "at most", Math.min(atMost, halved));
-    checkGoal(`${name}: wrong results`, mean(outcomes.map(({ wrong }) => wrong)), "at most", 0);
+    const requests = computeMean(outcomes.map((outcome) => outcome.requests));
+    const halved = computeMean(cases.map((bad) => halvingStrategy(bad).requests));
+    const oneByOne = computeMean(cases.map((bad) => oneByOneStrategy(bad).requests));
+    const caseName = `${share * 100} %${clustered ? " in runs" : ""}`;
+    const requestCounts = [leastRequests(share, clustered), requests, atMost, halved, oneByOne, TAGS];
+    rows.push([caseName, ...requestCounts.map((figure) => decimal(figure))]);
+    checkGoal(`${caseName}: requests`, requests, "at most", Math.min(atMost, halved));
+    checkGoal(`${caseName}: wrong results`, computeMean(outcomes.map(({ wrong }) => wrong)), "at most", 0);
   }
-  const title = `Requests until ${TAGS} tags are fetched or known to have no log (mean of ${SEEDS.length} seeds)`;
-  printTable(title, ["without a log", "bound", "worker", "goal", "halving", "20 + singles", "one by one"], rows);
+  const tableTitle = `Requests until ${TAGS} tags are fetched or known to have no log (mean of ${SEEDS.length} seeds)`;
+  printTable(tableTitle, ["without a log", "bound", "worker", "goal", "halving", "20 + singles", "one by one"], rows);
 }
 
 function compareWindows(): void {
@@ -42,21 +42,21 @@ function compareWindows(): void {
   for (const limit of LIMITS) {
     const [requests, oracle] = [learnedRequests(limit), oracleRequests(limit)];
     const fixedSizes = [fixedRequests(5_760, limit), fixedRequests(40_320, limit)];
-    const cells = [`${limit}`, `${oracle}`, `${requests}`, fixed(requests / oracle, 3)];
-    rows.push([...cells, ...fixedSizes.map((n) => fixed(n))]);
+    const cells = [`${limit}`, `${oracle}`, `${requests}`, decimal(requests / oracle, 3)];
+    rows.push([...cells, ...fixedSizes.map((n) => decimal(n))]);
     checkGoal(`limit ${limit}: requests / of an oracle`, requests / oracle, "at most", WINDOW_GOAL);
   }
-  const title = "Requests for a year of 5-minute values of 3,000 tags, failed ones included";
-  printTable(title, ["limit (values)", "oracle", "worker", "ratio", "day wide", "week wide"], rows);
+  const tableTitle = "Requests for a year of 5-minute values of 3,000 tags, failed ones included";
+  printTable(tableTitle, ["limit (values)", "oracle", "worker", "ratio", "day wide", "week wide"], rows);
 }
 
-const oracleOf = ({ tags, days, limit, withoutLog = [] }: BackfillCase) =>
-  Math.ceil((tags - withoutLog.filter((bad) => bad).length) / SIZE) *
-  Math.ceil((days * 288) / Math.floor(limit / SIZE));
+const countOracleRequests = ({ tags, days, limit, withoutLog = [] }: BackfillCase) =>
+  Math.ceil((tags - withoutLog.filter((bad) => bad).length) / GROUP_SIZE) *
+  Math.ceil((days * 288) / Math.floor(limit / GROUP_SIZE));
 
 async function measureWorker(): Promise<void> {
   const withoutLog = tagsWithoutLog(0.05, true, 1);
-  const half = { tags: 240, days: 365, limit: 50_000 };
+  const halfYearCase = { tags: 240, days: 365, limit: 50_000 };
   const changes = [
     { after: 150, limit: 12_000 },
     { after: 700, limit: 50_000 },
@@ -66,19 +66,19 @@ async function measureWorker(): Promise<void> {
     ...LIMITS.map((limit, n) => {
       return [`limit ${limit}`, { tags: tagCounts[n] ?? 0, days: 365, limit }, WINDOW_GOAL] as const;
     }),
-    ["killed five times", { ...half, killAfter: [20, 100, 101, 250, 400] }, WINDOW_GOAL],
+    ["killed five times", { ...halfYearCase, killAfter: [20, 100, 101, 250, 400] }, WINDOW_GOAL],
     // The worker tries a larger request after 200 responses, so it notices a higher limit late.
-    ["limit falls, rises", { ...half, changes }, 1.15],
+    ["limit falls, rises", { ...halfYearCase, changes }, 1.15],
     ["with live reads", { tags: 200, days: 365, limit: 50_000, liveEverySeconds: 60 }, WINDOW_GOAL],
     ["5 % without, in runs", { tags: TAGS, days: 120, limit: 180_000, withoutLog }, WINDOW_GOAL],
   ];
   const rows: string[][] = [];
   for (const [name, wanted, most] of cases) {
     const { series, refused, probes, poisoned, missing, again, minutes, worst, ideal } = await driveBackfill(wanted);
-    const oracle = wanted.changes === undefined ? oracleOf(wanted) : ideal;
+    const oracle = wanted.changes === undefined ? countOracleRequests(wanted) : ideal;
     rows.push([
-      ...[name, fixed(oracle), fixed(series), fixed(series / oracle, 3), `${refused}`, `${probes}`],
-      ...[percent(again), fixed(minutes)],
+      ...[name, decimal(oracle), decimal(series), decimal(series / oracle, 3), `${refused}`, `${probes}`],
+      ...[percent(again), decimal(minutes)],
     ]);
     checkGoal(`${name}: requests / of an oracle`, series / oracle, "at most", most);
     checkGoal(`${name}: missing buckets`, missing, "at most", 0);
@@ -87,8 +87,9 @@ async function measureWorker(): Promise<void> {
     // Tolerance for timers and the even spacing of slots: 300 ms of a minute.
     checkGoal(`${name}: worst age of a live value / its interval`, worst, "at most", 1.005);
   }
-  const title = "The worker's history job, client and quota in virtual time; requests for series until nothing is left";
-  printTable(title, ["", "oracle", "worker", "ratio", "failed", "probes", "again %", "minutes"], rows);
+  const tableTitle =
+    "The worker's history job, client and quota in virtual time; requests for series until nothing is left";
+  printTable(tableTitle, ["", "oracle", "worker", "ratio", "failed", "probes", "again %", "minutes"], rows);
 }
 
 compareDiscovery();

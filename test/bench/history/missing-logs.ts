@@ -2,28 +2,28 @@ import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 
 export const TAGS = 3_000;
-export const SIZE = 20;
+export const GROUP_SIZE = 20;
 const RUN = 8;
 
 /** Returns which tags have no log: at random, or in separate runs of mean length 8. */
 export function tagsWithoutLog(share: number, clustered: boolean, seed: number): readonly boolean[] {
   const random = seededRandom(seed);
   const count = Math.round(share * TAGS);
-  const good = TAGS - count;
+  const loggedCount = TAGS - count;
   const runs: number[] = [];
-  for (let left = count; left > 0; left -= runs.at(-1) ?? 1) {
-    const length = clustered ? 1 + Math.floor(Math.log(1 - random()) / Math.log(1 - 1 / RUN)) : 1;
-    runs.push(Math.min(left, length));
+  for (let remainingTags = count; remainingTags > 0; remainingTags -= runs.at(-1) ?? 1) {
+    const runLength = clustered ? 1 + Math.floor(Math.log(1 - random()) / Math.log(1 - 1 / RUN)) : 1;
+    runs.push(Math.min(remainingTags, runLength));
   }
-  const before = new Map<number, number>();
+  const runsByPosition = new Map<number, number>();
   for (const length of runs) {
-    let at = Math.floor(random() * (good + 1));
-    while (clustered && before.has(at)) at = Math.floor(random() * (good + 1));
-    before.set(at, (before.get(at) ?? 0) + length);
+    let at = Math.floor(random() * (loggedCount + 1));
+    while (clustered && runsByPosition.has(at)) at = Math.floor(random() * (loggedCount + 1));
+    runsByPosition.set(at, (runsByPosition.get(at) ?? 0) + length);
   }
-  return Array.from({ length: good + 1 }, (_, at) => [
-    ...Array.from({ length: before.get(at) ?? 0 }, () => true),
-    ...(at < good ? [false] : []),
+  return Array.from({ length: loggedCount + 1 }, (_, at) => [
+    ...Array.from({ length: runsByPosition.get(at) ?? 0 }, () => true),
+    ...(at < loggedCount ? [false] : []),
   ]).flat();
 }
 
@@ -34,16 +34,16 @@ export interface StrategyOutcome {
 
 /** The worker's strategy: requests until every tag is fetched once or known to have no log. */
 export function workerStrategy(bad: readonly boolean[]): StrategyOutcome {
-  const testing = createGroupTesting<number>(SIZE);
+  const testing = createGroupTesting<number>(GROUP_SIZE);
   testing.add(bad.map((_, i) => i));
   let requests = 0;
-  let wrong = 0;
+  let wrongResults = 0;
   for (let group = testing.next(); group.length > 0; group = testing.next()) {
     requests++;
     const verdicts = testing.settle(!group.some((i) => bad[i]));
-    wrong += verdicts.good.filter((i) => bad[i]).length + verdicts.bad.filter((i) => !bad[i]).length;
+    wrongResults += verdicts.good.filter((i) => bad[i]).length + verdicts.bad.filter((i) => !bad[i]).length;
   }
-  return { requests, wrong };
+  return { requests, wrong: wrongResults };
 }
 
 /** Groups of 20 in order, each halved until the tags without a log are found. */
@@ -53,8 +53,8 @@ export function halvingStrategy(bad: readonly boolean[]): StrategyOutcome {
     requests++;
     return !group.some((i) => bad[i]);
   };
-  for (let from = 0; from < bad.length; from += SIZE) {
-    const group = Array.from({ length: Math.min(SIZE, bad.length - from) }, (_, i) => from + i);
+  for (let groupStart = 0; groupStart < bad.length; groupStart += GROUP_SIZE) {
+    const group = Array.from({ length: Math.min(GROUP_SIZE, bad.length - groupStart) }, (_, i) => groupStart + i);
     if (!isGood(group)) halve(group, isGood);
   }
   return { requests, wrong: 0 };
@@ -62,8 +62,8 @@ export function halvingStrategy(bad: readonly boolean[]): StrategyOutcome {
 
 function halve(refused: readonly number[], isGood: (group: readonly number[]) => boolean): void {
   if (refused.length <= 1) return;
-  const middle = Math.floor(refused.length / 2);
-  const [first, second] = [refused.slice(0, middle), refused.slice(middle)];
+  const middleIndex = Math.floor(refused.length / 2);
+  const [first, second] = [refused.slice(0, middleIndex), refused.slice(middleIndex)];
   const isFirstGood = isGood(first);
   if (!isFirstGood) halve(first, isGood);
   if (isFirstGood || !isGood(second)) halve(second, isGood);
@@ -72,8 +72,8 @@ function halve(refused: readonly number[], isGood: (group: readonly number[]) =>
 /** Groups of 20 in order, the members of a refused group one by one. */
 export function oneByOneStrategy(bad: readonly boolean[]): StrategyOutcome {
   let requests = 0;
-  for (let from = 0; from < bad.length; from += SIZE) {
-    const group = bad.slice(from, from + SIZE);
+  for (let groupStart = 0; groupStart < bad.length; groupStart += GROUP_SIZE) {
+    const group = bad.slice(groupStart, groupStart + GROUP_SIZE);
     requests += 1 + (group.some((isBad) => isBad) ? group.length : 0);
   }
   return { requests, wrong: 0 };
@@ -82,23 +82,23 @@ export function oneByOneStrategy(bad: readonly boolean[]): StrategyOutcome {
 /** Minimum requests of any strategy, by information theory. */
 export function leastRequests(share: number, clustered: boolean): number {
   const bad = share * TAGS;
-  const answered = (TAGS - bad) / SIZE;
-  const bits = bitsOf(share, clustered);
-  let requests = Math.max(answered, 1);
+  const minResponses = (TAGS - bad) / GROUP_SIZE;
+  const neededBits = computeNeededBits(share, clustered);
+  let requests = Math.max(minResponses, 1);
   // Bits of information in `count` responses, with at least `bad` refusals and at least `answered` successes.
   const tells = (count: number) => {
-    const refused = Math.min(Math.max(count / 2, bad), count - answered);
-    return refused < bad - 1e-9 ? 0 : count * entropy(refused / count);
+    const refusedCount = Math.min(Math.max(count / 2, bad), count - minResponses);
+    return refusedCount < bad - 1e-9 ? 0 : count * entropy(refusedCount / count);
   };
-  while (tells(requests) < bits) requests++;
+  while (tells(requests) < neededBits) requests++;
   return requests;
 }
 
 /** Bits needed to identify the tags without a log; in runs, those of a Markov chain with this share and mean length. */
-function bitsOf(share: number, clustered: boolean): number {
+function computeNeededBits(share: number, clustered: boolean): number {
   if (!clustered) return TAGS * entropy(share);
-  const begins = share / (1 - share) / RUN;
-  return TAGS * ((1 - share) * entropy(begins) + share * entropy(1 / RUN));
+  const runStartShare = share / (1 - share) / RUN;
+  return TAGS * ((1 - share) * entropy(runStartShare) + share * entropy(1 / RUN));
 }
 
 function entropy(share: number): number {
@@ -106,7 +106,7 @@ function entropy(share: number): number {
   return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }
 
-export function mean(values: readonly number[]): number {
+export function computeMean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 

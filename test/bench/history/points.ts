@@ -6,14 +6,14 @@ import { openStore } from "#src/engine/store/open.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
 import {
   checkGoal,
-  fixed,
+  decimal,
   MEBIBYTE,
   printMachine,
   printTable,
   sourceConfig,
   startService,
   startWorker,
-  usedBy,
+  readUsage,
   withFolder,
 } from "../harness.ts";
 
@@ -28,14 +28,14 @@ const START_MS = 8_000;
 const LONGEST_MS = 240_000;
 
 /** Time: a third above the figure of a busy machine. Memory: a tenth above the median. Stops: goal 50 ms. */
-const MOST = { file: 3.6, influxdb: 4.8, mebibytes: 195, stopMs: 65 };
+const POINT_GOALS = { file: 3.6, influxdb: 4.8, mebibytes: 195, stopMs: 65 };
 
 /** Stores the learned request size, so that the run does not measure how the worker learns it. */
 async function storeRequestSize(folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const store = await openStore({ folder, clock: systemClock });
-  const window = { good: REPLY_POINTS, bad: REPLY_POINTS + 1_000, doubt: null, streak: 0 };
-  await store.commit({ documents: [{ set: syncSet("history-window", "s0"), put: [["values", window]] }] });
+  const sizeWindow = { good: REPLY_POINTS, bad: REPLY_POINTS + 1_000, doubt: null, streak: 0 };
+  await store.commit({ documents: [{ set: syncSet("history-window", "s0"), put: [["values", sizeWindow]] }] });
   await store.close();
 }
 
@@ -48,7 +48,7 @@ async function backfill(kind: "file" | "influxdb", folder: string) {
   const source = sourceConfig(service.url, 0, { schedules: { hosts: false, systems: false }, read: [], history });
   const worker = await startWorker(folder, { sources: { s0: source }, sinks: { end: sink } });
   await sleep(START_MS);
-  const before = usedBy(worker.pid);
+  const usageBefore = readUsage(worker.pid);
   worker.resetStops();
   await fetch(`${service.url}/go`);
   const delivered = async () =>
@@ -61,12 +61,12 @@ async function backfill(kind: "file" | "influxdb", folder: string) {
   }
   const { points, largest } = await service.counts();
   await sleep(1_500);
-  const after = usedBy(worker.pid);
+  const usageAfter = readUsage(worker.pid);
   return {
     ...{ kind, points, largest },
-    microseconds: (1_000 * (after.processorMs - before.processorMs)) / points,
-    mebibytes: after.peakBytes / MEBIBYTE,
-    written: (after.writtenBytes - before.writtenBytes) / points,
+    microseconds: (1_000 * (usageAfter.processorMs - usageBefore.processorMs)) / points,
+    mebibytes: usageAfter.peakBytes / MEBIBYTE,
+    written: (usageAfter.writtenBytes - usageBefore.writtenBytes) / points,
     stop: await worker.stops(),
   };
 }
@@ -83,13 +83,13 @@ await withFolder(async (folder) => {
     "",
     ["to", "points", "largest", "µs/point", "peak MiB", "B/point", "stop CPU ms", "stop ms"],
     rows.map(({ kind, points, largest, microseconds, mebibytes, written, stop }) => [
-      ...[kind, String(points), String(largest), fixed(microseconds, 2), fixed(mebibytes), fixed(written)],
-      ...[fixed(stop.processorMs), fixed(stop.clockMs)],
+      ...[kind, String(points), String(largest), decimal(microseconds, 2), decimal(mebibytes), decimal(written)],
+      ...[decimal(stop.processorMs), decimal(stop.clockMs)],
     ]),
   );
   for (const { kind, microseconds, mebibytes, stop } of rows) {
-    checkGoal(`${kind}: processor time of a point`, microseconds, "at most", MOST[kind], " µs");
-    checkGoal(`${kind}: peak memory`, mebibytes, "at most", MOST.mebibytes, " MiB");
-    checkGoal(`${kind}: longest stop of the event loop`, stop.processorMs, "at most", MOST.stopMs, " ms");
+    checkGoal(`${kind}: processor time of a point`, microseconds, "at most", POINT_GOALS[kind], " µs");
+    checkGoal(`${kind}: peak memory`, mebibytes, "at most", POINT_GOALS.mebibytes, " MiB");
+    checkGoal(`${kind}: longest stop of the event loop`, stop.processorMs, "at most", POINT_GOALS.stopMs, " ms");
   }
 });

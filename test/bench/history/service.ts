@@ -15,16 +15,16 @@ export function createLoggedService(clock: VirtualClock, limit: number, withoutL
     answered: new Map<string, number>(),
   };
 
-  const answer = (path: string, query: URLSearchParams): object => {
+  const buildResponse = (path: string, query: URLSearchParams): object => {
     const ids = (query.get("tags") ?? "").split(",");
     const record = (id: string) => ({ type: "tags", id, attributes: { display_name: `T${id}` } });
     if (path.endsWith("/read")) {
       service.count.reads++;
       return { data: ids.map((id) => ({ ...record(id), value: 1 })) };
     }
-    const from = query.get("from") ?? "";
+    const fromTime = query.get("from") ?? "";
     const isProbe = query.get("resolution") === "1mo";
-    const buckets = Math.round((Date.parse(query.get("to") ?? "") - Date.parse(from)) / BUCKET_MS);
+    const buckets = Math.round((Date.parse(query.get("to") ?? "") - Date.parse(fromTime)) / BUCKET_MS);
     if (isProbe) service.count.probes++;
     else service.count.series++;
     if (ids.some((id) => withoutLog.has(id))) {
@@ -40,14 +40,14 @@ export function createLoggedService(clock: VirtualClock, limit: number, withoutL
       service.count.ideal += ((buckets - 1) * ids.length) / service.limit;
       for (const id of ids) service.answered.set(id, (service.answered.get(id) ?? 0) + buckets - 1);
     }
-    const measurements = isProbe ? [{ timestamp: from, value: 1 }] : [];
+    const measurements = isProbe ? [{ timestamp: fromTime, value: 1 }] : [];
     return { data: ids.map((id) => ({ ...record(id), measurements })) };
   };
 
   const transport: Transport = async (request, signal): Promise<TransportReply> => {
     await clock.sleep(LATENCY_MS, signal);
     const [path = "", query = ""] = request.path.split("?");
-    const body = JSON.stringify(answer(path, new URLSearchParams(query)));
+    const body = JSON.stringify(buildResponse(path, new URLSearchParams(query)));
     const headers = { "content-type": "application/json" };
     return { status: 200, headers, body: new TextEncoder().encode(body) };
   };

@@ -2,21 +2,21 @@ import { INITIAL_SIZE, planValues, sizeAfterFailure, sizeAfterReply } from "#src
 
 export const VALUES = 3_000 * 365 * 288;
 const TAGS_PER_REQUEST = 20;
-const whole = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values / TAGS_PER_REQUEST) * TAGS_PER_REQUEST);
+const toTags = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values / TAGS_PER_REQUEST) * TAGS_PER_REQUEST);
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
 export function learnedRequests(limit: number, most = 2_000_000): number {
-  let window = INITIAL_SIZE;
-  let left = VALUES;
+  let sizeWindow = INITIAL_SIZE;
+  let remainingValues = VALUES;
   let requests = 0;
-  while (left > 0) {
-    const values = whole(planValues(window, { valuesMax: most }));
+  while (remainingValues > 0) {
+    const values = toTags(planValues(sizeWindow, { valuesMax: most }));
     requests++;
     if (values > limit) {
-      window = sizeAfterFailure(window, values);
+      sizeWindow = sizeAfterFailure(sizeWindow, values);
     } else {
-      window = sizeAfterReply(window, values, { valuesMax: most });
-      left -= values;
+      sizeWindow = sizeAfterReply(sizeWindow, values, { valuesMax: most });
+      remainingValues -= values;
     }
   }
   return requests;
@@ -27,7 +27,7 @@ export function fixedRequests(values: number, limit: number): number {
 }
 
 export function oracleRequests(limit: number): number {
-  return Math.ceil(VALUES / whole(limit));
+  return Math.ceil(VALUES / toTags(limit));
 }
 
 export const LIMITS: readonly number[] = [6_000, 20_000, 50_000, 150_000, 500_000];

@@ -41,29 +41,29 @@ export async function driveBackfill(wanted: BackfillCase) {
   const log = createLog({ level: "silent" });
   const metrics = createMetrics();
   const ids = Array.from({ length: wanted.tags }, (_, i) => String(100_000 + i));
-  const without = new Set(ids.filter((_, i) => wanted.withoutLog?.[i] === true));
-  const service = createLoggedService(clock, wanted.limit, without);
+  const idsWithoutLog = new Set(ids.filter((_, i) => wanted.withoutLog?.[i] === true));
+  const service = createLoggedService(clock, wanted.limit, idsWithoutLog);
   const tags = ids.map((id) => tagNamed(id));
   await inventory(store, "trial", tags);
   const everyMs = (wanted.liveEverySeconds ?? 0) * 1_000;
   const history = HistoryConfig.parse([
     { name: "past", resolution: "5m", every: "30d", backfill: `${wanted.days}d`, look_back: "1h" },
   ]);
-  const read = ReadConfig.parse(
+  const readConfig = ReadConfig.parse(
     everyMs === 0 ? [] : [{ name: "all", every: `${everyMs / 1_000}s`, on_change: true, max_silence: "30d" }],
   );
 
-  const begin = (): { pull: HistoryPull; reads: LiveReads; stop: () => Promise<void> } => {
+  const startWorker = (): { pull: HistoryPull; reads: LiveReads; stop: () => Promise<void> } => {
     const source = createSource({
       ...{ name: "trial", clock, metrics, log, transport: service.transport },
       config: SourceConfig.parse({ base_url: "http://localhost", token: { env: "TOKEN" }, time_zone: "UTC" }),
       limiter: createQuota({ source: "trial", clock, store: quotaStore }),
       ...{ environment: { TOKEN: "token" }, random: () => 0.5 },
     });
-    const shared = { source, store, clock, log, demand: createDemand() };
-    const pull = createHistoryPull({ ...shared, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
+    const syncOptions = { source, store, clock, log, demand: createDemand() };
+    const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
     const reads = createLiveReads({
-      ...{ ...shared, metrics, classes: read },
+      ...{ ...syncOptions, metrics, classes: readConfig },
       groupCommit: createGroupCommit({ store, clock, sources: 1 }),
       scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
     });
@@ -75,19 +75,19 @@ export async function driveBackfill(wanted: BackfillCase) {
         await sleepFor(clock, 30_000, forced);
       }
     };
-    const work = Promise.all((everyMs > 0 ? [reads, pull] : [pull]).map(followUntilEnd));
+    const followWork = Promise.all((everyMs > 0 ? [reads, pull] : [pull]).map(followUntilEnd));
     const stop = async () => {
       end.abort(new Stopping());
       await clock.advance(1_000);
-      await work;
+      await followWork;
     };
     return { pull, reads, stop };
   };
 
   const kills = [...(wanted.killAfter ?? [])];
   const changes = [...(wanted.changes ?? [])];
-  let worker = begin();
-  let worst = 0;
+  let worker = startWorker();
+  let worstAge = 0;
   let isDone = false;
   while (!isDone && clock.monotonic() < LONGEST_HOURS * 3_600_000) {
     await clock.advance(15_000);
@@ -99,12 +99,12 @@ export async function driveBackfill(wanted: BackfillCase) {
     if (kills[0] !== undefined && service.count.series >= kills[0]) {
       kills.shift();
       await worker.stop();
-      worker = begin();
+      worker = startWorker();
       continue;
     }
     if (clock.monotonic() > 600_000) {
       for (const { achievedMs } of worker.reads.status().freshness)
-        worst = Math.max(worst, everyMs === 0 ? 0 : (achievedMs ?? 0) / everyMs);
+        worstAge = Math.max(worstAge, everyMs === 0 ? 0 : (achievedMs ?? 0) / everyMs);
     }
     const { requestsLeft, unproven, resolutions } = worker.pull.progress();
     isDone = resolutions.length > 0 && requestsLeft === 0 && unproven === 0;
@@ -113,10 +113,10 @@ export async function driveBackfill(wanted: BackfillCase) {
   await worker.stop();
   // The newest bucket is still within its grace period.
   const buckets = wanted.days * 288 - 1;
-  const fetched = ids.filter((id) => !without.has(id)).map((id) => service.answered.get(id) ?? 0);
+  const fetched = ids.filter((id) => !idsWithoutLog.has(id)).map((id) => service.answered.get(id) ?? 0);
   const sum = fetched.reduce((total, each) => total + each, 0);
-  const missing = fetched.reduce((total, each) => total + Math.max(0, buckets - each), 0);
+  const missingBuckets = fetched.reduce((total, each) => total + Math.max(0, buckets - each), 0);
   /** Share of the buckets that were fetched twice. */
-  const again = Math.max(0, sum / (fetched.length * buckets) - 1);
-  return { ...service.count, minutes, missing, again, worst };
+  const repeatedShare = Math.max(0, sum / (fetched.length * buckets) - 1);
+  return { ...service.count, minutes, missing: missingBuckets, again: repeatedShare, worst: worstAge };
 }

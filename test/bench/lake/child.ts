@@ -14,7 +14,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { MAX_OFFER_BYTES } from "#src/engine/store/outbox-rules.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { contextFor, never } from "../../connectors/context.ts";
-import { processorMsOf, usedBy } from "../harness.ts";
+import { processorMsOf, readUsage } from "../harness.ts";
 import { type Destination, openDestination } from "./destinations.ts";
 import { live, plant, recorded, type Workload } from "./workloads.ts";
 
@@ -32,46 +32,46 @@ const clock = {
   monotonic: () => systemClock.monotonic() + addedMs,
 };
 
-function workloadOf(name: string, values: number): Workload {
+function createWorkload(name: string, values: number): Workload {
   if (name === "recorded") return recorded();
   return name === "live" ? live(values) : plant(3_000, values);
 }
 
-interface Offer {
+interface EventBatch {
   readonly batch: readonly Event[];
   readonly values: number;
 }
 
 /** Groups a workload into offers as the engine makes them, of events as read from the log. */
-function* offersOf(events: Workload, mostValues = Number.POSITIVE_INFINITY): Generator<Offer> {
+function* groupIntoBatches(events: Workload, mostValues = Number.POSITIVE_INFINITY): Generator<EventBatch> {
   let batch: Event[] = [];
   let values = 0;
   let bytes = 0;
-  for (const each of events) {
-    const text = encodeEvent(each.event);
-    const isFull = batch.length === BATCH || bytes + text.length > MAX_OFFER_BYTES || values >= mostValues;
+  for (const workloadEvent of events) {
+    const eventText = encodeEvent(workloadEvent.event);
+    const isFull = batch.length === BATCH || bytes + eventText.length > MAX_OFFER_BYTES || values >= mostValues;
     if (isFull && batch.length > 0) {
       yield { batch, values };
       [batch, values, bytes] = [[], 0, 0];
     }
-    batch.push(parseEvent(text));
-    values += each.values;
-    bytes += text.length;
+    batch.push(parseEvent(eventText));
+    values += workloadEvent.values;
+    bytes += eventText.length;
   }
   if (batch.length > 0) yield { batch, values };
 }
 
-function writerOf(sink: Sink): (batch: readonly Event[]) => Promise<unknown> {
+function createWriter(sink: Sink): (batch: readonly Event[]) => Promise<unknown> {
   let position = 0;
   return async (batch) => {
-    const committedAt = batch.map(() => new Date(clock.now()).toISOString());
+    const commitTimes = batch.map(() => new Date(clock.now()).toISOString());
     const positions = batch.map((_, n) => position + n + 1);
     position += batch.length;
-    return sink.write(batch, never(), undefined, { positions, committedAt, isRedelivery: false });
+    return sink.write(batch, never(), undefined, { positions, committedAt: commitTimes, isRedelivery: false });
   };
 }
 
-export interface Landed {
+export interface Landing {
   readonly values: number;
   readonly bytes: number;
   readonly processorMs: number;
@@ -79,50 +79,50 @@ export interface Landed {
   readonly half: { readonly values: number; readonly bytes: number; readonly processorMs: number };
 }
 
-async function land(name: string, workload: string, count: string, folder: string, port: string): Promise<Landed> {
-  const open = (part: string) =>
+async function land(name: string, workload: string, count: string, folder: string, port: string): Promise<Landing> {
+  const openPart = (part: string) =>
     openDestination(name as Destination, join(folder, part), Number(port), contextFor(part, clock));
-  const wanted = Number(count);
+  const valueCount = Number(count);
   let [values, processorMs] = [0, 0];
   const writeAll = async (sink: Sink, events: Workload, afterBatch = async () => {}) => {
     await sink.open(never());
     [values, processorMs] = [0, 0];
-    const write = writerOf(sink);
-    for (const offer of offersOf(events)) {
-      processorMs += await processorMsOf(() => write(offer.batch));
-      values += offer.values;
+    const write = createWriter(sink);
+    for (const eventBatch of groupIntoBatches(events)) {
+      processorMs += await processorMsOf(() => write(eventBatch.batch));
+      values += eventBatch.values;
       await afterBatch();
     }
     // A day later the sink writes what it has buffered.
     addedMs += DAY_MS;
     processorMs += await processorMsOf(() => sink.tick?.(never()));
   };
-  const warm = await open("warm");
+  const warm = await openPart("warm");
   await writeAll(warm.sink, workload === "live" ? live(WARM_VALUES) : plant(300, WARM_VALUES));
   await warm.sink.close();
 
-  const { sink, bytes } = await open("lake");
+  const { sink, bytes } = await openPart("lake");
   await sink.open(never());
   const empty = await bytes();
   let half = { values: 0, processorMs: 0, bytes: 0 };
-  await writeAll(sink, workloadOf(workload, wanted), async () => {
-    if (half.values === 0 && values >= wanted / 2) half = { values, processorMs, bytes: (await bytes()) - empty };
+  await writeAll(sink, createWorkload(workload, valueCount), async () => {
+    if (half.values === 0 && values >= valueCount / 2) half = { values, processorMs, bytes: (await bytes()) - empty };
   });
-  const landed = { values, processorMs };
+  const landing = { values, processorMs };
   // The first value of another day closes and compresses the last file.
   if (name === "file, gzip") {
     await writeAll(sink, live(1));
-    landed.processorMs += processorMs;
+    landing.processorMs += processorMs;
   }
   await sink.close();
-  return { ...landed, half, bytes: (await bytes()) - empty, peakBytes: usedBy(process.pid).peakBytes };
+  return { ...landing, half: half, bytes: (await bytes()) - empty, peakBytes: readUsage(process.pid).peakBytes };
 }
 
 async function log(workload: string, count: string, folder: string) {
   const valuesPerCommit = workload === "live" ? 20 : 8_000;
   const store = await openStore({ folder, clock: systemClock });
   let delivered = 0;
-  const idle: Sink = {
+  const idleSink: Sink = {
     maxBatch: BATCH,
     open: async () => {},
     async write(batch) {
@@ -131,19 +131,19 @@ async function log(workload: string, count: string, folder: string) {
     },
     close: async () => {},
   };
-  const delivery = DeliveryConfig.parse({ from: "beginning", batch: BATCH });
+  const deliveryConfig = DeliveryConfig.parse({ from: "beginning", batch: BATCH });
   const dispatcher = createDispatcher({
-    sinks: [{ name: "idle", connector: "idle", sink: idle, delivery }],
+    sinks: [{ name: "idle", connector: "idle", sink: idleSink, delivery: deliveryConfig }],
     ...{ outbox: store.outbox, store, building: createBuildingView(store, new Map()), clock: systemClock },
     ...{ log: createLog({ level: "silent" }), metrics: createMetrics() },
   });
   await dispatcher.start(new AbortController().signal);
   let [values, processorMs, committed] = [0, 0, 0];
-  for (const offer of offersOf(workloadOf(workload, Number(count)), valuesPerCommit)) {
-    values += offer.values;
-    committed += offer.batch.length;
+  for (const eventBatch of groupIntoBatches(createWorkload(workload, Number(count)), valuesPerCommit)) {
+    values += eventBatch.values;
+    committed += eventBatch.batch.length;
     processorMs += await processorMsOf(async () => {
-      await store.commit({ events: offer.batch });
+      await store.commit({ events: eventBatch.batch });
       while (delivered < committed) await new Promise((resolve) => setImmediate(resolve));
     });
   }
@@ -160,7 +160,7 @@ export interface Compaction {
   readonly filesBefore: number;
 }
 
-const STEP = 6_000;
+const VALUES_PER_STEP = 6_000;
 const SITE = 1;
 
 /** `cost`: live values with hourly compaction and the merge of days. `stop`: one site, the longest stop of a merge. */
@@ -180,16 +180,16 @@ async function compaction(measured: string, count: string, folder: string, forma
     }
     throw new Error("The sink never finishes its work.");
   };
-  const write = writerOf(sink);
+  const write = createWriter(sink);
   const days = new Set<string>();
   let [landingMs, mergeMs] = [0, 0];
   await sink.open(never());
   await tickUntilDone();
-  for (const { batch, values } of offersOf(live(Number(count), isStop ? SITE : undefined), STEP)) {
+  for (const { batch, values } of groupIntoBatches(live(Number(count), isStop ? SITE : undefined), VALUES_PER_STEP)) {
     for (const { time } of batch) days.add(time.slice(0, 10));
     landingMs += await counted(() => write(batch));
     if (isStop) continue;
-    addedMs += (QUARTER_MS * values) / STEP;
+    addedMs += (QUARTER_MS * values) / VALUES_PER_STEP;
     landingMs += await counted(tickUntilDone);
   }
   const filesBefore = mostFiles(folder);
@@ -205,14 +205,14 @@ async function compaction(measured: string, count: string, folder: string, forma
 async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   let longestMs = 0;
   let isDone = false;
-  let before = process.threadCpuUsage();
-  function look(): void {
-    const { user, system } = process.threadCpuUsage(before);
+  let cpuBefore = process.threadCpuUsage();
+  function measureTurn(): void {
+    const { user, system } = process.threadCpuUsage(cpuBefore);
     longestMs = Math.max(longestMs, (user + system) / 1_000);
-    before = process.threadCpuUsage();
-    if (!isDone) setImmediate(look);
+    cpuBefore = process.threadCpuUsage();
+    if (!isDone) setImmediate(measureTurn);
   }
-  setImmediate(look);
+  setImmediate(measureTurn);
   await work();
   isDone = true;
   await new Promise((resolve) => setImmediate(resolve));

@@ -27,7 +27,7 @@ export async function openDestination(
   context: ConnectorContext,
 ): Promise<OpenDestination> {
   mkdirSync(folder, { recursive: true });
-  const inFolder = async () => bytesIn(folder);
+  const inFolder = async () => countFolderBytes(folder);
   switch (name) {
     case "idle":
       return {
@@ -59,7 +59,7 @@ export async function openDestination(
   }
 }
 
-function bytesIn(folder: string): number {
+function countFolderBytes(folder: string): number {
   const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
   return files.reduce((sum, { name, parentPath }) => sum + statSync(join(parentPath, name)).size, 0);
 }

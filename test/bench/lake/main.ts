@@ -3,8 +3,8 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs, promisify } from "node:util";
 import { absent, startPostgres } from "../../real-servers.ts";
-import { checkGoal, fixed, MEBIBYTE, printMachine, printTable, startService, withFolder } from "../harness.ts";
-import type { Compaction, Landed } from "./child.ts";
+import { checkGoal, decimal, MEBIBYTE, printMachine, printTable, startService, withFolder } from "../harness.ts";
+import type { Compaction, Landing } from "./child.ts";
 import { DESTINATIONS } from "./destinations.ts";
 
 /** Cost of a value in each destination (`npm run bench:lake`, 6 minutes; `--rows 20000000` projects a year). */
@@ -16,7 +16,7 @@ const LIVE_VALUES = Number(options.values);
 const YEAR_VALUES = 365 * 288 * 3_000;
 
 /** Maximum cost of a value. Recorded: small buildings by the hour, where a file of a day and building has 500 values. */
-const MOST = {
+const COST_GOALS = {
   history: { bytes: 3, microseconds: 10 },
   live: { bytes: 5, microseconds: 20 },
   recorded: { bytes: 9.5, microseconds: 17 },
@@ -36,26 +36,26 @@ async function runChild<T>(...args: readonly (string | number)[]): Promise<T> {
   return JSON.parse(stdout) as T;
 }
 
-async function land(root: string, destination: string, workload: string, values: number, port = 0): Promise<Landed> {
+async function land(root: string, destination: string, workload: string, values: number, port = 0): Promise<Landing> {
   const folder = join(root, "landing");
-  const landed = await runChild<Landed>("land", destination, workload, values, folder, port);
+  const landing = await runChild<Landing>("land", destination, workload, values, folder, port);
   rmSync(folder, { recursive: true, force: true });
-  return landed;
+  return landing;
 }
 
-const bytesEach = ({ bytes, values }: Pick<Landed, "bytes" | "values">) => bytes / values;
-const microsecondsEach = ({ processorMs, values }: Pick<Landed, "processorMs" | "values">) =>
+const bytesEach = ({ bytes, values }: Pick<Landing, "bytes" | "values">) => bytes / values;
+const microsecondsEach = ({ processorMs, values }: Pick<Landing, "processorMs" | "values">) =>
   (1_000 * processorMs) / values;
 
 const HEAD = ["", "values", "bytes each", "µs each", "peak MiB"];
-const cells = (title: string, landed: Landed) => [
-  ...[title, String(landed.values), fixed(bytesEach(landed), 1), fixed(microsecondsEach(landed), 1)],
-  fixed(landed.peakBytes / MEBIBYTE),
+const cells = (title: string, landed: Landing) => [
+  ...[title, String(landed.values), decimal(bytesEach(landed), 1), decimal(microsecondsEach(landed), 1)],
+  decimal(landed.peakBytes / MEBIBYTE),
 ];
 
 function checkCost(
   what: string,
-  landed: Landed,
+  landed: Landing,
   most: { readonly bytes: number; readonly microseconds: number },
 ): void {
   checkGoal(`parquet: bytes of a ${what}`, bytesEach(landed), "at most", most.bytes);
@@ -67,19 +67,20 @@ async function compareDestinations(root: string): Promise<void> {
   const server = absent("postgres") ? null : await startPostgres();
   try {
     const rows: (readonly string[])[] = [];
-    const results = new Map<string, Landed>();
+    const results = new Map<string, Landing>();
     for (const [workload, values] of [
       ["history", 3 * LIVE_VALUES],
       ["live", LIVE_VALUES],
     ] as const) {
-      const log = await runChild<Landed>("log", workload, values, join(root, `log-${workload}`));
-      rows.push([`${workload}: log and engine, idle sink`, `${log.values}`, "–", fixed(microsecondsEach(log), 1), "–"]);
-      for (const name of DESTINATIONS) {
-        if (name === "postgres" && server === null) continue;
-        const port = name === "postgres" ? server?.port : Number(new URL(url).port);
-        const landed = await land(root, name, workload, values, port);
-        results.set(`${workload} ${name}`, landed);
-        rows.push(cells(`${workload}: ${name}`, landed));
+      const log = await runChild<Landing>("log", workload, values, join(root, `log-${workload}`));
+      const cost = decimal(microsecondsEach(log), 1);
+      rows.push([`${workload}: log and engine, idle sink`, `${log.values}`, "–", cost, "–"]);
+      for (const destination of DESTINATIONS) {
+        if (destination === "postgres" && server === null) continue;
+        const port = destination === "postgres" ? server?.port : Number(new URL(url).port);
+        const landing = await land(root, destination, workload, values, port);
+        results.set(`${workload} ${destination}`, landing);
+        rows.push(cells(`${workload}: ${destination}`, landing));
       }
     }
     const recorded = await land(root, "parquet", "recorded", 0);
@@ -88,11 +89,11 @@ async function compareDestinations(root: string): Promise<void> {
     for (const workload of ["history", "live"] as const) {
       const [landed, idle] = [results.get(`${workload} parquet`), results.get(`${workload} idle`)];
       if (landed === undefined || idle === undefined) throw new Error(`${workload} was not measured.`);
-      checkCost(`${workload} value`, landed, MOST[workload]);
+      checkCost(`${workload} value`, landed, COST_GOALS[workload]);
       const mebibytes = (landed.peakBytes - idle.peakBytes) / MEBIBYTE;
-      checkGoal(`parquet: MiB more than an idle sink, ${workload}`, mebibytes, "at most", MOST.mebibytes);
+      checkGoal(`parquet: MiB more than an idle sink, ${workload}`, mebibytes, "at most", COST_GOALS.mebibytes);
     }
-    checkCost("recorded value", recorded, MOST.recorded);
+    checkCost("recorded value", recorded, COST_GOALS.recorded);
     for (const format of ["plain", "delta"]) await checkCompaction(root, format);
   } finally {
     await server?.stop();
@@ -100,43 +101,43 @@ async function compareDestinations(root: string): Promise<void> {
 }
 
 async function checkCompaction(root: string, format: string): Promise<void> {
-  const measure = (what: string) =>
+  const measureCompaction = (what: string) =>
     runChild<Compaction>("compaction", what, 3 * LIVE_VALUES, join(root, `${what}-${format}`), format);
-  const { values, landingMs, mergeMs, filesBefore } = await measure("cost");
+  const { values, landingMs, mergeMs, filesBefore } = await measureCompaction("cost");
   checkGoal(`${format}: µs of a live value, with compaction`, (1_000 * (landingMs + mergeMs)) / values, "at most", 30);
-  const { stopMs } = await measure("stop");
+  const { stopMs } = await measureCompaction("stop");
   checkGoal(`${format}: longest stop of the event loop while a day is finalized`, stopMs, "at most", 50, " ms");
   if (format === "plain") checkGoal("plain: files of a day before its merge", filesBefore, "at most", 30);
 }
 
 async function projectYear(root: string, values: number): Promise<void> {
-  const idle = await land(root, "idle", "history", values);
-  const landed = await land(root, "parquet", "history", values);
-  const { half } = landed;
-  const rest = {
-    values: landed.values - half.values,
-    bytes: landed.bytes - half.bytes,
-    processorMs: landed.processorMs - half.processorMs,
+  const idleCost = await land(root, "idle", "history", values);
+  const landing = await land(root, "parquet", "history", values);
+  const { half } = landing;
+  const second = {
+    values: landing.values - half.values,
+    bytes: landing.bytes - half.bytes,
+    processorMs: landing.processorMs - half.processorMs,
   };
-  const parts = [
+  const halves = [
     ["first half", half],
-    ["second half", rest],
+    ["second half", second],
   ] as const;
   printTable(
     "",
     ["", "values", "bytes each", "µs each"],
-    parts.map(([title, part]) => [
-      ...[title, String(part.values), fixed(bytesEach(part), 2), fixed(microsecondsEach(part), 2)],
+    halves.map(([title, part]) => [
+      ...[title, String(part.values), decimal(bytesEach(part), 2), decimal(microsecondsEach(part), 2)],
     ]),
   );
-  const gigabytes = fixed((bytesEach(landed) * YEAR_VALUES) / 1e9, 2);
-  const hours = fixed((microsecondsEach(landed) * YEAR_VALUES) / 3.6e9, 2);
+  const gigabytes = decimal((bytesEach(landing) * YEAR_VALUES) / 1e9, 2);
+  const hours = decimal((microsecondsEach(landing) * YEAR_VALUES) / 3.6e9, 2);
   console.log(`\nA year of 3,000 tags every five minutes: ${gigabytes} GB, ${hours} hours of processor time\n`);
-  checkCost("history value", landed, MOST.history);
-  checkGoal("bytes of a value, second half / first", bytesEach(rest) / bytesEach(half), "at most", 1.05);
-  checkGoal("µs of a value, second half / first", microsecondsEach(rest) / microsecondsEach(half), "at most", 1.3);
-  const mebibytes = (landed.peakBytes - idle.peakBytes) / MEBIBYTE;
-  checkGoal("MiB more than an idle sink", mebibytes, "at most", MOST.mebibytes);
+  checkCost("history value", landing, COST_GOALS.history);
+  checkGoal("bytes of a value, second half / first", bytesEach(second) / bytesEach(half), "at most", 1.05);
+  checkGoal("µs of a value, second half / first", microsecondsEach(second) / microsecondsEach(half), "at most", 1.3);
+  const mebibytes = (landing.peakBytes - idleCost.peakBytes) / MEBIBYTE;
+  checkGoal("MiB more than an idle sink", mebibytes, "at most", COST_GOALS.mebibytes);
 }
 
 await withFolder(async (root) => {

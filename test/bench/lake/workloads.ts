@@ -19,13 +19,13 @@ const EVENT_MS = { "5m": DAY_MS, "1h": 14 * DAY_MS } as const;
 export function* recorded(): Workload {
   const sites = Map.groupBy(readReadings(), ({ siteId }) => siteId);
   for (const all of sites.values()) {
-    const times = all.flatMap(({ points }) => [points.timeMs(0), points.timeMs(points.length - 1)]);
-    const first = Math.min(...times);
-    for (let end = ceil(Math.max(...times) + 1); end > first; end -= 14 * DAY_MS) {
+    const boundaryTimes = all.flatMap(({ points }) => [points.timeMs(0), points.timeMs(points.length - 1)]);
+    const firstMs = Math.min(...boundaryTimes);
+    for (let end = ceil(Math.max(...boundaryTimes) + 1); end > firstMs; end -= 14 * DAY_MS) {
       for (const readings of all) {
         const lengthMs = readings.resolution === "1h" ? EVENT_MS["1h"] : EVENT_MS["5m"];
-        for (let from = end - 14 * DAY_MS; from < end; from += lengthMs) {
-          const points = readings.points.between(from, from + lengthMs);
+        for (let fromMs = end - 14 * DAY_MS; fromMs < end; fromMs += lengthMs) {
+          const points = readings.points.between(fromMs, fromMs + lengthMs);
           if (points.length > 0) yield history(readings, readings.tag, points);
         }
       }
@@ -36,18 +36,18 @@ export function* recorded(): Workload {
 /** Five-minute buckets of so many tags by day. Copies the recorded tags, and uses the recorded values without their times. */
 export function* plant(tags: number, values: number): Workload {
   const all = readReadings();
-  let made = 0;
-  for (let day = 0; made < values; day++) {
-    for (let n = 0; n < tags && made < values; n++) {
+  let madeValues = 0;
+  for (let day = 0; madeValues < values; day++) {
+    for (let n = 0; n < tags && madeValues < values; n++) {
       const readings = all[n % all.length] as Readings;
       const copy = Math.floor(n / all.length);
       const points = new Points();
       for (let at = 0; at < DAY_MS / BUCKET_MS; at++) {
-        const place = (day * (DAY_MS / BUCKET_MS) + at + copy * 997) % readings.points.length;
-        points.push(START_MS + day * DAY_MS + at * BUCKET_MS, readings.points.code(place));
+        const pointIndex = (day * (DAY_MS / BUCKET_MS) + at + copy * 997) % readings.points.length;
+        points.push(START_MS + day * DAY_MS + at * BUCKET_MS, readings.points.code(pointIndex));
       }
       yield history({ ...readings, resolution: "5m" }, tagCopy(readings.tag, copy), points);
-      made += points.length;
+      madeValues += points.length;
     }
   }
 }
@@ -56,8 +56,8 @@ export function* plant(tags: number, values: number): Workload {
 export function* live(values: number, onlySite?: number): Workload {
   const readings = readReadings().filter(({ siteId }) => onlySite === undefined || siteId === onlySite);
   const groups = [...Map.groupBy(readings, ({ siteId }) => siteId).values()].flatMap(inTwenties);
-  let made = 0;
-  for (let request = 0; made < values; request++) {
+  let madeValues = 0;
+  for (let request = 0; madeValues < values; request++) {
     const round = Math.floor(request / groups.length);
     // Latencies of 80 to 280 ms without a pattern that compresses.
     const latencyMs = 80 + ((Math.imul(request + 1, 2_654_435_761) >>> 8) % 200);
@@ -67,19 +67,19 @@ export function* live(values: number, onlySite?: number): Workload {
       const subject = eventSubject("tag", siteId, tag.id);
       const quality = value === null ? "bad" : "good";
       const lastGood = value === null ? null : { value, time };
-      const data = { tag, value, quality, time, latencyMs, lastGood, behindGateway: null } as const;
-      const event = makeEvent({ type: "tag-value", source: SOURCE, subject, time, siteId, data, facts: [] });
+      const data = { tag, value, quality: quality, time, latencyMs, lastGood, behindGateway: null } as const;
+      const event = makeEvent({ type: "tag-value", source: SOURCE, subject: subject, time, siteId, data, facts: [] });
       yield { event, values: 1 };
-      made += 1;
+      madeValues += 1;
     }
   }
 }
 
 function history({ siteId, resolution, timeZone }: Omit<Readings, "tag" | "points">, tag: Tag, points: Points) {
-  const subject = `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`;
+  const historySubject = `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`;
   const time = isoUtc(points.timeMs(points.length - 1) + DAY_MS);
   const event = historyEvent({
-    ...{ source: SOURCE, subject, time, siteId, tag, resolution, timeZone, points },
+    ...{ source: SOURCE, subject: historySubject, time, siteId, tag, resolution, timeZone, points },
     ...{ origin: "backfill", revisedAt: null },
   });
   return { event, values: points.length };

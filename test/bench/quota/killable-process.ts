@@ -12,7 +12,7 @@ export interface KillableProcess {
 /** `ppm`: how much faster than true time the monotonic clock runs. A time server corrects the wall clock. */
 export function createKillableProcess(truth: VirtualClock, ppm: number): KillableProcess {
   const rate = 1 + ppm * 1e-6;
-  let dead = false;
+  let isDead = false;
   return {
     clock: {
       now: () => truth.now(),
@@ -21,14 +21,14 @@ export function createKillableProcess(truth: VirtualClock, ppm: number): Killabl
         try {
           await truth.sleep(ms / rate, signal);
         } finally {
-          if (dead) await forEver();
+          if (isDead) await forEver();
         }
       },
     },
     kill() {
-      dead = true;
+      isDead = true;
     },
-    dead: () => dead,
+    dead: () => isDead,
   };
 }
 
@@ -43,35 +43,35 @@ export interface QuotaDisk {
 
 /** A quota store on a disk that outlives the process; `commitMs` returns the duration of a commit. */
 export function createDiskQuotaStore(disk: QuotaDisk, clock: Clock, commitMs: () => number): QuotaStore {
-  const wait = async (ms: number) => {
+  const waitMs = async (ms: number) => {
     if (ms > 0) await clock.sleep(ms);
   };
-  const slotsOf = (key: string) => {
+  const getSlots = (key: string) => {
     const slots = disk.slots.get(key) ?? new Map<number, QuotaSlot>();
     disk.slots.set(key, slots);
     return slots;
   };
   return {
-    load: async (key) => [...slotsOf(key).values()],
+    load: async (key) => [...getSlots(key).values()],
     loadPause: async (key) => disk.holds.get(key),
     async savePause(key, hold) {
-      await wait(commitMs());
+      await waitMs(commitMs());
       disk.holds.set(key, hold);
     },
     async save(key, slot) {
       const halfMs = commitMs() / 2;
-      await wait(halfMs);
-      slotsOf(key).set(slot.id, slot);
-      await wait(halfMs);
+      await waitMs(halfMs);
+      getSlots(key).set(slot.id, slot);
+      await waitMs(halfMs);
     },
     async saveDeferred(key, slot) {
-      await wait(20 * commitMs());
-      slotsOf(key).set(slot.id, slot);
+      await waitMs(20 * commitMs());
+      getSlots(key).set(slot.id, slot);
     },
     loadClock: async () => undefined,
     saveClock: async () => undefined,
     async forget(key, beforeMs) {
-      const slots = slotsOf(key);
+      const slots = getSlots(key);
       for (const slot of slots.values()) if (slot.sentAtMs < beforeMs) slots.delete(slot.id);
     },
   };

@@ -1,9 +1,9 @@
 /** Seven ways in which a service may count "20 per minute". Times are in milliseconds of the service's clock. */
 export interface ServerLimiter {
-  arrive(now: number): Verdict;
+  arrive(now: number): LimiterVerdict;
 }
 
-export interface Verdict {
+export interface LimiterVerdict {
   readonly ok: boolean;
   /** The request uses the quota, even if it was refused. */
   readonly counted: boolean;
@@ -13,8 +13,8 @@ export interface Verdict {
 }
 
 const LIMIT = 20;
-const WINDOW = 60_000;
-const PERIOD = WINDOW / LIMIT;
+const WINDOW_MS = 60_000;
+const PERIOD = WINDOW_MS / LIMIT;
 
 export type LimiterName = keyof typeof LIMITERS;
 
@@ -28,30 +28,30 @@ export const LIMITERS = {
   "weighted counter": weightedCounter,
 } satisfies Record<string, () => ServerLimiter>;
 
-function accepted(remaining: number | null): Verdict {
+function acceptRequest(remaining: number | null): LimiterVerdict {
   return { ok: true, counted: true, retryAfterS: 0, remaining };
 }
 
-function refused(waitMs: number, remaining: number | null): Verdict {
+function refuseRequest(waitMs: number, remaining: number | null): LimiterVerdict {
   return { ok: false, counted: false, retryAfterS: Math.max(0, Math.floor(waitMs / 1000)), remaining };
 }
 
 /** Laravel: the window opens with the first request and lasts 60 s; refusals are not counted. */
 function firstHitWindow(): ServerLimiter {
-  let opened = Number.NEGATIVE_INFINITY;
+  let windowStart = Number.NEGATIVE_INFINITY;
   let count = 0;
   return {
     arrive(now) {
-      if (now >= opened + WINDOW) {
-        opened = now;
+      if (now >= windowStart + WINDOW_MS) {
+        windowStart = now;
         count = 0;
       }
       if (count >= LIMIT) {
-        const leftS = Math.floor(opened / 1000) + WINDOW / 1000 - Math.floor(now / 1000);
-        return refused(leftS * 1000, 0);
+        const leftS = Math.floor(windowStart / 1000) + WINDOW_MS / 1000 - Math.floor(now / 1000);
+        return refuseRequest(leftS * 1000, 0);
       }
       count += 1;
-      return accepted(LIMIT - count);
+      return acceptRequest(LIMIT - count);
     },
   };
 }
@@ -61,14 +61,14 @@ function calendarMinute(): ServerLimiter {
   let count = 0;
   return {
     arrive(now) {
-      const current = Math.floor(now / WINDOW);
-      if (current !== minute) {
-        minute = current;
+      const currentMinute = Math.floor(now / WINDOW_MS);
+      if (currentMinute !== minute) {
+        minute = currentMinute;
         count = 0;
       }
-      if (count >= LIMIT) return refused((current + 1) * WINDOW - now, 0);
+      if (count >= LIMIT) return refuseRequest((currentMinute + 1) * WINDOW_MS - now, 0);
       count += 1;
-      return accepted(LIMIT - count);
+      return acceptRequest(LIMIT - count);
     },
   };
 }
@@ -77,59 +77,59 @@ function slidingLog(refusalsCount: boolean): ServerLimiter {
   let arrivals: number[] = [];
   return {
     arrive(now) {
-      arrivals = arrivals.filter((at) => at > now - WINDOW);
+      arrivals = arrivals.filter((at) => at > now - WINDOW_MS);
       const ok = arrivals.length < LIMIT;
       const frees = arrivals[arrivals.length - LIMIT] ?? now;
       if (ok || refusalsCount) arrivals.push(now);
-      if (ok) return accepted(LIMIT - arrivals.length);
-      return { ...refused(frees + WINDOW - now, 0), counted: refusalsCount };
+      if (ok) return acceptRequest(LIMIT - arrivals.length);
+      return { ...refuseRequest(frees + WINDOW_MS - now, 0), counted: refusalsCount };
     },
   };
 }
 
 function tokenBucket(): ServerLimiter {
   let tokens = LIMIT;
-  let filledAt = 0;
+  let filledAtMs = 0;
   return {
     arrive(now) {
-      tokens = Math.min(LIMIT, tokens + (now - filledAt) / PERIOD);
-      filledAt = now;
-      if (tokens < 1) return refused((1 - tokens) * PERIOD, 0);
+      tokens = Math.min(LIMIT, tokens + (now - filledAtMs) / PERIOD);
+      filledAtMs = now;
+      if (tokens < 1) return refuseRequest((1 - tokens) * PERIOD, 0);
       tokens -= 1;
-      return accepted(Math.floor(tokens));
+      return acceptRequest(Math.floor(tokens));
     },
   };
 }
 
 /** nginx `limit_req rate=20r/m` without a burst: arrivals at least three seconds apart; no headers. */
 function leakyBucket(): ServerLimiter {
-  let last = Number.NEGATIVE_INFINITY;
+  let lastArrival = Number.NEGATIVE_INFINITY;
   return {
     arrive(now) {
-      if (now - last < PERIOD) return refused(last + PERIOD - now, null);
-      last = now;
-      return accepted(null);
+      if (now - lastArrival < PERIOD) return refuseRequest(lastArrival + PERIOD - now, null);
+      lastArrival = now;
+      return acceptRequest(null);
     },
   };
 }
 
 /** Two windows: the last one counts for the share of it that still lies within the last minute. */
 function weightedCounter(): ServerLimiter {
-  let window = -1;
-  let current = 0;
-  let previous = 0;
+  let windowIndex = -1;
+  let currentCount = 0;
+  let previousCount = 0;
   return {
     arrive(now) {
-      const index = Math.floor(now / WINDOW);
-      if (index !== window) {
-        previous = index === window + 1 ? current : 0;
-        current = 0;
-        window = index;
+      const index = Math.floor(now / WINDOW_MS);
+      if (index !== windowIndex) {
+        previousCount = index === windowIndex + 1 ? currentCount : 0;
+        currentCount = 0;
+        windowIndex = index;
       }
-      const estimate = previous * (1 - (now % WINDOW) / WINDOW) + current;
-      if (estimate + 1 > LIMIT) return refused(PERIOD, 0);
-      current += 1;
-      return accepted(Math.floor(LIMIT - estimate - 1));
+      const estimate = previousCount * (1 - (now % WINDOW_MS) / WINDOW_MS) + currentCount;
+      if (estimate + 1 > LIMIT) return refuseRequest(PERIOD, 0);
+      currentCount += 1;
+      return acceptRequest(Math.floor(LIMIT - estimate - 1));
     },
   };
 }

@@ -5,7 +5,7 @@ import { LIMITERS, type LimiterName } from "./limiters.ts";
 import { type Network, ordinary, slowGateway, stalling } from "./network.ts";
 import { createRandom } from "./random.ts";
 import type { ClientMaker, Outcome, Scenario } from "./run.ts";
-import { mean, quantile, type Sum, simulateSeeds } from "./sum.ts";
+import { computeMean, quantile, type Sum, simulateSeeds } from "./sum.ts";
 
 /** The worker's quota against unknown limiters, compared with its bound and p-queue (`npm run bench:quota`). */
 const HOURS = 24;
@@ -22,10 +22,10 @@ function strictQueueClient(intervalMs: number): ClientMaker {
     const queue = new PQueue({ strict: true, intervalCap: 20, interval: intervalMs });
     return {
       async run(lane, send) {
-        const verdict = await queue.add(send, { priority: lane === "write" ? 1 : 0 });
-        if (verdict.ok || queue.isPaused) return;
+        const limiterVerdict = await queue.add(send, { priority: lane === "write" ? 1 : 0 });
+        if (limiterVerdict.ok || queue.isPaused) return;
         queue.pause();
-        await life.clock.sleep((verdict.retryAfterS + 1) * 1000);
+        await life.clock.sleep((limiterVerdict.retryAfterS + 1) * 1000);
         queue.start();
       },
     };
@@ -49,7 +49,7 @@ function optimalShare(network: Network = ordinary): number {
 }
 
 /** A leaky bucket needs 3 s plus the spread of the way (at most 0.345 s); a weighted counter allows 19 evenly spaced. */
-function boundOf(name: LimiterName, optimum: number): number {
+function findBound(name: LimiterName, optimum: number): number {
   if (name === "leaky, burst 1") return 3 / 3.3455;
   return name === "weighted counter" ? 19 / 20 : optimum;
 }
@@ -63,14 +63,14 @@ async function steadyLoad(): Promise<void> {
   const columns: (readonly string[])[] = [];
   for (const limiter of names) {
     const sum = await simulateSeeds({ limiter, hours: HOURS }, SEEDS);
-    const compared = { limiter, hours: COMPARED_HOURS };
-    const strict = [await simulateStrictQueue(compared, 60_000), await simulateStrictQueue(compared, 60_500)];
-    columns.push([perHour(sum), percent(boundOf(limiter, optimum), 2), ...strict.map(perHour)]);
+    const shortRun = { limiter, hours: COMPARED_HOURS };
+    const strictRuns = [await simulateStrictQueue(shortRun, 60_000), await simulateStrictQueue(shortRun, 60_500)];
+    columns.push([perHour(sum), percent(findBound(limiter, optimum), 2), ...strictRuns.map(perHour)]);
     const isWindow = limiter !== "leaky, burst 1" && limiter !== "weighted counter";
     const goal = limiter === "leaky, burst 1" ? GOALS.leaky : isWindow ? GOALS.windows : GOALS.weighted;
     checkGoal(`${limiter}: share of the quota`, sum.utilisation, "at least", goal.utilisation);
-    const most = "refusals" in goal ? goal.refusals : goal.refusalsPerHour;
-    checkGoal(`${limiter}: refusals`, sum.refusedPerHour, "at most", most, "/h");
+    const maxRefusals = "refusals" in goal ? goal.refusals : goal.refusalsPerHour;
+    checkGoal(`${limiter}: refusals`, sum.refusedPerHour, "at most", maxRefusals, "/h");
   }
   const rows = ["the quota", "bound without refusals", "p-queue strict, 60 s", "p-queue strict, 60.5 s"];
   printTable(
@@ -90,41 +90,41 @@ async function networks(): Promise<void> {
   ] as const) {
     const weather = { limiter: "sliding log", network, ...(clockStepEveryMs ? { clockStepEveryMs } : {}) } as const;
     const sum = await simulateSeeds({ ...weather, hours: HOURS }, SEEDS);
-    const compared = { ...weather, hours: COMPARED_HOURS };
-    const strict = [await simulateStrictQueue(compared, 60_000), await simulateStrictQueue(compared, 60_500)];
-    rows.push([name, perHour(sum), percent(optimalShare(network), 2), ...strict.map(perHour)]);
+    const shortRun = { ...weather, hours: COMPARED_HOURS };
+    const strictRuns = [await simulateStrictQueue(shortRun, 60_000), await simulateStrictQueue(shortRun, 60_500)];
+    rows.push([name, perHour(sum), percent(optimalShare(network), 2), ...strictRuns.map(perHour)]);
     if (network === slowGateway) {
       checkGoal(`${name}: share of the quota`, sum.utilisation, "at least", GOALS.slowGateway.utilisation);
       checkGoal(`${name}: refusals`, sum.refused, "at most", GOALS.slowGateway.refusals);
     } else
       checkGoal(`${name}: refusals`, sum.refusedPerHour, "at most", GOALS.stallsAndClockSteps.refusalsPerHour, "/h");
   }
-  const title = `Sliding log, other networks and clocks, ${HOURS} h; % of the quota / 429 per hour`;
-  printTable(title, ["", "the quota", "bound", "p-queue strict 60 s", "p-queue strict 60.5 s"], rows);
+  const tableTitle = `Sliding log, other networks and clocks, ${HOURS} h; % of the quota / 429 per hour`;
+  printTable(tableTitle, ["", "the quota", "bound", "p-queue strict 60 s", "p-queue strict 60.5 s"], rows);
 }
 
 async function urgentWrites(): Promise<void> {
   const scenario = { limiter: "sliding log", hours: HOURS, urgentEveryMs: 60_000 } as const;
-  const plain = await simulateSeeds(scenario, SEEDS);
-  const reserved = await simulateSeeds({ ...scenario, reserve: 1 }, SEEDS);
-  const strict = await simulateStrictQueue(scenario, 60_500);
+  const plainSum = await simulateSeeds(scenario, SEEDS);
+  const reservedSum = await simulateSeeds({ ...scenario, reserve: 1 }, SEEDS);
+  const strictSum = await simulateStrictQueue(scenario, 60_500);
   const seconds = (ms: number) => (ms / 1000).toFixed(2);
   const row = (name: string, { waitsMs, utilisation, refused }: Sum) => [
-    ...[name, seconds(mean(waitsMs)), seconds(quantile(waitsMs, 0.95)), seconds(quantile(waitsMs, 1))],
+    ...[name, seconds(computeMean(waitsMs)), seconds(quantile(waitsMs, 0.95)), seconds(quantile(waitsMs, 1))],
     ...[percent(utilisation, 2), String(refused)],
   ];
-  const title = `Urgent writes, one a minute, among polls that never stop, sliding log, ${HOURS} h; seconds waited`;
+  const tableTitle = `Urgent writes, one a minute, among polls that never stop, sliding log, ${HOURS} h; seconds waited`;
   printTable(
-    title,
+    tableTitle,
     ["", "mean", "p95", "max", "% of the quota", "429"],
     [
-      ...[row("the quota", plain), row("the quota, 1 slot reserved", reserved)],
-      row("p-queue strict 60.5 s with priority", strict),
+      ...[row("the quota", plainSum), row("the quota, 1 slot reserved", reservedSum)],
+      row("p-queue strict 60.5 s with priority", strictSum),
     ],
   );
   const { p95Ms, p95WithReserveMs } = GOALS.urgent;
-  checkGoal("urgent: p95", quantile(plain.waitsMs, 0.95), "at most", p95Ms, " ms");
-  checkGoal("urgent with a reserve: p95", quantile(reserved.waitsMs, 0.95), "at most", p95WithReserveMs, " ms");
+  checkGoal("urgent: p95", quantile(plainSum.waitsMs, 0.95), "at most", p95Ms, " ms");
+  checkGoal("urgent with a reserve: p95", quantile(reservedSum.waitsMs, 0.95), "at most", p95WithReserveMs, " ms");
 }
 
 async function kills(): Promise<void> {
@@ -133,8 +133,8 @@ async function kills(): Promise<void> {
   for (const limiter of WINDOWS) {
     const sum = await simulateSeeds({ limiter, hours: 55, killEveryMs: KILL_EVERY_MS }, [11]);
     all.push(sum);
-    const strict = await simulateStrictQueue({ limiter, hours: 10, killEveryMs: KILL_EVERY_MS }, 60_500, 11);
-    rows.push([limiter, String(sum.kills), perKill(sum), perKill(strict)]);
+    const strictSum = await simulateStrictQueue({ limiter, hours: 10, killEveryMs: KILL_EVERY_MS }, 60_500, 11);
+    rows.push([limiter, String(sum.kills), perKill(sum), perKill(strictSum)]);
   }
   const title = "Killed every 15 min, 3 s down, state stored; % of the quota / 429 per kill (down time included)";
   printTable(title, ["", "kills", "the quota", "p-queue strict 60.5 s"], rows);

@@ -9,7 +9,7 @@ import {
   type KillableProcess,
   type QuotaDisk,
 } from "./killable-process.ts";
-import { LIMITERS, type LimiterName, type Verdict } from "./limiters.ts";
+import { LIMITERS, type LimiterName, type LimiterVerdict } from "./limiters.ts";
 import { type Network, ordinary } from "./network.ts";
 import { createRandom, type Random } from "./random.ts";
 
@@ -42,7 +42,7 @@ export interface Outcome {
 }
 
 export interface Client {
-  run(lane: Lane, send: () => Promise<Verdict>): Promise<void>;
+  run(lane: Lane, send: () => Promise<LimiterVerdict>): Promise<void>;
 }
 export type ClientMaker = (life: KillableProcess, disk: QuotaDisk, random: Random, onForeign: () => void) => Client;
 
@@ -75,7 +75,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   let foreignReportedMs: number | null = null;
   let foreignCountedMs: number | null = null;
 
-  const exchange = async (life: KillableProcess): Promise<Verdict> => {
+  const exchange = async (life: KillableProcess): Promise<LimiterVerdict> => {
     if (life.dead()) return forEver();
     const way = network(random);
     await truth.sleep(way.upMs);
@@ -155,7 +155,7 @@ export function quotaClient(
     const store = createDiskQuotaStore(disk, life.clock, commitMs);
     const quota = createQuota({ source: "bench", clock: life.clock, store, onForeign, ...options });
     const never = new AbortController().signal;
-    const exchange = async (send: () => Promise<Verdict>) => {
+    const exchange = async (send: () => Promise<LimiterVerdict>) => {
       const sentMs = life.clock.monotonic();
       const { ok, remaining, retryAfterS } = await send();
       if (scenario.headers !== false && remaining !== null) quota.observe("read", { limit: 20, remaining }, sentMs);

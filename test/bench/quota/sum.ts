@@ -12,22 +12,22 @@ export interface Sum {
 export async function simulateSeeds(scenario: Omit<Scenario, "seed">, seeds: readonly number[]): Promise<Sum> {
   const outcomes: Outcome[] = [];
   for (const seed of seeds) outcomes.push(await simulate({ ...scenario, seed }));
-  const total = (value: (outcome: Outcome) => number) => outcomes.reduce((sum, each) => sum + value(each), 0);
+  const addOutcomes = (value: (outcome: Outcome) => number) => outcomes.reduce((sum, each) => sum + value(each), 0);
   return {
-    utilisation: total((each) => each.utilisation) / outcomes.length,
-    refused: total((each) => each.refused),
-    refusedPerHour: total((each) => each.refusedPerHour) / outcomes.length,
-    kills: total((each) => each.kills),
+    utilisation: addOutcomes((each) => each.utilisation) / outcomes.length,
+    refused: addOutcomes((each) => each.refused),
+    refusedPerHour: addOutcomes((each) => each.refusedPerHour) / outcomes.length,
+    kills: addOutcomes((each) => each.kills),
     waitsMs: outcomes.flatMap((each) => each.urgentWaitsMs),
     outcomes,
   };
 }
 
 export function quantile(values: readonly number[], share: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+  const sortedValues = [...values].sort((a, b) => a - b);
+  return sortedValues[Math.min(sortedValues.length - 1, Math.floor(sortedValues.length * share))] ?? Number.NaN;
 }
 
-export function mean(values: readonly number[]): number {
+export function computeMean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

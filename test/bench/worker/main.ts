@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { runPlenum } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
-import { checkGoal, fixed, printMachine, sourceConfig, started, startWorker, usedBy, withFolder } from "../harness.ts";
+import { checkGoal, printMachine, sourceConfig, trackProgram, startWorker, readUsage, withFolder } from "../harness.ts";
 
 /** Start, memory and processor time of the worker, measured from outside (`npm run bench`). */
 const { minutes } = parseArgs({ options: { minutes: { type: "string", default: "10" } } }).values;
@@ -13,22 +13,22 @@ const INVENTORY_MS = Math.min(60_000, lengthMs);
 
 async function startDemo(folder: string) {
   mkdirSync(folder);
-  const begin = performance.now();
-  const demo = started(runPlenum(["demo", "--folder", "demo"], { cwd: folder }));
+  const startMs = performance.now();
+  const demo = trackProgram(runPlenum(["demo", "--folder", "demo"], { cwd: folder }));
   const events = join(folder, "demo", "events");
   const hasEvent = () =>
     existsSync(events) && readdirSync(events).some((name) => readFileSync(join(events, name)).length > 0);
   while (!hasEvent()) {
-    if (performance.now() - begin > 60_000) throw new Error(`No event in a minute:\n${demo.output()}`);
+    if (performance.now() - startMs > 60_000) throw new Error(`No event in a minute:\n${demo.output()}`);
     await sleep(20);
   }
-  return { demo, firstEventMs: performance.now() - begin };
+  return { demo, firstEventMs: performance.now() - startMs };
 }
 
 async function measureDemo(folder: string): Promise<void> {
   const { demo, firstEventMs } = await startDemo(folder);
   await sleep(Math.max(0, lengthMs - firstEventMs));
-  const bytes = usedBy(demo.pid).residentBytes;
+  const bytes = readUsage(demo.pid).residentBytes;
   const stopBegin = performance.now();
   await demo.end("SIGINT");
   checkGoal("start to first delivered event", firstEventMs / 1_000, "at most", 5, " s");
@@ -41,7 +41,7 @@ async function measureWorker(folder: string): Promise<void> {
   const port = await freePort();
   writeFileSync(join(folder, "simulator.yaml"), JSON.stringify({ replicate: 10, max_tags: 3000, speed: 60 }));
   const args = ["simulate", "--options", "simulator.yaml", "--port", String(port)];
-  const simulator = started(runPlenum(args, { cwd: folder }));
+  const simulator = trackProgram(runPlenum(args, { cwd: folder }));
   await simulator.says("The simulator answers");
   const source = sourceConfig("", 0, {
     base_url: `http://127.0.0.1:${port}`,
@@ -53,17 +53,17 @@ async function measureWorker(folder: string): Promise<void> {
   const sinks = { files: { file: { folder: "events" }, from: "beginning" } };
   const worker = await startWorker(folder, { sources: { main: source }, sinks });
   await sleep(INVENTORY_MS);
-  const before = usedBy(worker.pid).processorMs;
-  const begin = performance.now();
+  const processorMsBefore = readUsage(worker.pid).processorMs;
+  const startMs = performance.now();
   await sleep(lengthMs);
-  const { processorMs, residentBytes } = usedBy(worker.pid);
-  const coreShare = (processorMs - before) / (performance.now() - begin);
+  const { processorMs, residentBytes } = readUsage(worker.pid);
+  const coreShare = (processorMs - processorMsBefore) / (performance.now() - startMs);
   const status = (await (await fetch(`${worker.statusUrl}/api/status`)).json()) as {
     sources: { counts: { tags: number } }[];
   };
   const tags = status.sources[0]?.counts.tags ?? 0;
   checkGoal(`worker with ${tags} tags, share of one core`, 100 * coreShare, "at most", 5, " %");
-  console.log(`           its resident memory: ${fixed(residentBytes / 1e6)} MB`);
+  console.log(`           its resident memory: ${Math.round(residentBytes / 1e6)} MB`);
 }
 
 await withFolder(async (folder) => {

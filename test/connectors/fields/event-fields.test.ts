@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { EventKind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../../sample-events.ts";
-import { EVENT_FIELDS, type NotCarried, type Place } from "./event-fields.ts";
+import { EVENT_FIELDS, type NotCarried, type FieldPlace } from "./event-fields.ts";
 import { findFieldDestinations } from "./field-destinations.ts";
 
 const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);
@@ -14,12 +14,12 @@ describe("the table of event fields names the destination field of each event fi
   );
 
   test.each(cases)("$title", ({ event, field }) => {
-    const places: Readonly<Record<string, Place>> = EVENT_FIELDS[event.type as EventKind];
-    const place = places[field];
+    const placeByField: Readonly<Record<string, FieldPlace>> = EVENT_FIELDS[event.type as EventKind];
+    const fieldPlace = placeByField[field];
     const carried = findFieldDestinations(event, field);
-    expect(problems(place?.influxdb, carried.influxdb)).toEqual([]);
-    expect(problems(place?.lake, carried.lake)).toEqual([]);
-    expect(problems(place?.mqtt ?? `data.${field}`, carried.mqtt)).toEqual([]);
+    expect(problems(fieldPlace?.influxdb, carried.influxdb)).toEqual([]);
+    expect(problems(fieldPlace?.lake, carried.lake)).toEqual([]);
+    expect(problems(fieldPlace?.mqtt ?? `data.${field}`, carried.mqtt)).toEqual([]);
   });
 });
 

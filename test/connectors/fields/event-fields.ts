@@ -1,7 +1,7 @@
 import type { EventData, EventKind } from "#src/core/model/event.ts";
 
 /** Where one field of an event's data arrives. Names are separated by spaces; `no` says why a writer leaves it out. */
-export interface Place {
+export interface FieldPlace {
   readonly influxdb: string | NotCarried;
   /** Columns of the lake, `<table>.<column>`: Parquet, Delta Lake and PostgreSQL. */
   readonly lake: string | NotCarried;
@@ -13,10 +13,10 @@ export interface NotCarried {
   readonly reason: string;
 }
 
-type FieldOf<T> = T extends unknown ? keyof T & string : never;
+type FieldName<T> = T extends unknown ? keyof T & string : never;
 
 const no = (reason: string): NotCarried => ({ reason });
-const at = (influxdb: Place["influxdb"], lake: Place["lake"], mqtt?: Place["mqtt"]): Place => ({
+const at = (influxdb: FieldPlace["influxdb"], lake: FieldPlace["lake"], mqtt?: FieldPlace["mqtt"]): FieldPlace => ({
   influxdb,
   lake,
   ...(mqtt === undefined ? {} : { mqtt }),
@@ -24,13 +24,13 @@ const at = (influxdb: Place["influxdb"], lake: Place["lake"], mqtt?: Place["mqtt
 
 const WORKER_EVENT = "worker_event.data";
 
-type Word<Text extends string> = Text extends `${infer First} ${infer Rest}` ? First | Word<Rest> : Text;
+type WordOfText<Text extends string> = Text extends `${infer First} ${infer Rest}` ? First | WordOfText<Rest> : Text;
 
 /** Fields with the same name in InfluxDB, in snake case. */
-function inWorkerEvent<Names extends string>(names: Names): Readonly<Record<Word<Names>, Place>> {
-  const snakeOf = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-  const entries = names.split(" ").map((name) => [name, at(snakeOf(name), WORKER_EVENT)]);
-  return Object.fromEntries(entries) as Record<Word<Names>, Place>;
+function inWorkerEvent<Names extends string>(names: Names): Readonly<Record<WordOfText<Names>, FieldPlace>> {
+  const toSnakeCase = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const entries = names.split(" ").map((name) => [name, at(toSnakeCase(name), WORKER_EVENT)]);
+  return Object.fromEntries(entries) as Record<WordOfText<Names>, FieldPlace>;
 }
 
 const SITE = at("display_name object_id", "site.name site.site_id");
@@ -79,7 +79,7 @@ const ALARM_FACT = {
  * changes the field and looks where the change arrives. Kafka, webhook, file and stdout carry the complete event.
  */
 export const EVENT_FIELDS: {
-  readonly [K in EventKind]: { readonly [F in FieldOf<EventData[K]>]-?: Place };
+  readonly [K in EventKind]: { readonly [F in FieldName<EventData[K]>]-?: FieldPlace };
 } = {
   "site-added": { site: SITE },
   "site-changed": { site: SITE, before: at("before", no("the row before it says so")) },
@@ -109,9 +109,8 @@ export const EVENT_FIELDS: {
     before: at("systems_before", "tag_system.valid_to"),
   },
   "series-break": {
-    systems: at("systems", WORKER_EVENT),
+    ...inWorkerEvent("systems what"),
     tag: at("display_name tag_id unit", WORKER_EVENT),
-    what: at("what", WORKER_EVENT),
     before: at("unit_before", WORKER_EVENT),
     since: at("last_before", WORKER_EVENT),
   },
@@ -218,16 +217,8 @@ export const EVENT_FIELDS: {
   "token-expiring": { expiresAt: at("expires_at", WORKER_EVENT), daysLeft: at("days_left", WORKER_EVENT) },
   "source-unavailable": { reason: at("reason", WORKER_EVENT), since: at("since", WORKER_EVENT) },
   "source-available": { unavailableSince: at("since", WORKER_EVENT) },
-  "worker-alive": {
-    intervalSeconds: at("interval_s", WORKER_EVENT),
-    version: at("version", WORKER_EVENT),
-    alarmsPolledAt: at("alarms_polled_at", WORKER_EVENT),
-  },
-  "configuration-changed": {
-    by: at("by", WORKER_EVENT),
-    changes: at("changed count", WORKER_EVENT),
-    pending: at("pending", WORKER_EVENT),
-  },
+  "worker-alive": { intervalSeconds: at("interval_s", WORKER_EVENT), ...inWorkerEvent("version alarmsPolledAt") },
+  "configuration-changed": { ...inWorkerEvent("by pending"), changes: at("changed count", WORKER_EVENT) },
   "delivery-gap": {
     sink: at("sink", "delivery_gap.sink"),
     reason: at("reason", "delivery_gap.reason"),

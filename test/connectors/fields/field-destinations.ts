@@ -14,15 +14,17 @@ export interface FieldDestinations {
 
 export function findFieldDestinations(event: Event, field: string): FieldDestinations {
   const data = event.data as unknown as Readonly<Record<string, unknown>>;
-  const variants = changed(data[field], field).map(
+  const variants = listChangedValues(data[field], field).map(
     (value) => ({ ...event, data: { ...data, [field]: value } }) as unknown as Event,
   );
   const differing = (write: (one: Event) => ReadonlyMap<string, string>) => {
-    const before = write(event);
+    const valuesBefore = write(event);
     const names = variants.flatMap((variant) => {
-      const after = attempt(() => write(variant));
-      if (after === null) return [];
-      return [...new Set([...before.keys(), ...after.keys()])].filter((name) => before.get(name) !== after.get(name));
+      const changed = attempt(() => write(variant));
+      if (changed === null) return [];
+      return [...new Set([...valuesBefore.keys(), ...changed.keys()])].filter(
+        (name) => valuesBefore.get(name) !== changed.get(name),
+      );
     });
     return [...new Set(names)].toSorted();
   };
@@ -30,9 +32,9 @@ export function findFieldDestinations(event: Event, field: string): FieldDestina
 }
 
 function influxNames(event: Event): ReadonlyMap<string, string> {
-  const lines = [...encodeEventLines(event, { prefix: "", tags: {} })].map(({ text }) => text).join("\n");
+  const pointLines = [...encodeEventLines(event, { prefix: "", tags: {} })].map(({ text }) => text).join("\n");
   return collect(
-    parseLines(lines).flatMap(({ tags, fields, timeMs }) => [
+    parseLines(pointLines).flatMap(({ tags, fields, timeMs }) => [
       ...Object.entries({ ...tags, ...fields }),
       ["time", timeMs] as const,
     ]),
@@ -53,12 +55,12 @@ function mqttKeys(event: Event): ReadonlyMap<string, string> {
   return collect(
     messages.flatMap(({ topic, payload }) => {
       const body: unknown = typeof payload === "string" && payload !== "" ? JSON.parse(payload) : {};
-      return [["topic", topic] as const, ...keysOf(body)];
+      return [["topic", topic] as const, ...listBodyKeys(body)];
     }),
   );
 }
 
-function keysOf(body: unknown): readonly (readonly [string, unknown])[] {
+function listBodyKeys(body: unknown): readonly (readonly [string, unknown])[] {
   if (typeof body !== "object" || body === null) return [];
   const all = body as Readonly<Record<string, unknown>>;
   if ("specversion" in all) return Object.entries((all.data ?? {}) as object).map(([k, v]) => [`data.${k}`, v]);
@@ -71,7 +73,7 @@ function collect(entries: readonly (readonly [string, unknown])[]): ReadonlyMap<
   return all;
 }
 
-function changed(value: unknown, name: string): readonly unknown[] {
+function listChangedValues(value: unknown, name: string): readonly unknown[] {
   if (typeof value === "number") return [value + 1];
   if (typeof value === "boolean") return [!value];
   if (typeof value === "string") {
@@ -82,10 +84,10 @@ function changed(value: unknown, name: string): readonly unknown[] {
   if (value === null || value === undefined) return ["2026-11-02T06:20:01.000Z", 1, true];
   if (Array.isArray(value)) {
     const items: readonly unknown[] = value;
-    return [[], ...items.flatMap((item, index) => changed(item, name).map((one) => items.with(index, one)))];
+    return [[], ...items.flatMap((item, index) => listChangedValues(item, name).map((one) => items.with(index, one)))];
   }
   return Object.entries(value as object).flatMap(([key, inner]) =>
-    changed(inner, key).map((one) => ({ ...(value as object), [key]: one })),
+    listChangedValues(inner, key).map((one) => ({ ...(value as object), [key]: one })),
   );
 }
 

@@ -9,17 +9,17 @@ import { cloudEventOf } from "./cloud-event.ts";
 
 const TOPIC = "plenum";
 
-function sinkFor(server: MockKafka) {
+function createSink(server: MockKafka) {
   const config = { brokers: server.brokers, topic: TOPIC, tls: { enabled: false }, idempotent: false };
   return createKafkaSink(KafkaConfig.parse({ ...config, publish_deadline: "1s" }), contextFor("lake"));
 }
 
-function received(server: MockKafka) {
+function readEvents(server: MockKafka) {
   return server.records().map(({ headers, payload }) => {
-    const pairs = Object.fromEntries(
+    const headerPairs = Object.fromEntries(
       headers.flatMap((name, n) => (n % 2 === 0 ? [[name, headers[n + 1] ?? ""]] : [])),
     ) as Readonly<Record<string, string>>;
-    const event = cloudEventOf(pairs, payload);
+    const event = cloudEventOf(headerPairs, payload);
     return { identity: event.id, event };
   });
 }
@@ -29,8 +29,8 @@ describe.skipIf(absent("kcat"))("the Kafka sink with librdkafka's mock cluster",
     async make() {
       const server = await startMockKafka(TOPIC, 2);
       return {
-        sink: sinkFor(server),
-        received: async () => received(server),
+        sink: createSink(server),
+        received: async () => readEvents(server),
         breakServer: () => server.signal("SIGSTOP"),
         heal: () => server.signal("SIGCONT"),
         stall: () => server.signal("SIGSTOP"),
@@ -41,7 +41,7 @@ describe.skipIf(absent("kcat"))("the Kafka sink with librdkafka's mock cluster",
 
   test("a mock Kafka cluster receives the key, the timestamp and the fields of the event", async () => {
     const server = await startMockKafka(TOPIC, 1);
-    const sink = sinkFor(server);
+    const sink = createSink(server);
     onTestFinished(async () => {
       await sink.close();
       await server.stop();

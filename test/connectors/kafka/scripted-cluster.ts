@@ -3,7 +3,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import { Reader, readRecordsBatch } from "@platformatic/kafka";
 
 export type ScriptedCluster = Awaited<ReturnType<typeof startScriptedCluster>>;
-type Batch = ReturnType<typeof batchOf>;
+type Batch = ReturnType<typeof decodeBatch>;
 
 export interface Script {
   readonly brokers?: number;
@@ -30,20 +30,20 @@ const UNSUPPORTED_VERSION = 35;
 
 export async function startScriptedCluster(script: Script = {}) {
   const batches: Batch[] = [];
-  const stored: Batch["records"][number][] = [];
-  const asked: string[] = [];
+  const storedRecords: Batch["records"][number][] = [];
+  const requestNames: string[] = [];
   const sockets: Set<Socket>[] = [];
   const servers: Server[] = [];
   let producerIds = 4_000n;
 
-  function answerTo(broker: number, api: number, version: number, body: Reader): Buffer | "silence" | "cut" {
-    asked.push(NAMES[api] ?? String(api));
+  function buildResponse(broker: number, api: number, version: number, body: Reader): Buffer | "silence" | "cut" {
+    requestNames.push(NAMES[api] ?? String(api));
     switch (api) {
       case 18:
-        if (version > 1) return bytes(int16(UNSUPPORTED_VERSION), arrayOf([]), int32(0));
+        if (version > 1) return bytes(int16(UNSUPPORTED_VERSION), encodeArray([]), int32(0));
         return bytes(
           int16(0),
-          array(Object.entries(VERSIONS), ([key, v]) => bytes(int16(Number(key)), int16(v), int16(v))),
+          array(Object.entries(API_VERSIONS), ([key, v]) => bytes(int16(Number(key)), int16(v), int16(v))),
           int32(0),
         );
       case 3: {
@@ -56,34 +56,34 @@ export async function startScriptedCluster(script: Script = {}) {
         return bytes(int32(0), int16(code), int64(producerIds), int16(script.epoch ?? 0));
       }
       case 0:
-        return produced(broker, body);
+        return handleProduce(broker, body);
       case 17: {
         const mechanism = body.readString(false);
-        const ours = script.sasl?.mechanism;
-        const code = ours === undefined ? 34 : mechanism === ours ? 0 : 33;
-        return bytes(int16(code), array(ours === undefined ? [] : [ours], string));
+        const ownMechanism = script.sasl?.mechanism;
+        const code = ownMechanism === undefined ? 34 : mechanism === ownMechanism ? 0 : 33;
+        return bytes(int16(code), array(ownMechanism === undefined ? [] : [ownMechanism], string));
       }
       default: {
-        const said = script.sasl?.answer() ?? "refused";
-        return said === "refused"
+        const saslAnswer = script.sasl?.answer() ?? "refused";
+        return saslAnswer === "refused"
           ? bytes(int16(58), string("Authentication failed"), int32(0))
-          : bytes(int16(0), int16(-1), int32(said.length), said);
+          : bytes(int16(0), int16(-1), int32(saslAnswer.length), saslAnswer);
       }
     }
   }
 
   const allTopics = () => (typeof script.topics === "object" ? Object.keys(script.topics) : []);
-  const partitionsOf = (name: string) =>
+  const countPartitions = (name: string) =>
     typeof script.topics === "object" ? (script.topics[name] ?? 0) : (script.topics ?? 3);
 
   function metadata(names: readonly string[]): Buffer {
     return bytes(
       array(servers, (server, n) =>
-        bytes(int32(n), string(script.host ?? "127.0.0.1"), int32(portOf(server) ?? ports[n] ?? 0), int16(-1)),
+        bytes(int32(n), string(script.host ?? "127.0.0.1"), int32(getPort(server) ?? ports[n] ?? 0), int16(-1)),
       ),
       int32(0),
       array(names, (name) => {
-        const count = partitionsOf(name);
+        const count = countPartitions(name);
         const code = script.topic?.(name) ?? (count === 0 ? 3 : 0);
         return bytes(
           int16(code),
@@ -93,7 +93,7 @@ export async function startScriptedCluster(script: Script = {}) {
             bytes(
               ...[int16(0), int32(partition)],
               int32(script.leaderless?.(name, partition) === true ? -1 : partition % servers.length),
-              ...[arrayOf([]), arrayOf([])],
+              ...[encodeArray([]), encodeArray([])],
             ),
           ),
         );
@@ -101,34 +101,34 @@ export async function startScriptedCluster(script: Script = {}) {
     );
   }
 
-  function produced(broker: number, body: Reader): Buffer | "silence" | "cut" {
+  function handleProduce(broker: number, body: Reader): Buffer | "silence" | "cut" {
     body.readNullableString(false);
     body.readInt16();
     body.readInt32();
-    let ending: "silence" | "cut" | null = null;
-    const answers = body.readArray(
+    let connectionEnd: "silence" | "cut" | null = null;
+    const topicAnswers = body.readArray(
       (r) => {
         const topic = r.readString(false);
         const partitions = r.readArray(
           (inner) => {
             const partition = inner.readInt32();
-            const batch = batchOf(broker, topic, partition, inner.readBytes(false));
+            const batch = decodeBatch(broker, topic, partition, inner.readBytes(false));
             batches.push(batch);
-            const answer = script.produce?.(batch) ?? 0;
-            if (answer === 0 || answer === "late") stored.push(...batch.records);
-            if (answer === "late") ending = "cut";
-            else if (typeof answer === "string") ending = answer;
-            return bytes(int32(partition), int16(typeof answer === "number" ? answer : 0), int64(0n), int64(-1n));
+            const outcome = script.produce?.(batch) ?? 0;
+            if (outcome === 0 || outcome === "late") storedRecords.push(...batch.records);
+            if (outcome === "late") connectionEnd = "cut";
+            else if (typeof outcome === "string") connectionEnd = outcome;
+            return bytes(int32(partition), int16(typeof outcome === "number" ? outcome : 0), int64(0n), int64(-1n));
           },
           false,
           false,
         );
-        return bytes(string(topic), arrayOf(partitions));
+        return bytes(string(topic), encodeArray(partitions));
       },
       false,
       false,
     );
-    return ending ?? bytes(arrayOf(answers), int32(0));
+    return connectionEnd ?? bytes(encodeArray(topicAnswers), int32(0));
   }
 
   function serve(broker: number): Server {
@@ -137,24 +137,24 @@ export async function startScriptedCluster(script: Script = {}) {
       socket.on("error", () => socket.destroy());
       socket.once("close", () => sockets[broker]?.delete(socket));
       let isKnown = script.sasl === undefined;
-      let rest: Buffer = Buffer.alloc(0);
+      let unreadBytes: Buffer = Buffer.alloc(0);
       socket.on("data", (data: Buffer) => {
-        rest = Buffer.concat([rest, data]);
-        if (rest.length >= 4 && rest.readUInt32BE(0) > 100_000_000) return void socket.destroy();
-        while (rest.length >= 4 && rest.length >= 4 + rest.readUInt32BE(0)) {
-          const frame = rest.subarray(4, 4 + rest.readUInt32BE(0));
-          rest = rest.subarray(4 + frame.length);
-          const reader = Reader.from(frame);
+        unreadBytes = Buffer.concat([unreadBytes, data]);
+        if (unreadBytes.length >= 4 && unreadBytes.readUInt32BE(0) > 100_000_000) return void socket.destroy();
+        while (unreadBytes.length >= 4 && unreadBytes.length >= 4 + unreadBytes.readUInt32BE(0)) {
+          const requestFrame = unreadBytes.subarray(4, 4 + unreadBytes.readUInt32BE(0));
+          unreadBytes = unreadBytes.subarray(4 + requestFrame.length);
+          const reader = Reader.from(requestFrame);
           const api = reader.readInt16();
           const version = reader.readInt16();
           const correlation = reader.readInt32();
           reader.readNullableString(false);
           if (!isKnown && ![17, 18, 36].includes(api)) return void socket.destroy();
-          const answer = answerTo(broker, api, version, reader);
-          if (answer === "silence") return;
-          if (answer === "cut") return void socket.destroy();
+          const responseBytes = buildResponse(broker, api, version, reader);
+          if (responseBytes === "silence") return;
+          if (responseBytes === "cut") return void socket.destroy();
           if (api === 36) isKnown = true;
-          socket.write(bytes(int32(answer.length + 4), int32(correlation), answer));
+          socket.write(bytes(int32(responseBytes.length + 4), int32(correlation), responseBytes));
         }
       });
     });
@@ -166,10 +166,10 @@ export async function startScriptedCluster(script: Script = {}) {
     const server = serve(n).listen(0, "127.0.0.1");
     await once(server, "listening");
     servers.push(server);
-    ports.push(portOf(server) ?? 0);
+    ports.push(getPort(server) ?? 0);
   }
 
-  async function away(broker: number): Promise<void> {
+  async function stopBroker(broker: number): Promise<void> {
     const server = servers[broker];
     if (server === undefined || !server.listening) return;
     const closed = once(server, "close");
@@ -181,23 +181,23 @@ export async function startScriptedCluster(script: Script = {}) {
   return {
     brokers: ports.map((port) => `127.0.0.1:${port}`),
     batches,
-    stored,
-    asked,
-    away,
+    stored: storedRecords,
+    asked: requestNames,
+    away: stopBroker,
     async back(broker: number) {
       const server = servers[broker];
       server?.listen(ports[broker], "127.0.0.1");
       if (server !== undefined) await once(server, "listening");
     },
     async close() {
-      for (const broker of servers.keys()) await away(broker);
+      for (const broker of servers.keys()) await stopBroker(broker);
     },
   };
 }
 
-const VERSIONS: Readonly<Record<number, number>> = { 0: 3, 3: 1, 17: 1, 18: 1, 22: 0, 36: 0 };
+const API_VERSIONS: Readonly<Record<number, number>> = { 0: 3, 3: 1, 17: 1, 18: 1, 22: 0, 36: 0 };
 
-function batchOf(broker: number, topic: string, partition: number, encoded: Buffer) {
+function decodeBatch(broker: number, topic: string, partition: number, encoded: Buffer) {
   const { firstTimestamp, producerId, producerEpoch, firstSequence, records } = readRecordsBatch(Reader.from(encoded));
   return {
     ...{ broker, topic, partition, producerId, epoch: producerEpoch, sequence: firstSequence },
@@ -212,7 +212,7 @@ function batchOf(broker: number, topic: string, partition: number, encoded: Buff
   };
 }
 
-const portOf = (server: Server) => (server.address() as AddressInfo | null)?.port;
+const getPort = (server: Server) => (server.address() as AddressInfo | null)?.port;
 
 const bytes = (...parts: readonly Buffer[]) => Buffer.concat(parts);
 
@@ -225,4 +225,4 @@ function array<T>(items: readonly T[], write: (item: T, n: number) => Buffer): B
   return bytes(int32(items.length), ...items.map(write));
 }
 
-const arrayOf = (parts: readonly Buffer[]) => array(parts, (part) => part);
+const encodeArray = (parts: readonly Buffer[]) => array(parts, (part) => part);

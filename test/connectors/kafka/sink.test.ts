@@ -15,14 +15,14 @@ import { contextFor, never, offerWith } from "../context.ts";
 import { cloudEventOf } from "./cloud-event.ts";
 import { type Script, type ScriptedCluster, startScriptedCluster } from "./scripted-cluster.ts";
 
-const configFor = ({ brokers }: ScriptedCluster, options: object = {}) => {
+const createConfig = ({ brokers }: ScriptedCluster, options: object = {}) => {
   const deadlines = { connect_deadline: "2s", publish_deadline: "2s" };
   return KafkaConfig.parse({ brokers: brokers.slice(0, 1), tls: { enabled: false }, ...deadlines, ...options });
 };
 
 async function setUp(script: Script = {}, options: object = {}, clock?: Clock) {
   const cluster = await startScriptedCluster(script);
-  const sink = createKafkaSink(configFor(cluster, options), contextFor("lake", clock));
+  const sink = createKafkaSink(createConfig(cluster, options), contextFor("lake", clock));
   onTestFinished(async () => {
     await sink.close();
     await cluster.close();
@@ -35,15 +35,15 @@ const tookNothing = (code: string) => ({
   message: `Topic plenum.tag took nothing at the moment (${code}).`,
 });
 
-const idsOf = (cluster: ScriptedCluster) => cluster.stored.map(({ headers }) => headers.ce_id);
+const storedIds = (cluster: ScriptedCluster) => cluster.stored.map(({ headers }) => headers.ce_id);
 const values = (count: number, tag?: string) => Array.from({ length: count }, (_, n) => valueEvent(n, tag));
 
 describeSink("kafka", {
   async make() {
-    let silent = false;
-    const cluster = await startScriptedCluster({ brokers: 2, produce: () => (silent ? "silence" : 0) });
+    let isSilent = false;
+    const cluster = await startScriptedCluster({ brokers: 2, produce: () => (isSilent ? "silence" : 0) });
     return {
-      sink: createKafkaSink(configFor(cluster), contextFor("lake")),
+      sink: createKafkaSink(createConfig(cluster), contextFor("lake")),
       received: async () =>
         cluster.stored.map(({ headers, value }) => {
           const event = cloudEventOf(headers, value);
@@ -58,7 +58,7 @@ describeSink("kafka", {
         await cluster.back(1);
       },
       async stall() {
-        silent = true;
+        isSilent = true;
       },
       dispose: () => cluster.close(),
     };
@@ -112,11 +112,11 @@ describe("a Kafka record", () => {
 
 describe("the receipt of a write to Kafka", () => {
   test("settles acknowledged records, and a retry does not resend acknowledged records after a failed one, unlike a later write", async () => {
-    let away = true;
+    let isBrokerAway = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
       topics: 2,
-      produce: ({ broker }) => (broker === 1 && away ? 19 : 0),
+      produce: ({ broker }) => (broker === 1 && isBrokerAway ? 19 : 0),
     });
     await sink.open(never());
     const batch = Array.from({ length: 20 }, (_, n) => valueEvent(n, String(n)));
@@ -124,24 +124,24 @@ describe("the receipt of a write to Kafka", () => {
     const receipt = await sink
       .write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false })
       .catch(asKept);
-    const before = idsOf(cluster);
-    expect(before.length).toBeGreaterThan(0);
-    expect(before.length).toBeLessThan(20);
-    const from = receipt.retry?.from ?? 20;
-    expect(batch.slice(0, from).every(({ id }) => before.includes(id))).toBe(true);
-    expect(before).not.toContain(batch[from]?.id);
+    const storedBefore = storedIds(cluster);
+    expect(storedBefore.length).toBeGreaterThan(0);
+    expect(storedBefore.length).toBeLessThan(20);
+    const retryFrom = receipt.retry?.from ?? 20;
+    expect(batch.slice(0, retryFrom).every(({ id }) => storedBefore.includes(id))).toBe(true);
+    expect(storedBefore).not.toContain(batch[retryFrom]?.id);
     const hint: unknown = expect.stringContaining("min.insync.replicas");
     expect(receipt.retry?.error).toMatchObject({ ...tookNothing("NOT_ENOUGH_REPLICAS"), hint });
 
-    away = false;
-    const rest = { positions: positions.slice(from), committedAt: [], isRedelivery: false };
-    expect(await sink.write(batch.slice(from), never(), undefined, rest)).toEqual({ rejected: [] });
-    expect(idsOf(cluster)).toHaveLength(20);
-    expect(new Set(idsOf(cluster))).toEqual(new Set(batch.map(({ id }) => id)));
+    isBrokerAway = false;
+    const restOffer = { positions: positions.slice(retryFrom), committedAt: [], isRedelivery: false };
+    expect(await sink.write(batch.slice(retryFrom), never(), undefined, restOffer)).toEqual({ rejected: [] });
+    expect(storedIds(cluster)).toHaveLength(20);
+    expect(new Set(storedIds(cluster))).toEqual(new Set(batch.map(({ id }) => id)));
     await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false });
-    expect(idsOf(cluster)).toHaveLength(40);
+    expect(storedIds(cluster)).toHaveLength(40);
     await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: true });
-    expect(idsOf(cluster)).toHaveLength(60);
+    expect(storedIds(cluster)).toHaveLength(60);
   });
 
   test("keeps all events from the first one with a missing topic, and no later event is sent", async () => {
@@ -154,7 +154,7 @@ describe("the receipt of a write to Kafka", () => {
       message: "Topic plenum.alarm does not exist (UNKNOWN_TOPIC_OR_PARTITION).",
       hint: expect.stringContaining("create_topics") as string,
     });
-    expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
+    expect(storedIds(cluster)).toEqual([valueEvent(1).id]);
   });
 
   test("a topic without write permission causes a ConfigError", async () => {
@@ -177,7 +177,7 @@ describe("the receipt of a write to Kafka", () => {
     const reason =
       "Topic plenum.tag: it is larger than the topic takes (max.message.bytes). The broker says MESSAGE_TOO_LARGE.";
     expect(rejected).toEqual([{ index: 123, reason }]);
-    expect(idsOf(cluster)).toEqual(batch.filter((_, n) => n !== 123).map(({ id }) => id));
+    expect(storedIds(cluster)).toEqual(batch.filter((_, n) => n !== 123).map(({ id }) => id));
     expect(cluster.batches.length).toBeLessThan(25);
   });
 
@@ -194,23 +194,23 @@ describe("the receipt of a write to Kafka", () => {
     expect(await sink.write(batch, never())).toEqual({
       rejected: [{ index: 1, reason: `Topic plenum.tag: ${why}. The broker says ${name}.` }],
     });
-    expect(idsOf(cluster)).toEqual([batch[0]?.id, batch[2]?.id]);
+    expect(storedIds(cluster)).toEqual([batch[0]?.id, batch[2]?.id]);
   });
 
   test("rejects a record above max_message_bytes without sending it, and limits batches to the same size", async () => {
     const { cluster, sink } = await setUp({ topics: 1 }, { max_message_bytes: 2_048 });
-    const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(2_000) } };
-    const { rejected } = await sink.write([...values(7), large, valueEvent(8)], never());
+    const largeEvent = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(2_000) } };
+    const { rejected } = await sink.write([...values(7), largeEvent, valueEvent(8)], never());
     expect(rejected).toMatchObject([{ index: 7, reason: expect.stringContaining("max_message_bytes is 2048") }]);
-    expect(idsOf(cluster)).toEqual([...values(7), valueEvent(8)].map(({ id }) => id));
-    const sizes = cluster.batches.map(({ records }) => JSON.stringify(records).length);
+    expect(storedIds(cluster)).toEqual([...values(7), valueEvent(8)].map(({ id }) => id));
+    const batchSizes = cluster.batches.map(({ records }) => JSON.stringify(records).length);
     expect(cluster.batches.length).toBeGreaterThan(2);
-    expect(Math.max(...sizes)).toBeLessThan(3_000);
+    expect(Math.max(...batchSizes)).toBeLessThan(3_000);
   });
 });
 
 describe("a batch of Kafka records", () => {
-  const bytesOf = (events: readonly Event[]) =>
+  const countRecordBytes = (events: readonly Event[]) =>
     events.reduce((sum, event) => sum + buildRecord(event, "plenum.tag").bytes, 0);
 
   test("contains records up to exactly max_message_bytes", async () => {
@@ -219,7 +219,7 @@ describe("a batch of Kafka records", () => {
       [0, 1],
       [-1, 2],
     ] as const) {
-      const limit = { max_message_bytes: bytesOf(events) + spare };
+      const limit = { max_message_bytes: countRecordBytes(events) + spare };
       const { cluster, sink } = await setUp({ topics: 1 }, limit);
       await sink.write(events, never());
       expect(cluster.batches).toHaveLength(batches);
@@ -227,13 +227,13 @@ describe("a batch of Kafka records", () => {
   });
 
   test("accepts one record of exactly max_message_bytes, and rejects one byte more", async () => {
-    const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(1_000) } };
+    const largeEvent = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(1_000) } };
     for (const [spare, rejected] of [
       [0, []],
       [-1, [expect.objectContaining({ index: 0 })]],
     ] as const) {
-      const { sink } = await setUp({ topics: 1 }, { max_message_bytes: bytesOf([large]) + spare });
-      expect((await sink.write([large], never())).rejected).toEqual(rejected);
+      const { sink } = await setUp({ topics: 1 }, { max_message_bytes: countRecordBytes([largeEvent]) + spare });
+      expect((await sink.write([largeEvent], never())).rejected).toEqual(rejected);
     }
   });
 });
@@ -245,16 +245,16 @@ describe("the leader of a Kafka partition", () => {
     await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("LEADER_NOT_AVAILABLE"));
     isMissing = false;
     await sink.write([valueEvent(1)], never());
-    expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
+    expect(storedIds(cluster)).toEqual([valueEvent(1).id]);
   });
 
   test("a moved leader is requested again by the next write", async () => {
-    const codes = [6];
-    const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
+    const errorCodes = [6];
+    const { cluster, sink } = await setUp({ topics: 1, produce: () => errorCodes.shift() ?? 0 });
     await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("NOT_LEADER_OR_FOLLOWER"));
     await sink.write([valueEvent(1)], never());
     expect(cluster.asked.filter((name) => name === "Metadata")).toHaveLength(2);
-    expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
+    expect(storedIds(cluster)).toEqual([valueEvent(1).id]);
   });
 });
 
@@ -273,38 +273,38 @@ describe("the idempotent Kafka producer", () => {
   });
 
   test("continues in a later epoch after a lost response, so that brokers refuse the late batch", async () => {
-    let lost = true;
-    const { cluster, sink } = await setUp({ topics: 1, produce: () => (lost ? "late" : 0) });
+    let isResponseLost = true;
+    const { cluster, sink } = await setUp({ topics: 1, produce: () => (isResponseLost ? "late" : 0) });
     await sink.open(never());
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
-    lost = false;
+    isResponseLost = false;
     await sink.open(never());
     expect(await sink.write([valueEvent(1), valueEvent(2)], never())).toEqual({ rejected: [] });
     expect(cluster.batches.map(({ producerId, epoch, sequence }) => [producerId, epoch, sequence])).toEqual([
       [4_001n, 0, 0],
       [4_001n, 1, 0],
     ]);
-    expect(idsOf(cluster)).toEqual([1, 1, 2].map((n) => valueEvent(n).id));
+    expect(storedIds(cluster)).toEqual([1, 1, 2].map((n) => valueEvent(n).id));
   });
 
   test.each([
     [32_766, [4_001n, 32_767]],
     [32_767, [4_002n, 32_767]],
   ])("requests a new producer id after a timeout at epoch %i if no later epoch exists", async (epoch, expected) => {
-    const codes = [7];
-    const { cluster, sink } = await setUp({ topics: 1, epoch, produce: () => codes.shift() ?? 0 });
+    const errorCodes = [7];
+    const { cluster, sink } = await setUp({ topics: 1, epoch, produce: () => errorCodes.shift() ?? 0 });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
     await sink.write([valueEvent(1)], never());
-    const last = cluster.batches.at(-1);
-    expect([last?.producerId, last?.epoch]).toEqual(expected);
+    const lastBatch = cluster.batches.at(-1);
+    expect([lastBatch?.producerId, lastBatch?.epoch]).toEqual(expected);
   });
 
   test("requests a new producer id when the brokers lost the current one", async () => {
-    let codes = [0, 45];
-    const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
+    let errorCodes = [0, 45];
+    const { cluster, sink } = await setUp({ topics: 1, produce: () => errorCodes.shift() ?? 0 });
     await sink.write([valueEvent(1)], never());
     await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
-    codes = [];
+    errorCodes = [];
     await sink.write([valueEvent(2)], never());
     expect(cluster.batches.map(({ producerId, epoch, sequence }) => [producerId, epoch, sequence])).toEqual([
       [4_001n, 0, 0],
@@ -314,10 +314,10 @@ describe("the idempotent Kafka producer", () => {
   });
 
   test("the option `idempotent: false` disables the producer id, and a missing right names both solutions", async () => {
-    const without = await setUp({}, { idempotent: false });
-    await without.sink.write([valueEvent(1)], never());
-    expect(without.cluster.asked).not.toContain("InitProducerId");
-    expect(without.cluster.batches[0]?.producerId).toBe(-1n);
+    const withoutProducerId = await setUp({}, { idempotent: false });
+    await withoutProducerId.sink.write([valueEvent(1)], never());
+    expect(withoutProducerId.cluster.asked).not.toContain("InitProducerId");
+    expect(withoutProducerId.cluster.batches[0]?.producerId).toBe(-1n);
 
     const { sink } = await setUp({ producerId: () => 31 });
     const hint = /IdempotentWrite on the cluster; or set idempotent: false\.$/;
@@ -346,7 +346,7 @@ describe("requests to Kafka brokers", () => {
     stop.abort();
     await sink.write([valueEvent(2)], never());
     expect(cluster.asked.filter((name) => name === "ApiVersions").length).toBeLessThanOrEqual(2);
-    expect(idsOf(cluster)).toHaveLength(2);
+    expect(storedIds(cluster)).toHaveLength(2);
   });
 
   test("topic metadata is requested once, and not for each batch", async () => {
@@ -385,13 +385,13 @@ describe("a missing Kafka topic", () => {
   });
 
   test("the probe reports a missing topic or write permission without sending a record", async () => {
-    const there = await setUp({ topics: { "plenum.tag": 1 } });
-    await there.sink.probe?.(never());
-    expect(there.cluster.batches).toEqual([]);
+    const withTopic = await setUp({ topics: { "plenum.tag": 1 } });
+    await withTopic.sink.probe?.(never());
+    expect(withTopic.cluster.batches).toEqual([]);
 
-    const none = await setUp({ topics: { other: 1 } });
+    const withoutTopic = await setUp({ topics: { other: 1 } });
     const message = "No topic is there for plenum.{noun}, or we may not see it.";
-    await expectFailure(none.sink.probe?.(never()), { kind: "config", field: "topic", message });
+    await expectFailure(withoutTopic.sink.probe?.(never()), { kind: "config", field: "topic", message });
     const created = await setUp({ topics: {} }, { create_topics: true });
     await created.sink.probe?.(never());
 
@@ -444,16 +444,16 @@ describe("authentication at Kafka brokers", () => {
   });
 
   test("has separate error messages for a wrong mechanism, an unwanted password and a missing password", async () => {
-    const other = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
-    await expectFailure(other.sink.open(never()), { kind: "config", field: "sasl.mechanism" });
+    const scram = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
+    await expectFailure(scram.sink.open(never()), { kind: "config", field: "sasl.mechanism" });
 
     const unwanted = await setUp({}, sasl("PLAIN"));
     const refusal = /does not ask for a password at this port/;
     await expectFailure(unwanted.sink.open(never()), { kind: "config", message: refusal });
 
-    const missing = await setUp({ sasl: { mechanism: "SCRAM-SHA-512", answer: () => "refused" } });
+    const missingPassword = await setUp({ sasl: { mechanism: "SCRAM-SHA-512", answer: () => "refused" } });
     const message = /wants a password \(SCRAM-SHA-512\)/;
-    await expectFailure(missing.sink.open(never()), { kind: "config", reason: "unauthenticated", message });
+    await expectFailure(missingPassword.sink.open(never()), { kind: "config", reason: "unauthenticated", message });
   });
 
   test("reports that a broker behind TLS requires a password when none is configured", async () => {
@@ -485,7 +485,7 @@ describe("authentication at Kafka brokers", () => {
 
   test("an invalid SCRAM response is a failed authentication, and the process continues", async () => {
     const answer = () => Buffer.from("no such thing");
-    const { sink } = await setUp({ sasl: { mechanism: "SCRAM-SHA-256", answer } }, sasl("SCRAM-SHA-256"));
+    const { sink } = await setUp({ sasl: { mechanism: "SCRAM-SHA-256", answer: answer } }, sasl("SCRAM-SHA-256"));
     await expectFailure(sink.open(never()), { kind: "config", field: "sasl" });
   });
 });

@@ -34,14 +34,14 @@ describe("the encoding of texts for Kafka topic names", () => {
 });
 
 describe("Kafka topics of events", () => {
-  const of = (template: string, event: Event) => createTopics(template).buildTopic(event);
+  const buildTopic = (template: string, event: Event) => createTopics(template).buildTopic(event);
 
   test("a topic is built from the template", () => {
     const event = { ...valueEvent(1), source: sourceUri("north_2"), siteid: "7" };
-    expect(of("plenum.{noun}", event)).toBe("plenum.tag");
-    expect(of("plenum.{source}.{site}.{kind}", event)).toBe("plenum.north_5f2.7.tag-value");
-    expect(of("all", event)).toBe("all");
-    expect(of("plenum.{source}.{site}", sampleEvent("delivery-gap"))).toBe("plenum._worker._none");
+    expect(buildTopic("plenum.{noun}", event)).toBe("plenum.tag");
+    expect(buildTopic("plenum.{source}.{site}.{kind}", event)).toBe("plenum.north_5f2.7.tag-value");
+    expect(buildTopic("all", event)).toBe("all");
+    expect(buildTopic("plenum.{source}.{site}", sampleEvent("delivery-gap"))).toBe("plenum._worker._none");
   });
 
   test("events with the same key have the same `{noun}`, whatever their kind", () => {

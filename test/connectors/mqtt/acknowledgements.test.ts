@@ -4,29 +4,29 @@ import { describe, expect, test } from "vitest";
 import { createAcknowledgementReader } from "#connectors/mqtt/publish-packets.ts";
 import { seed } from "../../seed.ts";
 
-interface Sent {
+interface SentPacket {
   readonly bytes: Buffer;
   readonly answer: readonly [id: number, reason: number] | null;
 }
 
 const id = fc.integer({ min: 1, max: 65_535 });
-const other = (packet: Packet): Sent => ({ bytes: generate(packet, { protocolVersion: 5 }), answer: null });
+const encode = (packet: Packet): SentPacket => ({ bytes: generate(packet, { protocolVersion: 5 }), answer: null });
 const puback = fc
   .tuple(id, fc.option(fc.nat(255)), fc.uint8Array({ maxLength: 300 }))
-  .map(([number, reason, more]): Sent => {
+  .map(([number, reason, more]): SentPacket => {
     const properties = reason === null || more.length === 0 ? [] : [...lengthOf(more.length), ...more];
-    const rest = [number >> 8, number & 0xff, ...(reason === null ? [] : [reason]), ...properties];
-    return { bytes: Buffer.from([0x40, ...lengthOf(rest.length), ...rest]), answer: [number, reason ?? 0] };
+    const packetBody = [number >> 8, number & 0xff, ...(reason === null ? [] : [reason]), ...properties];
+    return { bytes: Buffer.from([0x40, ...lengthOf(packetBody.length), ...packetBody]), answer: [number, reason ?? 0] };
   });
 const packet = fc.oneof(
   { weight: 4, arbitrary: puback },
-  { weight: 1, arbitrary: fc.constant(other({ cmd: "pingresp" })) },
-  { weight: 1, arbitrary: id.map((messageId) => other({ cmd: "suback", messageId, granted: [1] })) },
+  { weight: 1, arbitrary: fc.constant(encode({ cmd: "pingresp" })) },
+  { weight: 1, arbitrary: id.map((messageId) => encode({ cmd: "suback", messageId, granted: [1] })) },
   {
     weight: 1,
     arbitrary: fc.tuple(id, fc.nat(40_000)).map(([messageId, length]) => {
       const payload = Buffer.alloc(length, 0x40);
-      return other({ cmd: "publish", topic: "a", qos: 1, dup: false, retain: false, messageId, payload });
+      return encode({ cmd: "publish", topic: "a", qos: 1, dup: false, retain: false, messageId, payload });
     }),
   },
 );
@@ -34,19 +34,19 @@ const packet = fc.oneof(
 const lengthOf = (length: number): readonly number[] =>
   length < 128 ? [length] : [(length & 0x7f) | 0x80, length >> 7];
 
-function readIn(bytes: Buffer, lengths: readonly number[]) {
-  const answers: (readonly [number, number])[] = [];
-  const readAcknowledgements = createAcknowledgementReader((number, reason) => answers.push([number, reason]));
-  const left: Buffer[] = [];
+function readInChunks(bytes: Buffer, lengths: readonly number[]) {
+  const acknowledgements: (readonly [number, number])[] = [];
+  const readAcknowledgements = createAcknowledgementReader((number, reason) => acknowledgements.push([number, reason]));
+  const otherBytes: Buffer[] = [];
   for (let at = 0, n = 0; at < bytes.length; n += 1) {
     const end = at + (lengths[n % lengths.length] ?? 1);
     const chunk = Buffer.from(bytes.subarray(at, end));
-    const found = readAcknowledgements(chunk);
-    if (found !== null) left.push(Buffer.from(found));
+    const unreadBytes = readAcknowledgements(chunk);
+    if (unreadBytes !== null) otherBytes.push(Buffer.from(unreadBytes));
     chunk.fill(0xee);
     at = end;
   }
-  return { answers, left: Buffer.concat(left) };
+  return { answers: acknowledgements, left: Buffer.concat(otherBytes) };
 }
 
 describe("the parser of MQTT acknowledgements", () => {
@@ -57,7 +57,7 @@ describe("the parser of MQTT acknowledgements", () => {
     });
     fc.assert(
       fc.property(fc.array(packet, { maxLength: 40 }), lengths, (sent, cut) => {
-        const { answers, left } = readIn(Buffer.concat(sent.map(({ bytes }) => bytes)), cut);
+        const { answers, left } = readInChunks(Buffer.concat(sent.map(({ bytes }) => bytes)), cut);
         expect(answers).toEqual(sent.flatMap(({ answer }) => (answer === null ? [] : [answer])));
         expect(left.equals(Buffer.concat(sent.filter(({ answer }) => answer === null).map(({ bytes }) => bytes)))).toBe(
           true,
@@ -73,6 +73,6 @@ describe("the parser of MQTT acknowledgements", () => {
     ["an acknowledgement that is longer than MQTT allows", [0x40, 0x80, 0x80, 0xc0, 0x01, 0, 7]],
     ["a length field without an end, and all bytes after it", [0x40, 0xff, 0xff, 0xff, 0xff, 1, 0x40, 2, 0, 7]],
   ])("leaves invalid bytes to the MQTT library: %s", (_what, bytes) => {
-    expect(readIn(Buffer.from(bytes), [3])).toEqual({ answers: [], left: Buffer.from(bytes) });
+    expect(readInChunks(Buffer.from(bytes), [3])).toEqual({ answers: [], left: Buffer.from(bytes) });
   });
 });

@@ -19,8 +19,8 @@ async function guardedBroker(): Promise<string> {
     lines: (port, folder) => {
       const passwords = join(folder, "passwords");
       writeFileSync(passwords, "");
-      for (const user of ["plenum", "operator", "supervisor", "viewer", "stranger"])
-        execFileSync("mosquitto_passwd", ["-b", passwords, user, "pw"], { stdio: "ignore" });
+      for (const userName of ["plenum", "operator", "supervisor", "viewer", "stranger"])
+        execFileSync("mosquitto_passwd", ["-b", passwords, userName, "pw"], { stdio: "ignore" });
       copyFileSync(example, join(folder, "acl"));
       return [
         `listener ${port} 127.0.0.1`,
@@ -62,11 +62,11 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     await viewer.until(({ topic }) => topic === "plenum/worker/_/event/delivery-gap");
     await operator.until(({ topic }) => topic === "plenum/reply/operator/1");
 
-    const refused = { code: 135 };
-    await expect(stranger.publish("plenum/cmd/main/1/set", "1")).rejects.toMatchObject(refused);
-    await expect(viewer.publish("plenum/cmd/main/1/set", "2")).rejects.toMatchObject(refused);
-    await expect(viewer.publish("plenum/main/1/tag/10042/value", "{}")).rejects.toMatchObject(refused);
-    await expect(operator.publish("plenum/main/1/tag/10042/value", "{}")).rejects.toMatchObject(refused);
+    const notAuthorized = { code: 135 };
+    await expect(stranger.publish("plenum/cmd/main/1/set", "1")).rejects.toMatchObject(notAuthorized);
+    await expect(viewer.publish("plenum/cmd/main/1/set", "2")).rejects.toMatchObject(notAuthorized);
+    await expect(viewer.publish("plenum/main/1/tag/10042/value", "{}")).rejects.toMatchObject(notAuthorized);
+    await expect(operator.publish("plenum/main/1/tag/10042/value", "{}")).rejects.toMatchObject(notAuthorized);
     await operator.publish("plenum/cmd/main/1/set", "3");
     await expect.poll(() => arrived.length).toBe(1);
     expect(arrived.map(({ payload }) => Buffer.from(payload).toString())).toEqual(["3"]);
@@ -78,14 +78,14 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     const operator = await as(url, "operator", []);
     const supervisor = await as(url, "supervisor", []);
     const viewer = await as(url, "viewer", []);
-    const refused = { code: 135 };
+    const notAuthorized = { code: 135 };
     for (const topic of ["plenum/cmd/main/1/set", "plenum/cmd/main/set", "plenum/cmd/main/second/set"]) {
       await operator.publish(topic, "1");
-      await expect(supervisor.publish(topic, "1"), topic).rejects.toMatchObject(refused);
+      await expect(supervisor.publish(topic, "1"), topic).rejects.toMatchObject(notAuthorized);
     }
     await supervisor.publish("plenum/cmd/main/second", "1");
     for (const someone of [operator, viewer, worker])
-      await expect(someone.publish("plenum/cmd/main/second", "2")).rejects.toMatchObject(refused);
+      await expect(someone.publish("plenum/cmd/main/second", "2")).rejects.toMatchObject(notAuthorized);
     await worker.until(({ topic }) => topic === "plenum/cmd/main/second");
     expect(worker.heard).toHaveLength(4);
   });

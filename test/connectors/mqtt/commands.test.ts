@@ -13,9 +13,9 @@ import { startScriptedBroker } from "./scripted-broker.ts";
 
 type Protocol = "5" | "3.1.1";
 
-type Ear = ReturnType<typeof ear>;
+type CommandRecorder = ReturnType<typeof createRecorder>;
 
-function ear(take: (arrival: CommandMessage) => Promise<void> = async () => {}) {
+function createRecorder(take: (arrival: CommandMessage) => Promise<void> = async () => {}) {
   const arrived: CommandMessage[] = [];
   return {
     arrived,
@@ -29,7 +29,7 @@ function ear(take: (arrival: CommandMessage) => Promise<void> = async () => {}) 
   };
 }
 
-async function listen(url: string, into: Ear, protocol: Protocol = "5"): Promise<void> {
+async function listen(url: string, into: CommandRecorder, protocol: Protocol = "5"): Promise<void> {
   const client_id = `plenum-${randomUUID()}`;
   const config = MqttConfig.parse({ url, protocol, client_id, commands: { enabled: true } });
   const commands = createMqttCommands(config, contextFor("building"));
@@ -43,38 +43,38 @@ async function mosquitto() {
   return server;
 }
 
-const operatorAt = (url: string) => observeInTest(url, "plenum/status/#");
+const connectOperator = (url: string) => observeInTest(url, "plenum/status/#");
 
-async function listening() {
+async function startListening() {
   const { url } = await mosquitto();
-  const into = ear();
-  await listen(url, into);
-  return { into, operator: await operatorAt(url) };
+  const recorder = createRecorder();
+  await listen(url, recorder);
+  return { into: recorder, operator: await connectOperator(url) };
 }
 
-const text = (arrival: CommandMessage | undefined) => Buffer.from(arrival?.payload ?? []).toString();
+const payloadText = (arrival: CommandMessage | undefined) => Buffer.from(arrival?.payload ?? []).toString();
 
 describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
     test("commands arrive one at a time and in order, with tag and source", async () => {
       const server = await mosquitto();
       let busy = 0;
-      let most = 0;
-      const into = ear(async () => {
+      let maxBusy = 0;
+      const recorder = createRecorder(async () => {
         busy += 1;
-        most = Math.max(most, busy);
+        maxBusy = Math.max(maxBusy, busy);
         await systemClock.sleep(2);
         busy -= 1;
       });
-      await listen(server.url, into, protocol);
-      const operator = await operatorAt(server.url);
+      await listen(server.url, recorder, protocol);
+      const operator = await connectOperator(server.url);
       const sends = Array.from({ length: 30 }, (_, n) => operator.publish(`plenum/cmd/main/1000${n}/set`, `${n}`));
       await Promise.all(sends);
       await operator.publish("plenum/cmd/main/set", "{}");
-      await into.until(31);
-      expect(into.arrived.map(text)).toEqual([...Array.from({ length: 30 }, (_, n) => `${n}`), "{}"]);
-      expect(most).toBe(1);
-      expect(into.arrived[3]).toMatchObject({
+      await recorder.until(31);
+      expect(recorder.arrived.map(payloadText)).toEqual([...Array.from({ length: 30 }, (_, n) => `${n}`), "{}"]);
+      expect(maxBusy).toBe(1);
+      expect(recorder.arrived[3]).toMatchObject({
         via: "building",
         topic: "plenum/cmd/main/10003/set",
         source: "main",
@@ -82,15 +82,15 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
         retained: false,
         duplicate: false,
       });
-      expect(into.arrived[30]).toMatchObject({ source: "main", tagId: null });
+      expect(recorder.arrived[30]).toMatchObject({ source: "main", tagId: null });
     });
 
     test("the event loop runs between the commands of a burst", async () => {
       const server = await mosquitto();
-      let turn = 0;
+      let loopTurn = 0;
       let isOver = false;
       const count = () => {
-        turn += 1;
+        loopTurn += 1;
         if (!isOver) setImmediate(count);
       };
       count();
@@ -98,46 +98,46 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
         isOver = true;
       });
       const turns: number[] = [];
-      const into = ear(async () => void turns.push(turn));
-      await listen(server.url, into, protocol);
-      const operator = await operatorAt(server.url);
+      const recorder = createRecorder(async () => void turns.push(loopTurn));
+      await listen(server.url, recorder, protocol);
+      const operator = await connectOperator(server.url);
       await Promise.all(Array.from({ length: 200 }, (_, n) => operator.publish("plenum/cmd/main/1/set", `${n}`)));
-      await into.until(200);
+      await recorder.until(200);
       expect(new Set(turns).size).toBe(200);
     });
 
     test("a command that the broker stored has `retained` set", async () => {
       const server = await mosquitto();
-      const operator = await operatorAt(server.url);
+      const operator = await connectOperator(server.url);
       await operator.publish("plenum/cmd/main/1/set", "21.5", { retain: true });
-      const into = ear();
-      await listen(server.url, into, protocol);
+      const recorder = createRecorder();
+      await listen(server.url, recorder, protocol);
       await operator.publish("plenum/cmd/main/2/set", "20");
-      await into.until(protocol === "5" ? 1 : 2);
-      const kept = into.arrived.filter(({ tagId }) => tagId === "1");
-      expect(kept.map(({ retained }) => retained)).toEqual(protocol === "5" ? [] : [true]);
+      await recorder.until(protocol === "5" ? 1 : 2);
+      const storedCommands = recorder.arrived.filter(({ tagId }) => tagId === "1");
+      expect(storedCommands.map(({ retained }) => retained)).toEqual(protocol === "5" ? [] : [true]);
     });
 
     test("a command sent while the worker is offline is lost", async () => {
       const server = await mosquitto();
       const config = MqttConfig.parse({ url: server.url, protocol, commands: { enabled: true } });
-      const operator = await operatorAt(server.url);
-      const first = createMqttCommands(config, contextFor("building"));
-      await first.open(ear().accept, never());
-      await first.close();
+      const operator = await connectOperator(server.url);
+      const firstCommands = createMqttCommands(config, contextFor("building"));
+      await firstCommands.open(createRecorder().accept, never());
+      await firstCommands.close();
       await operator.publish("plenum/cmd/main/1/set", "old");
-      const into = ear();
-      const second = createMqttCommands(config, contextFor("building"));
-      onTestFinished(() => second.close());
-      await second.open(into.accept, never());
+      const recorder = createRecorder();
+      const secondCommands = createMqttCommands(config, contextFor("building"));
+      onTestFinished(() => secondCommands.close());
+      await secondCommands.open(recorder.accept, never());
       await operator.publish("plenum/cmd/main/1/set", "new");
-      await into.until(1);
-      expect(into.arrived.map(text)).toEqual(["new"]);
+      await recorder.until(1);
+      expect(recorder.arrived.map(payloadText)).toEqual(["new"]);
     });
   });
 
   test("a command has expiry, response topic, correlation data and user properties of MQTT 5", async () => {
-    const { into, operator } = await listening();
+    const { into, operator } = await startListening();
     const sentAtMs = Date.now();
     await operator.publish("plenum/cmd/main/a%2Fb/set", "21.5", {
       retain: true,
@@ -162,13 +162,13 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
   });
 
   test("commands and approvals by a second person are distinguished by the topic alone", async () => {
-    const { into, operator } = await listening();
+    const { into, operator } = await startListening();
     await operator.publish("plenum/cmd/main/second", "a");
     await operator.publish("plenum/cmd/main/second/set", "b");
     await operator.publish("plenum/cmd/main/1/second", "c");
     await operator.publish("plenum/cmd/main/set", "d");
     await into.until(3);
-    expect(into.arrived.map((each) => [text(each), each.tagId, each.purpose])).toEqual([
+    expect(into.arrived.map((each) => [payloadText(each), each.tagId, each.purpose])).toEqual([
       ["a", null, "second"],
       ["b", "second", undefined],
       ["d", null, undefined],
@@ -178,19 +178,19 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
   test("command topics are not subscribed to unless `commands.enabled` is true", async () => {
     const server = await mosquitto();
     const commands = createMqttCommands(MqttConfig.parse({ url: server.url }), contextFor("building"));
-    const into = ear();
-    await commands.open(into.accept, never());
-    const operator = await operatorAt(server.url);
+    const recorder = createRecorder();
+    await commands.open(recorder.accept, never());
+    const operator = await connectOperator(server.url);
     await operator.publish("plenum/cmd/main/1/set", "1");
     await operator.publish("plenum/status/marker", "{}");
     await operator.until(({ topic }) => topic === "plenum/status/marker");
     expect(operator.heard.map(({ topic }) => topic)).toEqual(["plenum/status/marker"]);
     await commands.close();
-    expect(into.arrived).toEqual([]);
+    expect(recorder.arrived).toEqual([]);
   });
 
   test("a command above one mebibyte is not delivered, and the next command is", async () => {
-    const { into, operator } = await listening();
+    const { into, operator } = await startListening();
     await operator.publish("plenum/cmd/main/1/set", "x".repeat(2_000_000));
     await operator.publish("plenum/cmd/main/2/set", "x".repeat(100_000));
     await into.until(1);
@@ -202,7 +202,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
   const command = (messageId: number, dup = false) =>
     ({ cmd: "publish", topic: "plenum/cmd/main/1/set", payload: "1", qos: 1, retain: false, dup, messageId }) as const;
 
-  async function setUp(into: Ear) {
+  async function setUp(into: CommandRecorder) {
     const broker = await startScriptedBroker(version, () => undefined);
     onTestFinished(() => broker.close());
     await listen(broker.url, into, version === 5 ? "5" : "3.1.1");
@@ -211,10 +211,10 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
 
   test("is sent to the broker only after `accept` has resolved", async () => {
     const { promise: journaled, resolve } = Promise.withResolvers<void>();
-    const into = ear(() => journaled);
-    const broker = await setUp(into);
+    const recorder = createRecorder(() => journaled);
+    const broker = await setUp(recorder);
     broker.send(command(7));
-    await into.until(1);
+    await recorder.until(1);
     broker.send({ cmd: "pingresp" });
     expect(broker.came.some(({ cmd }) => cmd === "puback")).toBe(false);
     resolve();
@@ -222,18 +222,18 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
   });
 
   test("is not sent when `accept` rejects, and the commands connector connects and subscribes again", async () => {
-    let full = true;
-    const into = ear(async () => {
-      if (full) throw new Error("disk full");
+    let isDiskFull = true;
+    const recorder = createRecorder(async () => {
+      if (isDiskFull) throw new Error("disk full");
     });
-    const broker = await setUp(into);
+    const broker = await setUp(recorder);
     broker.send(command(7));
     await broker.until("subscribe", 6);
     expect(broker.came.some(({ cmd }) => cmd === "puback")).toBe(false);
-    full = false;
+    isDiskFull = false;
     broker.send(command(7, true));
     await broker.until("puback");
-    expect(into.arrived.map(({ duplicate }) => duplicate)).toEqual([false, true]);
+    expect(recorder.arrived.map(({ duplicate }) => duplicate)).toEqual([false, true]);
   });
 });
 
@@ -246,25 +246,25 @@ test("accepts no command after close, even when the broker does not acknowledge 
   onTestFinished(() => broker.close());
   const config = MqttConfig.parse({ url: broker.url, client_id: "plenum", commands: { enabled: true } });
   const commands = createMqttCommands(config, contextFor("building"));
-  const into = ear();
-  await commands.open(into.accept, never());
+  const recorder = createRecorder();
+  await commands.open(recorder.accept, never());
   const [socket] = sockets;
   if (socket === undefined) throw new Error("nobody has connected");
-  const left = once(socket, "close").then(() => "left");
+  const connectionClosed = once(socket, "close").then(() => "left");
   await commands.close();
   const topic = "plenum/cmd/main/t";
   broker.send({ cmd: "publish", topic, payload: "1", qos: 1, messageId: 9, dup: false, retain: false });
-  const taken = broker.until("puback").then(() => "taken");
-  expect(await Promise.race([left, taken])).toBe("left");
-  expect(into.arrived).toEqual([]);
+  const commandTaken = broker.until("puback").then(() => "taken");
+  expect(await Promise.race([connectionClosed, commandTaken])).toBe("left");
+  expect(recorder.arrived).toEqual([]);
 });
 
 test("a broker that is unreachable at the start delivers commands once it is available", async () => {
-  const first = await startScriptedBroker(5, () => undefined);
-  await first.close();
-  const into = ear();
-  await listen(first.url, into);
-  const later = await startScriptedBroker(5, () => undefined, Number(new URL(first.url).port));
-  onTestFinished(() => later.close());
-  await later.until("subscribe", 3);
+  const firstBroker = await startScriptedBroker(5, () => undefined);
+  await firstBroker.close();
+  const recorder = createRecorder();
+  await listen(firstBroker.url, recorder);
+  const laterBroker = await startScriptedBroker(5, () => undefined, Number(new URL(firstBroker.url).port));
+  onTestFinished(() => laterBroker.close());
+  await laterBroker.until("subscribe", 3);
 });

@@ -7,7 +7,7 @@ import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";
 
-const complaintOf = (config: unknown) => MqttConfig.safeParse(config).error?.issues[0]?.message ?? "";
+const findComplaint = (config: unknown) => MqttConfig.safeParse(config).error?.issues[0]?.message ?? "";
 
 describe("the configuration of the MQTT sink", () => {
   test("requires only `url`", () => {
@@ -27,13 +27,13 @@ describe("the configuration of the MQTT sink", () => {
     ["mqtts://broker.example/path", "ends with the host"],
     ["mqtts://broker.example?x=1", "ends with the host"],
   ])("refuses the broker address %s", (url, complaint) => {
-    expect(complaintOf({ url })).toContain(complaint);
+    expect(findComplaint({ url })).toContain(complaint);
   });
 
   test.each([[{ username: "plenum", password: { env: "PW" } }], [{ commands: { enabled: true } }]])(
     "requires TLS, a local broker or plain_text for the configuration %o",
     (delicate) => {
-      expect(complaintOf({ url: "mqtt://broker.example", ...delicate })).toContain("plain_text");
+      expect(findComplaint({ url: "mqtt://broker.example", ...delicate })).toContain("plain_text");
       for (const config of [
         { url: "mqtt://broker.example", plain_text: true },
         { url: "mqtts://broker.example" },
@@ -56,7 +56,7 @@ describe("the configuration of the MQTT sink", () => {
     [{ retian: {} }, "nrecognized key"],
     [{ tls: { reject_unauthorized: false } }, "nrecognized key"],
   ])("refuses the configuration %o", (config, complaint) => {
-    expect(complaintOf({ url: "mqtts://broker.example", ...config })).toContain(complaint);
+    expect(findComplaint({ url: "mqtts://broker.example", ...config })).toContain(complaint);
   });
 });
 
@@ -95,8 +95,8 @@ describe("the built-in MQTT broker of the demo", () => {
     onTestFinished(() => sink.close());
     await sink.open(never());
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-    const late = await observeInTest(broker.url, "plenum/#", { protocolVersion: 4 });
-    expect((await late.until(({ topic }) => topic.endsWith("/value"))).retained).toBe(true);
+    const lateObserver = await observeInTest(broker.url, "plenum/#", { protocolVersion: 4 });
+    expect((await lateObserver.until(({ topic }) => topic.endsWith("/value"))).retained).toBe(true);
     const modern = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("modern"));
     onTestFinished(() => modern.close());
     await expect(modern.open(never())).rejects.toMatchObject({ kind: "config", hint: 'Set protocol: "3.1.1".' });

@@ -6,7 +6,7 @@ export async function startCuttingProxy(target: number, nextCut: () => number | 
   let cuts = 0;
   const server = createServer((client) => {
     const broker = connect(target, "127.0.0.1");
-    let left = nextCut();
+    let remainingBytes = nextCut();
     const end = () => {
       client.destroy();
       broker.destroy();
@@ -17,13 +17,13 @@ export async function startCuttingProxy(target: number, nextCut: () => number | 
       socket.on("close", end);
     }
     client.on("data", (data) => {
-      if (left === null || data.length <= left) {
+      if (remainingBytes === null || data.length <= remainingBytes) {
         broker.write(data);
-        if (left !== null) left -= data.length;
+        if (remainingBytes !== null) remainingBytes -= data.length;
         return;
       }
       cuts += 1;
-      broker.end(data.subarray(0, left));
+      broker.end(data.subarray(0, remainingBytes));
       client.destroy();
     });
     broker.pipe(client);

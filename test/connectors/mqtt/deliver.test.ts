@@ -8,19 +8,19 @@ import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
 
 function pendingLink() {
-  const answers = new Map<string, PromiseWithResolvers<void>>();
+  const answerByTopic = new Map<string, PromiseWithResolvers<void>>();
   const link: Pick<BrokerLink, "send"> = {
     send({ topic }, done) {
-      const answer = Promise.withResolvers<void>();
-      answers.set(topic, answer);
-      answer.promise.then(() => done(null), done);
+      const topicAnswer = Promise.withResolvers<void>();
+      answerByTopic.set(topic, topicAnswer);
+      topicAnswer.promise.then(() => done(null), done);
     },
   };
-  return { link, answerTo: (n: number) => answers.get(`value/${n}`) ?? Promise.withResolvers<void>() };
+  return { link, answerTo: (n: number) => answerByTopic.get(`value/${n}`) ?? Promise.withResolvers<void>() };
 }
 
 const batch = Array.from({ length: 5 }, (_, n) => valueEvent(n));
-const messagesOf = (event: Event): readonly MqttMessage[] => [
+const buildMessages = (event: Event): readonly MqttMessage[] => [
   {
     topic: `value/${batch.findIndex(({ id }) => id === event.id)}`,
     payload: "1",
@@ -37,7 +37,7 @@ test.each([
   ["three failures in reverse order", [4, 3, 1]],
 ])("a batch is kept from its first failed event, in whichever order the failures arrive: %s", async (_, told) => {
   const { link, answerTo } = pendingLink();
-  const receipt = deliverBatch(link, batch, messagesOf, OPTIONS);
+  const receipt = deliverBatch(link, batch, buildMessages, OPTIONS);
   for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
   for (const n of batch.keys()) answerTo(n).resolve();
   expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "no answer to 1" } } });
@@ -45,7 +45,7 @@ test.each([
 
 test("a batch settles rejections before the first failure and keeps all events after it", async () => {
   const { link, answerTo } = pendingLink();
-  const receipt = deliverBatch(link, batch, messagesOf, OPTIONS);
+  const receipt = deliverBatch(link, batch, buildMessages, OPTIONS);
   answerTo(3).reject(new Rejected("not allowed"));
   answerTo(0).reject(new Rejected("not allowed either"));
   answerTo(2).reject(new Retryable("no answer"));
@@ -54,29 +54,31 @@ test("a batch settles rejections before the first failure and keeps all events a
 });
 
 describe("the abort of a batch to MQTT", () => {
-  const parts = ["a", "b", "c"];
+  const suffixes = ["a", "b", "c"];
   const inParts = (event: Event): readonly MqttMessage[] =>
-    messagesOf(event).flatMap((message) => parts.map((part) => ({ ...message, topic: `${message.topic}/${part}` })));
+    buildMessages(event).flatMap((message) =>
+      suffixes.map((part) => ({ ...message, topic: `${message.topic}/${part}` })),
+    );
 
   function abortableLink(answered: (topic: string) => boolean) {
     const stop = new AbortController();
-    const sent: string[] = [];
+    const sentTopics: string[] = [];
     const link: Pick<BrokerLink, "send"> = {
       send({ topic }, done) {
-        sent.push(topic);
+        sentTopics.push(topic);
         if (answered(topic)) done(null);
         else stop.signal.addEventListener("abort", () => done(stop.signal.reason));
       },
     };
-    return { link, sent, stop, options: { ...OPTIONS, signal: stop.signal } };
+    return { link, sent: sentTopics, stop, options: { ...OPTIONS, signal: stop.signal } };
   }
 
   test("keeps the batch from its first unacknowledged event and settles the events before it", async () => {
     const { link, options, stop } = abortableLink((topic) => topic !== "value/2" && topic !== "value/4");
-    const receipt = deliverBatch(link, batch, messagesOf, options);
-    const late = new Retryable("too late");
-    stop.abort(late);
-    expect(await receipt).toEqual({ rejected: [], retry: { from: 2, error: late } });
+    const receipt = deliverBatch(link, batch, buildMessages, options);
+    const abortReason = new Retryable("too late");
+    stop.abort(abortReason);
+    expect(await receipt).toEqual({ rejected: [], retry: { from: 2, error: abortReason } });
   });
 
   test("keeps an event and stops sending when only some of its messages are acknowledged", async () => {
@@ -89,33 +91,33 @@ describe("the abort of a batch to MQTT", () => {
 
   test("stops sending when no message is in flight", async () => {
     const stop = new AbortController();
-    const acknowledged: (() => void)[] = [];
-    const link: Pick<BrokerLink, "send"> = { send: (_, done) => void acknowledged.push(() => done(null)) };
+    const acknowledgeSent: (() => void)[] = [];
+    const link: Pick<BrokerLink, "send"> = { send: (_, done) => void acknowledgeSent.push(() => done(null)) };
     const options = { ...OPTIONS, maxInFlight: 1, signal: stop.signal };
-    const receipt = deliverBatch(link, batch, messagesOf, options);
-    acknowledged[0]?.();
+    const receipt = deliverBatch(link, batch, buildMessages, options);
+    acknowledgeSent[0]?.();
     stop.abort(new Retryable("too late"));
     expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "too late" } } });
-    expect(acknowledged).toHaveLength(1);
+    expect(acknowledgeSent).toHaveLength(1);
   });
 
   test("rejects the write with the abort reason when no event is acknowledged", async () => {
     const { link, options, stop } = abortableLink((topic) => topic === "value/4");
-    const receipt = deliverBatch(link, batch, messagesOf, options);
+    const receipt = deliverBatch(link, batch, buildMessages, options);
     stop.abort(new Retryable("too late"));
     await expect(receipt).rejects.toThrow("too late");
   });
 });
 
 test("keeps the complete batch when the connection is already lost", async () => {
-  let asked = 0;
+  let sendCount = 0;
   const link: Pick<BrokerLink, "send"> = {
     send(_, done) {
-      asked += 1;
+      sendCount += 1;
       done(new Retryable("gone"));
     },
   };
-  const receipt = await deliverBatch(link, batch, messagesOf, OPTIONS);
+  const receipt = await deliverBatch(link, batch, buildMessages, OPTIONS);
   expect(receipt).toMatchObject({ rejected: [], retry: { from: 0, error: { message: "gone" } } });
-  expect(asked).toBe(1);
+  expect(sendCount).toBe(1);
 });

@@ -24,29 +24,29 @@ async function setUp(answers: Answers, settings: Settings = {}, version: 4 | 5 =
   return { broker, sink };
 }
 
-async function opened(...args: Parameters<typeof setUp>) {
-  const made = await setUp(...args);
-  await made.sink.open(never());
-  return made;
+async function setUpOpen(...args: Parameters<typeof setUp>) {
+  const openSetup = await setUp(...args);
+  await openSetup.sink.open(never());
+  return openSetup;
 }
 
 const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
 const values = (broker: ScriptedBroker) => broker.came.filter(isValue);
 const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n));
 
-function reasonFor(nth: number, reasonCode: number): Answers {
-  let seen = -1;
+function answerWithReason(nth: number, reasonCode: number): Answers {
+  let valueIndex = -1;
   return (packet) => {
     if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
-    seen += 1;
-    if (seen !== nth) return undefined;
+    valueIndex += 1;
+    if (valueIndex !== nth) return undefined;
     return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode }];
   };
 }
 
 describe("the reason code with which a broker acknowledges a message", () => {
   test.each([135, 144, 149, 153])("code %i rejects this event, and the other events are delivered", async (code) => {
-    const { broker, sink } = await opened(reasonFor(2, code));
+    const { broker, sink } = await setUpOpen(answerWithReason(2, code));
     const receipt = await sink.write(batch, never());
     expect(receipt).toEqual({ rejected: [{ index: 2, reason: expect.stringContaining(String(code)) }] });
     expect(values(broker)).toHaveLength(batch.length);
@@ -58,7 +58,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
     [151, Throttled],
     [255, Retryable],
   ])("code %i keeps the events from this one on and the connection", async (code, failure) => {
-    const { broker, sink } = await opened(reasonFor(2, code));
+    const { broker, sink } = await setUpOpen(answerWithReason(2, code));
     const { rejected, retry } = await sink.write(batch, never());
     expect(retry).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
     expect(retry?.error).toBeInstanceOf(failure);
@@ -68,18 +68,18 @@ describe("the reason code with which a broker acknowledges a message", () => {
   });
 
   test.each([0, 1, 2, 16, 17, 24, 127])("code %i accepts the event", async (code) => {
-    const { broker, sink } = await opened(reasonFor(2, code));
+    const { broker, sink } = await setUpOpen(answerWithReason(2, code));
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(values(broker), "on the same connection, each once").toHaveLength(batch.length);
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
 
   test("an event that is rejected after the first kept event is not settled", async () => {
-    let seen = -1;
-    const { sink } = await opened((packet) => {
+    let valueIndex = -1;
+    const { sink } = await setUpOpen((packet) => {
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
-      seen += 1;
-      return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: [0, 128, 135][seen] ?? 0 }];
+      valueIndex += 1;
+      return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: [0, 128, 135][valueIndex] ?? 0 }];
     });
     const receipt = await sink.write(batch, never());
     expect(receipt.retry?.from).toBe(1);
@@ -87,7 +87,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
   });
 
   test("a rejected response message does not keep the command-result event", async () => {
-    const { sink } = await opened((packet) =>
+    const { sink } = await setUpOpen((packet) =>
       packet.cmd === "publish" && packet.topic === "answers/1"
         ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
         : undefined,
@@ -102,13 +102,13 @@ describe("a lost connection to the MQTT broker", () => {
   test.each([4, 5] as const)(
     "keeps a batch from its first unacknowledged event (protocol version %i)",
     async (version) => {
-      let seen = 0;
-      const { broker, sink } = await opened(
+      let valueCount = 0;
+      const { broker, sink } = await setUpOpen(
         (packet, socket) => {
           if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
-          seen += 1;
-          if (seen < 4) return undefined;
-          if (seen === 4) setImmediate(() => socket.destroy());
+          valueCount += 1;
+          if (valueCount < 4) return undefined;
+          if (valueCount === 4) setImmediate(() => socket.destroy());
           return [];
         },
         {},
@@ -118,12 +118,12 @@ describe("a lost connection to the MQTT broker", () => {
       expect(receipt.retry?.from).toBe(3);
       expect(receipt.retry?.error).toBeInstanceOf(Retryable);
       await sink.open(never());
-      seen = -1_000;
+      valueCount = -1_000;
       expect(await sink.write(batch.slice(3), never())).toEqual({ rejected: [] });
-      const sent = values(broker).map((packet) =>
+      const sentIds = values(broker).map((packet) =>
         packet.cmd === "publish" ? JSON.parse(packet.payload.toString()).id : null,
       );
-      expect(sent.slice(-5)).toEqual(batch.slice(3).map(({ id }) => id));
+      expect(sentIds.slice(-5)).toEqual(batch.slice(3).map(({ id }) => id));
     },
   );
 
@@ -135,7 +135,7 @@ describe("a lost connection to the MQTT broker", () => {
     ],
     ["no suggestion for short messages", "x", undefined],
   ])("suggests a cause when a message is in flight that may be too long: %s", async (_, unit, hint) => {
-    const { sink } = await opened(
+    const { sink } = await setUpOpen(
       (packet, socket) => {
         if (!isValue(packet)) return undefined;
         setImmediate(() => socket.destroy());
@@ -152,7 +152,7 @@ describe("a lost connection to the MQTT broker", () => {
   });
 
   test("is not restored by the MQTT library: only a new write sends the message again", async () => {
-    const { broker, sink } = await opened((packet, socket) => {
+    const { broker, sink } = await setUpOpen((packet, socket) => {
       if (!isValue(packet)) return undefined;
       setImmediate(() => socket.destroy());
       return [];
@@ -165,28 +165,28 @@ describe("a lost connection to the MQTT broker", () => {
   });
 
   test("a missing acknowledgement keeps the event after the deadline, and the next connection works", async () => {
-    let silent = true;
-    const { broker, sink } = await opened((packet) => (isValue(packet) && silent ? [] : undefined), {
+    let isSilent = true;
+    const { broker, sink } = await setUpOpen((packet) => (isValue(packet) && isSilent ? [] : undefined), {
       publish_deadline: "200ms",
     });
     const receipt = await sink.write(batch, never());
     expect(receipt.retry?.from).toBe(0);
     expect(String(receipt.retry?.error)).toContain("did not answer within 200 ms");
-    silent = false;
+    isSilent = false;
     await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(2);
   });
 
   test("an abort rejects the write at once, and the connection stays usable", async () => {
-    let silent = true;
-    const { broker, sink } = await opened((packet) => (isValue(packet) && silent ? [] : undefined));
+    let isSilent = true;
+    const { broker, sink } = await setUpOpen((packet) => (isValue(packet) && isSilent ? [] : undefined));
     const abort = new AbortController();
     const write = sink.write(batch, abort.signal);
     await broker.until("publish", 9);
     abort.abort(new Error("stop"));
     await expect(write).rejects.toThrow("stop");
-    silent = false;
+    isSilent = false;
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
   });
 
@@ -194,7 +194,7 @@ describe("a lost connection to the MQTT broker", () => {
     [149, "packet too large", { field: "max_message_bytes" }],
     [142, "session taken over", { message: expect.stringContaining("Another client with our client id") }],
   ])("is a ConfigError without quick reconnects after DISCONNECT reason %i (%s)", async (reasonCode, _, expected) => {
-    const { broker, sink } = await opened((packet) =>
+    const { broker, sink } = await setUpOpen((packet) =>
       isValue(packet) ? [{ cmd: "disconnect", reasonCode }] : undefined,
     );
     const write = sink.write([valueEvent(1)], never());
@@ -212,30 +212,30 @@ describe("limits that the MQTT broker announces", () => {
   };
 
   test("the receive maximum limits the messages in flight", async () => {
-    let waiting: Packet[] = [];
-    let most = 0;
-    const { broker, sink } = await opened((packet) => {
+    let waitingAcks: Packet[] = [];
+    let maxWaiting = 0;
+    const { broker, sink } = await setUpOpen((packet) => {
       if (packet.cmd === "connect") return [{ ...connack(5, 0), properties: { receiveMaximum: 3 } } as Packet];
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
-      waiting.push({ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 });
-      most = Math.max(most, waiting.length);
-      if (waiting.length === 1) {
+      waitingAcks.push({ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 });
+      maxWaiting = Math.max(maxWaiting, waitingAcks.length);
+      if (waitingAcks.length === 1) {
         setTimeout(() => {
-          for (const ack of waiting) broker.send(ack);
-          waiting = [];
+          for (const ack of waitingAcks) broker.send(ack);
+          waitingAcks = [];
         }, 20);
       }
       return [];
     });
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
-    expect(most).toBe(3);
+    expect(maxWaiting).toBe(3);
   });
 
   test("a message above the maximum packet size is rejected without being sent", async () => {
-    const { broker, sink } = await opened(limited({ maximumPacketSize: 1_500 }));
+    const { broker, sink } = await setUpOpen(limited({ maximumPacketSize: 1_500 }));
     const sample = valueEvent(1);
-    const large = { ...sample, data: { ...sample.data, behindGateway: "x".repeat(3_000) } };
-    const receipt = await sink.write([large, valueEvent(2)], never());
+    const largeEvent = { ...sample, data: { ...sample.data, behindGateway: "x".repeat(3_000) } };
+    const receipt = await sink.write([largeEvent, valueEvent(2)], never());
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: expect.stringContaining("1500") }] });
     expect(values(broker)).toHaveLength(1);
   });
@@ -290,12 +290,12 @@ describe("connecting to an MQTT broker", () => {
     ["responds with a CONNACK of MQTT 3.1.1", (socket: Socket) => void socket.end(Buffer.from([0x20, 2, 0, 1]))],
     ["resets the connection", (socket: Socket) => void socket.resetAndDestroy()],
   ])("fails with advice to set `protocol` when a broker knows only MQTT 3.1.1 and %s", async (_, refuse) => {
-    const answers: Answers = (packet, socket) => {
+    const refuseMqtt5: Answers = (packet, socket) => {
       if (packet.cmd !== "connect" || packet.protocolVersion !== 5) return undefined;
       refuse(socket);
       return [];
     };
-    const { broker } = await setUp(answers, {}, 4);
+    const { broker } = await setUp(refuseMqtt5, {}, 4);
     for (const attempt of ["open", "probe"] as const) {
       const config = MqttConfig.parse({ url: broker.url, username: "ann", plain_text: true });
       const sink = createMqttSink(config, contextFor("broker"));
@@ -310,9 +310,9 @@ describe("connecting to an MQTT broker", () => {
   });
 
   test("reports no version problem when the broker closes the connection once, as during a restart", async () => {
-    let calls = 0;
+    let connectCount = 0;
     const { sink } = await setUp((packet, socket) => {
-      if (packet.cmd !== "connect" || calls++ > 0) return undefined;
+      if (packet.cmd !== "connect" || connectCount++ > 0) return undefined;
       socket.destroy();
       return [];
     });
@@ -328,31 +328,31 @@ describe("connecting to an MQTT broker", () => {
 });
 
 function gathering(): Answers {
-  const held: Packet[] = [];
+  const heldAnswers: Packet[] = [];
   let isUnconfirmed = false;
   let came = 0;
   return (packet) => {
     if (!isValue(packet) && packet.cmd !== "pingreq") return undefined;
     const messageId = "messageId" in packet ? (packet.messageId ?? 0) : 0;
-    held.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : { cmd: "puback", messageId, reasonCode: 0 });
+    heldAnswers.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : { cmd: "puback", messageId, reasonCode: 0 });
     came += 1;
     const confirms = packet.cmd === "pingreq" || came === batch.length + 2;
     if (isUnconfirmed && !confirms) return [];
     isUnconfirmed = true;
-    return held.splice(0);
+    return heldAnswers.splice(0);
   };
 }
 
 describe("a broker that delays acknowledgements until TCP confirms the last one", () => {
   test("sends its acknowledgements at once because the sink sends a ping in each batch", async () => {
-    const { broker, sink } = await opened(gathering(), { publish_deadline: "10s" });
+    const { broker, sink } = await setUpOpen(gathering(), { publish_deadline: "10s" });
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(values(broker)).toHaveLength(2 * batch.length);
   });
 
   test("receives a limited number of pings when it responds only to pings", async () => {
-    const { broker, sink } = await opened(
+    const { broker, sink } = await setUpOpen(
       (packet) => (isValue(packet) && packet !== values(broker)[0] ? [] : undefined),
       { publish_deadline: "300ms" },
     );
@@ -370,15 +370,15 @@ describe("the probe of the MQTT sink", () => {
   test("publishes one message that is not retained, and disconnects", async () => {
     const { broker, sink } = await setUp(() => undefined, { prefix: "house/plenum" });
     await sink.probe?.(never());
-    const sent = broker.came.filter(({ cmd }) => cmd === "publish");
-    expect(sent).toMatchObject([{ topic: "house/plenum/status/check", qos: 1, retain: false }]);
+    const sentMessages = broker.came.filter(({ cmd }) => cmd === "publish");
+    expect(sentMessages).toMatchObject([{ topic: "house/plenum/status/check", qos: 1, retain: false }]);
     await broker.until("disconnect");
   });
 
   test("fails at a broker that forbids publishing or acknowledges no message", async () => {
     const forbidding = await setUp(onPublish(135));
     await expect(forbidding.sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
-    const silent = await setUp(onPublish(null), { publish_deadline: "200ms" });
-    await expect(silent.sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
+    const silentBroker = await setUp(onPublish(null), { publish_deadline: "200ms" });
+    await expect(silentBroker.sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
   });
 });

@@ -32,14 +32,14 @@ function byLibrary(message: MqttMessage, messageId: number, protocolVersion: 4 |
 }
 
 function byUs(message: MqttMessage, id: number, version: 4 | 5): Buffer {
-  const into = Buffer.alloc(computeMaxPacketBytes(message) + 9, 0xee);
-  const end = writePublish(into, 9, message, id, version);
-  return into.subarray(9, end);
+  const packetBuffer = Buffer.alloc(computeMaxPacketBytes(message) + 9, 0xee);
+  const end = writePublish(packetBuffer, 9, message, id, version);
+  return packetBuffer.subarray(9, end);
 }
 
-const text = fc.string({ unit: "grapheme", maxLength: 60 });
+const anyText = fc.string({ unit: "grapheme", maxLength: 60 });
 const payload = fc.oneof(
-  text,
+  anyText,
   fc.integer({ min: 60, max: 140 }).map((length) => "x".repeat(length)),
   fc.integer({ min: 16_200, max: 16_400 }).map((length) => "x".repeat(length)),
   fc.integer({ min: 0, max: 30_000 }).map((length) => "°".repeat(length)),
@@ -52,7 +52,7 @@ const message: fc.Arbitrary<MqttMessage> = fc.record(
     contentType: fc.constantFrom("application/json", "application/cloudevents+json"),
     properties: fc.dictionary(
       fc.string({ unit: "grapheme", minLength: 1, maxLength: 20 }).filter((name) => name !== "__proto__"),
-      text,
+      anyText,
       { maxKeys: 4, noNullPrototype: true },
     ),
     expirySeconds: fc.integer({ min: 1, max: 2 ** 32 - 1 }),
@@ -77,12 +77,12 @@ describe("a PUBLISH packet built without the MQTT library", () => {
   });
 
   test("has the exact size that `bytesIfOver` returns", () => {
-    const sent: MqttMessage = {
+    const sentMessage: MqttMessage = {
       ...{ topic: "a/b", payload: "21,5 °C", retain: true },
       ...{ contentType: "application/json", properties: {} },
     };
-    const bytes = byUs(sent, 1, 5).length;
-    expect([packetBytesIfOver(bytes, sent), packetBytesIfOver(bytes - 1, sent)]).toEqual([null, bytes]);
+    const bytes = byUs(sentMessage, 1, 5).length;
+    expect([packetBytesIfOver(bytes, sentMessage), packetBytesIfOver(bytes - 1, sentMessage)]).toEqual([null, bytes]);
   });
 
   test("is sent in one socket write with all others of the same event-loop tick, in order", async () => {
@@ -90,29 +90,29 @@ describe("a PUBLISH packet built without the MQTT library", () => {
     await fc.assert(
       fc.asyncProperty(turns, version, async (all, spoken) => {
         const writes: Buffer[] = [];
-        const taken: ((error?: Error | null) => void)[] = [];
+        const writeCallbacks: ((error?: Error | null) => void)[] = [];
         const publisher = createPublisher(
           {
             write(chunk: Buffer, done?: unknown) {
               writes.push(chunk);
-              if (typeof done === "function") taken.push(done as (error?: Error | null) => void);
+              if (typeof done === "function") writeCallbacks.push(done as (error?: Error | null) => void);
               return true;
             },
           },
           spoken,
         );
-        for (const turn of all) {
-          const before = writes.length;
-          for (const [n, each] of turn.entries()) publisher.put(each, n + 1);
+        for (const turnMessages of all) {
+          const writesBefore = writes.length;
+          for (const [n, each] of turnMessages.entries()) publisher.put(each, n + 1);
           await new Promise((resolve) => setImmediate(resolve));
-          const expected = Buffer.concat(turn.map((each, n) => byLibrary(each, n + 1, spoken)));
-          const small = turn.reduce((sum, each) => sum + computeMaxPacketBytes(each), 0) <= 65_536;
-          if (small) expect(writes.length - before).toBe(turn.length === 0 ? 0 : 1);
-          expect(Buffer.concat(writes.slice(before)).equals(expected)).toBe(true);
+          const expectedBytes = Buffer.concat(turnMessages.map((each, n) => byLibrary(each, n + 1, spoken)));
+          const isSmall = turnMessages.reduce((sum, each) => sum + computeMaxPacketBytes(each), 0) <= 65_536;
+          if (isSmall) expect(writes.length - writesBefore).toBe(turnMessages.length === 0 ? 0 : 1);
+          expect(Buffer.concat(writes.slice(writesBefore)).equals(expectedBytes)).toBe(true);
         }
-        const whole = Buffer.concat(all.flatMap((turn) => turn.map((each, n) => byLibrary(each, n + 1, spoken))));
-        expect(Buffer.concat(writes).equals(whole)).toBe(true);
-        for (const done of taken) done(null);
+        const allBytes = Buffer.concat(all.flatMap((turn) => turn.map((each, n) => byLibrary(each, n + 1, spoken))));
+        expect(Buffer.concat(writes).equals(allBytes)).toBe(true);
+        for (const writeCallback of writeCallbacks) writeCallback(null);
       }),
       { seed, numRuns: 100 },
     );

@@ -23,7 +23,7 @@ export function hostileTexts(): readonly string[] {
     ...["cmd", "status", "reply", "worker", "__proto__", "constructor", "{id}", "{aspect}"],
     ...["x".repeat(129), "x".repeat(70_000), "å".repeat(70_000)],
   ];
-  const shapes = [
+  const textShapes = [
     (text: string) => text,
     (text: string) => `${text}1`,
     (text: string) => `1${text}`,
@@ -35,5 +35,5 @@ export function hostileTexts(): readonly string[] {
     (text: string) => `$${text}`,
     (text: string) => `${text}\u0000`,
   ];
-  return shapes.flatMap((shape) => seeds.map(shape));
+  return textShapes.flatMap((shape) => seeds.map(shape));
 }

@@ -2,13 +2,13 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { createInFlightQueue } from "#connectors/mqtt/in-flight.ts";
 
-type Step =
+type QueueStep =
   | { readonly do: "add" }
   | { readonly do: "take"; readonly nth: number }
   | { readonly do: "take-unknown" }
   | { readonly do: "take-all" };
 
-const step: fc.Arbitrary<Step> = fc.oneof(
+const anyStep: fc.Arbitrary<QueueStep> = fc.oneof(
   { weight: 60, arbitrary: fc.constant({ do: "add" } as const) },
   { weight: 30, arbitrary: fc.record({ do: fc.constant("take" as const), nth: fc.constant(0) }) },
   { weight: 20, arbitrary: fc.record({ do: fc.constant("take" as const), nth: fc.nat(50) }) },
@@ -18,29 +18,29 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 test("the table of messages in flight behaves like an ordered map for any order of acknowledgements", () => {
   fc.assert(
-    fc.property(fc.array(step, { maxLength: 400, size: "max" }), (steps) => {
+    fc.property(fc.array(anyStep, { maxLength: 400, size: "max" }), (steps) => {
       const flight = createInFlightQueue<{ readonly id: number }>();
-      const known = new Map<number, { readonly id: number }>();
-      let last = 0;
-      for (const each of steps) {
-        if (each.do === "add") {
-          last = (last % 65_535) + 1;
-          const sent = { id: last };
-          known.set(last, sent);
-          flight.add(sent);
-        } else if (each.do === "take") {
-          const id = [...known.keys()][Math.min(each.nth, known.size - 1)] ?? 1;
-          expect(flight.take(id)).toBe(known.get(id));
-          known.delete(id);
-        } else if (each.do === "take-unknown") {
+      const expectedMessages = new Map<number, { readonly id: number }>();
+      let lastId = 0;
+      for (const queueStep of steps) {
+        if (queueStep.do === "add") {
+          lastId = (lastId % 65_535) + 1;
+          const sentMessage = { id: lastId };
+          expectedMessages.set(lastId, sentMessage);
+          flight.add(sentMessage);
+        } else if (queueStep.do === "take") {
+          const id = [...expectedMessages.keys()][Math.min(queueStep.nth, expectedMessages.size - 1)] ?? 1;
+          expect(flight.take(id)).toBe(expectedMessages.get(id));
+          expectedMessages.delete(id);
+        } else if (queueStep.do === "take-unknown") {
           expect(flight.take(60_000)).toBeUndefined();
         } else {
-          expect(flight.takeAll()).toEqual([...known.values()]);
-          known.clear();
+          expect(flight.takeAll()).toEqual([...expectedMessages.values()]);
+          expectedMessages.clear();
         }
-        expect(flight.size()).toBe(known.size);
-        expect(flight.oldest()).toBe([...known.values()][0]);
-        expect(flight.has(last)).toBe(known.has(last));
+        expect(flight.size()).toBe(expectedMessages.size);
+        expect(flight.oldest()).toBe([...expectedMessages.values()][0]);
+        expect(flight.has(lastId)).toBe(expectedMessages.has(lastId));
       }
     }),
   );
@@ -48,8 +48,8 @@ test("the table of messages in flight behaves like an ordered map for any order 
 
 test("the table of messages in flight stays small while one message remains unacknowledged", () => {
   const flight = createInFlightQueue<{ readonly id: number }>();
-  const first = { id: 1 };
-  flight.add(first);
+  const firstMessage = { id: 1 };
+  flight.add(firstMessage);
   for (let n = 0; n < 20_000; n += 1) {
     const id = 2 + (n % 6_000);
     flight.add({ id });
@@ -57,7 +57,7 @@ test("the table of messages in flight stays small while one message remains unac
     expect(flight.take(id)?.id).toBe(id);
     expect(flight.take(65_000)?.id).toBe(65_000);
   }
-  expect(flight.oldest()).toBe(first);
+  expect(flight.oldest()).toBe(firstMessage);
   expect(flight.slots()).toBeLessThan(200);
 });
 

@@ -4,17 +4,17 @@ import { createTopics } from "#connectors/mqtt/topics.ts";
 import { sampleEvent } from "../../sample-events.ts";
 
 const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}/{aspect}");
-const retained = { alarms: true, inventory: true, values: true };
-const topicsOf = (...args: Parameters<typeof sampleEvent<"alarm-resolved">>) =>
-  buildMessages(sampleEvent(...args), topics, retained).map(({ topic }) => topic);
+const retainOptions = { alarms: true, inventory: true, values: true };
+const listTopics = (...args: Parameters<typeof sampleEvent<"alarm-resolved">>) =>
+  buildMessages(sampleEvent(...args), topics, retainOptions).map(({ topic }) => topic);
 
 test("publishes a superseded alarm episode as an event, and not on the state topic of the alarm", () => {
   const { data } = sampleEvent("alarm-resolved");
-  expect(topicsOf("alarm-resolved")).toEqual([
+  expect(listTopics("alarm-resolved")).toEqual([
     "plenum/main/1/alarm/500001/state",
     "plenum/main/1/event/alarm-resolved",
   ]);
-  expect(topicsOf("alarm-resolved", { data: { ...data, superseded: true } })).toEqual([
+  expect(listTopics("alarm-resolved", { data: { ...data, superseded: true } })).toEqual([
     "plenum/main/1/event/alarm-resolved",
   ]);
 });

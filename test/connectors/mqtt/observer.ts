@@ -3,7 +3,7 @@ import { onTestFinished } from "vitest";
 
 export type Observer = Awaited<ReturnType<typeof observe>>;
 
-export interface Heard {
+export interface HeardMessage {
   readonly topic: string;
   readonly text: string;
   readonly json: Record<string, unknown>;
@@ -13,34 +13,34 @@ export interface Heard {
 
 export async function observe(url: string, filters: string | string[] = "#", options: IClientOptions = {}) {
   const client = await connectAsync(url, { protocolVersion: 5, reconnectPeriod: 0, ...options });
-  const heard: Heard[] = [];
-  const waiting = new Set<() => void>();
+  const heardMessages: HeardMessage[] = [];
+  const pendingLooks = new Set<() => void>();
   client.on("message", (topic, payload, packet) => {
-    const text = payload.toString();
-    heard.push({ topic, text, json: objectOf(text), retained: packet.retain, packet });
-    for (const look of waiting) look();
+    const payloadText = payload.toString();
+    heardMessages.push({ topic, text: payloadText, json: parseObject(payloadText), retained: packet.retain, packet });
+    for (const pendingLook of pendingLooks) pendingLook();
   });
   if (filters.length > 0) await client.subscribeAsync(filters, { qos: 1 });
   return {
-    heard: heard as readonly Heard[],
-    until(matches: (message: Heard) => boolean, withinMs = 30_000) {
-      return new Promise<Heard>((resolve, reject) => {
+    heard: heardMessages as readonly HeardMessage[],
+    until(matches: (message: HeardMessage) => boolean, withinMs = 30_000) {
+      return new Promise<HeardMessage>((resolve, reject) => {
         const settle = () => {
           clearTimeout(timer);
-          waiting.delete(look);
+          pendingLooks.delete(lookForMessage);
         };
-        const look = () => {
-          const found = heard.find(matches);
-          if (found === undefined) return;
+        const lookForMessage = () => {
+          const foundMessage = heardMessages.find(matches);
+          if (foundMessage === undefined) return;
           settle();
-          resolve(found);
+          resolve(foundMessage);
         };
         const timer = setTimeout(() => {
           settle();
-          reject(new Error(`not heard within ${withinMs} ms; topics: ${heard.map((h) => h.topic).join(" ")}`));
+          reject(new Error(`not heard within ${withinMs} ms; topics: ${heardMessages.map((h) => h.topic).join(" ")}`));
         }, withinMs);
-        waiting.add(look);
-        look();
+        pendingLooks.add(lookForMessage);
+        lookForMessage();
       });
     },
     publish: (topic: string, payload: string, publishOptions: IClientPublishOptions = {}) =>
@@ -55,7 +55,7 @@ export async function observeInTest(...args: Parameters<typeof observe>): Promis
   return observer;
 }
 
-function objectOf(text: string): Record<string, unknown> {
+function parseObject(text: string): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(text);
     return typeof value === "object" && value !== null ? { ...value } : {};

@@ -9,17 +9,17 @@ export type Answers = (packet: Packet, socket: Socket) => readonly Packet[] | un
 export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers, port = 0) {
   const came: Packet[] = [];
   const sockets = new Set<Socket>();
-  const waiting = new Set<() => void>();
+  const pendingLooks = new Set<() => void>();
   const server = createServer((socket) => {
     sockets.add(socket);
     socket.on("error", () => socket.destroy());
     const parser = createParser({ protocolVersion });
     parser.on("packet", (packet) => {
       came.push(packet);
-      for (const answer of answers(packet, socket) ?? usual(packet, protocolVersion)) {
-        if (socket.writable) writeToStream(answer, socket, { protocolVersion });
+      for (const answerPacket of answers(packet, socket) ?? answerAsUsual(packet, protocolVersion)) {
+        if (socket.writable) writeToStream(answerPacket, socket, { protocolVersion });
       }
-      for (const look of waiting) look();
+      for (const pendingLook of pendingLooks) pendingLook();
     });
     parser.on("error", () => socket.destroy());
     socket.on("data", (data) => parser.parse(data));
@@ -32,14 +32,14 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
     came: came as readonly Packet[],
     until(cmd: Packet["cmd"], count = 1) {
       return new Promise<readonly Packet[]>((resolve) => {
-        const look = () => {
-          const found = came.filter((packet) => packet.cmd === cmd);
-          if (found.length < count) return;
-          waiting.delete(look);
-          resolve(found);
+        const lookForPackets = () => {
+          const foundPackets = came.filter((packet) => packet.cmd === cmd);
+          if (foundPackets.length < count) return;
+          pendingLooks.delete(lookForPackets);
+          resolve(foundPackets);
         };
-        waiting.add(look);
-        look();
+        pendingLooks.add(lookForPackets);
+        lookForPackets();
       });
     },
     send(packet: Packet) {
@@ -57,7 +57,7 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
   };
 }
 
-function usual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[] {
+function answerAsUsual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[] {
   switch (packet.cmd) {
     case "connect":
       return [connack(protocolVersion, 0)];

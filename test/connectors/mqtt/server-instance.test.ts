@@ -10,16 +10,16 @@ import { startScriptedBroker } from "./scripted-broker.ts";
 
 const HOUR_S = 3_600;
 const AT = Date.UTC(2026, 10, 22);
-const WITHIN = { timeout: 30_000 };
+const WAIT_OPTIONS = { timeout: 30_000 };
 
 function isNew(
   first: { readonly uptime: number | null },
   later: { readonly afterS: number; readonly uptime: number | null; readonly sessionLost?: boolean },
 ): boolean {
-  const before = detectServerInstance(null, { ...first, atMs: AT, sessionLost: true });
-  expect(before.isNew).toBe(false);
+  const firstInstance = detectServerInstance(null, { ...first, atMs: AT, sessionLost: true });
+  expect(firstInstance.isNew).toBe(false);
   const { afterS, uptime, sessionLost = false } = later;
-  return detectServerInstance(before.instanceId, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
+  return detectServerInstance(firstInstance.instanceId, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
 }
 
 describe("the detection of a new broker instance by its reported uptime", () => {
@@ -59,8 +59,8 @@ describe("the detection of a new broker instance with time measured since boot",
   const on = (boot: string, s: number): TimeSinceBoot => ({ boot, ms: s * 1_000 });
 
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
-    const before = detectServerInstance(null, life(HOUR_S, 0, on("this", 500))).instanceId;
-    return detectServerInstance(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
+    const firstId = detectServerInstance(null, life(HOUR_S, 0, on("this", 500))).instanceId;
+    return detectServerInstance(firstId, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
   }
 
   test.each([4_200, -4_200, 30 * 24 * HOUR_S])(
@@ -74,10 +74,10 @@ describe("the detection of a new broker instance with time measured since boot",
   test.each([0, 600, -600, -2 * HOUR_S])(
     "reports a new instance when the uptime is shorter than the measured time, with the wall clock set by %i s",
     (stepS) => {
-      const passed = { wallS: HOUR_S + stepS, measuredS: HOUR_S };
-      expect(isNew(2 * HOUR_S - 16, passed)).toBe(true);
-      expect(isNew(HOUR_S + 60, passed)).toBe(true);
-      expect(isNew(3, passed)).toBe(true);
+      const passedTimes = { wallS: HOUR_S + stepS, measuredS: HOUR_S };
+      expect(isNew(2 * HOUR_S - 16, passedTimes)).toBe(true);
+      expect(isNew(HOUR_S + 60, passedTimes)).toBe(true);
+      expect(isNew(3, passedTimes)).toBe(true);
     },
   );
 
@@ -94,10 +94,10 @@ describe("the detection of a new broker instance with time measured since boot",
     ["no measured time before", undefined, on("this", 900)],
     ["no measured time now", on("this", 500), undefined],
   ])("uses the wall clock when no measured times can be compared: %s", (_, first, later) => {
-    const before = detectServerInstance(null, life(HOUR_S, 0, first)).instanceId;
-    expect(detectServerInstance(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
-    expect(detectServerInstance(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
-    expect(detectServerInstance(before, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
+    const firstId = detectServerInstance(null, life(HOUR_S, 0, first)).instanceId;
+    expect(detectServerInstance(firstId, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
+    expect(detectServerInstance(firstId, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
+    expect(detectServerInstance(firstId, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
   });
 });
 
@@ -108,7 +108,7 @@ describe.skipIf(absent("mosquitto"))("a broker instance that another fleet membe
       const broker = await startMosquitto();
       onTestFinished(() => broker.stop());
       const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
-      const lifeBy = async (aheadMs: number, before: string | null) => {
+      const detectByMember = async (aheadMs: number, before: string | null) => {
         const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
         const config = MqttConfig.parse({ url: broker.url });
         const sink = createMqttSink(config, { ...contextFor("broker"), clock, assignment: share });
@@ -119,8 +119,8 @@ describe.skipIf(absent("mosquitto"))("a broker instance that another fleet membe
           await sink.close();
         }
       };
-      const first = await lifeBy(0, null);
-      expect(await lifeBy(aheadS * 1_000, first?.instanceId ?? null)).toMatchObject({ isNew: false });
+      const firstInstance = await detectByMember(0, null);
+      expect(await detectByMember(aheadS * 1_000, firstInstance?.instanceId ?? null)).toMatchObject({ isNew: false });
     },
   );
 });
@@ -134,7 +134,7 @@ describe("the detection of a new broker instance after the wall clock was set by
     ["in two runs of the worker on one machine", "9f0e1d2c", "two sinks"],
   ])("reports the same instance %s, and a new instance when the broker was restarted", async (_, boot, sinks) => {
     const now = { wallMs: AT, measuredMs: 5_000, uptimeS: UP_S };
-    const broker = await startScriptedBroker(5, (packet) => answerOf(packet, now.uptimeS));
+    const broker = await startScriptedBroker(5, (packet) => answerWithUptime(packet, now.uptimeS));
     onTestFinished(() => broker.close());
     const clock = {
       ...systemClock,
@@ -142,20 +142,20 @@ describe("the detection of a new broker instance after the wall clock was set by
       monotonic: () => now.measuredMs,
       sinceBoot: () => (boot === null ? null : { boot, ms: now.measuredMs }),
     };
-    const sinkOf = () => {
+    const createSink = () => {
       const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), { ...contextFor("broker"), clock });
       onTestFinished(() => sink.close());
       return sink;
     };
-    let sink = sinkOf();
+    let sink = createSink();
     let life: string | null = null;
-    const look = async () => {
-      await vi.waitFor(() => sink.open(never()), WITHIN);
-      const said = await sink.detectRestart?.(life, never());
-      life = said?.instanceId ?? null;
-      return said?.isNew;
+    const detectInstance = async () => {
+      await vi.waitFor(() => sink.open(never()), WAIT_OPTIONS);
+      const serverInstance = await sink.detectRestart?.(life, never());
+      life = serverInstance?.instanceId ?? null;
+      return serverInstance?.isNew;
     };
-    expect(await look()).toBe(false);
+    expect(await detectInstance()).toBe(false);
     for (const [uptimeS, isNewLife] of [
       [UP_S + HOUR_S, false],
       [UP_S + HOUR_S + 60, true],
@@ -164,17 +164,17 @@ describe("the detection of a new broker instance after the wall clock was set by
       now.measuredMs += HOUR_S * 1_000;
       now.uptimeS = uptimeS;
       broker.cut();
-      if (sinks === "two sinks") sink = sinkOf();
+      if (sinks === "two sinks") sink = createSink();
       const isNew = await vi.waitFor(async () => {
-        const seen = await look();
+        const isNewInstance = await detectInstance();
         expect(life).toContain(`"uptime":${uptimeS}`);
-        return seen;
-      }, WITHIN);
+        return isNewInstance;
+      }, WAIT_OPTIONS);
       expect(isNew).toBe(isNewLife);
     }
   });
 
-  function answerOf(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
+  function answerWithUptime(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
     if (packet.cmd === "connect") return [{ cmd: "connack", sessionPresent: true, reasonCode: 0, returnCode: 0 }];
     if (packet.cmd !== "subscribe") return undefined;
     const uptime = {

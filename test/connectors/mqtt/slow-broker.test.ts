@@ -9,7 +9,7 @@ import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
 
-const WITHIN = { timeout: 30_000 };
+const WAIT_OPTIONS = { timeout: 30_000 };
 
 async function setUp(clock: VirtualClock): Promise<{ broker: ScriptedBroker; sink: Sink }> {
   const broker = await startScriptedBroker(5, (packet) => (isValue(packet) ? [] : undefined));
@@ -36,7 +36,7 @@ async function acknowledge(
 ): Promise<void> {
   await clock.advance(afterMs);
   broker.send({ cmd: "puback", messageId, reasonCode: 0 });
-  await vi.waitFor(() => expect(sink.progressMs?.()).toBe(clock.monotonic()), WITHIN);
+  await vi.waitFor(() => expect(sink.progressMs?.()).toBe(clock.monotonic()), WAIT_OPTIONS);
 }
 
 test("delivers each event once over one connection to a broker that needs 8 s per message", async () => {
@@ -49,7 +49,7 @@ test("delivers each event once over one connection to a broker that needs 8 s pe
   await store.commit({ events: batch });
   await clock.advance(0);
   for (const packet of await values(far.broker, batch.length)) await acknowledge(far, packet, clock, 8_000);
-  await vi.waitFor(async () => expect(await store.outbox.lag()).toMatchObject([{ depth: 0 }]), WITHIN);
+  await vi.waitFor(async () => expect(await store.outbox.lag()).toMatchObject([{ depth: 0 }]), WAIT_OPTIONS);
   expect(far.broker.came.filter(isValue)).toHaveLength(batch.length);
   expect(far.broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
@@ -63,8 +63,8 @@ test("gives up 10 s after the last acknowledgement and settles the acknowledged 
   const write = far.sink.write(batch, never()).finally(() => {
     isOver = true;
   });
-  const sent = await values(far.broker, batch.length);
-  for (const packet of sent.slice(0, 3)) await acknowledge(far, packet, clock, 8_000);
+  const sentPackets = await values(far.broker, batch.length);
+  for (const packet of sentPackets.slice(0, 3)) await acknowledge(far, packet, clock, 8_000);
   await clock.advance(9_999);
   expect(isOver).toBe(false);
   await clock.advance(1);

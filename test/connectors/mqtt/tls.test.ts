@@ -16,11 +16,11 @@ import { observeInTest } from "./observer.ts";
 
 let folder: string;
 let authority: Authority;
-let good: Issued;
+let goodCertificate: Issued;
 beforeAll(() => {
   folder = temporaryFolder("certificates");
   authority = createAuthority(folder);
-  good = authority.issue("good");
+  goodCertificate = authority.issue("good");
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -43,14 +43,14 @@ async function brokerWith(issued: Issued, extra: readonly string[] = []) {
   return { url: `mqtts://127.0.0.1:${securePort}`, observer };
 }
 
-function sinkFor(url: string, settings: Partial<z.input<typeof MqttConfig>>) {
+function createSink(url: string, settings: Partial<z.input<typeof MqttConfig>>) {
   const sink = createMqttSink(MqttConfig.parse({ url, ...settings }), contextFor("secure"));
   onTestFinished(() => sink.close());
   return sink;
 }
 
 async function refusal(url: string, tls: z.input<typeof MqttConfig>["tls"]): Promise<ConfigError> {
-  const error = await failureOf(sinkFor(url, { tls }).open(never()));
+  const error = await failureOf(createSink(url, { tls }).open(never()));
   expect(error).toBeInstanceOf(ConfigError);
   return error as ConfigError;
 }
@@ -62,23 +62,23 @@ async function delivers(sink: Sink): Promise<void> {
 
 describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
   test("delivers to a broker whose certificate is signed by the configured certificate authority", async () => {
-    const { url, observer } = await brokerWith(good);
-    const sink = sinkFor(url, { tls: { ca_file: authority.caFile } });
+    const { url, observer } = await brokerWith(goodCertificate);
+    const sink = createSink(url, { tls: { ca_file: authority.caFile } });
     await delivers(sink);
     await observer.until(({ json }) => json.id === valueEvent(1).id);
   });
 
   test("accepts a certificate for the name in `servername`", async () => {
     const { url } = await brokerWith(authority.issue("named", { altName: "DNS:broker.example" }));
-    const sink = sinkFor(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
+    const sink = createSink(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
     await delivers(sink);
   });
 
   test("sends the configured client certificate, and fails with a ConfigError when the broker requires a certificate and none is configured", async () => {
-    const { url } = await brokerWith(good, ["require_certificate true", "use_identity_as_username true"]);
-    const ours = authority.issue("worker");
-    const tls = { ca_file: authority.caFile, cert_file: ours.certFile, key_file: ours.keyFile };
-    const sink = sinkFor(url, { tls });
+    const { url } = await brokerWith(goodCertificate, ["require_certificate true", "use_identity_as_username true"]);
+    const ownCertificate = authority.issue("worker");
+    const tls = { ca_file: authority.caFile, cert_file: ownCertificate.certFile, key_file: ownCertificate.keyFile };
+    const sink = createSink(url, { tls });
     await delivers(sink);
     await refusal(url, { ca_file: authority.caFile });
   });
@@ -94,8 +94,8 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
         example
           .replace("listener 8883", `listener ${port} 127.0.0.1`)
           .replace("/etc/mosquitto/tls/ca.pem", authority.caFile)
-          .replace("/etc/mosquitto/tls/server.pem", good.certFile)
-          .replace("/etc/mosquitto/tls/server.key", good.keyFile)
+          .replace("/etc/mosquitto/tls/server.pem", goodCertificate.certFile)
+          .replace("/etc/mosquitto/tls/server.key", goodCertificate.keyFile)
           .replace("/etc/mosquitto/passwords", passwords)
           .replace("/etc/mosquitto/plenum.acl", acl)
           .replace("/var/lib/mosquitto/", `${data}/`)
@@ -103,7 +103,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     });
     onTestFinished(() => server.stop());
     const login = { username: "plenum", password: secretFile("pw") };
-    await delivers(sinkFor(server.url.replace("mqtt:", "mqtts:"), { tls: { ca_file: authority.caFile }, ...login }));
+    await delivers(createSink(server.url.replace("mqtt:", "mqtts:"), { tls: { ca_file: authority.caFile }, ...login }));
   });
 
   test("never prints the password, and uses a changed password for the next connection", async () => {
@@ -111,9 +111,9 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     writeFileSync(passwords, "", { mode: 0o600 });
     execFileSync("mosquitto_passwd", ["-b", passwords, "plenum", "right-secret"], { stdio: "ignore" });
     chmodSync(passwords, 0o644);
-    const { url } = await brokerWith(good, ["allow_anonymous false", `password_file ${passwords}`]);
+    const { url } = await brokerWith(goodCertificate, ["allow_anonymous false", `password_file ${passwords}`]);
     const password = secretFile("wrong-secret\n");
-    const sink = sinkFor(url, { tls: { ca_file: authority.caFile }, username: "plenum", password });
+    const sink = createSink(url, { tls: { ca_file: authority.caFile }, username: "plenum", password });
     const error = await failureOf(sink.open(never()));
     expect(error).toBeInstanceOf(ConfigError);
     expect(JSON.stringify([errorText(error), error])).not.toContain("wrong-secret");

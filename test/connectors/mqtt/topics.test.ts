@@ -47,26 +47,26 @@ describe("the encoding of a text as one level of an MQTT topic", () => {
 });
 
 describe("MQTT topics", () => {
-  const place = { source: "main", site: "1", kind: "tag", id: "10001", aspect: "value" };
+  const topicParts = { source: "main", site: "1", kind: "tag", id: "10001", aspect: "value" };
 
   test("follow the configured layout", () => {
-    expect(topics.buildTopic(place)).toBe("plenum/main/1/tag/10001/value");
-    expect(topics.buildTopic({ ...place, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
+    expect(topics.buildTopic(topicParts)).toBe("plenum/main/1/tag/10001/value");
+    expect(topics.buildTopic({ ...topicParts, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
     const uns = createTopics("plenum", "acme/stockholm/{kind}/{id}/{aspect}/{source}");
-    expect(uns.buildTopic(place)).toBe("acme/stockholm/tag/10001/value/main");
+    expect(uns.buildTopic(topicParts)).toBe("acme/stockholm/tag/10001/value/main");
     expect(uns.status).toBe("plenum/status");
   });
 
   test("in a fleet, the status topic contains the source, and the worker subscribes only to commands of the source", () => {
-    const ours = createTopics("plenum", LAYOUT, "cmd");
-    expect(ours.status).toBe("plenum/status/source/%63md");
-    expect(ours.commandStatus).toBe("plenum/status/source/%63md/commands");
-    expect(ours.commandFilters).toEqual(["plenum/cmd/%63md/+/set", "plenum/cmd/%63md/set", "plenum/cmd/%63md/second"]);
-    expect(ours.buildTopic(place)).toBe(topics.buildTopic(place));
+    const fleet = createTopics("plenum", LAYOUT, "cmd");
+    expect(fleet.status).toBe("plenum/status/source/%63md");
+    expect(fleet.commandStatus).toBe("plenum/status/source/%63md/commands");
+    expect(fleet.commandFilters).toEqual(["plenum/cmd/%63md/+/set", "plenum/cmd/%63md/set", "plenum/cmd/%63md/second"]);
+    expect(fleet.buildTopic(topicParts)).toBe(topics.buildTopic(topicParts));
   });
 
   test("omit the aspect when there is none", () => {
-    const { aspect: _, ...event } = { ...place, kind: "event", id: "alarm-raised" };
+    const { aspect: _, ...event } = { ...topicParts, kind: "event", id: "alarm-raised" };
     expect(topics.buildTopic(event)).toBe("plenum/main/1/event/alarm-raised");
   });
 
@@ -78,9 +78,9 @@ describe("MQTT topics", () => {
       "plenum/{source}/{id}/{kind}/{aspect}",
     ];
     for (const layout of layouts) {
-      const made = createTopics("plenum", layout);
+      const layoutTopics = createTopics("plenum", layout);
       for (const text of ["cmd", "status", "reply", "plenum", "plenum/cmd", ...hostileTexts()]) {
-        const topic = made.buildTopic({ ...place, source: text, site: text, id: text });
+        const topic = layoutTopics.buildTopic({ ...topicParts, source: text, site: text, id: text });
         expect(topic).not.toMatch(/^plenum\/(cmd|status|reply)(\/|$)/);
       }
     }
@@ -91,8 +91,8 @@ describe("MQTT topics", () => {
     expect(topics.parseCommand("plenum/cmd/main/set")).toEqual({ source: "main", tagId: null });
     for (const text of ["å/ä", "cmd", "", "%", "a b"])
       expect(topics.parseCommand(`plenum/cmd/main/${encodeSegment(text)}/set`)?.tagId).toBe(text);
-    for (const other of ["plenum/cmd/set", "plenum/cmd/a/b/c/set", "plenum/cmd/main/10001/get", "x/cmd/main/1/set"])
-      expect(topics.parseCommand(other), other).toBeNull();
+    for (const topic of ["plenum/cmd/set", "plenum/cmd/a/b/c/set", "plenum/cmd/main/10001/get", "x/cmd/main/1/set"])
+      expect(topics.parseCommand(topic), topic).toBeNull();
   });
 
   test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("allow %s as a response topic", (topic) => {

@@ -8,7 +8,7 @@ import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { freePort } from "../../real-servers.ts";
-import { check, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
+import { report, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
 
 /** Builds the image and runs it with a read-only root and a state volume (`npm run container:real [-- FOLDER]`). */
 
@@ -24,8 +24,8 @@ interface ImageConfig {
 }
 
 async function main(): Promise<void> {
-  const kept = process.argv[2];
-  const work = kept ?? mkdtempSync(join(tmpdir(), "plenum-container-"));
+  const keptFolder = process.argv[2];
+  const work = keptFolder ?? mkdtempSync(join(tmpdir(), "plenum-container-"));
   const image = "localhost/plenum";
   const storage = ["--root", join(work, "storage"), "--runroot", join(work, "run"), "--storage-driver", "vfs"];
   const buildah = (...args: readonly string[]) =>
@@ -45,62 +45,62 @@ async function main(): Promise<void> {
     await tryImage(buildah("mount", container), Docker.config, work);
   } finally {
     if (container !== null) buildah("rm", container);
-    if (kept === undefined) rmSync(work, { recursive: true, force: true });
+    if (keptFolder === undefined) rmSync(work, { recursive: true, force: true });
   }
 }
 
 async function tryImage(root: string, config: ImageConfig, work: string): Promise<void> {
-  check("the image runs as 10001", config.User === `${UID}:${UID}`, config.User);
+  report("the image runs as 10001", config.User === `${UID}:${UID}`, config.User);
   const head = execFileSync("git", ["rev-parse", "HEAD"], { cwd: ROOT, encoding: "utf8" }).trim();
-  check("the label contains the commit", config.Labels["org.opencontainers.image.revision"] === head);
-  const place = mkdtempSync(join(work, "trial-"));
+  report("the label contains the commit", config.Labels["org.opencontainers.image.revision"] === head);
+  const trialFolder = mkdtempSync(join(work, "trial-"));
   const simulator = createSimulator({ sites: [1, 6] }, { now: Date.now });
   const service = await startSimulatorServer(simulator, { port: 0 });
   const port = await freePort();
-  const inside = containerIn(root, place, config, service.url, port);
-  const worker = inside.start(config.Cmd);
+  const trialContainer = createContainer(root, trialFolder, config, service.url, port);
+  const worker = trialContainer.start(config.Cmd);
   try {
-    await answers(`http://127.0.0.1:${port}/healthz`, worker);
-    check("/healthz responds", true);
-    const status = readFileSync(`/proc/${inside.pidOf(worker)}/status`, "utf8");
+    await waitForAnswer(`http://127.0.0.1:${port}/healthz`, worker);
+    report("/healthz responds", true);
+    const status = readFileSync(`/proc/${trialContainer.pidOf(worker)}/status`, "utf8");
     checkPrivileges(status, String(UID));
-    const health = inside.run(config.Healthcheck.Test.slice(1));
-    check("the health check succeeds", health.status === 0, health.stderr);
-    const version = inside.run(["node", "program/main.js", "--version"]);
-    check("the version contains the commit", version.stdout.trim().endsWith(`+${head.slice(0, 12)}`), version.stdout);
-    const written = inside.run(["sh", "-c", "touch /app/x || touch /x || touch /etc/plenum/x"]);
-    check("only the state is writable", written.status !== 0 && /Read-only/.test(written.stderr));
+    const health = trialContainer.run(config.Healthcheck.Test.slice(1));
+    report("the health check succeeds", health.status === 0, health.stderr);
+    const version = trialContainer.run(["node", "program/main.js", "--version"]);
+    report("the version contains the commit", version.stdout.trim().endsWith(`+${head.slice(0, 12)}`), version.stdout);
+    const written = trialContainer.run(["sh", "-c", "touch /app/x || touch /x || touch /etc/plenum/x"]);
+    report("only the state is writable", written.status !== 0 && /Read-only/.test(written.stderr));
     const compiled = readdirSync(join(root, "app/.cache/plenum"));
-    check("compiled code exists for its user", compiled.length === 1 && compiled[0]?.endsWith(`-${UID}`) === true);
-    const begin = performance.now();
-    inside.signal(worker, "SIGTERM");
+    report("compiled code exists for its user", compiled.length === 1 && compiled[0]?.endsWith(`-${UID}`) === true);
+    const stopStartMs = performance.now();
+    trialContainer.signal(worker, "SIGTERM");
     const code = await new Promise<number | null>((resolve) => worker.once("exit", resolve));
-    check(
-      `it stops cleanly ${Math.round(performance.now() - begin)} ms after SIGTERM`,
+    report(
+      `it stops cleanly ${Math.round(performance.now() - stopStartMs)} ms after SIGTERM`,
       code === 0,
       `exit code ${code}`,
     );
-    const state = readdirSync(join(place, "state/state"));
-    check(
+    const stateFiles = readdirSync(join(trialFolder, "state/state"));
+    report(
       "the state is on the volume",
-      state.some((name) => name.endsWith(".db")),
-      state.join(" "),
+      stateFiles.some((name) => name.endsWith(".db")),
+      stateFiles.join(" "),
     );
   } catch (error) {
-    process.stderr.write(inside.said(worker));
+    process.stderr.write(trialContainer.said(worker));
     throw error;
   } finally {
     // --kill-child also ends the processes in the container.
     if (worker.exitCode === null) worker.kill("SIGKILL");
     await service.close();
-    rmSync(place, { recursive: true, force: true });
+    rmSync(trialFolder, { recursive: true, force: true });
   }
 }
 
-function containerIn(root: string, place: string, config: ImageConfig, serviceUrl: string, port: number) {
-  const state = join(place, "state");
+function createContainer(root: string, place: string, config: ImageConfig, serviceUrl: string, port: number) {
+  const stateFolder = join(place, "state");
   const configuration = join(place, "configuration");
-  for (const folder of [state, configuration]) mkdirSync(folder, { mode: 0o700 });
+  for (const folder of [stateFolder, configuration]) mkdirSync(folder, { mode: 0o700 });
   const files = {
     "plenum.yaml": stringify({
       state: { folder: "/var/lib/plenum/state" },
@@ -114,30 +114,30 @@ function containerIn(root: string, place: string, config: ImageConfig, serviceUr
     writeFileSync(join(configuration, name), text, { mode: 0o400 });
     chownSync(join(configuration, name), UID, UID);
   }
-  for (const folder of [state, configuration]) chownSync(folder, UID, UID);
+  for (const folder of [stateFolder, configuration]) chownSync(folder, UID, UID);
 
-  const enter = [join(import.meta.dirname, "enter"), root, state, configuration, String(UID)];
+  const enterCommand = [join(import.meta.dirname, "enter"), root, stateFolder, configuration, String(UID)];
   const env = ["env", "-i", `--chdir=${config.WorkingDir}`, ...config.Env];
   const args = (command: readonly string[]) => [
     "--mount",
     "--pid",
     "--fork",
     "--kill-child",
-    ...enter,
+    ...enterCommand,
     ...env,
     ...command,
   ];
-  const heard = new Map<ChildProcess, string>();
+  const output = new Map<ChildProcess, string>();
   return {
     start(command: readonly string[]): ChildProcess {
       const child = spawn("unshare", args(command), { stdio: ["ignore", "pipe", "pipe"] });
-      heard.set(child, "");
+      output.set(child, "");
       for (const stream of [child.stdout, child.stderr])
-        stream?.on("data", (text: Buffer) => heard.set(child, (heard.get(child) ?? "") + text.toString()));
+        stream?.on("data", (text: Buffer) => output.set(child, (output.get(child) ?? "") + text.toString()));
       return child;
     },
     run: (command: readonly string[]) => spawnSync("unshare", args(command), { encoding: "utf8" }),
-    said: (child: ChildProcess) => heard.get(child) ?? "",
+    said: (child: ChildProcess) => output.get(child) ?? "",
     pidOf(child: ChildProcess): number {
       const pid = Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8"));
       // Process 0 would be this process group.
@@ -150,8 +150,8 @@ function containerIn(root: string, place: string, config: ImageConfig, serviceUr
   };
 }
 
-async function answers(url: string, worker: ChildProcess): Promise<void> {
-  for (let turn = 0; turn < 300; turn += 1) {
+async function waitForAnswer(url: string, worker: ChildProcess): Promise<void> {
+  for (let attempt = 0; attempt < 300; attempt += 1) {
     if (worker.exitCode !== null) throw new Error("The worker ended before it responded.");
     const reply = await fetch(url).catch(() => null);
     if (reply?.ok) return;
@@ -160,5 +160,5 @@ async function answers(url: string, worker: ChildProcess): Promise<void> {
   throw new Error(`${url} did not answer within a minute.`);
 }
 
-const missing = missingPrograms("buildah", "debootstrap", "unshare", "setpriv", "chroot");
-await runIfInstalled("The container", missing, main);
+const missingTools = missingPrograms("buildah", "debootstrap", "unshare", "setpriv", "chroot");
+await runIfInstalled("The container", missingTools, main);

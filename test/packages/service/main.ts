@@ -8,7 +8,7 @@ import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { release } from "../../../tools/release/release.ts";
 import { freePort } from "../../real-servers.ts";
-import { check, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
+import { report, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
 
 /** Installs a release in a systemd of its own and runs the unit against the simulator (`npm run service:real`). */
 
@@ -24,13 +24,13 @@ function unifiedCgroup(): string | null {
 }
 
 async function main(): Promise<void> {
-  const work = mkdtempSync(join(tmpdir(), "plenum-service-"));
+  const workFolder = mkdtempSync(join(tmpdir(), "plenum-service-"));
   const service = await startSimulatorServer(createSimulator({ sites: [1, 6] }, { now: Date.now }), { port: 0 });
   let booted: Booted | null = null;
   try {
     say("Making the release …");
-    const archive = await unpackedRelease(work);
-    booted = await boot(work, archive);
+    const archive = await unpackedRelease(workFolder);
+    booted = await boot(workFolder, archive);
     await tryService(booted, service.url);
   } catch (error) {
     if (booted !== null) process.stderr.write(booted.run("journalctl -u plenum --no-pager | tail -30").stdout);
@@ -38,7 +38,7 @@ async function main(): Promise<void> {
   } finally {
     await booted?.end();
     await service.close();
-    rmSync(work, { recursive: true, force: true });
+    rmSync(workFolder, { recursive: true, force: true });
   }
 }
 
@@ -59,47 +59,47 @@ interface Booted {
 }
 
 async function boot(work: string, archive: string): Promise<Booted> {
-  const root = join(work, "root");
-  mkdirSync(root);
+  const rootFolder = join(work, "root");
+  mkdirSync(rootFolder);
   const cgroup = join(unifiedCgroup() ?? "", `plenum-service-${process.pid}`);
   mkdirSync(cgroup);
   const namespaces = ["--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child"];
   // A cgroup namespace begins at the cgroup of its first process, which systemd then takes for the root.
   const script = `echo $$ > "$1/cgroup.procs"; shift; exec unshare ${namespaces.join(" ")} "$@"`;
-  const command = [join(import.meta.dirname, "boot"), root, archive, process.execPath];
-  const child = spawn("sh", ["-c", script, "sh", cgroup, ...command], { stdio: ["ignore", "ignore", "inherit"] });
-  const over = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  const command = [join(import.meta.dirname, "boot"), rootFolder, archive, process.execPath];
+  const bootProcess = spawn("sh", ["-c", script, "sh", cgroup, ...command], { stdio: ["ignore", "ignore", "inherit"] });
+  const bootEnded = new Promise<void>((resolve) => bootProcess.once("exit", () => resolve()));
   const booted: Booted = {
     run: (text) =>
       spawnSync(
         "nsenter",
         [
-          ...["-t", String(firstIn(child)), "-m", "-p", "-C", "-u", "-i", "env", "-i", "--chdir=/"],
+          ...["-t", String(findFirstPid(bootProcess)), "-m", "-p", "-C", "-u", "-i", "env", "-i", "--chdir=/"],
           ...["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c", text],
         ],
         { encoding: "utf8" },
       ),
     async end() {
-      if (child.exitCode === null) child.kill("SIGKILL");
-      await over;
-      await until("its cgroups are empty", () => removed(cgroup));
+      if (bootProcess.exitCode === null) bootProcess.kill("SIGKILL");
+      await bootEnded;
+      await waitUntil("its cgroups are empty", () => removed(cgroup));
     },
   };
-  await until("systemd is running", () => booted.run("systemctl is-system-running").stdout === "running\n");
+  await waitUntil("systemd is running", () => booted.run("systemctl is-system-running").stdout === "running\n");
   return booted;
 }
 
 /** Process id of the first process in the namespaces, outside of them. Process 1 would be this machine's own. */
-function firstIn({ pid }: ChildProcess): number {
-  const first = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ")[0]);
-  if (!Number.isInteger(first) || first < 2) throw new Error("nothing was booted");
-  return first;
+function findFirstPid({ pid }: ChildProcess): number {
+  const firstPid = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ")[0]);
+  if (!Number.isInteger(firstPid) || firstPid < 2) throw new Error("nothing was booted");
+  return firstPid;
 }
 
 function removed(folder: string): boolean {
   try {
-    for (const each of readdirSync(folder, { withFileTypes: true }))
-      if (each.isDirectory()) removed(join(folder, each.name));
+    for (const folderEntry of readdirSync(folder, { withFileTypes: true }))
+      if (folderEntry.isDirectory()) removed(join(folder, folderEntry.name));
     rmdirSync(folder);
     return true;
   } catch {
@@ -107,15 +107,15 @@ function removed(folder: string): boolean {
   }
 }
 
-async function until(what: string, isSo: () => boolean): Promise<void> {
-  const begin = performance.now();
+async function waitUntil(what: string, isSo: () => boolean): Promise<void> {
+  const startMs = performance.now();
   for (;;) {
     try {
       if (isSo()) return;
     } catch (error) {
-      if (performance.now() - begin > PATIENCE_MS) throw error;
+      if (performance.now() - startMs > PATIENCE_MS) throw error;
     }
-    if (performance.now() - begin > PATIENCE_MS) throw new Error(`Failed within a minute: ${what}.`);
+    if (performance.now() - startMs > PATIENCE_MS) throw new Error(`Failed within a minute: ${what}.`);
     await wait(500);
   }
 }
@@ -128,7 +128,7 @@ async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
   };
   const of = (name: string) => must(`systemctl show plenum --property ${name} --value`).trim();
   const plenum = (words: string) => run(`/opt/plenum/plenum ${words} --config /etc/plenum/plenum.yaml`);
-  check("it is installed", must("cd /srv/plenum && packages/systemd/install").startsWith("Plenum "));
+  report("it is installed", must("cd /srv/plenum && packages/systemd/install").startsWith("Plenum "));
   must(`printf ${DEFAULT_TOKEN} | install -m 600 /dev/stdin /etc/plenum/token`);
   const port = await freePort();
   must(`sed -i 's|https://monitoring.example.com|${serviceUrl}|' /etc/plenum/plenum.yaml`);
@@ -136,41 +136,42 @@ async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
 
   must("systemctl enable --now plenum");
   const isRead = () => JSON.parse(plenum("status --json").stdout).sources[0].token !== null;
-  await until("it reads from the service", isRead);
-  check("it reads with the token from systemd", true);
+  await waitUntil("it reads from the service", isRead);
+  report("it reads with the token from systemd", true);
   const pid = of("MainPID");
   const status = must(`cat /proc/${pid}/status`);
   const field = checkPrivileges(status, must("id -u plenum").trim());
-  check("its system calls are filtered", field("Seccomp")[0] === "2");
-  const inside = `nsenter -t ${pid} -m setpriv --reuid=plenum --regid=plenum --clear-groups sh -c`;
-  for (const place of ["/opt/plenum/x", "/etc/plenum/x", "/var/lib/x", "/usr/local/x"])
-    check(`it cannot write ${place}`, run(`${inside} 'touch ${place}'`).status !== 0);
-  check("it can write its state", run(`${inside} 'touch /var/lib/plenum/x && rm /var/lib/plenum/x'`).status === 0);
-  check("the state is private", must("stat -c '%a %U' /var/lib/plenum").trim() === "700 plenum");
+  report("its system calls are filtered", field("Seccomp")[0] === "2");
+  const unitShell = `nsenter -t ${pid} -m setpriv --reuid=plenum --regid=plenum --clear-groups sh -c`;
+  for (const path of ["/opt/plenum/x", "/etc/plenum/x", "/var/lib/x", "/usr/local/x"])
+    report(`it cannot write ${path}`, run(`${unitShell} 'touch ${path}'`).status !== 0);
+  report("it can write its state", run(`${unitShell} 'touch /var/lib/plenum/x && rm /var/lib/plenum/x'`).status === 0);
+  report("the state is private", must("stat -c '%a %U' /var/lib/plenum").trim() === "700 plenum");
 
   must("sed -i 's/every: 15m/every: 5m/' /etc/plenum/plenum.yaml && systemctl reload plenum");
   const log = (text: string) => must("journalctl -u plenum --no-pager").includes(text);
-  await until("a reload applies the changed file", () => log("15m → 5m"));
-  check("a reload applies the changed file", true);
+  await waitUntil("a reload applies the changed file", () => log("15m → 5m"));
+  report("a reload applies the changed file", true);
 
   must(`kill -KILL ${pid}`);
-  await until("it restarts", () => of("NRestarts") === "1" && of("SubState") === "running");
-  check("it restarts after a kill", true);
-  await until("it responds again", () => plenum("status --probe").status === 0);
-  const begin = performance.now();
+  await waitUntil("it restarts", () => of("NRestarts") === "1" && of("SubState") === "running");
+  report("it restarts after a kill", true);
+  await waitUntil("it responds again", () => plenum("status --probe").status === 0);
+  const stopStartMs = performance.now();
   must("systemctl stop plenum");
-  check(`it stops cleanly in ${Math.round(performance.now() - begin)} ms`, of("Result") === "success");
+  report(`it stops cleanly in ${Math.round(performance.now() - stopStartMs)} ms`, of("Result") === "success");
 
   must("printf 'sources: {}\\n' > /etc/plenum/plenum.yaml");
   run("systemctl start plenum");
-  await until("an invalid file stops it", () => of("SubState") === "failed");
-  check("an invalid file stops it with 78", of("ExecMainStatus") === "78", of("ExecMainStatus"));
+  await waitUntil("an invalid file stops it", () => of("SubState") === "failed");
+  report("an invalid file stops it with 78", of("ExecMainStatus") === "78", of("ExecMainStatus"));
   await wait(8_000);
-  check("it does not restart", of("NRestarts") === "0" && of("SubState") === "failed");
+  report("it does not restart", of("NRestarts") === "0" && of("SubState") === "failed");
 
   must("/opt/plenum/packages/systemd/install --uninstall --purge");
-  const left = run("ls -d /opt/plenum* /etc/plenum /var/lib/plenum /etc/systemd/system/plenum.service; id plenum");
-  check("the removal leaves no files", left.stdout === "", left.stdout);
+  const folders = "/opt/plenum* /etc/plenum /var/lib/plenum /etc/systemd/system/plenum.service";
+  const { stdout: remaining } = run(`ls -d ${folders}; id plenum`);
+  report("the removal leaves no files", remaining === "", remaining);
 }
 
 await runIfInstalled(

@@ -12,12 +12,12 @@ import { sampleOfEveryKind, valueEvent } from "../../../sample-events.ts";
 import { replay, seed } from "../../../seed.ts";
 import { contextFor, never } from "../../context.ts";
 import { createAuthority } from "../../mqtt/certificates.ts";
-import { allowWriting, classPath, createTopic, KAFKA, missing, readTopic } from "./world.ts";
+import { allowWriting, classPath, createTopic, KAFKA, findMissingProgram, readTopic } from "./world.ts";
 
 /** Runs the connector against Apache Kafka, read by librdkafka (`npm run kafka:real -- [kills, default 10]`). */
-const lacking = missing();
-if (lacking !== null) {
-  console.log(`kafka:real: not run, ${lacking}`);
+const missingProgram = findMissingProgram();
+if (missingProgram !== null) {
+  console.log(`kafka:real: not run, ${missingProgram}`);
   process.exit(process.env.CI === "true" ? 1 : 0);
 }
 
@@ -32,14 +32,14 @@ process.env.KAFKA_REAL_WRONG = "battery staple";
 
 const [plain, sasl, tls, mutual] = [await freePort(), await freePort(), await freePort(), await freePort()];
 const listeners = { PLAIN: plain, SASL: sasl, TLS: tls, MUTUAL: mutual };
-const named = Object.entries(listeners).map(([name, port]) => `${name}://127.0.0.1:${port}`);
+const namedListeners = Object.entries(listeners).map(([name, port]) => `${name}://127.0.0.1:${port}`);
 const jaas = (module: string, users: string) => `org.apache.kafka.common.security.${module} required ${users};`;
 const server = await startKafka({
   classPath: classPath(),
   port: plain,
   lines: [
-    `listeners=${named.join(",")}`,
-    `advertised.listeners=${named.join(",")}`,
+    `listeners=${namedListeners.join(",")}`,
+    `advertised.listeners=${namedListeners.join(",")}`,
     "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,MUTUAL:SSL",
     "inter.broker.listener.name=PLAIN",
     "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -62,50 +62,50 @@ const server = await startKafka({
   ].flat(),
 });
 
-let failed = 0;
+let failedSteps = 0;
 const sinks: Sink[] = [];
 const at = (port: number) => `127.0.0.1:${port}`;
 
-function sinkAt(port: number, options: object = {}): Sink {
+function createSinkAt(port: number, options: object = {}): Sink {
   const config = { brokers: [at(port)], tls: { enabled: false }, publish_deadline: "10s", ...options };
   const sink = createKafkaSink(KafkaConfig.parse(config), contextFor("lake"));
   sinks.push(sink);
   return sink;
 }
 
-async function step(what: string, run: () => Promise<string>): Promise<void> {
+async function runStep(what: string, run: () => Promise<string>): Promise<void> {
   try {
     console.log(`ok      ${what}: ${await run()}`);
   } catch (error) {
-    failed += 1;
+    failedSteps += 1;
     console.log(`FAILED  ${what}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
   }
 }
 
-function check(isSo: boolean, what: string): void {
+function checkTrue(isSo: boolean, what: string): void {
   if (!isSo) throw new Error(what);
 }
 
 async function refusal(work: Promise<unknown> | undefined, pattern: RegExp): Promise<string> {
-  const said = await Promise.resolve(work).then(() => "accepted", errorText);
-  check(pattern.test(said), `expected ${pattern}, got: ${said}`);
-  return said;
+  const answerText = await Promise.resolve(work).then(() => "accepted", errorText);
+  checkTrue(pattern.test(answerText), `expected ${pattern}, got: ${answerText}`);
+  return answerText;
 }
 
 const setbacks = new Map<string, number>();
 
 async function deliver(sink: Sink, events: readonly Event[], settled: () => void = () => undefined): Promise<void> {
-  for (let next = 0; next < events.length; ) {
-    const batch = events.slice(next, next + 500);
-    const positions = batch.map((_, n) => next + n + 1);
+  for (let nextIndex = 0; nextIndex < events.length; ) {
+    const batch = events.slice(nextIndex, nextIndex + 500);
+    const positions = batch.map((_, n) => nextIndex + n + 1);
     try {
       const receipt = await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false });
-      next += receipt.retry?.from ?? batch.length;
+      nextIndex += receipt.retry?.from ?? batch.length;
       if (receipt.retry !== undefined) throw receipt.retry.error;
       settled();
     } catch (error) {
       const { kind, message } = asFailure(error);
-      check(kind === "retryable", message);
+      checkTrue(kind === "retryable", message);
       const why = message.replace(/ at [\d.:]+/, "");
       setbacks.set(why, (setbacks.get(why) ?? 0) + 1);
       await systemClock.sleep(100);
@@ -114,7 +114,7 @@ async function deliver(sink: Sink, events: readonly Event[], settled: () => void
   }
 }
 
-async function opened(sink: Sink): Promise<Sink> {
+async function openSink(sink: Sink): Promise<Sink> {
   for (let tries = 0; ; tries++) {
     try {
       await sink.open(never());
@@ -128,46 +128,46 @@ async function opened(sink: Sink): Promise<Sink> {
 
 console.log(`Apache Kafka ${KAFKA} (KRaft, one node), ${replay}`);
 
-await step("a topic that is missing, auto-creation off", async () => {
-  const sink = await opened(sinkAt(plain));
-  const said = await refusal(sink.write([valueEvent(1)], never()), /Topic plenum\.tag does not exist/);
+await runStep("a topic that is missing, auto-creation off", async () => {
+  const sink = await openSink(createSinkAt(plain));
+  const refusalText = await refusal(sink.write([valueEvent(1)], never()), /Topic plenum\.tag does not exist/);
   await refusal(sink.probe?.(never()), /No topic is there/);
-  await refusal(sinkAt(plain, { create_topics: true }).write([valueEvent(1)], never()), /LEADER_NOT_AVAILABLE/);
-  for (const noun of ["tag", "alarm", "gateway", "host", "system", "site", "worker"])
-    await createTopic(at(plain), `plenum.${noun}`, 3);
+  await refusal(createSinkAt(plain, { create_topics: true }).write([valueEvent(1)], never()), /LEADER_NOT_AVAILABLE/);
+  for (const topicNoun of ["tag", "alarm", "gateway", "host", "system", "site", "worker"])
+    await createTopic(at(plain), `plenum.${topicNoun}`, 3);
   await sink.probe?.(never());
   await deliver(sink, [valueEvent(1)]);
-  check(readTopic(at(plain), "plenum.tag").length === 1, "the event that had waited is not there");
-  return said;
+  checkTrue(readTopic(at(plain), "plenum.tag").length === 1, "the event that had waited is not there");
+  return refusalText;
 });
 
-await step("an event of every kind, each compression", async () => {
+await runStep("an event of every kind, each compression", async () => {
   const samples = sampleOfEveryKind();
   for (const compression of ["none", "gzip", "snappy", "lz4", "zstd"])
-    await deliver(sinkAt(plain, { compression }), samples);
-  await deliver(sinkAt(plain, { idempotent: false }), samples);
+    await deliver(createSinkAt(plain, { compression }), samples);
+  await deliver(createSinkAt(plain, { idempotent: false }), samples);
   const alarms = readTopic(at(plain), "plenum.alarm");
-  check(alarms.length === 6 * samples.filter(({ type }) => type.startsWith("alarm-")).length, "alarms differ");
+  checkTrue(alarms.length === 6 * samples.filter(({ type }) => type.startsWith("alarm-")).length, "alarms differ");
   return `${samples.length} kinds, 5 compressions, and without idempotence`;
 });
 
-await step("a message that is too large for its topic", async () => {
+await runStep("a message that is too large for its topic", async () => {
   await createTopic(at(plain), "small", 1, { "max.message.bytes": "20000" });
-  const sink = sinkAt(plain, { topic: "small" });
+  const sink = createSinkAt(plain, { topic: "small" });
   const batch = Array.from({ length: 400 }, (_, n) => valueEvent(n));
   batch[77] = { ...valueEvent(77), data: { ...valueEvent(77).data, behindGateway: "x".repeat(30_000) } };
   const { rejected, retry } = await sink.write(batch, never());
-  check(retry === undefined && rejected.length === 1 && rejected[0]?.index === 77, "another one was rejected");
+  checkTrue(retry === undefined && rejected.length === 1 && rejected[0]?.index === 77, "another one was rejected");
   const ids = readTopic(at(plain), "small").map(({ id }) => id);
-  const expected = batch.flatMap(({ id }, n) => (n === 77 ? [] : [id]));
-  check(ids.join() === expected.join(), "the others are not there, once each and in order");
+  const expectedIds = batch.flatMap(({ id }, n) => (n === 77 ? [] : [id]));
+  checkTrue(ids.join() === expectedIds.join(), "the others are not there, once each and in order");
   return rejected[0]?.reason ?? "";
 });
 
-await step("a time that the topic does not take", async () => {
+await runStep("a time that the topic does not take", async () => {
   await createTopic(at(plain), "young", 1, { "message.timestamp.before.max.ms": "1000" });
-  const { rejected } = await sinkAt(plain, { topic: "young" }).write([valueEvent(1)], never());
-  check(rejected.length === 1, "it was taken");
+  const { rejected } = await createSinkAt(plain, { topic: "young" }).write([valueEvent(1)], never());
+  checkTrue(rejected.length === 1, "it was taken");
   return rejected[0]?.reason ?? "";
 });
 
@@ -175,98 +175,98 @@ const login = (mechanism: string, env = "KAFKA_REAL_PASSWORD", username = "plenu
   sasl: { mechanism, username, password: { env } },
 });
 
-await step("PLAIN and SCRAM, and what a user without rights is told", async () => {
+await runStep("PLAIN and SCRAM, and what a user without rights is told", async () => {
   for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
-    const sink = sinkAt(sasl, login(mechanism));
+    const sink = createSinkAt(sasl, login(mechanism));
     await refusal(sink.write([valueEvent(1)], never()), /may not be written by us|idempotent producer/);
-    const wrong = sinkAt(sasl, login(mechanism, "KAFKA_REAL_WRONG"));
-    await refusal(wrong.open(never()), /does not accept the user name or password/);
+    const wrongLogin = createSinkAt(sasl, login(mechanism, "KAFKA_REAL_WRONG"));
+    await refusal(wrongLogin.open(never()), /does not accept the user name or password/);
   }
   await allowWriting(at(plain), "User:plenum", "plenum.");
   for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
-    const sink = sinkAt(sasl, login(mechanism));
+    const sink = createSinkAt(sasl, login(mechanism));
     await sink.probe?.(never());
-    check((await sink.write([valueEvent(1)], never())).retry === undefined, "it was not taken");
+    checkTrue((await sink.write([valueEvent(1)], never())).retry === undefined, "it was not taken");
   }
-  const elsewhere = sinkAt(sasl, { ...login("PLAIN"), topic: "small" });
-  const other = await refusal(elsewhere.write([valueEvent(1)], never()), /Topic small may not be written by us/);
-  await refusal(elsewhere.probe?.(never()), /Topic small may not be written by us/);
-  const unwanted = await refusal(sinkAt(plain, login("PLAIN")).open(never()), /does not ask for a password/);
-  const wanted = await refusal(sinkAt(sasl).open(never()), /wants a password/);
-  return [unwanted, wanted, other].join(" | ");
+  const otherSink = createSinkAt(sasl, { ...login("PLAIN"), topic: "small" });
+  const refusalText = await refusal(otherSink.write([valueEvent(1)], never()), /Topic small may not be written by us/);
+  await refusal(otherSink.probe?.(never()), /Topic small may not be written by us/);
+  const unwanted = await refusal(createSinkAt(plain, login("PLAIN")).open(never()), /does not ask for a password/);
+  const passwordRefusal = await refusal(createSinkAt(sasl).open(never()), /wants a password/);
+  return [unwanted, passwordRefusal, refusalText].join(" | ");
 });
 
-await step("TLS, a client certificate, and the wrong doors", async () => {
-  const ours = authority.issue("plenum");
+await runStep("TLS, a client certificate, and the wrong doors", async () => {
+  const issued = authority.issue("plenum");
   const secure = { tls: { ca_file: authority.caFile } };
-  await sinkAt(tls, secure).open(never());
-  const client = { tls: { ca_file: authority.caFile, cert_file: ours.certFile, key_file: ours.keyFile } };
-  await sinkAt(mutual, client).open(never());
-  const foreign = await refusal(sinkAt(tls, { tls: {} }).open(never()), /unknown authority|not trusted/);
-  const without = await refusal(sinkAt(tls).open(never()), /speaks TLS, and was talked to without/);
-  const none = await refusal(sinkAt(plain, secure).open(never()), /TLS/);
-  const nameless = await refusal(sinkAt(mutual, secure).open(never()), /wants a certificate of ours/);
-  return [foreign, without, none, nameless].join(" | ");
+  await createSinkAt(tls, secure).open(never());
+  const client = { tls: { ca_file: authority.caFile, cert_file: issued.certFile, key_file: issued.keyFile } };
+  await createSinkAt(mutual, client).open(never());
+  const authorityRefusal = await refusal(createSinkAt(tls, { tls: {} }).open(never()), /unknown authority|not trusted/);
+  const plainRefusal = await refusal(createSinkAt(tls).open(never()), /speaks TLS, and was talked to without/);
+  const tlsRefusal = await refusal(createSinkAt(plain, secure).open(never()), /TLS/);
+  const certificateRefusal = await refusal(createSinkAt(mutual, secure).open(never()), /wants a certificate of ours/);
+  return [authorityRefusal, plainRefusal, tlsRefusal, certificateRefusal].join(" | ");
 });
 
-await step(`kill -9 at ${kills} random moments while events flow`, async () => {
+await runStep(`kill -9 at ${kills} random moments while events flow`, async () => {
   await createTopic(at(plain), "crashes", 3);
   const random = seededRandom(seed);
-  const sink = sinkAt(plain, { topic: "crashes" });
+  const sink = createSinkAt(plain, { topic: "crashes" });
   const events: Event[] = [];
-  let parts = 0;
-  let stopped = false;
+  let partCount = 0;
+  let isStopped = false;
   const killing = (async () => {
     for (let killed = 0; killed < kills; killed++) {
-      for (const before = parts; parts < before + 2; ) await systemClock.sleep(20);
+      for (const partsBefore = partCount; partCount < partsBefore + 2; ) await systemClock.sleep(20);
       await systemClock.sleep(random() * 500);
       await server.kill();
       await systemClock.sleep(random() * 300);
       await server.again();
     }
-    stopped = true;
+    isStopped = true;
   })();
   setbacks.clear();
-  for (let round = 0; !stopped; round++) {
-    const more = Array.from({ length: 2_000 }, (_, n) => {
+  for (let round = 0; !isStopped; round++) {
+    const moreEvents = Array.from({ length: 2_000 }, (_, n) => {
       const number = round * 2_000 + n;
       return valueEvent(number, String(number % 25));
     });
-    events.push(...more);
-    await deliver(sink, more, () => {
-      parts += 1;
+    events.push(...moreEvents);
+    await deliver(sink, moreEvents, () => {
+      partCount += 1;
     });
   }
   await killing;
-  const read = readTopic(at(plain), "crashes");
+  const readRecords = readTopic(at(plain), "crashes");
   const order = new Map(events.map(({ id }, n) => [id, n]));
-  const seen = new Set(read.map(({ id }) => id));
-  const lost = events.filter(({ id }) => !seen.has(id)).length;
+  const readIds = new Set(readRecords.map(({ id }) => id));
+  const lostCount = events.filter(({ id }) => !readIds.has(id)).length;
   let disordered = 0;
   let overtaken = 0;
-  const first = new Map<string, number>();
-  const newest = new Map<string, number>();
+  const firstPositions = new Map<string, number>();
+  const newestByKey = new Map<string, number>();
   const firsts = new Set<string>();
-  for (const { id, key } of read) {
+  for (const { id, key } of readRecords) {
     const n = order.get(id) ?? -1;
-    check(n >= 0, `nobody sent ${id}`);
+    checkTrue(n >= 0, `nobody sent ${id}`);
     if (!firsts.has(id)) {
-      if (n < (first.get(key) ?? -1)) disordered += 1;
-      first.set(key, n);
+      if (n < (firstPositions.get(key) ?? -1)) disordered += 1;
+      firstPositions.set(key, n);
       firsts.add(id);
     }
-    newest.set(key, n);
+    newestByKey.set(key, n);
   }
-  for (const [key, n] of newest) if (n !== first.get(key)) overtaken += 1;
-  const twice = read.length - seen.size;
-  const figures = `${events.length} events, setbacks: ${[...setbacks].map(([why, n]) => `${n} × ${why}`).join(" ")};, ${lost} lost, ${twice} twice with the same ce_id, ${disordered} out of order, ${overtaken} keys whose last record is not the newest`;
-  check(lost === 0 && disordered === 0 && overtaken === 0, figures);
-  return figures;
+  for (const [key, n] of newestByKey) if (n !== firstPositions.get(key)) overtaken += 1;
+  const twice = readRecords.length - readIds.size;
+  const summaryText = `${events.length} events, setbacks: ${[...setbacks].map(([why, n]) => `${n} × ${why}`).join(" ")};, ${lostCount} lost, ${twice} twice with the same ce_id, ${disordered} out of order, ${overtaken} keys whose last record is not the newest`;
+  checkTrue(lostCount === 0 && disordered === 0 && overtaken === 0, summaryText);
+  return summaryText;
 });
 
-await step("how fast", async () => {
+await runStep("how fast", async () => {
   await createTopic(at(plain), "fast", 3);
-  const sink = await opened(sinkAt(plain, { topic: "fast" }));
+  const sink = await openSink(createSinkAt(plain, { topic: "fast" }));
   const batches = Array.from({ length: 100 }, (_, round) =>
     Array.from({ length: 1_000 }, (_, n) => valueEvent(round * 1_000 + n, String(n))),
   );
@@ -282,5 +282,5 @@ await step("how fast", async () => {
 for (const sink of sinks) await sink.close();
 await server.stop();
 rmSync(folder, { recursive: true });
-console.log(failed === 0 ? "all well" : `${failed} steps failed`);
-process.exitCode = failed === 0 ? 0 : 1;
+console.log(failedSteps === 0 ? "all well" : `${failedSteps} steps failed`);
+process.exitCode = failedSteps === 0 ? 0 : 1;

@@ -7,9 +7,9 @@ import { programPath } from "../../../real-servers.ts";
 
 export const KAFKA = "4.1.0";
 
-export function missing(): string | null {
+export function findMissingProgram(): string | null {
   const packages = { java: "default-jre-headless", mvn: "maven", kcat: "kafkacat" };
-  const absent = Object.entries(packages).filter(([program]) => {
+  const absentPackages = Object.entries(packages).filter(([program]) => {
     try {
       execFileSync("sh", ["-c", `command -v ${program}`], { stdio: "ignore" });
       return false;
@@ -17,9 +17,9 @@ export function missing(): string | null {
       return true;
     }
   });
-  if (absent.length === 0) return null;
-  const names = absent.map(([program]) => program).join(", ");
-  return `missing here: ${names} (apt-get install ${absent.map(([, name]) => name).join(" ")})`;
+  if (absentPackages.length === 0) return null;
+  const names = absentPackages.map(([program]) => program).join(", ");
+  return `missing here: ${names} (apt-get install ${absentPackages.map(([, name]) => name).join(" ")})`;
 }
 
 export function classPath(): string {
@@ -37,8 +37,8 @@ export function readTopic(broker: string, topic: string) {
   const kcat = programPath("kcat") ?? "kcat";
   const format = "%p\\t%k\\t%h\\n";
   const options = ["-b", broker, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", format];
-  const text = execFileSync(kcat, options, { maxBuffer: 2 ** 30, stdio: ["ignore", "pipe", "ignore"] }).toString();
-  return text
+  const output = execFileSync(kcat, options, { maxBuffer: 2 ** 30, stdio: ["ignore", "pipe", "ignore"] }).toString();
+  return output
     .split("\n")
     .filter((line) => line !== "")
     .map((line) => {
