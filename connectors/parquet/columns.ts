@@ -22,10 +22,10 @@ const MAX_MS_BETWEEN_YIELDS = 4;
 
 /** Stores rows as columns with a dictionary of texts. A history row takes 100 bytes; as an object more than 1,000. */
 export function createColumns(table: Table) {
-  const stores = table.columns.map(createColumnStore);
+  const columnStores = table.columns.map(createColumnStore);
   let length = 0;
 
-  const storeAt = (index: number) => stores[index] as ColumnStore;
+  const columnStoreAt = (index: number) => columnStores[index] as ColumnStore;
 
   return {
     table,
@@ -33,30 +33,27 @@ export function createColumns(table: Table) {
       return length;
     },
     get characters() {
-      return stores.reduce((sum, { characters }) => sum + characters, 0);
+      return columnStores.reduce((sum, { characters }) => sum + characters, 0);
     },
     add(row: Row): number {
-      for (let index = 0; index < stores.length; index++) storeAt(index).add(row[index] ?? null, length);
+      for (let index = 0; index < columnStores.length; index++) columnStoreAt(index).add(row[index] ?? null, length);
       return length++;
     },
-
     /** Appends rows, column by column; `readColumn` returns null for an empty column. Do not add rows meanwhile. */
     async addAll(rows: number, readColumn: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
-      for (const [index, store] of stores.entries()) {
+      for (const [index, store] of columnStores.entries()) {
         const cells = await readColumn(index);
         for (let n = 0; n < rows; n++) store.add(toCell(cells?.[n]), length + n);
       }
       length += rows;
     },
-
-    cell: (index: number, row: number): Cell => storeAt(index).cell(row),
-    cellReader: (index: number): ((row: number) => Cell) => storeAt(index).cell,
-
+    cell: (index: number, row: number): Cell => columnStoreAt(index).cell(row),
+    cellReader: (index: number): ((row: number) => Cell) => columnStoreAt(index).cell,
     /** Returns a function that compares rows by these columns, null first. Rows added later cannot be compared. */
     createComparator(names: readonly string[]): RowComparator {
-      const all = names.map((name) => storeAt(findColumnIndex(table, name)).createComparator());
+      const comparators = names.map((name) => columnStoreAt(findColumnIndex(table, name)).createComparator());
       return (a, b) => {
-        for (const compare of all) {
+        for (const compare of comparators) {
           const order = compare(a, b);
           if (order !== 0) return order;
         }
@@ -75,8 +72,8 @@ export function createSorter(columns: Columns): (rows: readonly number[]) => Pro
 /** Sorts all rows. Of rows with the same key, keeps only the row observed last. */
 export async function sortDistinct(columns: Columns): Promise<Uint32Array> {
   const { table, length } = columns;
-  const rest = table.key.filter((name) => !table.sortedBy.includes(name));
-  const compare = columns.createComparator([...table.sortedBy, ...rest, "observed_at", "position"]);
+  const unsortedKeyColumns = table.key.filter((name) => !table.sortedBy.includes(name));
+  const compare = columns.createComparator([...table.sortedBy, ...unsortedKeyColumns, "observed_at", "position"]);
   const compareKeys = columns.createComparator(table.key);
   const rows = await mergeRuns(
     new Uint32Array(length).map((_, row) => row),
@@ -133,9 +130,9 @@ function createNumberStore(isBoolean: boolean): ColumnStore {
     characters: 0,
     add(cell, row) {
       if (row === all.length) {
-        const wider = new Float64Array(2 * row);
-        wider.set(all);
-        all = wider;
+        const largerArray = new Float64Array(2 * row);
+        largerArray.set(all);
+        all = largerArray;
       }
       all[row] = typeof cell === "number" || typeof cell === "boolean" ? Number(cell) : Number.NaN;
     },
@@ -160,7 +157,7 @@ function createTextStore(isUnique: boolean): ColumnStore {
   const codeByText = new Map<string, number>();
   let last = NULL_CODE;
 
-  function codeOf(text: string): number {
+  function encodeText(text: string): number {
     if (last !== NULL_CODE && texts[last] === text) return last;
     const code = isUnique ? undefined : codeByText.get(text);
     if (code === undefined) characters += text.length;
@@ -169,27 +166,27 @@ function createTextStore(isUnique: boolean): ColumnStore {
     return last;
   }
 
-  const textAt = (row: number) => texts[codes[row] ?? NULL_CODE] ?? null;
+  const readText = (row: number) => texts[codes[row] ?? NULL_CODE] ?? null;
   return {
     get characters() {
       return characters;
     },
     add(cell, row) {
       if (row === codes.length) {
-        const wider = new Int32Array(2 * row);
-        wider.set(codes);
-        codes = wider;
+        const largerArray = new Int32Array(2 * row);
+        largerArray.set(codes);
+        codes = largerArray;
       }
-      codes[row] = typeof cell === "string" ? codeOf(cell) : NULL_CODE;
+      codes[row] = typeof cell === "string" ? encodeText(cell) : NULL_CODE;
     },
-    cell: textAt,
+    cell: readText,
     createComparator() {
-      if (isUnique) return (a, b) => compareTexts(textAt(a), textAt(b));
-      const ranks = new Int32Array(texts.length);
-      const ascending = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
-      for (const [rank, code] of ascending.entries()) ranks[code] = rank;
-      const rank = (row: number) => ranks[codes[row] ?? NULL_CODE] ?? NULL_CODE;
-      return (a, b) => rank(a) - rank(b);
+      if (isUnique) return (a, b) => compareTexts(readText(a), readText(b));
+      const rankByCode = new Int32Array(texts.length);
+      const sortedCodes = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
+      for (const [rank, code] of sortedCodes.entries()) rankByCode[code] = rank;
+      const findRank = (row: number) => rankByCode[codes[row] ?? NULL_CODE] ?? NULL_CODE;
+      return (a, b) => findRank(a) - findRank(b);
     },
   };
 }

@@ -43,20 +43,20 @@ export function createStagedCommits(options: {
   let lastPosition = 0;
   let completeDays: readonly CompleteDay[] = [];
 
-  function isOld(): boolean {
+  function isBufferOld(): boolean {
     return buffer.events > 0 && clock.monotonic() - firstEventMs >= options.maxAgeMs;
   }
 
   function isFlushDue(): boolean {
     const isFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_BUFFERED_CHARACTERS;
-    return buffer.events > 0 && (isFull || isOld() || completeDays.length > 0);
+    return buffer.events > 0 && (isFull || isBufferOld() || completeDays.length > 0);
   }
 
   /** Splits an interrupted commit after the events in the buffer, so that a file never has part of its name's events. */
   function splitInterrupted({ from, keys, through }: StagedCommit): StagedCommit {
-    const first = { from, through: buffer.through, keys };
-    interrupted = [first, { from: buffer.through + 1, through, keys: [] }, ...interrupted.slice(1)];
-    return first;
+    const refilledCommit = { from, through: buffer.through, keys };
+    interrupted = [refilledCommit, { from: buffer.through + 1, through, keys: [] }, ...interrupted.slice(1)];
+    return refilledCommit;
   }
 
   async function commitBuffer(staged: StagedCommit, signal: AbortSignal): Promise<void> {
@@ -64,17 +64,17 @@ export function createStagedCommits(options: {
     const name = format.fileNameOf(stagedFileName(writerId, from, last));
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
     const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
-    const rest = interrupted.filter((each) => each !== staged);
-    await sinkState.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...rest] }));
+    const laterCommits = interrupted.filter((each) => each !== staged);
+    await sinkState.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...laterCommits] }));
     // Record in the lake how far this writer goes, before it writes the first file.
     await store.put(writerPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
     const positions = { writerId, through: last, isRepeated: interrupted.includes(staged) };
     const committedKeys = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
-    const unused = keys.filter((key) => !committedKeys.has(key));
-    if (unused.length > 0) await format.discard(unused, signal);
+    const unusedKeys = keys.filter((key) => !committedKeys.has(key));
+    if (unusedKeys.length > 0) await format.discard(unusedKeys, signal);
     unsettled = [...unsettled, { ...staged, keys }];
     for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
-    interrupted = rest;
+    interrupted = laterCommits;
     buffer = createRowBuffer();
     uploaded.clear();
   }
@@ -83,7 +83,6 @@ export function createStagedCommits(options: {
     isSettled: () => unsettled.length === 0 && interrupted.length === 0,
     /** Returns true for an event that was added before: the engine has started again from the cursor. */
     hasPosition: (position: number) => position <= lastPosition,
-
     /** Adds an event, after committing interrupted commits that end before the event. Throws `UnmappableEvent`. */
     async addEvent(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
       for (let next = interrupted[0]; next !== undefined && next.through < position; next = interrupted[0]) {
@@ -95,16 +94,14 @@ export function createStagedCommits(options: {
       const day = parseCompleteDay(event);
       if (day !== null) completeDays = [...completeDays, day];
     },
-
     /** Commits the buffer if an interrupted commit is complete again, or if the buffer is full or old. */
     async commit(signal: AbortSignal): Promise<void> {
       const [next] = interrupted;
       if (next === undefined) {
         if (isFlushDue()) await commitBuffer({ from: buffer.from, through: buffer.through, keys: [] }, signal);
       } else if (next.through === buffer.through) await commitBuffer(next, signal);
-      else if (isOld()) await commitBuffer(splitInterrupted(next), signal);
+      else if (isBufferOld()) await commitBuffer(splitInterrupted(next), signal);
     },
-
     /** Returns the state change that settles all events; null while an event is not in the lake. */
     settleCommits() {
       if (unsettled.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
@@ -113,11 +110,11 @@ export function createStagedCommits(options: {
         stagedCommits: [],
         completeDays,
       });
-      const settled = { stateChanges, partitions: [...partitions.values()], completeDays };
+      const settlement = { stateChanges, partitions: [...partitions.values()], completeDays };
       unsettled = [];
       partitions.clear();
       completeDays = [];
-      return settled;
+      return settlement;
     },
   };
 }
@@ -128,8 +125,8 @@ export function createIdempotentInserts(format: TableFormat) {
 
   async function rowKeysIn(partition: LakePartition, signal: AbortSignal): Promise<Set<string>> {
     const { folder, table } = partition;
-    const cached = rowKeysByFolder.get(folder);
-    if (cached !== undefined) return cached;
+    const cachedRowKeys = rowKeysByFolder.get(folder);
+    if (cachedRowKeys !== undefined) return cachedRowKeys;
     const rowKeys = new Set<string>();
     for (const { key } of await format.filesOf(partition, signal)) {
       const bytes = await format.read(key, signal);
@@ -141,24 +138,23 @@ export function createIdempotentInserts(format: TableFormat) {
       await readParquet(bytes, columns, `${format.where}/${key}`);
       for (let row = 0; row < columns.length; row++) rowKeys.add(buildRowKey(columns, row));
     }
-    const cachedKeys = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);
-    if (cachedKeys > MAX_CACHED_ROW_KEYS) rowKeysByFolder.clear();
+    const cachedKeyCount = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);
+    if (cachedKeyCount > MAX_CACHED_ROW_KEYS) rowKeysByFolder.clear();
     rowKeysByFolder.set(folder, rowKeys);
     return rowKeys;
   }
 
   return {
     clearCache: () => rowKeysByFolder.clear(),
-
     async commit(buffer: RowBuffer, signal: AbortSignal): Promise<void> {
       const name = `again-${randomBytes(8).toString("hex")}`;
       const batches: PartitionBatch[] = [];
       for (const batch of buffer.batches()) {
-        const existing = await rowKeysIn(batch.partition, signal);
+        const existingRowKeys = await rowKeysIn(batch.partition, signal);
         const rows = (await batch.sorted()).filter((row) => {
           const key = buildRowKey(batch.columns, row);
-          const isNew = !existing.has(key);
-          existing.add(key);
+          const isNew = !existingRowKeys.has(key);
+          existingRowKeys.add(key);
           return isNew;
         });
         if (rows.length > 0) batches.push({ ...batch, sorted: async () => rows });

@@ -45,12 +45,12 @@ export async function mergeFiles(
   /** First file; a single file stays unchanged, so this file is decoded only when another file follows. */
   let first: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
-  async function add(key: string, bytes: Uint8Array): Promise<void> {
+  async function appendFile(key: string, bytes: Uint8Array): Promise<void> {
     await readParquet(bytes, columns, `${format.where}/${key}`);
     sources.push(key);
   }
 
-  async function close(): Promise<void> {
+  async function writeMergedFile(): Promise<void> {
     const [all, group] = [columns, sources];
     columns = createColumns(partition.table);
     sources = [];
@@ -69,16 +69,16 @@ export async function mergeFiles(
     const bytes = await format.read(key, signal);
     if (bytes === null) continue;
     const rows = readRowCount(bytes, `${format.where}/${key}`);
-    const before: number = columns.length + (first?.rows ?? 0);
-    if (before + rows > maxRows) await close();
+    const bufferedRows: number = columns.length + (first?.rows ?? 0);
+    if (bufferedRows + rows > maxRows) await writeMergedFile();
     if (first !== null) {
-      await add(first.key, first.bytes);
+      await appendFile(first.key, first.bytes);
       first = null;
     }
     if (sources.length === 0) first = { bytes, key, rows };
-    else await add(key, bytes);
+    else await appendFile(key, bytes);
   }
-  await close();
+  await writeMergedFile();
 }
 
 /** Joins small files without decoding. Returns null for fewer than two, or a file with other columns or writer. */
@@ -88,23 +88,23 @@ export async function joinFiles(
   signal: AbortSignal,
 ): Promise<CompactedFile | null> {
   const files = await format.filesOf(partition, signal);
-  const small = files.filter(({ bytes, key }) => bytes <= MAX_SMALL_FILE_BYTES && !MERGED_FILE.test(key));
-  const joined = small.filter(({ key }) => JOINED_FILE.test(key));
-  const selected = joined.length >= REJOIN_FILE_COUNT ? small : small.filter(({ key }) => !JOINED_FILE.test(key));
-  const found: { readonly bytes: Uint8Array; readonly key: string }[] = [];
+  const smallFiles = files.filter(({ bytes, key }) => bytes <= MAX_SMALL_FILE_BYTES && !MERGED_FILE.test(key));
+  const isRejoin = smallFiles.filter(({ key }) => JOINED_FILE.test(key)).length >= REJOIN_FILE_COUNT;
+  const selectedFiles = smallFiles.filter(({ key }) => isRejoin || !JOINED_FILE.test(key));
+  const loadedFiles: { readonly bytes: Uint8Array; readonly key: string }[] = [];
   let size = 0;
-  for (const { bytes, key } of selected) {
+  for (const { bytes, key } of selectedFiles) {
     signal.throwIfAborted();
     size += bytes;
-    if (size > MAX_JOINED_BYTES && found.length > 1) break;
+    if (size > MAX_JOINED_BYTES && loadedFiles.length > 1) break;
     const content = await format.read(key, signal);
-    if (content !== null) found.push({ bytes: content, key });
+    if (content !== null) loadedFiles.push({ bytes: content, key });
   }
-  if (found.length < 2) return null;
-  const named = found.map(({ bytes, key }) => ({ bytes, name: `${format.where}/${key}` }));
-  const result = await concatenateParquet(partition.table, named);
+  if (loadedFiles.length < 2) return null;
+  const namedFiles = loadedFiles.map(({ bytes, key }) => ({ bytes, name: `${format.where}/${key}` }));
+  const result = await concatenateParquet(partition.table, namedFiles);
   if (result === null) return null;
   const { bounds, bytes, rows } = result;
-  const sources = found.map(({ key }) => key);
+  const sources = loadedFiles.map(({ key }) => key);
   return { partition, kind: "hour", sources, bytes, rows, sourceRows: rows, content: { bounds } };
 }

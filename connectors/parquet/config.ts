@@ -133,13 +133,13 @@ function describeLakeLocation({ folder, s3 }: ParquetConfig): string | null {
 export function buildParquetQuery({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
-  const lake = folder === undefined ? ["s3:/", s3?.bucket, s3?.prefix] : [resolve(folder)];
-  const path = [...lake.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
-  const table =
+  const lakePath = folder === undefined ? ["s3:/", s3?.bucket, s3?.prefix] : [resolve(folder)];
+  const path = [...lakePath.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
+  const tableExpression =
     table_format === "delta"
       ? `delta_scan(${quoteSqlText(path)})`
       : `read_parquet(${quoteSqlText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
-  return `select * from ${table} where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
+  return `select * from ${tableExpression} where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
 }
 
 function quoteSqlText(text: string): string {

@@ -39,8 +39,8 @@ export function createDeltaFormat(
   const vacuumTime = createVacuumSchedule(clock);
   let pendingVacuum: readonly Table[] = [];
 
-  function deltaTableOf(table: Table): DeltaTable {
-    const opened =
+  function getDeltaTable(table: Table): DeltaTable {
+    const deltaTable =
       tables.get(table) ??
       openDeltaTable({
         store,
@@ -50,17 +50,17 @@ export function createDeltaFormat(
         clock,
         log,
       });
-    tables.set(table, opened);
-    return opened;
+    tables.set(table, deltaTable);
+    return deltaTable;
   }
 
   async function isCommitted(table: Table, { positions }: CommitWork, signal: AbortSignal): Promise<boolean> {
     if (positions === null || !positions.isRepeated) return false;
-    const last = await deltaTableOf(table).lastVersionOf(positions.writerId, signal);
-    return last !== null && last >= positions.through;
+    const lastPosition = await getDeltaTable(table).lastVersionOf(positions.writerId, signal);
+    return lastPosition !== null && lastPosition >= positions.through;
   }
 
-  async function append(
+  async function appendRows(
     table: Table,
     batches: readonly PartitionBatch[],
     { uploaded, name, positions }: CommitWork,
@@ -72,7 +72,7 @@ export function createDeltaFormat(
     for (const { key, bytes, batch, rows } of await putBatches(batches, buildKey, store, uploaded, signal)) {
       add.push(await toAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
     }
-    const { outcome } = await deltaTableOf(table).commit({ ...EMPTY_CHANGE, add, txn: buildTxn(positions) }, signal);
+    const { outcome } = await getDeltaTable(table).commit({ ...EMPTY_CHANGE, add, txn: buildTxn(positions) }, signal);
     return outcome === "committed" ? add.map(({ key }) => key) : [];
   }
 
@@ -83,13 +83,13 @@ export function createDeltaFormat(
     signal: AbortSignal,
   ): Promise<readonly string[]> {
     for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt++) {
-      const { version, files } = await deltaTableOf(table).files(signal);
+      const { version, files } = await getDeltaTable(table).files(signal);
       const add: AddedFile[] = [];
       const remove: string[] = [];
-      for (const change of changes) {
-        const { from, partition } = change;
-        const stored = filesIn(partition, files).map(({ key }) => key);
-        const replacement = await encodeReplacement(change, stored, format, signal);
+      for (const partitionUpdates of changes) {
+        const { from, partition } = partitionUpdates;
+        const storedKeys = findFiles(partition, files).map(({ key }) => key);
+        const replacement = await encodeReplacement(partitionUpdates, storedKeys, format, signal);
         if (replacement === null) continue;
         const { bytes } = replacement;
         const digest = computeDigest(bytes);
@@ -97,12 +97,12 @@ export function createDeltaFormat(
         if (!uploaded.has(key)) await store.put(key, bytes, signal);
         uploaded.set(key, digest);
         add.push(await toAddedFile(key, bytes.length, partition, replacement));
-        remove.push(...stored);
-        if (from !== undefined) remove.push(...filesIn(from, files).map((file) => file.key));
+        remove.push(...storedKeys);
+        if (from !== undefined) remove.push(...findFiles(from, files).map((file) => file.key));
       }
       if (add.length === 0) return [];
-      const change = { add, remove, txn: buildTxn(positions), operation: "MERGE", dataChange: true } as const;
-      const { outcome } = await deltaTableOf(table).commit({ ...change, basedOn: version }, signal);
+      const tableChange = { add, remove, txn: buildTxn(positions), operation: "MERGE", dataChange: true } as const;
+      const { outcome } = await getDeltaTable(table).commit({ ...tableChange, basedOn: version }, signal);
       if (outcome === "done-before") return [];
       const keys = add.map(({ key }) => key);
       if (outcome === "committed") return keys;
@@ -115,11 +115,11 @@ export function createDeltaFormat(
   }
 
   /** Throws ConfigError where the table refers to a file outside its folder. */
-  function filesIn({ table, dayAndSite: of }: LakePartition, files: readonly ActiveFile[]): readonly StoredFile[] {
+  function findFiles({ table, dayAndSite: of }: LakePartition, files: readonly ActiveFile[]): readonly StoredFile[] {
     const values = Object.entries(toPartitionValues(of));
     const all = files.filter(({ partitionValues }) => values.every(([name, value]) => partitionValues[name] === value));
-    const inFolder = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
-    if (inFolder.length === all.length) return inFolder.toSorted((a, b) => (a.key < b.key ? -1 : 1));
+    const filesInFolder = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
+    if (filesInFolder.length === all.length) return filesInFolder.toSorted((a, b) => (a.key < b.key ? -1 : 1));
     throw new ConfigError(
       `The Delta table ${store.where}/${tableFolder(table)} has a file that lies outside of its folder, and cannot be read from here.`,
       { hint: "Somebody else put it there: write its rows into the table instead of the file's address." },
@@ -143,8 +143,8 @@ export function createDeltaFormat(
     const dataChange = all.some(({ rows, sourceRows }) => rows !== sourceRows);
     const operation = dataChange ? "MERGE" : "OPTIMIZE";
     const remove = all.flatMap(({ sources }) => sources);
-    const change = { ...EMPTY_CHANGE, add, remove, operation, dataChange } as const;
-    const { outcome } = await deltaTableOf(table).commit(change, signal);
+    const tableChange = { ...EMPTY_CHANGE, add, remove, operation, dataChange } as const;
+    const { outcome } = await getDeltaTable(table).commit(tableChange, signal);
     if (outcome === "conflict") await format.discard(results, signal);
     await sinkState.put(encodeChange({ compactions: [] }));
     return outcome !== "conflict";
@@ -153,7 +153,6 @@ export function createDeltaFormat(
   const format: TableFormat = {
     name: "delta",
     where: store.where,
-
     async read(key, signal) {
       const bytes = await store.get(key, signal);
       if (bytes !== null) return bytes;
@@ -161,9 +160,8 @@ export function createDeltaFormat(
         hint: "Put it back; or take it out of the table (DELETE, or FSCK REPAIR TABLE), and its rows with it.",
       });
     },
-
     async createTable(table, signal) {
-      const { version } = await deltaTableOf(table).files(signal);
+      const { version } = await getDeltaTable(table).files(signal);
       const objects = version < 0 ? await store.list(tableFolder(table), signal) : [];
       const file = objects.find(({ key }) => key.endsWith(".parquet"));
       if (file !== undefined) {
@@ -171,91 +169,81 @@ export function createDeltaFormat(
           hint: "Choose a new folder or prefix for table_format: delta.",
         });
       }
-      await deltaTableOf(table).createIfMissing(signal);
+      await getDeltaTable(table).createIfMissing(signal);
     },
-
     fileNameOf: (commit) => `${commit}-${processId}`,
     possibleKeysOf: ({ changes, batches }, name) =>
       [...batches, ...changes].map(({ partition }) => fileKey(partition, name)),
-
     async commit(work, signal) {
-      const made: string[] = [];
+      const keys: string[] = [];
       for (const [table, batches] of Map.groupBy(work.batches, ({ partition }) => partition.table)) {
-        if (!(await isCommitted(table, work, signal))) made.push(...(await append(table, batches, work, signal)));
+        if (!(await isCommitted(table, work, signal))) keys.push(...(await appendRows(table, batches, work, signal)));
       }
       for (const [table, changes] of Map.groupBy(work.changes, ({ partition }) => partition.table)) {
-        if (!(await isCommitted(table, work, signal))) made.push(...(await replaceRows(table, changes, work, signal)));
+        if (!(await isCommitted(table, work, signal))) keys.push(...(await replaceRows(table, changes, work, signal)));
       }
-      return made;
+      return keys;
     },
-
     async discard(keys, signal) {
       for (const table of TABLES) {
-        const inFolder = keys.filter((key) => key.startsWith(tableFolder(table)));
-        if (inFolder.length === 0) continue;
-        for (const key of await deltaTableOf(table).unreferenced(inFolder, signal)) await store.remove(key, signal);
+        const tableKeys = keys.filter((key) => key.startsWith(tableFolder(table)));
+        if (tableKeys.length === 0) continue;
+        for (const key of await getDeltaTable(table).unreferenced(tableKeys, signal)) await store.remove(key, signal);
       }
     },
-
     async filesOf(partition, signal) {
-      const { files } = await deltaTableOf(partition.table).files(signal);
-      return filesIn(partition, files);
+      const { files } = await getDeltaTable(partition.table).files(signal);
+      return findFiles(partition, files);
     },
-
     async *partitions(table, signal) {
-      const { files } = await deltaTableOf(table).files(signal());
+      const { files } = await getDeltaTable(table).files(signal());
       const partitions = files.flatMap(({ partitionValues: { date, site } }) =>
         typeof date === "string" ? toPartition(table, date, site ?? null) : [],
       );
       yield* new Map(partitions.map((partition) => [partition.folder, partition])).values();
     },
-
     async compact(partition, signal) {
       await mergeFiles(format, partition, signal, async (merged) => {
         if (await replaceFiles(partition.table, [merged], signal)) return;
         throw new Retryable(`Somebody else changed ${store.where}/${partition.folder} while it was compacted.`);
       });
     },
-
     /** Joins partitions in one commit. After a conflict, all partitions wait for the next pass. */
     async join(table, partitions, signal) {
       const all: CompactedFile[] = [];
       for (const partition of partitions) {
-        const joined = await joinFiles(format, partition, signal);
-        if (joined !== null) all.push(joined);
+        const joinedFile = await joinFiles(format, partition, signal);
+        if (joinedFile !== null) all.push(joinedFile);
       }
       if (all.length > 0) await replaceFiles(table, all, signal);
     },
-
     async finishCompaction(compactions, signal) {
       const results = compactions.map(({ result }) => result);
       await format.discard(results, signal);
       await sinkState.put(encodeChange({ compactions: [] }));
     },
-
     /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
     async repairFiles(signal) {
       const table = ALARM_EPISODE_TABLE;
-      const { files } = await deltaTableOf(table).files(signal);
+      const { files } = await getDeltaTable(table).files(signal);
       const old = files.filter(({ partitionValues }) => partitionValues.date === FIRST_DAY);
       const changes: PartitionUpdates[] = [];
       for (const site of new Set(old.map(({ partitionValues }) => partitionValues.site ?? null))) {
         const from = toPartition(table, FIRST_DAY, site);
-        const keys = filesIn(from, files).map(({ key }) => key);
+        const keys = findFiles(from, files).map(({ key }) => key);
         const updates = await readRows(table, keys, format, signal);
         changes.push({ partition: toPartition(table, null, site), updates, from });
       }
       const name = `moved-${randomBytes(8).toString("hex")}`;
-      const work = { batches: [], changes, name, positions: null, uploaded: new Map() };
-      if (changes.length > 0) await replaceRows(table, changes, work, signal);
+      const commitWork = { batches: [], changes, name, positions: null, uploaded: new Map() };
+      if (changes.length > 0) await replaceRows(table, changes, commitWork, signal);
     },
-
     /** Vacuums some files of one table per call, so that no other work waits for long. */
     async vacuum(signal) {
       if (vacuumTime.isDue()) pendingVacuum = TABLES;
       const [table] = pendingVacuum;
       if (table === undefined || !vacuumTime.isTrusted()) return;
-      const removed = await deltaTableOf(table).vacuum(signal, MAX_REMOVED_FILES);
+      const removed = await getDeltaTable(table).vacuum(signal, MAX_REMOVED_FILES);
       if (removed < MAX_REMOVED_FILES) pendingVacuum = pendingVacuum.slice(1);
     },
   };
@@ -292,23 +280,23 @@ function buildTxn(positions: CommitWork["positions"]) {
 
 /** Schedules the daily vacuum. Tombstones have wall times: after a clock step, the vacuum waits for an hour. */
 export function createVacuumSchedule(clock: Clock) {
-  const offset = () => clock.now() - clock.monotonic();
-  let lastOffset = offset();
+  const clockOffset = () => clock.now() - clock.monotonic();
+  let lastOffset = clockOffset();
   let trustedFromMs = clock.monotonic() + HOUR_MS;
   let dueAtMs = trustedFromMs;
 
-  function isTrusted(): boolean {
-    const now = offset();
+  function isClockTrusted(): boolean {
+    const now = clockOffset();
     if (Math.abs(now - lastOffset) > CLOCK_STEP_MS) trustedFromMs = clock.monotonic() + HOUR_MS;
     lastOffset = now;
     return clock.monotonic() >= trustedFromMs;
   }
 
   return {
-    isTrusted,
+    isTrusted: isClockTrusted,
     /** Call this function every few seconds, so that every clock step is noticed. */
     isDue(): boolean {
-      if (!isTrusted() || clock.monotonic() < dueAtMs) return false;
+      if (!isClockTrusted() || clock.monotonic() < dueAtMs) return false;
       dueAtMs = clock.monotonic() + DAY_MS;
       return true;
     },

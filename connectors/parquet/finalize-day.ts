@@ -53,17 +53,17 @@ export async function finalizeDay(day: CompleteDay, tools: DayContext): Promise<
     }
   }
   const sealed_at = isoUtc(tools.clock.now());
-  const previous = await readManifest(day, tools);
+  const previousManifest = await readManifest(day, tools);
   const { account, revision } = day;
-  const before = previous === null ? [] : earlierRevisions(revision, previous);
-  await writeManifest(day, { complete: true, revision, sealed_at, account, before }, tools);
+  const previousRevisions = previousManifest === null ? [] : earlierRevisions(revision, previousManifest);
+  await writeManifest(day, { complete: true, revision, sealed_at, account, before: previousRevisions }, tools);
 }
 
 /** Writes the manifest of a compacted day without an account, unless the ledger will account for the day. */
 export async function writeUnaccountedManifest(day: SiteDay, hasLedger: boolean, tools: DayContext): Promise<void> {
-  const previous = await readManifest(day, tools);
-  if (previous !== null && previous.revision > 0) {
-    await writeManifest(day, { ...previous, complete: true }, tools);
+  const previousManifest = await readManifest(day, tools);
+  if (previousManifest !== null && previousManifest.revision > 0) {
+    await writeManifest(day, { ...previousManifest, complete: true }, tools);
   } else if (!hasLedger && !(await hasHistory(day, tools))) {
     await writeManifest(day, { complete: false, revision: 0, sealed_at: null, account: null, before: [] }, tools);
   }
@@ -107,8 +107,8 @@ async function listFiles(partition: LakePartition, { format, signal }: DayContex
 
 function earlierRevisions(revision: number, previous: DayManifest): DayManifest["before"] {
   const rows = Object.fromEntries(Object.entries(previous.tables).map(([name, table]) => [name, table.rows]));
-  const newest = { revision: previous.revision, sealed_at: previous.sealed_at ?? previous.written_at, rows };
-  return [newest, ...previous.before].filter((each) => each.revision > 0 && each.revision < revision);
+  const newestRevision = { revision: previous.revision, sealed_at: previous.sealed_at ?? previous.written_at, rows };
+  return [newestRevision, ...previous.before].filter((each) => each.revision > 0 && each.revision < revision);
 }
 
 /** Returns null without a readable manifest; the new manifest then has no earlier revisions. */

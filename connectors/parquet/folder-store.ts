@@ -19,40 +19,40 @@ export function createFolderStore(
   mode: number,
   clock: Pick<Clock, "monotonic"> = systemClock,
 ): ObjectStore & { progressMs(): number } {
-  const root = resolve(folder);
+  const rootFolder = resolve(folder);
   let lastStepAtMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
   const readyFolders = new Set<string>();
 
-  const pathOf = (key: string) => {
-    const path = join(root, key);
-    if (!path.startsWith(root + sep)) throw new Error(`The key ${key} leads out of the folder.`);
+  const toPath = (key: string) => {
+    const path = join(rootFolder, key);
+    if (!path.startsWith(rootFolder + sep)) throw new Error(`The key ${key} leads out of the folder.`);
     return path;
   };
 
   async function prepareFolder(path: string): Promise<void> {
     if (readyFolders.has(path)) return;
-    const first = await mkdir(path, { recursive: true, mode: folderMode });
-    if (first !== undefined) {
-      for (let made = path; made.length >= first.length; made = dirname(made)) await syncFolder(dirname(made));
+    const firstCreated = await mkdir(path, { recursive: true, mode: folderMode });
+    if (firstCreated !== undefined) {
+      for (let made = path; made.length >= firstCreated.length; made = dirname(made)) await syncFolder(dirname(made));
     } else await removeAbandonedDrafts(path);
     readyFolders.add(path);
   }
 
   async function writeDraft(key: string, bytes: Uint8Array): Promise<string> {
-    const path = pathOf(key);
+    const path = toPath(key);
     await prepareFolder(dirname(path));
     const name = path.slice(dirname(path).length + 1);
     const draft = join(dirname(path), `.${name}.${randomBytes(4).toString("hex")}.tmp`);
-    const handle = await open(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
+    const draftHandle = await open(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
     try {
-      await handle.writeFile(bytes);
-      await handle.sync();
+      await draftHandle.writeFile(bytes);
+      await draftHandle.sync();
     } catch (error) {
       await rm(draft, { force: true });
       throw error;
     } finally {
-      await handle.close();
+      await draftHandle.close();
     }
     return draft;
   }
@@ -79,22 +79,20 @@ export function createFolderStore(
       lastStepAtMs = clock.monotonic();
       return result;
     } catch (error) {
-      throw signal.aborted ? signal.reason : folderFailure(error, root, "Free some space");
+      throw signal.aborted ? signal.reason : folderFailure(error, rootFolder, "Free some space");
     }
   }
 
   return {
-    where: root,
+    where: rootFolder,
     /** Monotonic time at which a file was last written, read, listed or removed. */
     progressMs: () => lastStepAtMs,
-
-    put: (key, bytes, signal) => runStep(signal, () => publishDraft(key, bytes, (draft) => rename(draft, pathOf(key)))),
-
+    put: (key, bytes, signal) => runStep(signal, () => publishDraft(key, bytes, (draft) => rename(draft, toPath(key)))),
     putIfAbsent: (key, bytes, signal) =>
       runStep(signal, () =>
         publishDraft(key, bytes, async (draft) => {
           try {
-            await link(draft, pathOf(key));
+            await link(draft, toPath(key));
             return true;
           } catch (error) {
             if (systemCodeOf(error) === "EEXIST") return false;
@@ -102,34 +100,30 @@ export function createFolderStore(
           }
         }),
       ),
-
-    get: (key, signal) => runStep(signal, () => readFile(pathOf(key), { signal }).catch(returnIfMissing(null))),
-
+    get: (key, signal) => runStep(signal, () => readFile(toPath(key), { signal }).catch(returnIfMissing(null))),
     list: (prefix, signal, after) =>
       runStep(signal, async () => {
-        const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
-        const found: StoredFile[] = [];
+        const top = join(rootFolder, prefix.slice(0, prefix.lastIndexOf("/") + 1));
+        const foundFiles: StoredFile[] = [];
         for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(returnIfMissing([]))) {
           const path = join(file.parentPath, file.name);
-          const key = relative(root, path).split(sep).join("/");
+          const key = relative(rootFolder, path).split(sep).join("/");
           if (!file.isFile() || DRAFT_FILE.test(file.name) || !key.startsWith(prefix)) continue;
           if (after !== undefined && compareUtf8(key, after) <= 0) continue;
           const { size } = (await stat(path).catch(() => null)) ?? {};
-          if (size !== undefined) found.push({ key, bytes: size });
+          if (size !== undefined) foundFiles.push({ key, bytes: size });
         }
-        return found.sort((a, b) => compareUtf8(a.key, b.key));
+        return foundFiles.sort((a, b) => compareUtf8(a.key, b.key));
       }),
-
     folders: (prefix, signal) =>
       runStep(signal, async () => {
-        const entries = await readdir(join(root, prefix), { withFileTypes: true }).catch(returnIfMissing([]));
+        const entries = await readdir(join(rootFolder, prefix), { withFileTypes: true }).catch(returnIfMissing([]));
         const folders = entries.filter((entry) => entry.isDirectory());
         return folders.map(({ name }) => name).sort(compareUtf8);
       }),
-
     remove: (key, signal) =>
       runStep(signal, async () => {
-        const path = pathOf(key);
+        const path = toPath(key);
         await unlink(path)
           .then(() => syncFolder(dirname(path)))
           .catch(returnIfMissing(undefined));
@@ -141,14 +135,14 @@ export function createFolderStore(
 export async function probeFolder(folder: string): Promise<void> {
   const path = resolve(folder);
   try {
-    const link = danglingLink(path);
-    if (link !== null) throw linkProblem(link);
-    const found = await stat(path).catch((error: unknown) => {
+    const brokenLink = danglingLink(path);
+    if (brokenLink !== null) throw linkProblem(brokenLink);
+    const folderStats = await stat(path).catch((error: unknown) => {
       if (systemCodeOf(error) === "ENOENT" && dirname(path) !== path) return null;
       throw error;
     });
-    if (found === null) return await probeFolder(dirname(path));
-    if (!found.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
+    if (folderStats === null) return await probeFolder(dirname(path));
+    if (!folderStats.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
     await access(path, constants.W_OK | constants.X_OK);
   } catch (error) {
     throw folderFailure(error, path, "Free some space");
@@ -159,17 +153,17 @@ async function removeAbandonedDrafts(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (!DRAFT_FILE.test(name)) continue;
     const path = join(folder, name);
-    const found = await stat(path).catch(() => null);
-    if (found !== null && Date.now() - found.mtimeMs > MAX_DRAFT_AGE_MS) await rm(path, { force: true });
+    const draftStats = await stat(path).catch(() => null);
+    if (draftStats !== null && Date.now() - draftStats.mtimeMs > MAX_DRAFT_AGE_MS) await rm(path, { force: true });
   }
 }
 
 async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY);
+  const folderHandle = await open(folder, constants.O_RDONLY);
   try {
-    await handle.sync();
+    await folderHandle.sync();
   } finally {
-    await handle.close();
+    await folderHandle.close();
   }
 }
 

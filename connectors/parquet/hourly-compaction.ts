@@ -69,10 +69,10 @@ export function createHourlyCompaction(
     if (of === null || of.day === null) return null;
     const { day, site } = of;
     const key = buildDayKey({ day, site });
-    const before = uncompacted.get(key);
-    const tables = [...new Set([...(before?.tables ?? []), table.name])];
-    const latestMs = Math.max(lastMs, before?.lastMs ?? lastMs);
-    uncompacted.set(key, { site, day, tables, sinceMs: before?.sinceMs ?? lastMs, lastMs: latestMs });
+    const storedDay = uncompacted.get(key);
+    const tables = [...new Set([...(storedDay?.tables ?? []), table.name])];
+    const latestMs = Math.max(lastMs, storedDay?.lastMs ?? lastMs);
+    uncompacted.set(key, { site, day, tables, sinceMs: storedDay?.sinceMs ?? lastMs, lastMs: latestMs });
     committedAtMs.set(key, Math.max(monotonicMs, committedAtMs.get(key) ?? monotonicMs));
     return key;
   }
@@ -87,22 +87,22 @@ export function createHourlyCompaction(
 
   /** Plans the joins and merges of a pass, oldest day first. */
   function planSteps(lastPassMs: number): CompactionStep[] {
-    const merges: CompactionStep[] = [];
-    const joins = new Map<string, LakePartition[]>();
+    const mergeSteps: CompactionStep[] = [];
+    const partitionsByTable = new Map<string, LakePartition[]>();
     for (const [key, day] of [...uncompacted].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
-      if (isMergeDue(key, day)) merges.push({ mergeKey: key });
+      if (isMergeDue(key, day)) mergeSteps.push({ mergeKey: key });
       else if ((committedAtMs.get(key) ?? 0) >= lastPassMs) {
         for (const partition of listPartitions(day)) {
           const { name } = partition.table;
-          joins.set(name, [...(joins.get(name) ?? []), partition]);
+          partitionsByTable.set(name, [...(partitionsByTable.get(name) ?? []), partition]);
         }
       }
     }
-    const groups = [...joins.values()].flatMap((all) => splitIntoGroups(all, PARTITIONS_PER_JOIN));
-    return [...groups.map((join) => ({ join })), ...merges];
+    const joinGroups = [...partitionsByTable.values()].flatMap((all) => splitIntoGroups(all, PARTITIONS_PER_JOIN));
+    return [...joinGroups.map((join) => ({ join })), ...mergeSteps];
   }
 
-  async function merge(key: string, signal: AbortSignal): Promise<SinkStateChange> {
+  async function mergeDay(key: string, signal: AbortSignal): Promise<SinkStateChange> {
     const day = uncompacted.get(key);
     // A day that got new rows since the pass began waits for the next pass.
     if (day === undefined || !isMergeDue(key, day)) return new Map();
@@ -116,14 +116,13 @@ export function createHourlyCompaction(
   return {
     /** Notes partitions with new rows; returns the state change for the settlement. */
     noteCommit(partitions: Iterable<LakePartition>): SinkStateChange {
-      const changed = new Map<string, UncompactedDay | null>();
+      const changedDays = new Map<string, UncompactedDay | null>();
       for (const partition of partitions) {
         const key = noteRows(partition, clock.now(), clock.monotonic());
-        if (key !== null) changed.set(key, uncompacted.get(key) ?? null);
+        if (key !== null) changedDays.set(key, uncompacted.get(key) ?? null);
       }
-      return encodeChange({ uncompacted: changed });
+      return encodeChange({ uncompacted: changedDays });
     },
-
     /** Does one join or merge; returns null if none is due. A failed step waits for the next pass. */
     async step(signal: AbortSignal): Promise<SinkStateChange | null> {
       // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
@@ -134,14 +133,14 @@ export function createHourlyCompaction(
         steps = planSteps(lastPassMs);
       }
       if (steps === null) return null;
-      const next = steps.shift();
-      if (next === undefined) {
+      const nextStep = steps.shift();
+      if (nextStep === undefined) {
         steps = null;
         return encodeChange({ compactedAtMs: passWallMs });
       }
-      if ("mergeKey" in next) return merge(next.mergeKey, signal);
-      const [partition] = next.join;
-      if (partition !== undefined) await format.join(partition.table, next.join, signal);
+      if ("mergeKey" in nextStep) return mergeDay(nextStep.mergeKey, signal);
+      const [partition] = nextStep.join;
+      if (partition !== undefined) await format.join(partition.table, nextStep.join, signal);
       return new Map();
     },
   };

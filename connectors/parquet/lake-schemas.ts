@@ -13,15 +13,15 @@ const TABLE_FORMAT_OPTION = "table_format";
 /** Compares the tables with those in the lake and adds new columns. Throws ConfigError for a column of another type. */
 export async function updateSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
   const bytes = await store.get(SCHEMAS_KEY, signal);
-  const before = bytes === null ? {} : parseLakeSchemas(bytes, store.where);
-  const stored = before[FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
+  const storedSchemas = bytes === null ? {} : parseLakeSchemas(bytes, store.where);
+  const storedFormat = storedSchemas[FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
   // In a lake with two formats, readers would see rows twice or not at all.
-  if (bytes !== null && stored !== format.name) {
+  if (bytes !== null && storedFormat !== format.name) {
     throw new ConfigError(
-      `The lake in ${store.where} has table_format ${stored}; the sink is to write ${format.name}.`,
+      `The lake in ${store.where} has table_format ${storedFormat}; the sink is to write ${format.name}.`,
       {
         field: TABLE_FORMAT_OPTION,
-        hint: `Set table_format: ${stored}, or choose another folder or prefix; nothing was written.`,
+        hint: `Set table_format: ${storedFormat}, or choose another folder or prefix; nothing was written.`,
       },
     );
   }
@@ -33,7 +33,7 @@ export async function updateSchemas(store: ObjectStore, format: TableFormat, sig
   };
   for (const [table, columns] of Object.entries(now)) {
     for (const [column, type] of Object.entries(columns)) {
-      const storedType = before[table]?.[column];
+      const storedType = storedSchemas[table]?.[column];
       if (storedType === undefined || storedType === type) continue;
       throw new ConfigError(
         `The lake in ${store.where} has ${table}.${column} as ${storedType}; this version writes it as ${type}.`,
@@ -41,12 +41,12 @@ export async function updateSchemas(store: ObjectStore, format: TableFormat, sig
       );
     }
   }
-  const tables = [...new Set([...Object.keys(before), ...Object.keys(now)])].sort();
-  const all = Object.fromEntries(tables.map((table) => [table, { ...before[table], ...now[table] }]));
-  const text = `${JSON.stringify(all, null, 2)}\n`;
-  if (bytes !== null && Buffer.from(bytes).toString() === text) return;
+  const tables = [...new Set([...Object.keys(storedSchemas), ...Object.keys(now)])].sort();
+  const all = Object.fromEntries(tables.map((table) => [table, { ...storedSchemas[table], ...now[table] }]));
+  const schemasText = `${JSON.stringify(all, null, 2)}\n`;
+  if (bytes !== null && Buffer.from(bytes).toString() === schemasText) return;
   for (const table of TABLES) await format.createTable(table, signal);
-  await store.put(SCHEMAS_KEY, Buffer.from(text), signal);
+  await store.put(SCHEMAS_KEY, Buffer.from(schemasText), signal);
 }
 
 function parseLakeSchemas(bytes: Uint8Array, where: string): LakeSchemas {

@@ -39,7 +39,7 @@ export async function encodeParquet(columns: Columns, rows: Uint32Array): Promis
   for (let from = 0; from < rows.length; from += ROWS_PER_GROUP) {
     const group = rows.subarray(from, from + ROWS_PER_GROUP);
     const offset = writer.offset;
-    const parts: RowGroup[] = [];
+    const columnGroups: RowGroup[] = [];
     for (const [index, { name, type }] of table.columns.entries()) {
       const data = toFileValues(columns, index, group);
       // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
@@ -47,12 +47,12 @@ export async function encodeParquet(columns: Columns, rows: Uint32Array): Promis
       const column = isRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
       await file.write({ columnData: [column], rowGroupSize: group.length });
       // The writer has now made a row group of this single column.
-      parts.push(...file.row_groups.splice(-1));
+      columnGroups.push(...file.row_groups.splice(-1));
       await yieldIfBusy();
     }
     file.row_groups.push({
-      columns: parts.flatMap((part) => part.columns),
-      total_byte_size: parts.reduce((sum, part) => sum + part.total_byte_size, 0n),
+      columns: columnGroups.flatMap((part) => part.columns),
+      total_byte_size: columnGroups.reduce((sum, part) => sum + part.total_byte_size, 0n),
       total_compressed_size: BigInt(writer.offset - offset),
       num_rows: BigInt(group.length),
     });
@@ -82,19 +82,19 @@ function createFileWriter({ columns }: Table) {
 
 function compressPage(bytes: Uint8Array): Uint8Array {
   if (bytes.length === 0 || bytes.length > MAX_UNCOMPRESSED_PAGE_BYTES) return zstdCompressSync(bytes);
-  const frame = new Uint8Array(9 + bytes.length);
+  const zstdFrame = new Uint8Array(9 + bytes.length);
   // Magic number; single segment with a one-byte size; that size; last block, raw, with its size (RFC 8878).
-  frame.set([0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.length, (bytes.length << 3) | 1, bytes.length >> 5, 0]);
-  frame.set(bytes, 9);
-  return frame;
+  zstdFrame.set([0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.length, (bytes.length << 3) | 1, bytes.length >> 5, 0]);
+  zstdFrame.set(bytes, 9);
+  return zstdFrame;
 }
 
 function toFileValues(columns: Columns, index: number, rows: Uint32Array): unknown[] {
   const { name, type } = columns.table.columns[index] as Column;
-  const cellAt = columns.cellReader(index);
+  const readCell = columns.cellReader(index);
   const values: unknown[] = new Array(rows.length);
   for (let n = 0; n < rows.length; n++) {
-    const cell = cellAt(rows[n] ?? 0);
+    const cell = readCell(rows[n] ?? 0);
     if (typeof cell !== "number" || type === "number") values[n] = cell;
     else if (type === "time") values[n] = BigInt(Math.round(cell * 1_000));
     // The writer packs differences of 32-bit numbers without BigInt.
@@ -128,14 +128,14 @@ export async function concatenateParquet(
     }
   }
   await file.finish();
-  const groups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
-  const bounds = table.columns.map(({ type }, index) =>
+  const filledGroups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
+  const columnBounds = table.columns.map(({ type }, index) =>
     combineChunkBounds(
       type,
-      groups.flatMap(({ columns }) => columns[index] ?? []),
+      filledGroups.flatMap(({ columns }) => columns[index] ?? []),
     ),
   );
-  return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds };
+  return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds: columnBounds };
 }
 
 /** Minimum, maximum and null count of a column. Bounds are null without values or stated bounds. */
@@ -196,19 +196,19 @@ function canConcatenate({ columns: ours }: Table, { created_by, row_groups, sche
 /** Returns the byte range of a row group's pages. */
 function byteRange({ columns }: RowGroup): readonly [start: number, end: number] {
   const chunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
-  const starts = chunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
-  const ends = chunks.map((each, n) => (starts[n] ?? 0) + Number(each.total_compressed_size));
-  return [Math.min(...starts), Math.max(...ends)];
+  const chunkStarts = chunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
+  const chunkEnds = chunks.map((each, n) => (chunkStarts[n] ?? 0) + Number(each.total_compressed_size));
+  return [Math.min(...chunkStarts), Math.max(...chunkEnds)];
 }
 
 function shiftChunkOffsets(column: ColumnChunk, by: bigint): ColumnChunk {
   const { meta_data } = column;
   if (meta_data === undefined) return column;
   const { data_page_offset, dictionary_page_offset: dictionary } = meta_data;
-  const moved = { ...meta_data, data_page_offset: data_page_offset + by };
+  const metadata = { ...meta_data, data_page_offset: data_page_offset + by };
   return {
     ...column,
-    meta_data: dictionary === undefined ? moved : { ...moved, dictionary_page_offset: dictionary + by },
+    meta_data: dictionary === undefined ? metadata : { ...metadata, dictionary_page_offset: dictionary + by },
   };
 }
 
@@ -219,15 +219,15 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
   const { table } = columns;
   const buffer = toArrayBuffer(bytes);
   const metadata = parseMetadata(buffer, name);
-  const present: string[] = [];
+  const presentColumns: string[] = [];
   for (const column of table.columns) {
     const element = metadata.schema.find((each) => each.name === column.name);
     if (element === undefined) continue;
     if (!isOfType(element, column.type)) throw columnTypeError(name, column);
-    present.push(column.name);
+    presentColumns.push(column.name);
   }
 
-  async function read(names: string[], from: number, to: number): Promise<Map<string, ColumnCells>> {
+  async function readColumns(names: string[], from: number, to: number): Promise<Map<string, ColumnCells>> {
     const cells = new Map<string, ColumnCells>();
     await parquetRead({
       file: { byteLength: buffer.byteLength, slice: (start, end) => buffer.slice(start, end) },
@@ -238,9 +238,9 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
       compressors: { ZSTD: (input) => zstdDecompressSync(input) },
       parsers: { timestampFromMicroseconds: (micros) => Number(micros) / 1_000 },
       onChunk: ({ columnName, columnData, rowStart }) => {
-        const before = cells.get(columnName);
-        if (before === undefined && rowStart === from) cells.set(columnName, columnData);
-        else cells.set(columnName, insertPage(before ?? [], columnData, rowStart - from));
+        const earlierCells = cells.get(columnName);
+        if (earlierCells === undefined && rowStart === from) cells.set(columnName, columnData);
+        else cells.set(columnName, insertPage(earlierCells ?? [], columnData, rowStart - from));
       },
     }).catch((error: unknown) => {
       throw unreadableFileError(name, error);
@@ -253,12 +253,12 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
     const rows = Number(num_rows);
     const from = to;
     to += rows;
-    const all = rows > LARGE_GROUP_ROWS ? null : await read(present, from, to);
+    const all = rows > LARGE_GROUP_ROWS ? null : await readColumns(presentColumns, from, to);
     await columns.addAll(rows, async (index) => {
       const column = table.columns[index]?.name ?? "";
-      if (!present.includes(column)) return null;
+      if (!presentColumns.includes(column)) return null;
       await yieldIfBusy();
-      return (all ?? (await read([column], from, to))).get(column) ?? null;
+      return (all ?? (await readColumns([column], from, to))).get(column) ?? null;
     });
     await yieldIfBusy();
   }
@@ -277,8 +277,8 @@ export function readRowCount(bytes: Uint8Array, name: string): number {
 /** Copies the bytes only where they are part of a larger buffer. */
 function toArrayBuffer(bytes: Uint8Array): ArrayBuffer {
   const { buffer, byteLength } = bytes;
-  const isAll = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
-  return isAll ? buffer : Uint8Array.from(bytes).buffer;
+  const isEntireBuffer = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
+  return isEntireBuffer ? buffer : Uint8Array.from(bytes).buffer;
 }
 
 function isOfType(element: SchemaElement | undefined, type: ColumnType): boolean {

@@ -70,16 +70,16 @@ export async function encodeReplacement(
   files: LakeFiles,
   signal: AbortSignal,
 ): Promise<EncodedRows | null> {
-  const stored = await readRows(table, keys, files, signal);
-  const merged = applyUpdates(table, stored, updates);
-  if (merged === stored) return null;
+  const storedRows = await readRows(table, keys, files, signal);
+  const mergedRows = applyUpdates(table, storedRows, updates);
+  if (mergedRows === storedRows) return null;
   const columns = createColumns(table);
-  const added: number[] = [];
-  for (const row of merged) {
-    added.push(columns.add(row));
-    if (added.length % ROWS_PER_CHUNK === 0) await yieldIfBusy();
+  const rowIndexes: number[] = [];
+  for (const row of mergedRows) {
+    rowIndexes.push(columns.add(row));
+    if (rowIndexes.length % ROWS_PER_CHUNK === 0) await yieldIfBusy();
   }
-  const rows = await createSorter(columns)(added);
+  const rows = await createSorter(columns)(rowIndexes);
   return { bytes: await encodeParquet(columns, rows), columns, rows };
 }
 

@@ -28,7 +28,7 @@ export function createPlainFormat(
   maxRows?: number,
 ): TableFormat {
   /** Writes the new file, then removes its sources: for a moment, readers see rows twice, but never miss a row. */
-  async function replace({ bytes, kind, partition, sources }: CompactedFile, signal: AbortSignal): Promise<void> {
+  async function replaceFiles({ bytes, kind, partition, sources }: CompactedFile, signal: AbortSignal): Promise<void> {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
     const compaction = { result: fileKey(partition, `${kind}-${digest}`), sources };
     await sinkState.put(encodeChange({ compactions: [compaction] }));
@@ -53,63 +53,57 @@ export function createPlainFormat(
     name: "plain",
     where: store.where,
     read: (key, signal) => store.get(key, signal),
-
     /** Puts an empty file into the newest partition, or today's: views need at least one file with every column. */
     async createTable(table, signal) {
-      const empty = await encodeParquet(createColumns(table), new Uint32Array());
+      const emptyFile = await encodeParquet(createColumns(table), new Uint32Array());
       const folder = tableFolder(table);
       if (!hasPartitions(table)) {
-        await store.putIfAbsent(`${folder}${table.name}.parquet`, empty, signal);
+        await store.putIfAbsent(`${folder}${table.name}.parquet`, emptyFile, signal);
         return;
       }
       const dates = await store.folders(folder, signal);
-      const newest = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${FIRST_DAY}`).at(-1);
-      const [site] = newest === undefined ? [] : await store.folders(`${folder}${newest}/`, signal);
-      const today = toPartition(table, formatUtcDay(clock.now()), null).folder;
-      await store.put(`${site === undefined ? today : `${folder}${newest}/${site}/`}${EMPTY_FILE_NAME}`, empty, signal);
+      const newestDate = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${FIRST_DAY}`).at(-1);
+      const [site] = newestDate === undefined ? [] : await store.folders(`${folder}${newestDate}/`, signal);
+      const todayFolder = toPartition(table, formatUtcDay(clock.now()), null).folder;
+      const targetFolder = site === undefined ? todayFolder : `${folder}${newestDate}/${site}/`;
+      await store.put(`${targetFolder}${EMPTY_FILE_NAME}`, emptyFile, signal);
     },
-
     /** Creates missing tables, and moves rows that earlier versions put under 1970-01-01. */
     async repairFiles(signal) {
       for (const table of TABLES.filter(hasPartitions)) {
         const dates = await store.folders(tableFolder(table), signal);
-        const isOld = dates.includes(`date=${FIRST_DAY}`);
-        if (dates.length === (isOld ? 1 : 0)) await format.createTable(table, signal);
-        if (!isOld) continue;
+        const hasFirstDay = dates.includes(`date=${FIRST_DAY}`);
+        if (dates.length === (hasFirstDay ? 1 : 0)) await format.createTable(table, signal);
+        if (!hasFirstDay) continue;
         for (const { key } of await store.list(`${tableFolder(table)}date=${FIRST_DAY}/`, signal)) {
           if (key.endsWith(`/${EMPTY_FILE_NAME}`)) await store.remove(key, signal);
           if (!key.endsWith(`/${table.name}.parquet`)) continue;
           const [, date = "", site = ""] = key.split("/");
-          const from = parsePartition(table, date, site);
-          if (from === null) continue;
+          const oldPartition = parsePartition(table, date, site);
+          if (oldPartition === null) continue;
           const updates = await readRows(table, [key], format, signal);
           await replaceRows(
-            { partition: toPartition(table, null, from.dayAndSite?.site ?? null), updates, from },
+            { partition: toPartition(table, null, oldPartition.dayAndSite?.site ?? null), updates, from: oldPartition },
             signal,
           );
         }
       }
     },
-
     fileNameOf: (commit) => commit,
     possibleKeysOf: ({ batches }, name) => batches.map(({ partition }) => fileKey(partition, name)),
-
     async commit({ batches, changes, name, uploaded }, signal) {
       const buildKey = ({ partition }: PartitionBatch) => fileKey(partition, name);
       const files = await putBatches(batches, buildKey, store, uploaded, signal);
-      for (const change of changes) await replaceRows(change, signal);
+      for (const partitionUpdates of changes) await replaceRows(partitionUpdates, signal);
       return files.map(({ key }) => key);
     },
-
     async discard(keys, signal) {
       for (const key of keys) await store.remove(key, signal);
     },
-
     async filesOf({ folder }, signal) {
       const files = await store.list(folder, signal);
       return files.filter(({ key }) => key.endsWith(".parquet") && !key.endsWith(`/${EMPTY_FILE_NAME}`));
     },
-
     async *partitions(table, signal) {
       for (const date of await store.folders(tableFolder(table), signal())) {
         for (const site of await store.folders(`${tableFolder(table)}${date}/`, signal())) {
@@ -118,16 +112,14 @@ export function createPlainFormat(
         }
       }
     },
-
-    compact: (partition, signal) => mergeFiles(format, partition, signal, (merged) => replace(merged, signal), maxRows),
-
+    compact: (partition, signal) =>
+      mergeFiles(format, partition, signal, (file) => replaceFiles(file, signal), maxRows),
     async join(_table, partitions, signal) {
       for (const partition of partitions) {
-        const joined = await joinFiles(format, partition, signal);
-        if (joined !== null) await replace(joined, signal);
+        const joinedFile = await joinFiles(format, partition, signal);
+        if (joinedFile !== null) await replaceFiles(joinedFile, signal);
       }
     },
-
     async finishCompaction(compactions, signal) {
       for (const compaction of compactions) {
         const { result } = compaction;

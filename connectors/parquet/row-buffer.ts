@@ -42,9 +42,9 @@ export function createRowBuffer() {
       return;
     }
     const partition = hasPartitions(table) ? findPartition(table, row) : undividedPartition(table);
-    const change = changes.get(partition.folder) ?? { partition, updates: [] };
-    change.updates.push([...row]);
-    changes.set(partition.folder, change);
+    const partitionUpdates = changes.get(partition.folder) ?? { partition, updates: [] };
+    partitionUpdates.updates.push([...row]);
+    changes.set(partition.folder, partitionUpdates);
   }
 
   return {
@@ -64,7 +64,6 @@ export function createRowBuffer() {
     get characters() {
       return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
     },
-
     /** Adds an event. Throws `UnmappableEvent` if the event makes no rows; the event still counts as added. */
     add(event: Event, position: number, committedAt: string): void {
       if (events === 0) from = position;
@@ -76,7 +75,6 @@ export function createRowBuffer() {
         throw new UnmappableEvent(error instanceof Error ? error.message : String(error), { cause: error });
       }
     },
-
     batches: (): readonly PartitionBatch[] =>
       [...tableBuffers.values()].flatMap((tableBuffer) => tableBuffer.batches()),
     changes: (): readonly PartitionUpdates[] => [...changes.values()],
@@ -85,38 +83,38 @@ export function createRowBuffer() {
 
 function createTableBuffer(table: Table) {
   const columns = createColumns(table);
-  const time = findColumnIndex(table, table.time);
-  const site = siteIndexOf(table);
+  const timeIndex = findColumnIndex(table, table.time);
+  const siteIndex = findSiteIndex(table);
   const folders = new Map<string, { readonly partition: LakePartition; readonly rows: number[] }>();
   let last: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
   /** Adds a row. Caches the last partition, because most rows have the day and site of the row before. */
-  function rowsFor(row: Row): number[] {
-    const day = Math.floor(Number(row[time]) / DAY_MS);
-    if (last !== null && last.day === day && last.site === row[site]) return last.rows;
+  function findPartitionRows(row: Row): number[] {
+    const day = Math.floor(Number(row[timeIndex]) / DAY_MS);
+    if (last !== null && last.day === day && last.site === row[siteIndex]) return last.rows;
     const partition = findPartition(table, row);
-    const inFolder = folders.get(partition.folder) ?? { partition, rows: [] };
-    folders.set(partition.folder, inFolder);
-    last = { day, site: row[site], rows: inFolder.rows };
-    return inFolder.rows;
+    const folderEntry = folders.get(partition.folder) ?? { partition, rows: [] };
+    folders.set(partition.folder, folderEntry);
+    last = { day, site: row[siteIndex], rows: folderEntry.rows };
+    return folderEntry.rows;
   }
 
   return {
     columns,
-    add: (row: Row) => rowsFor(row).push(columns.add(row)),
+    add: (row: Row) => findPartitionRows(row).push(columns.add(row)),
     batches(): readonly PartitionBatch[] {
-      const sorted = createSorter(columns);
-      return [...folders.values()].map(({ partition, rows }) => ({ partition, columns, sorted: () => sorted(rows) }));
+      const sortRows = createSorter(columns);
+      return [...folders.values()].map(({ partition, rows }) => ({ partition, columns, sorted: () => sortRows(rows) }));
     },
   };
 }
 
-function siteIndexOf(table: Table): number {
+function findSiteIndex(table: Table): number {
   return table.columns.findIndex(({ name }) => name === "site_id");
 }
 
 function findPartition(table: Table, row: Row): LakePartition {
-  const site = row[siteIndexOf(table)];
+  const site = row[findSiteIndex(table)];
   const timeMs = Number(row[findColumnIndex(table, table.time)]);
   // rows.ts writes 0 for an alarm without a time.
   return toPartition(table, timeMs === 0 ? null : formatUtcDay(timeMs), typeof site === "string" ? site : null);

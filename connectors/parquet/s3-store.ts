@@ -45,7 +45,7 @@ interface S3Request {
 export function createS3Store(config: S3Config, clock: Clock) {
   const endpoint = new URL(s3Endpoint(config));
   const prefix = normalizePrefix(config);
-  const base = config.path_style
+  const bucketUrl = config.path_style
     ? `${endpoint.origin}/${config.bucket}`
     : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;
   const accessKeyId = cachedSecret(config.access_key_id, clock);
@@ -55,7 +55,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   let agent: Agent | null = null;
   let requestedMs = Number.NEGATIVE_INFINITY;
 
-  function connector(): buildConnector.connector {
+  function createConnector(): buildConnector.connector {
     const connect = buildConnector({
       ...VERIFIED_TLS,
       timeout: CONNECT_TIMEOUT_MS,
@@ -75,13 +75,13 @@ export function createS3Store(config: S3Config, clock: Clock) {
 
   /** Reads the secrets for each request, so a replaced key needs no restart. */
   async function signRequest({ method, key, query = {}, headers = {}, body }: S3Request) {
-    const url = new URL(key === null ? `${base}/` : `${base}/${encodeKey(prefix + key)}`);
+    const url = new URL(key === null ? `${bucketUrl}/` : `${bucketUrl}/${encodeKey(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-    const content = hash("sha256", body ?? "");
+    const bodyHash = hash("sha256", body ?? "");
     const signer = new AwsV4Signer({
       method,
       url: url.href,
-      headers: { ...headers, "x-amz-content-sha256": content },
+      headers: { ...headers, "x-amz-content-sha256": bodyHash },
       accessKeyId: accessKeyId().reveal(),
       secretAccessKey: secretAccessKey().reveal(),
       ...(sessionToken === null ? {} : { sessionToken: sessionToken().reveal() }),
@@ -91,8 +91,8 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
     const { headers: all } = await signer.sign();
     // Use the signed form: the signer encodes characters that URLSearchParams does not, such as `*`.
-    const search = signer.encodedSearch === "" ? "" : `?${signer.encodedSearch}`;
-    return { origin: url.origin, path: `${url.pathname}${search}`, headers: Object.fromEntries(all) };
+    const queryString = signer.encodedSearch === "" ? "" : `?${signer.encodedSearch}`;
+    return { origin: url.origin, path: `${url.pathname}${queryString}`, headers: Object.fromEntries(all) };
   }
 
   async function request(request: S3Request, signal: AbortSignal): Promise<S3Response> {
@@ -100,24 +100,24 @@ export function createS3Store(config: S3Config, clock: Clock) {
     const { method, body, maxBytes } = request;
     const { headers, origin, path } = await signRequest(request);
     requestedMs = clock.monotonic();
-    const limit = timeLimit(signal, config.timeout);
+    const requestTimeout = timeLimit(signal, config.timeout);
     let response: S3Response & { readonly isCut: boolean };
     try {
-      agent ??= new Agent({ connect: connector(), connections: MAX_CONNECTIONS, pipelining: 1 });
+      agent ??= new Agent({ connect: createConnector(), connections: MAX_CONNECTIONS, pipelining: 1 });
       const raw = await agent.request({
         origin,
         path,
         method,
         headers: { ...headers, "user-agent": USER_AGENT },
         body: body ?? null,
-        signal: limit.signal,
+        signal: requestTimeout.signal,
       });
-      const limitText = (isSuccess(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
-      response = { status: raw.statusCode, headers: raw.headers, ...(await readStart(raw, limitText)) };
+      const maxBodyBytes = (isSuccess(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
+      response = { status: raw.statusCode, headers: raw.headers, ...(await readBodyStart(raw, maxBodyBytes)) };
     } catch (error) {
       throw signal.aborted ? signal.reason : failureOfConnection(error, describeServer(endpoint.origin));
     } finally {
-      limit.end();
+      requestTimeout.end();
     }
     const { isCut, status } = response;
     if (isSuccess(status) && isCut && maxBytes !== undefined) throw tooLargeError(request.key, maxBytes);
@@ -168,11 +168,9 @@ export function createS3Store(config: S3Config, clock: Clock) {
 
   const store: ObjectStore = {
     where: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
-
     async put(key, body, signal) {
       await request({ method: "PUT", key, body }, signal);
     },
-
     async putIfAbsent(key, body, signal) {
       const headers = { "if-none-match": "*" };
       for (let attempt = 0; attempt < MAX_CONFLICT_ATTEMPTS; attempt++) {
@@ -181,7 +179,6 @@ export function createS3Store(config: S3Config, clock: Clock) {
       }
       throw new Retryable(`Somebody else keeps writing ${key} in the bucket ${config.bucket}.`);
     },
-
     async get(key, signal) {
       const response = await request({ method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES }, signal);
       if (response.status !== 404) return response.bytes;
@@ -190,20 +187,17 @@ export function createS3Store(config: S3Config, clock: Clock) {
       }
       return null;
     },
-
     async list(start, signal, after) {
       const all: StoredFile[] = [];
       const options: Record<string, string> = after === undefined ? {} : { "start-after": prefix + after };
       for await (const { objects } of listPages(start, options, signal)) all.push(...objects);
       return all;
     },
-
     async folders(start, signal) {
       const all: string[] = [];
       for await (const { folders } of listPages(start, { delimiter: "/" }, signal)) all.push(...folders);
       return all.map((folder) => folder.slice(start.length, -1));
     },
-
     async remove(key, signal) {
       await request({ method: "DELETE", key, allow: [404] }, signal);
     },
@@ -213,16 +207,14 @@ export function createS3Store(config: S3Config, clock: Clock) {
     ...store,
     /** Monotonic time at which the last request began. */
     progressMs: () => requestedMs,
-
     /** Checks address, credentials, bucket and the right to list, by listing one key. */
     async probe(signal: AbortSignal): Promise<void> {
       await listPages("", { "max-keys": "1" }, signal).next();
     },
-
     async close(): Promise<void> {
-      const open = agent;
+      const openAgent = agent;
       agent = null;
-      await open?.destroy();
+      await openAgent?.destroy();
     },
   };
 }
@@ -232,16 +224,16 @@ function isSuccess(status: number): boolean {
 }
 
 /** Reads the start of a response body; stops at once where Content-Length exceeds the limit. */
-async function readStart({ body, headers }: Dispatcher.ResponseData, maxBytes: number) {
+async function readBodyStart({ body, headers }: Dispatcher.ResponseData, maxBytes: number) {
   const isLonger = Number(headers["content-length"] ?? 0) > maxBytes;
-  const parts: Buffer[] = [];
+  const bodyChunks: Buffer[] = [];
   let bytes = 0;
-  for await (const part of body as AsyncIterable<Buffer>) {
-    parts.push(part);
-    bytes += part.length;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    bodyChunks.push(chunk);
+    bytes += chunk.length;
     if (isLonger || bytes > maxBytes) break;
   }
-  return { bytes: Buffer.concat(parts).subarray(0, maxBytes), isCut: isLonger || bytes > maxBytes };
+  return { bytes: Buffer.concat(bodyChunks).subarray(0, maxBytes), isCut: isLonger || bytes > maxBytes };
 }
 
 /** Percent-encodes every character of a key except letters, digits, `-._~` and slashes. */
@@ -252,14 +244,14 @@ function encodeKey(key: string): string {
 }
 
 function parseListing(xml: string, prefixLength: number) {
-  const keyOf = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
+  const toKey = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
   const [, ...contents] = xml.split("<Contents>");
   const [, ...prefixes] = xml.split("<CommonPrefixes>");
   return {
     objects: contents
       .filter((content) => content.includes("</Contents>"))
-      .map((content): StoredFile => ({ key: keyOf(xmlText(content, "Key")), bytes: Number(xmlText(content, "Size")) })),
-    folders: prefixes.map((content) => keyOf(xmlText(content, "Prefix"))),
+      .map((content): StoredFile => ({ key: toKey(xmlText(content, "Key")), bytes: Number(xmlText(content, "Size")) })),
+    folders: prefixes.map((content) => toKey(xmlText(content, "Prefix"))),
     next: xmlText(xml, "IsTruncated") === "true" ? xmlText(xml, "NextContinuationToken") : null,
   };
 }
@@ -296,8 +288,8 @@ const FULL_CODES = ["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuot
 /** Maps an S3 error to a failure, by the storage's error code first: the status alone is ambiguous. */
 export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
   const { status } = response;
-  const text = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
-  const code = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(text)?.[1] ?? "";
+  const bodyText = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
+  const code = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(bodyText)?.[1] ?? "";
   const { origin } = new URL(s3Endpoint(rest));
   const start = `${origin} answered ${status}${code === "" ? "" : ` (${code})`}`;
 
@@ -347,7 +339,7 @@ export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, n
     });
   }
   if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted") return new Retryable(`${start}.`);
-  if (status === 400 && demandsTls(text)) return tlsRequired(describeServer(origin));
+  if (status === 400 && demandsTls(bodyText)) return tlsRequired(describeServer(origin));
   return new ConfigError(`${start}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",

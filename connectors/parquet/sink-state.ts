@@ -73,16 +73,16 @@ export async function openSinkState(
   signal: AbortSignal,
 ): Promise<SinkState> {
   const all = await sinkState.all<unknown>();
-  const startingWith = (prefix: string) => [...all].filter(([key]) => key.startsWith(prefix));
+  const listEntries = (prefix: string) => [...all].filter(([key]) => key.startsWith(prefix));
   const stagedCommits = (all.get(STAGED_COMMITS_KEY) ?? []) as readonly StagedCommit[];
-  const rest = {
-    completeDays: startingWith(COMPLETE_DAY_PREFIX)
+  const otherState = {
+    completeDays: listEntries(COMPLETE_DAY_PREFIX)
       .map(([, day]) => day as CompleteDay)
       .sort((a, b) => (a.day < b.day ? -1 : 1)),
     // Earlier versions stored a single compaction.
     compactions: [(all.get(COMPACTIONS_KEY) ?? []) as StoredCompaction | readonly StoredCompaction[]].flat(),
     uncompacted: new Map(
-      startingWith(UNCOMPACTED_PREFIX).map(([key, day]) => [
+      listEntries(UNCOMPACTED_PREFIX).map(([key, day]) => [
         key.slice(UNCOMPACTED_PREFIX.length),
         day as UncompactedDay,
       ]),
@@ -91,18 +91,18 @@ export async function openSinkState(
   };
   const writer = all.get(WRITER_KEY) as WriterPosition | undefined;
   if (writer !== undefined) {
-    const committed = await readCommittedPosition(writer.id, store, signal);
-    if (committed <= Math.max(writer.through, stagedCommits.at(-1)?.through ?? 0)) {
-      return { writerId: writer.id, stagedCommits, ...rest };
+    const committedPosition = await readCommittedPosition(writer.id, store, signal);
+    if (committedPosition <= Math.max(writer.through, stagedCommits.at(-1)?.through ?? 0)) {
+      return { writerId: writer.id, stagedCommits, ...otherState };
     }
     log.warn(
-      { remembered: writer.through, landed: committed },
+      { remembered: writer.through, landed: committedPosition },
       "the lake has more than this state remembers, so the state is an older copy; what is told again lies there twice, with the same event_id",
     );
   }
   const writerId = randomBytes(6).toString("hex");
   await sinkState.put(encodeChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
-  return { writerId, stagedCommits: [], ...rest };
+  return { writerId, stagedCommits: [], ...otherState };
 }
 
 async function readCommittedPosition(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
@@ -123,15 +123,15 @@ export function encodeChange(parts: {
   readonly compactedAtMs?: number;
 }): SinkStateChange {
   const { compactedAtMs, compactions, finalizedDay, stagedCommits, writer } = parts;
-  const change = new Map<string, unknown>();
-  if (writer !== undefined) change.set(WRITER_KEY, writer);
-  if (stagedCommits !== undefined) change.set(STAGED_COMMITS_KEY, stagedCommits.length === 0 ? null : stagedCommits);
-  if (compactions !== undefined) change.set(COMPACTIONS_KEY, compactions.length === 0 ? null : compactions);
-  for (const day of parts.completeDays ?? []) change.set(`${COMPLETE_DAY_PREFIX}${buildDayKey(day)}`, day);
-  if (finalizedDay !== undefined) change.set(`${COMPLETE_DAY_PREFIX}${buildDayKey(finalizedDay)}`, null);
-  for (const [key, day] of parts.uncompacted ?? []) change.set(`${UNCOMPACTED_PREFIX}${key}`, day);
-  if (compactedAtMs !== undefined) change.set(COMPACTED_AT_KEY, compactedAtMs);
-  return change;
+  const entries = new Map<string, unknown>();
+  if (writer !== undefined) entries.set(WRITER_KEY, writer);
+  if (stagedCommits !== undefined) entries.set(STAGED_COMMITS_KEY, stagedCommits.length === 0 ? null : stagedCommits);
+  if (compactions !== undefined) entries.set(COMPACTIONS_KEY, compactions.length === 0 ? null : compactions);
+  for (const day of parts.completeDays ?? []) entries.set(`${COMPLETE_DAY_PREFIX}${buildDayKey(day)}`, day);
+  if (finalizedDay !== undefined) entries.set(`${COMPLETE_DAY_PREFIX}${buildDayKey(finalizedDay)}`, null);
+  for (const [key, day] of parts.uncompacted ?? []) entries.set(`${UNCOMPACTED_PREFIX}${key}`, day);
+  if (compactedAtMs !== undefined) entries.set(COMPACTED_AT_KEY, compactedAtMs);
+  return entries;
 }
 
 /** Returns true while a compaction is recorded, which must be completed or undone after a crash. */

@@ -57,14 +57,14 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     await updateSchemas(store, format, signal);
     if (!isPrepared) await format.repairFiles(signal);
     isPrepared = true;
-    const state = await openSinkState(context, store, signal);
-    if (state.compactions.length > 0) await format.finishCompaction(state.compactions, signal);
-    completeDays = state.completeDays;
-    hourlyCompaction ??= createHourlyCompaction(state, format, clock, (day, until) =>
+    const savedState = await openSinkState(context, store, signal);
+    if (savedState.compactions.length > 0) await format.finishCompaction(savedState.compactions, signal);
+    completeDays = savedState.completeDays;
+    hourlyCompaction ??= createHourlyCompaction(savedState, format, clock, (day, until) =>
       writeUnaccountedManifest(day, context.readsHistory === true, { store, format, clock, signal: until }),
     );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
-    commits = createStagedCommits({ state, store, format, sinkState, clock, uploaded, maxRows, maxAgeMs });
+    commits = createStagedCommits({ state: savedState, store, format, sinkState, clock, uploaded, maxRows, maxAgeMs });
     return commits;
   }
 
@@ -80,31 +80,31 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
   async function stageBatch(batch: readonly Event[], offer: BatchInfo, signal: AbortSignal): Promise<Receipt> {
     if (commits?.hasPosition(offer.positions[0] ?? 0) === true) commits = null;
-    const staged = await prepareCommits(signal);
-    const rejected = await collectRejections(batch, (event, n) =>
-      staged.addEvent(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
+    const stagedCommits = await prepareCommits(signal);
+    const rejections = await collectRejections(batch, (event, n) =>
+      stagedCommits.addEvent(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
     );
-    await staged.commit(signal);
-    const stateChanges = settleCommits(staged);
-    return stateChanges === null ? { rejected, buffered: true } : { rejected, stateChanges };
+    await stagedCommits.commit(signal);
+    const stateChanges = settleCommits(stagedCommits);
+    return stateChanges === null ? { rejected: rejections, buffered: true } : { rejected: rejections, stateChanges };
   }
 
   /** Settles all events; returns null while a row is not in the lake. */
   function settleCommits(staged: StagedCommits): SinkStateChange | null {
-    const settled = staged.settleCommits();
-    if (settled === null) return null;
+    const settlement = staged.settleCommits();
+    if (settlement === null) return null;
     inserts.clearCache();
-    completeDays = mergeDays(completeDays, settled.completeDays);
-    return new Map([...settled.stateChanges, ...(hourlyCompaction?.noteCommit(settled.partitions) ?? [])]);
+    completeDays = mergeDays(completeDays, settlement.completeDays);
+    return new Map([...settlement.stateChanges, ...(hourlyCompaction?.noteCommit(settlement.partitions) ?? [])]);
   }
 
   /** Finalizes a day, or does a step of the hourly compaction. Returns null if nothing is due. */
   async function compactNext(signal: AbortSignal): Promise<SinkStateChange | null> {
     const [day, ...rest] = completeDays;
     if (day === undefined) {
-      const change = await runCompactionStep(signal);
-      if (change !== null) inserts.clearCache();
-      return change;
+      const stateChange = await runCompactionStep(signal);
+      if (stateChange !== null) inserts.clearCache();
+      return stateChange;
     }
     await finalizeDay(day, { store, format, clock, signal });
     inserts.clearCache();
@@ -131,14 +131,14 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   ): Promise<Receipt> {
     await prepareCommits(signal);
     const buffer = createRowBuffer();
-    const rejected = await collectRejections(batch, async (event, n) =>
+    const rejections = await collectRejections(batch, async (event, n) =>
       buffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
     );
     await inserts.commit(buffer, signal);
     const uncompacted = hourlyCompaction?.noteCommit(buffer.batches().map(({ partition }) => partition)) ?? [];
     const days = batch.map(parseCompleteDay).filter((day) => day !== null);
     completeDays = mergeDays(completeDays, days);
-    return { rejected, stateChanges: new Map([...encodeChange({ completeDays: days }), ...uncompacted]) };
+    return { rejected: rejections, stateChanges: new Map([...encodeChange({ completeDays: days }), ...uncompacted]) };
   }
 
   return {
@@ -150,35 +150,32 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     async open(signal) {
       await resetOnError(signal, () => prepareCommits(signal));
     },
-
     async write(batch, signal, _accepted, offer) {
       const isIdempotent = offer === undefined || offer.isRedelivery || offer.positions.includes(0);
       return resetOnError(signal, () =>
         isIdempotent ? insertIdempotently(batch, offer, signal) : stageBatch(batch, offer, signal),
       );
     },
-
     async tick(signal) {
       return resetOnError(signal, async () => {
         const tickInMs = Math.min(CHECK_INTERVAL_MS, config.max_age);
-        const staged = await prepareCommits(signal);
+        const stagedCommits = await prepareCommits(signal);
         await format.vacuum?.(signal);
-        await staged.commit(signal);
-        const stateChanges = settleCommits(staged);
+        await stagedCommits.commit(signal);
+        const stateChanges = settleCommits(stagedCommits);
         if (stateChanges !== null) return { stateChanges, settled: true, tickInMs };
         // Do not compact before interrupted commits are complete.
-        if (!staged.isSettled()) return { tickInMs };
-        const done = new Map<string, unknown>();
+        if (!stagedCommits.isSettled()) return { tickInMs };
+        const stepChanges = new Map<string, unknown>();
         const untilMs = clock.monotonic() + MAX_COMPACTION_MS_PER_TICK;
         do {
-          const step = await compactNext(signal);
-          if (step === null) break;
-          for (const [key, value] of step) done.set(key, value);
+          const stepChange = await compactNext(signal);
+          if (stepChange === null) break;
+          for (const [key, value] of stepChange) stepChanges.set(key, value);
         } while (clock.monotonic() < untilMs);
-        return done.size === 0 ? { tickInMs } : { stateChanges: done, tickInMs };
+        return stepChanges.size === 0 ? { tickInMs } : { stateChanges: stepChanges, tickInMs };
       });
     },
-
     async close() {
       commits = null;
       await close();
@@ -191,17 +188,17 @@ async function collectRejections(
   batch: readonly Event[],
   take: (event: Event, index: number) => Promise<void>,
 ): Promise<readonly Rejection[]> {
-  const rejected: Rejection[] = [];
+  const rejections: Rejection[] = [];
   for (const [index, event] of batch.entries()) {
     try {
       await yieldIfBusy();
       await take(event, index);
     } catch (error) {
       if (!(error instanceof UnmappableEvent)) throw error;
-      rejected.push({ index, reason: error.message });
+      rejections.push({ index, reason: error.message });
     }
   }
-  return rejected;
+  return rejections;
 }
 
 function openLake({ folder, mode, s3 }: ParquetConfig, clock: Clock) {

@@ -48,21 +48,21 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   let last: Cell = null;
   let lastCellOffset = 0;
 
-  function reserve(more: number): void {
+  function reserveBytes(more: number): void {
     if (offset + more <= bytes.length) return;
-    const larger = Buffer.allocUnsafe(Math.max(nextBytes, 2 * bytes.length, offset + more));
-    bytes.copy(larger, 0, 0, offset);
-    bytes = larger;
+    const largerBuffer = Buffer.allocUnsafe(Math.max(nextBytes, 2 * bytes.length, offset + more));
+    bytes.copy(largerBuffer, 0, 0, offset);
+    bytes = largerBuffer;
   }
 
-  function append(cell: Cell): void {
+  function appendCell(cell: Cell): void {
     if (cell === null) {
-      reserve(4);
+      reserveBytes(4);
       lastCellOffset = offset;
       offset = bytes.writeInt32BE(-1, offset);
       hasNull = true;
     } else {
-      reserve(4 + maxCellBytes(cell));
+      reserveBytes(4 + maxCellBytes(cell));
       const end = write(cell, bytes, offset + 4, name);
       bytes.writeInt32BE(end - offset - 4, offset);
       lastCellOffset = offset;
@@ -72,26 +72,25 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   }
 
   function repeatLast(): void {
-    const length = offset - lastCellOffset;
-    reserve(length);
+    const lastCellBytes = offset - lastCellOffset;
+    reserveBytes(lastCellBytes);
     bytes.copyWithin(offset, lastCellOffset, offset);
     lastCellOffset = offset;
-    offset += length;
+    offset += lastCellBytes;
   }
 
   return {
     push(cell) {
-      if (rows === 0) append(cell);
+      if (rows === 0) appendCell(cell);
       else if (cell === last) {
         if (!isSame || isAlwaysList) repeatLast();
       } else {
         if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLast();
         isSame = false;
-        append(cell);
+        appendCell(cell);
       }
       rows++;
     },
-
     take() {
       const isArray = !isSame || isAlwaysList;
       const parameter = { isArray, bytes: isArray ? encodeArray() : encodeValue() };
@@ -173,13 +172,13 @@ function writeTime(ms: number, into: Buffer, offset: number, name: string): numb
   if (!Number.isFinite(ms) || ms < EARLIEST_TIME_MS || ms > 8.64e15) {
     throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
   }
-  const since = Math.round(ms * 1_000) - POSTGRES_EPOCH_MICROS;
-  if (Number.isSafeInteger(since)) return writeInt64(since, into, offset);
+  const microsSinceEpoch = Math.round(ms * 1_000) - POSTGRES_EPOCH_MICROS;
+  if (Number.isSafeInteger(microsSinceEpoch)) return writeInt64(microsSinceEpoch, into, offset);
   return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(POSTGRES_EPOCH_MICROS), offset);
 }
 
 function writeInt64(number: number, into: Buffer, offset: number): number {
-  const high = Math.floor(number / TWO_TO_32);
-  into.writeInt32BE(high, offset);
-  return into.writeUInt32BE(number - high * TWO_TO_32, offset + 4);
+  const highWord = Math.floor(number / TWO_TO_32);
+  into.writeInt32BE(highWord, offset);
+  return into.writeUInt32BE(number - highWord * TWO_TO_32, offset + 4);
 }

@@ -50,13 +50,13 @@ export const PostgresConfig = z
   })
   .superRefine((config, context) => {
     const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    const parts = ["host", "port", "database", "user", "sslmode"] as const;
+    const connectionOptions = ["host", "port", "database", "user", "sslmode"] as const;
     if (config.url !== undefined) {
-      for (const part of parts)
-        if (config[part] !== undefined) addIssue(part, "It belongs into url, which is given too.");
+      for (const option of connectionOptions)
+        if (config[option] !== undefined) addIssue(option, "It belongs into url, which is given too.");
     } else {
-      for (const part of ["host", "database", "user"] as const)
-        if (config[part] === undefined) addIssue(part, `Give url, or ${part}.`);
+      for (const option of ["host", "database", "user"] as const)
+        if (config[option] === undefined) addIssue(option, `Give url, or ${option}.`);
       if (config.host === undefined) return;
     }
     if (!config.allow_plain && !staysPrivate(parseAddress(config))) {

@@ -32,22 +32,22 @@ export async function prepareTables(
   log: Log,
 ): Promise<boolean> {
   const { tables, target } = requirements;
-  const missing = findMissing(tables, await readCatalog(session, requirements), target);
-  if (!hasMissingParts(missing)) return false;
-  if (!requirements.create) throw missingError(missing, target);
-  const functions = target.timescale ? await findTimescaleSchema(session) : null;
+  const missingParts = findMissing(tables, await readCatalog(session, requirements), target);
+  if (!hasMissingParts(missingParts)) return false;
+  if (!requirements.create) throw missingError(missingParts, target);
+  const extension = target.timescale ? await findTimescaleSchema(session) : null;
   await transact(session, { statementMs: requirements.timeoutMs }, async () => {
     await lockTables(session, target);
-    const before = await readCatalog(session, requirements);
-    const { tables: newTables, columns } = findMissing(tables, before, target);
+    const catalog = await readCatalog(session, requirements);
+    const { tables: newTables, columns } = findMissing(tables, catalog, target);
     if (!hasMissingParts({ tables: newTables, columns })) return;
     const hypertables = newTables.filter(({ rowPolicy }) => rowPolicy === "append");
     await session.query(
       [
-        ...(before.hasSchema ? [] : [buildCreateSchema(target)]),
+        ...(catalog.hasSchema ? [] : [buildCreateSchema(target)]),
         buildCreateVersionTable(target),
         ...newTables.map((table) => buildCreateTable(table, target)),
-        ...(functions === null ? [] : hypertables.map((table) => buildCreateHypertable(table, target, functions))),
+        ...(extension === null ? [] : hypertables.map((table) => buildCreateHypertable(table, target, extension))),
         ...columns.map(({ table, column }) => buildAddColumn(table, column, target)),
       ].join(";\n"),
     );
@@ -55,14 +55,14 @@ export async function prepareTables(
       ...newTables.flatMap((table) => table.columns.map((column) => ({ table, column }))),
       ...columns,
     ].map(({ table, column }) => columnPath(table, column));
-    const versions = qualifiedName(target, VERSION_TABLE);
+    const versionTable = qualifiedName(target, VERSION_TABLE);
     await session.query(
-      `insert into ${versions} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versions}`,
+      `insert into ${versionTable} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versionTable}`,
       [createdColumns],
     );
     const names = newTables.map(({ name }) => name);
-    const added = columns.map(({ table, column }) => columnPath(table, column));
-    log.info({ schema: target.schema, tables: names, columns: added }, "made what was missing in the database");
+    const addedColumns = columns.map(({ table, column }) => columnPath(table, column));
+    log.info({ schema: target.schema, tables: names, columns: addedColumns }, "made what was missing in the database");
   });
   return true;
 }
@@ -70,18 +70,18 @@ export async function prepareTables(
 /** Throws ConfigError if the role may not create or write the tables. */
 export async function checkPrivileges(session: PostgresSession, requirements: TableRequirements): Promise<void> {
   const { tables, target } = requirements;
-  const existing = await readCatalog(session, requirements);
-  const missing = findMissing(tables, existing, target);
-  if (hasMissingParts(missing)) {
-    if (!requirements.create) throw missingError(missing, target);
+  const catalog = await readCatalog(session, requirements);
+  const missingParts = findMissing(tables, catalog, target);
+  if (hasMissingParts(missingParts)) {
+    if (!requirements.create) throw missingError(missingParts, target);
     if (target.timescale) await findTimescaleSchema(session);
-    const [right, of] = existing.hasSchema
+    const [right, of] = catalog.hasSchema
       ? [`has_schema_privilege($1, 'create')`, `the schema ${target.schema}`]
       : [`has_database_privilege(current_database(), 'create')`, "the database"];
-    const { rows } = await session.query(`select ${right}`, existing.hasSchema ? [target.schema] : undefined);
+    const { rows } = await session.query(`select ${right}`, catalog.hasSchema ? [target.schema] : undefined);
     if (rows[0]?.[0] !== true) throw privilegeError(`create tables in ${of}`, `grant create on ${of}`);
   }
-  for (const { name } of tables.filter((table) => existing.tables.has(table.name))) {
+  for (const { name } of tables.filter((table) => catalog.tables.has(table.name))) {
     const { rows } = await session.query(
       `select has_schema_privilege($1, 'usage') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'select')
  and has_table_privilege(format('%I.%I', $1::text, $2::text), 'insert') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'update')`,
@@ -111,8 +111,8 @@ function missingError({ tables, columns }: MissingParts, { schema }: TableTarget
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
   ];
   const [first = "", ...others] = names;
-  const more = others.length === 0 ? "" : ` and ${others.length} more`;
-  return new ConfigError(`The schema ${schema} lacks ${first}${more}.`, {
+  const othersText = others.length === 0 ? "" : ` and ${others.length} more`;
+  return new ConfigError(`The schema ${schema} lacks ${first}${othersText}.`, {
     field: "create",
     hint: "Set create: true, once with a role that may create them if that of the worker may not.",
   });
@@ -130,8 +130,8 @@ async function findTimescaleSchema(session: PostgresSession): Promise<string> {
   const { rows } = await session.query(
     "select n.nspname::text from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'timescaledb'",
   );
-  const name = rows[0]?.[0];
-  if (typeof name === "string") return name;
+  const timescaleSchema = rows[0]?.[0];
+  if (typeof timescaleSchema === "string") return timescaleSchema;
   throw new ConfigError("The database has no extension timescaledb.", {
     field: "timescale",
     hint: "Run there: create extension timescaledb; or leave timescale out.",
@@ -149,22 +149,22 @@ left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and n
 where n.nspname = $1`,
     [target.schema, names],
   );
-  const existing = new Map<string, CatalogTable>();
+  const relations = new Map<string, CatalogTable>();
   for (const [table, kind, column, type, isNotNull, hasDefault] of rows.map(([, ...cells]) => cells)) {
     if (table === null) continue;
-    const catalogTable = existing.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniqueIndexes: [] };
-    existing.set(String(table), catalogTable);
+    const catalogTable = relations.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniqueIndexes: [] };
+    relations.set(String(table), catalogTable);
     if (column === null) continue;
-    const state = { type: String(type), isNotNull: isNotNull === true, hasDefault: hasDefault === true };
-    catalogTable.columns.set(String(column), state);
+    const columnState = { type: String(type), isNotNull: isNotNull === true, hasDefault: hasDefault === true };
+    catalogTable.columns.set(String(column), columnState);
   }
-  await addUniqueIndexes(session, target, existing);
+  await addUniqueIndexes(session, target, relations);
   const createdColumns = new Set<string>();
-  if (existing.delete(VERSION_TABLE.name)) {
-    const created = await session.query(`select unnest(columns) from ${qualifiedName(target, VERSION_TABLE)}`);
-    for (const [stamp] of created.rows) createdColumns.add(String(stamp));
+  if (relations.delete(VERSION_TABLE.name)) {
+    const versionResult = await session.query(`select unnest(columns) from ${qualifiedName(target, VERSION_TABLE)}`);
+    for (const [stamp] of versionResult.rows) createdColumns.add(String(stamp));
   }
-  return { hasSchema: rows.length > 0, tables: existing, createdColumns };
+  return { hasSchema: rows.length > 0, tables: relations, createdColumns };
 }
 
 /** Adds to `tables` the unique indexes that `on conflict` can use. */
@@ -211,12 +211,12 @@ interface MissingParts {
 /** Finds missing tables and columns. Throws ConfigError if an existing table does not fit our rows. */
 function findMissing(tables: readonly Table[], catalog: DatabaseCatalog, target: TableTarget): MissingParts {
   const columns = tables.flatMap((table) => {
-    const existing = catalog.tables.get(table.name);
-    if (existing === undefined) return [];
-    checkTableFits(table, existing, target);
-    const missing = table.columns.filter(({ name }) => !existing.columns.has(name));
-    const droppedColumn = missing.find((column) => catalog.createdColumns.has(columnPath(table, column)));
-    if (droppedColumn === undefined) return missing.map((column) => ({ table, column }));
+    const catalogTable = catalog.tables.get(table.name);
+    if (catalogTable === undefined) return [];
+    checkTableFits(table, catalogTable, target);
+    const missingColumns = table.columns.filter(({ name }) => !catalogTable.columns.has(name));
+    const droppedColumn = missingColumns.find((column) => catalog.createdColumns.has(columnPath(table, column)));
+    if (droppedColumn === undefined) return missingColumns.map((column) => ({ table, column }));
     throw schemaError(
       `The table ${displayName(target, table)} has lost its column ${droppedColumn.name}.`,
       `Run: alter table ${qualifiedName(target, table)} add column "${droppedColumn.name}" ${SQL_TYPES[droppedColumn.type].name}`,
@@ -232,23 +232,23 @@ function checkTableFits(table: Table, existing: CatalogTable, target: TableTarge
   }
   for (const [columnName, { type, isNotNull, hasDefault }] of existing.columns) {
     const ourColumn = table.columns.find((column) => column.name === columnName);
-    const alter = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
+    const alterHint = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
     if (ourColumn === undefined) {
       if (!isNotNull || hasDefault) continue;
       throw schemaError(
         `The table ${name} has a column ${columnName} that has to be filled, and nobody does.`,
-        `${alter} drop not null; or give it a default.`,
+        `${alterHint} drop not null; or give it a default.`,
       );
     }
-    const expected = SQL_TYPES[ourColumn.type].name;
-    if (type !== expected) {
+    const expectedType = SQL_TYPES[ourColumn.type].name;
+    if (type !== expectedType) {
       throw schemaError(
-        `The column ${columnName} of ${name} is ${type} and has to be ${expected}.`,
-        `${alter} type ${expected}`,
+        `The column ${columnName} of ${name} is ${type} and has to be ${expectedType}.`,
+        `${alterHint} type ${expectedType}`,
       );
     }
     if (isNotNull && ourColumn.isNullable) {
-      throw schemaError(`The column ${columnName} of ${name} has to take null.`, `${alter} drop not null`);
+      throw schemaError(`The column ${columnName} of ${name} has to take null.`, `${alterHint} drop not null`);
     }
   }
   const key = buildPrimaryKey(table, target);

@@ -8,14 +8,14 @@ import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
-import { checkPrivileges, prepareTables, type TableRequirements } from "./schema.ts";
+import { checkPrivileges, prepareTables } from "./schema.ts";
 import { writeBatch } from "./write.ts";
 
 /** Sink that accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = parseAddress(config);
-  const target = { schema: config.schema, timescale: config.timescale };
-  const requirements: TableRequirements = { tables: TABLES, target, create: config.create, timeoutMs: config.timeout };
+  const tableTarget = { schema: config.schema, timescale: config.timescale };
+  const requirements = { tables: TABLES, target: tableTarget, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
   const insertStatements = new Map<string, string>();
   let open: PostgresSession | null = null;
@@ -29,13 +29,13 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 
   /** Cuts the connection when the signal aborts. */
   async function cutOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    const abort = () => session.cut(signal.reason);
-    signal.addEventListener("abort", abort, { once: true });
+    const cutSession = () => session.cut(signal.reason);
+    signal.addEventListener("abort", cutSession, { once: true });
     try {
       signal.throwIfAborted();
       return await work();
     } finally {
-      signal.removeEventListener("abort", abort);
+      signal.removeEventListener("abort", cutSession);
     }
   }
 
@@ -51,18 +51,18 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   async function prepareSession(signal: AbortSignal): Promise<PostgresSession> {
     if (open !== null && open.lost() === null) return open;
     await close();
-    const fresh = await connect(signal);
+    const newSession = await connect(signal);
     try {
-      await cutOnAbort(fresh, signal, async () => {
-        warnOfDataLoss(await refuseUnfitServer(fresh), context.log);
-        await prepareTables(fresh, requirements, context.log);
+      await cutOnAbort(newSession, signal, async () => {
+        warnOfDataLoss(await refuseUnfitServer(newSession), context.log);
+        await prepareTables(newSession, requirements, context.log);
       });
     } catch (error) {
-      fresh.cut(error);
+      newSession.cut(error);
       throw error;
     }
-    open = fresh;
-    return fresh;
+    open = newSession;
+    return newSession;
   }
 
   async function close(): Promise<void> {
@@ -75,44 +75,38 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     maxBatch: 5_000,
     toleratesRepeats: true,
     serverId: createHash("sha256")
-      .update(JSON.stringify([address, target.schema]))
+      .update(JSON.stringify([address, tableTarget.schema]))
       .digest("hex"),
-
     async open(signal) {
       await explainErrors(signal, () => prepareSession(signal));
     },
-
     async write(batch, signal, _accepted, offer) {
-      const offered = batch.map((event, n) => ({
+      const offeredEvents = batch.map((event, n) => ({
         event,
         position: offer?.positions[n] ?? 0,
         committedAt: offer?.committedAt[n] ?? "",
       }));
       return explainErrors(signal, async () => {
         const session = await prepareSession(signal);
-        const check = () => prepareTables(session, requirements, context.log);
-        return cutOnAbort(session, signal, () =>
-          writeBatch(offered, { session, target, timeoutMs: config.timeout, insertStatements, recheckTables: check }),
-        );
+        const recheckTables = () => prepareTables(session, requirements, context.log);
+        const options = { session, target: tableTarget, timeoutMs: config.timeout, insertStatements, recheckTables };
+        return cutOnAbort(session, signal, () => writeBatch(offeredEvents, options));
       });
     },
-
     close,
-
     async probe(signal) {
       await explainErrors(signal, async () => {
-        const fresh = await connect(signal);
+        const probeSession = await connect(signal);
         try {
-          await cutOnAbort(fresh, signal, async () => {
-            warnOfDataLoss(await refuseUnfitServer(fresh), context.log);
-            await checkPrivileges(fresh, requirements);
+          await cutOnAbort(probeSession, signal, async () => {
+            warnOfDataLoss(await refuseUnfitServer(probeSession), context.log);
+            await checkPrivileges(probeSession, requirements);
           });
         } finally {
-          await fresh.end();
+          await probeSession.end();
         }
       });
     },
-
     async detectRestart(before, signal) {
       const session = open;
       if (session === null) return null;
@@ -144,6 +138,6 @@ async function readServerInstance(session: PostgresSession, before: string | nul
   current_setting('synchronous_commit') = 'off' or current_setting('fsync') = 'off'`,
   );
   const [timeline, startedAt, forgets] = rows[0] ?? [];
-  const instance = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
-  return { instanceId: instance, isNew: before !== null && before !== instance };
+  const instanceId = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
+  return { instanceId, isNew: before !== null && before !== instanceId };
 }

@@ -19,8 +19,8 @@ export function joinQuotedColumns(names: readonly string[]): string {
 export function buildPrimaryKey(table: Table, { timescale }: Pick<TableTarget, "timescale">): readonly string[] {
   const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
   const key = [...names];
-  const first = table.sortedBy.every((name) => key.includes(name)) ? table.sortedBy : [];
-  return [...first, ...key.filter((name) => !first.includes(name))];
+  const leadingColumns = table.sortedBy.every((name) => key.includes(name)) ? table.sortedBy : [];
+  return [...leadingColumns, ...key.filter((name) => !leadingColumns.includes(name))];
 }
 
 /**
@@ -31,24 +31,24 @@ export function buildPrimaryKey(table: Table, { timescale }: Pick<TableTarget, "
 export function buildInsert(table: Table, target: TableTarget, arrays: readonly boolean[]): string {
   const key = buildPrimaryKey(table, target);
   const names = table.columns.map(({ name }) => name);
-  const lists = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
-  const from = `unnest(${lists.map(({ column, n }) => `$${n + 1}::${parameterType(column)}[]`).join(", ")})`;
+  const arrayColumns = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
+  const unnest = `unnest(${arrayColumns.map(({ column, n }) => `$${n + 1}::${parameterType(column)}[]`).join(", ")})`;
   const cells = table.columns.map((column, n) => {
     const cell = arrays[n] ? `sent.${quoteName(column.name)}` : `$${n + 1}::${parameterType(column)}`;
     return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoteName(column.name)}`;
   });
-  const sent = `select ${cells.join(", ")} from ${from} as sent (${joinQuotedColumns(lists.map(({ column }) => column.name))})`;
-  const replaced = names.filter((name) => !key.includes(name));
-  const update = `do update set ${replaced.map((name) => `${quoteName(name)} = excluded.${quoteName(name)}`).join(", ")}`;
-  const insert = `insert into ${qualifiedName(target, table)} as stored (${joinQuotedColumns(names)})`;
+  const selectSql = `select ${cells.join(", ")} from ${unnest} as sent (${joinQuotedColumns(arrayColumns.map(({ column }) => column.name))})`;
+  const replacedColumns = names.filter((name) => !key.includes(name));
+  const updateClause = `do update set ${replacedColumns.map((name) => `${quoteName(name)} = excluded.${quoteName(name)}`).join(", ")}`;
+  const insertClause = `insert into ${qualifiedName(target, table)} as stored (${joinQuotedColumns(names)})`;
   const onConflict = `on conflict (${joinQuotedColumns(key)})`;
-  if (table.rowPolicy === "versions") return `${insert}\n${sent}\n${onConflict} ${update}`;
-  if (table.key.includes("event_id")) return `${insert}\n${sent}\n${onConflict} do nothing`;
+  if (table.rowPolicy === "versions") return `${insertClause}\n${selectSql}\n${onConflict} ${updateClause}`;
+  if (table.key.includes("event_id")) return `${insertClause}\n${selectSql}\n${onConflict} do nothing`;
   // An upsert does not allow duplicate keys within a statement.
-  return `${insert}
-select distinct on (${joinQuotedColumns(key)}) * from (${sent}) as every
+  return `${insertClause}
+select distinct on (${joinQuotedColumns(key)}) * from (${selectSql}) as every
 order by ${joinQuotedColumns(key)}, "observed_at" desc, "position" desc
-${onConflict} ${update}
+${onConflict} ${updateClause}
 where (excluded."observed_at", excluded."position") > (stored."observed_at", stored."position")`;
 }
 

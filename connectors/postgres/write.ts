@@ -39,9 +39,9 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
     if (await context.recheckTables()) throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
-  const found = await transact(session, options, () => storeByBisection(events, context));
-  const end = found.retry?.from ?? batch.length;
-  return { ...found, rejected: [...rejected.filter(({ index }) => index < end), ...found.rejected] };
+  const searchResult = await transact(session, options, () => storeByBisection(events, context));
+  const end = searchResult.retry?.from ?? batch.length;
+  return { ...searchResult, rejected: [...rejected.filter(({ index }) => index < end), ...searchResult.rejected] };
 }
 
 interface IndexedEvent {
@@ -52,20 +52,20 @@ interface IndexedEvent {
 /** Maps events to rows; rejects events that make no rows. */
 function mapRows(batch: readonly OfferedEvent[]) {
   const all = batch.map((offered, index) => ({ index, offered }));
-  const rejected: Rejection[] = [];
+  const rejections: Rejection[] = [];
   try {
-    return { events: all, rejected, tableRows: buildTableRows(batch) };
+    return { events: all, rejected: rejections, tableRows: buildTableRows(batch) };
   } catch {
     const events = all.filter(({ index, offered }) => {
       try {
         buildTableRows([offered]);
         return true;
       } catch (error) {
-        rejected.push({ index, reason: describeRejection(error) });
+        rejections.push({ index, reason: describeRejection(error) });
         return false;
       }
     });
-    return { events, rejected, tableRows: buildTableRows(events.map(({ offered }) => offered)) };
+    return { events, rejected: rejections, tableRows: buildTableRows(events.map(({ offered }) => offered)) };
   }
 }
 
@@ -74,23 +74,23 @@ async function storeRows({ rows, updates }: TableRows, context: WriteContext): P
   await session.queries(rows.map((each) => buildInsertQuery(each, context)));
   if (updates.size > 0) await lockTables(session, target);
   for (const [table, offered] of updates) {
-    const changed = await findChangedRows(session, table, offered, target);
-    if (changed !== null) await session.queries([buildInsertQuery(changed, context)]);
+    const changedRows = await findChangedRows(session, table, offered, target);
+    if (changedRows !== null) await session.queries([buildInsertQuery(changedRows, context)]);
   }
 }
 
 function buildInsertQuery({ table, columns }: StatementRows, { target, insertStatements }: WriteContext): Query {
-  const arrays = columns.map(({ isArray }) => isArray);
-  const key = `${table.name} ${arrays.map(Number).join("")}`;
-  const text = insertStatements.get(key) ?? buildInsert(table, target, arrays);
-  insertStatements.set(key, text);
-  return { text, values: columns.map(({ bytes }) => bytes) };
+  const arrayFlags = columns.map(({ isArray }) => isArray);
+  const key = `${table.name} ${arrayFlags.map(Number).join("")}`;
+  const sqlText = insertStatements.get(key) ?? buildInsert(table, target, arrayFlags);
+  insertStatements.set(key, sqlText);
+  return { text: sqlText, values: columns.map(({ bytes }) => bytes) };
 }
 
 async function storeByBisection(batch: readonly IndexedEvent[], context: WriteContext): Promise<Receipt> {
   const { session } = context;
-  const rejected: Rejection[] = [];
-  const middle = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
+  const rejections: Rejection[] = [];
+  const halfLength = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
   const pendingParts = [batch];
   let parts = 0;
   for (let part = pendingParts.pop(); part !== undefined; part = pendingParts.pop()) {
@@ -98,7 +98,7 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
     if (first === undefined) continue;
     if (parts >= MAX_SEARCH_PARTS) {
       const error = new Retryable("More faulty events than one write can sort out; the rest follows.");
-      return { rejected, retry: { from: first.index, error } };
+      return { rejected: rejections, retry: { from: first.index, error } };
     }
     parts++;
     await session.query("savepoint part");
@@ -108,11 +108,11 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
     } catch (error) {
       if (!isDataError(error)) throw error;
       await session.query("rollback to part");
-      if (part.length === 1) rejected.push({ index: first.index, reason: describeRejection(error) });
-      else pendingParts.push(part.slice(middle(part)), part.slice(0, middle(part)));
+      if (part.length === 1) rejections.push({ index: first.index, reason: describeRejection(error) });
+      else pendingParts.push(part.slice(halfLength(part)), part.slice(0, halfLength(part)));
     }
   }
-  return { rejected };
+  return { rejected: rejections };
 }
 
 interface StatementRows {
@@ -138,9 +138,9 @@ function buildTableRows(offered: Iterable<OfferedEvent>): TableRows {
   function add(table: Table, row: Row): void {
     if (table.rowPolicy === "versions") {
       const cells = row.map((cell) => (typeof cell === "string" ? toStorableText(cell) : cell));
-      const ofTable = updates.get(table) ?? [];
-      ofTable.push(cells);
-      updates.set(table, ofTable);
+      const tableUpdates = updates.get(table) ?? [];
+      tableUpdates.push(cells);
+      updates.set(table, tableUpdates);
       return;
     }
     const writer = writers.get(table) ?? createTableWriter(table);
@@ -149,7 +149,7 @@ function buildTableRows(offered: Iterable<OfferedEvent>): TableRows {
     if (writer.length() === MAX_STATEMENT_ROWS) rows.push(writer.take());
   }
 
-  for (const each of offered) emitRows(each, add);
+  for (const offeredEvent of offered) emitRows(offeredEvent, add);
   for (const writer of writers.values()) if (writer.length() > 0) rows.push(writer.take());
   return { rows, updates };
 }
@@ -195,10 +195,10 @@ async function findChangedRows(
 where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(", ")}) as changed (${names.join(", ")}))`,
     values,
   );
-  const stored = result.rows.map((row) => row.map((cell): Cell => cell));
-  const known = new Set<Row>(stored);
-  const changed = applyUpdates(table, stored, updates).filter((row) => !known.has(row));
-  return changed.length === 0 ? null : encodeRows(table, changed);
+  const storedRows = result.rows.map((row) => row.map((cell): Cell => cell));
+  const knownRows = new Set<Row>(storedRows);
+  const changedRows = applyUpdates(table, storedRows, updates).filter((row) => !knownRows.has(row));
+  return changedRows.length === 0 ? null : encodeRows(table, changedRows);
 }
 
 /** Times and integers become doubles, because the library would return integers as texts. */

@@ -39,26 +39,26 @@ export async function openDatabaseTime(options: {
   readonly log: Log;
 }) {
   const { clock, database, log } = options;
-  let lastReading = await read();
+  let lastReading = await readDatabaseClock();
   let offsetMs = lastReading.wallMs - lastReading.answered.monotonicMs;
   let readCount = 0;
   let storedAtRead = Number.NEGATIVE_INFINITY;
 
-  async function read(): Promise<ClockReading> {
-    const sent = readClocks(clock);
+  async function readDatabaseClock(): Promise<ClockReading> {
+    const sentAt = readClocks(clock);
     const { rows } = await database.query(
       `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,
     );
     const [wallMs, setByMs] = rows[0] ?? [];
-    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent, answered: readClocks(clock) };
+    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent: sentAt, answered: readClocks(clock) };
   }
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
-  async function storeSetBy(before: number, setByMs: number): Promise<number> {
+  async function storeClockStep(before: number, setByMs: number): Promise<number> {
     const text = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
     const { rows } = await database.query(text, [String(before), String(setByMs)]);
-    return rows.length > 0 ? setByMs : (await read()).setByMs;
+    return rows.length > 0 ? setByMs : (await readDatabaseClock()).setByMs;
   }
 
   const earliestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.answered);
@@ -69,23 +69,23 @@ export async function openDatabaseTime(options: {
 
   async function updateClock(): Promise<void> {
     const [fromWallMs, fromMs] = [earliestWallMs(), earliestSteadyMs()];
-    const found = await read();
-    const wasSet = distanceOutside(found.wallMs, fromWallMs, latestWallMs()) !== 0;
-    const byMs = distanceOutside(found.wallMs - found.setByMs, fromMs, latestSteadyMs());
+    const newReading = await readDatabaseClock();
+    const wasWallClockSet = distanceOutside(newReading.wallMs, fromWallMs, latestWallMs()) !== 0;
+    const stepMs = distanceOutside(newReading.wallMs - newReading.setByMs, fromMs, latestSteadyMs());
     // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
     const isSettled = readCount >= READS_UNTIL_SETTLED && readCount - storedAtRead > READS_AFTER_OWN_STEP;
-    let { setByMs } = found;
-    if (byMs !== 0 && (wasSet || isSettled)) {
+    let { setByMs } = newReading;
+    if (stepMs !== 0 && (wasWallClockSet || isSettled)) {
       storedAtRead = readCount;
-      setByMs = await storeSetBy(setByMs, setByMs + byMs);
+      setByMs = await storeClockStep(setByMs, setByMs + stepMs);
       log.info(
-        { seconds: Math.round(byMs / 1_000), setByMs },
+        { seconds: Math.round(stepMs / 1_000), setByMs },
         "the clock of the fleet's database was set; quota and leases are measured without it",
       );
     }
     readCount += 1;
-    lastReading = { ...found, setByMs };
-    const { answered, sent, wallMs } = found;
+    lastReading = { ...newReading, setByMs };
+    const { answered, sent, wallMs } = newReading;
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
@@ -133,22 +133,23 @@ export function withSteadyTime(
   time: Pick<DatabaseTime, "earliestSteadyMs" | "latestSteadyMs">,
   clock: Pick<Clock, "now">,
 ): QuotaStore {
-  const written = (ms: number) => ms - clock.now() + time.latestSteadyMs();
-  const read = (ms: number) => ms - time.earliestSteadyMs() + clock.now();
-  const slotIn = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
+  const toSteadyMs = (ms: number) => ms - clock.now() + time.latestSteadyMs();
+  const fromSteadyMs = (ms: number) => ms - time.earliestSteadyMs() + clock.now();
+  const convertSlot = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
     ...{ id, sentAtMs: Math.floor(convert(sentAtMs)), countedByMs: Math.ceil(convert(countedByMs)) },
   });
   return {
-    load: async (key) => (await store.load(key)).map((slot) => slotIn(read, slot)),
-    save: (key, slot) => store.save(key, slotIn(written, slot)),
-    saveDeferred: (key, slot) => store.saveDeferred(key, slotIn(written, slot)),
-    forget: (key, beforeMs) => store.forget(key, Math.floor(written(beforeMs))),
+    load: async (key) => (await store.load(key)).map((slot) => convertSlot(fromSteadyMs, slot)),
+    save: (key, slot) => store.save(key, convertSlot(toSteadyMs, slot)),
+    saveDeferred: (key, slot) => store.saveDeferred(key, convertSlot(toSteadyMs, slot)),
+    forget: (key, beforeMs) => store.forget(key, Math.floor(toSteadyMs(beforeMs))),
     async loadPause(key) {
-      const hold = await store.loadPause(key);
-      return hold && { orderedAtMs: Math.floor(read(hold.orderedAtMs)), untilMs: Math.ceil(read(hold.untilMs)) };
+      const { orderedAtMs, untilMs } = (await store.loadPause(key)) ?? {};
+      if (orderedAtMs === undefined || untilMs === undefined) return undefined;
+      return { orderedAtMs: Math.floor(fromSteadyMs(orderedAtMs)), untilMs: Math.ceil(fromSteadyMs(untilMs)) };
     },
     savePause: (key, { orderedAtMs: saidAtMs, untilMs }) =>
-      store.savePause(key, { orderedAtMs: Math.floor(written(saidAtMs)), untilMs: Math.ceil(written(untilMs)) }),
+      store.savePause(key, { orderedAtMs: Math.floor(toSteadyMs(saidAtMs)), untilMs: Math.ceil(toSteadyMs(untilMs)) }),
     // Clock steps of this machine do not affect stamps of the steady clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,

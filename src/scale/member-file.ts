@@ -28,21 +28,22 @@ export function createMemberConfigFile(options: {
   function readChanges(): Pick<ReloadReport, "pending" | "refused"> {
     const how = "a fleet takes a change over when all of its members are stopped and started";
     try {
-      const pending = changesBetween(config, configFile.load());
-      return { pending: pending.map((change) => ({ ...change, effect: "restart" as const, how })), refused: null };
+      const changes = changesBetween(config, configFile.load());
+      return { pending: changes.map((change) => ({ ...change, effect: "restart" as const, how })), refused: null };
     } catch (error) {
       return { pending: state.pending, refused: formatProblems(error) };
     }
   }
 
   function checkFile(by: ReloadCause, isDryRun: boolean): ReloadReport {
-    const found = readChanges();
-    const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], failures: [], ...found };
-    if (isDryRun) return report;
-    const isNew = !isDeepStrictEqual(found, { pending: state.pending, refused: state.refused });
-    if (isNew || by !== "file") state = { file, last: report, ...found };
-    if (isNew) log.info({ by, ...found }, "the configuration file was changed; a fleet waits for a restart of all");
-    return report;
+    const fileChanges = readChanges();
+    const reloadReport = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], failures: [], ...fileChanges };
+    if (isDryRun) return reloadReport;
+    const isNew = !isDeepStrictEqual(fileChanges, { pending: state.pending, refused: state.refused });
+    if (isNew || by !== "file") state = { file, last: reloadReport, ...fileChanges };
+    const message = "the configuration file was changed; a fleet waits for a restart of all";
+    if (isNew) log.info({ by, ...fileChanges }, message);
+    return reloadReport;
   }
 
   return {
@@ -51,10 +52,10 @@ export function createMemberConfigFile(options: {
     reload: async (by: ReloadCause, isDryRun: boolean) => checkFile(by, isDryRun),
     notices(): readonly string[] {
       const paths = state.pending.map(({ path }) => path).join(", ");
-      const waiting = `The configuration file was changed (${paths}); it counts once all members of the fleet were stopped and started.`;
+      const waitingNotice = `The configuration file was changed (${paths}); it counts once all members of the fleet were stopped and started.`;
       return [
         ...(state.refused === null ? [] : [refusedNotice(file, state.refused)]),
-        ...(state.pending.length === 0 ? [] : [waiting]),
+        ...(state.pending.length === 0 ? [] : [waitingNotice]),
       ];
     },
   };

@@ -70,9 +70,9 @@ export async function openFleetGuards(options: {
     },
     pin: {
       read() {
-        const last = approvers.read();
+        const storedApprovers = approvers.read();
         // Members share the approvers, but each machine has its own path of the approvals file.
-        return last && { ...last, file: approvals ?? last.file };
+        return storedApprovers && { ...storedApprovers, file: approvals ?? storedApprovers.file };
       },
       version: approvers.version,
       async write(next) {
@@ -107,10 +107,10 @@ export async function armFleetHere(database: StateDatabase, stateFolder: string,
   mkdirSync(stateFolder, { recursive: true, mode: 0o700 });
   const file = join(stateFolder, ARMED_MACHINE_FILE);
   // Rename a new file: members of one machine may start together, and a rename replaces a link instead of following it.
-  const next = `${file}.${randomBytes(4).toString("hex")}`;
+  const newFile = `${file}.${randomBytes(4).toString("hex")}`;
   // Readable by all users, because root may arm a machine for a worker; the digest does not reveal the id.
-  writeFileSync(next, digestDatabaseId(JSON.parse(databaseId) as string), { mode: 0o644, flag: "wx" });
-  renameSync(next, file);
+  writeFileSync(newFile, digestDatabaseId(JSON.parse(databaseId) as string), { mode: 0o644, flag: "wx" });
+  renameSync(newFile, file);
   await writeBody(database, ARM_REQUEST_KEY, JSON.stringify(request));
 }
 
@@ -119,8 +119,8 @@ export function isMachineArmed(stateFolder: string, databaseId: string | null): 
   const file = join(stateFolder, ARMED_MACHINE_FILE);
   try {
     const stats = lstatSync(file);
-    const isOurs = stats.uid === 0 || stats.uid === (process.geteuid?.() ?? stats.uid);
-    if (databaseId === null || !isOurs || !stats.isFile() || stats.size !== DIGEST_LENGTH) return false;
+    const isOwnFile = stats.uid === 0 || stats.uid === (process.geteuid?.() ?? stats.uid);
+    if (databaseId === null || !isOwnFile || !stats.isFile() || stats.size !== DIGEST_LENGTH) return false;
     return readFileSync(file, "utf8") === digestDatabaseId(databaseId);
   } catch {
     return false;

@@ -109,19 +109,19 @@ export async function runSource(options: {
 
 /** Logger that lowers warnings to `debug` after the signal aborts or if a stop caused them: the next holder continues. */
 function quietLogAfter(over: AbortSignal, log: Log): Log {
-  const quiet = Object.create(log) as Log;
-  const isNoFault = (first: unknown) =>
+  const quietLog = Object.create(log) as Log;
+  const isExpectedStop = (first: unknown) =>
     over.aborted || isStopping((first as { readonly err?: unknown } | null)?.err ?? first);
   for (const level of ["warn", "error", "fatal"] as const) {
-    quiet[level] = ((...line: Parameters<Log["warn"]>) =>
-      log[isNoFault(line[0]) ? "debug" : level](...line)) as Log["warn"];
+    quietLog[level] = ((...line: Parameters<Log["warn"]>) =>
+      log[isExpectedStop(line[0]) ? "debug" : level](...line)) as Log["warn"];
   }
-  quiet.child = ((bindings: object) => quietLogAfter(over, log.child(bindings))) as unknown as Log["child"];
-  return quiet;
+  quietLog.child = ((bindings: object) => quietLogAfter(over, log.child(bindings))) as unknown as Log["child"];
+  return quietLog;
 }
 
 function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): LeaseContext {
-  const leaving: CheckBeforeSend = (since) => {
+  const onSend: CheckBeforeSend = (since) => {
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
     const heldUpMs = elapsedMs(clock, since);
@@ -130,7 +130,7 @@ function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTi
         `A request was held up for ${Math.round(heldUpMs)} ms after its slot was taken, and is not sent.`,
       );
   };
-  return { fleet, source, now: time.latestSteadyMs, leaving, longestWayMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS };
+  return { fleet, source, now: time.latestSteadyMs, leaving: onSend, longestWayMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS };
 }
 
 /** Returns the source's section, and the configuration reduced to this source. */
@@ -138,11 +138,11 @@ function configForSource(config: Config, source: string): { readonly entry: Sour
   const { commands, sinks, sources } = config;
   const entry = sources[source];
   if (entry === undefined) throw new Error(`The source ${source} is not configured.`);
-  const wanted = Object.entries(sinks).filter(
+  const ownSinks = Object.entries(sinks).filter(
     ([, { filter }]) => filter.sources.length === 0 || filter.sources.includes(source),
   );
   const allow = commands.allow.filter((tag) => tag.source === undefined || tag.source === source);
-  const own = { sources: { [source]: entry }, sinks: Object.fromEntries(wanted), commands: { ...commands, allow } };
+  const own = { sources: { [source]: entry }, sinks: Object.fromEntries(ownSinks), commands: { ...commands, allow } };
   return { entry, own: { ...config, ...own } };
 }
 

@@ -39,10 +39,10 @@ export function createMemberView(options: {
   const joinedStore = () => joinStores([...pipelines].map(([source, { store }]) => ({ source, store })));
   const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => Promise.all([...pipelines.values()].map(ask));
 
-  function responsesFor(source: string): Responses {
-    const held = pipelines.get(source);
-    if (held === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
-    return held.answers;
+  function findResponses(source: string): Responses {
+    const heldPipeline = pipelines.get(source);
+    if (heldPipeline === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
+    return heldPipeline.answers;
   }
 
   const sinks = async () => sumSinkReports((await askPipelines(({ status }) => status.sinks())).flat());
@@ -50,34 +50,34 @@ export function createMemberView(options: {
   const status: Status = {
     sinks,
     async health() {
-      const parts = await askPipelines(({ status: each }) => each.health());
+      const healthReports = await askPipelines(({ status: each }) => each.health());
       return {
         now: isoUtc(clock.now()),
-        sources: parts.flatMap((part) => part.sources),
+        sources: healthReports.flatMap((part) => part.sources),
         sinks: [
           ...Map.groupBy(
-            parts.flatMap((part) => part.sinks),
+            healthReports.flatMap((part) => part.sinks),
             ({ name }) => name,
           ).values(),
         ].flatMap(pickWorstState),
-        commands: parts[0]?.commands ?? null,
+        commands: healthReports[0]?.commands ?? null,
         // Unknown, because the state is on the disk of the database server.
         disk: { free: null, diskBytes: null },
       };
     },
     async report() {
-      const reports = await cache("reports", maxAgeMs(), () => askPipelines(({ status: each }) => each.report()));
-      const commands = reports.flatMap((report) => report.commands ?? []);
+      const sourceReports = await cache("reports", maxAgeMs(), () => askPipelines(({ status: each }) => each.report()));
+      const commands = sourceReports.flatMap((report) => report.commands ?? []);
       const [first] = commands;
       return {
         version: VERSION,
         member: options.name,
         now: isoUtc(clock.now()),
         startedAt: isoUtc(options.startedAtMs),
-        notices: [...new Set([...options.notices(), ...reports.flatMap(({ notices }) => notices)])],
+        notices: [...new Set([...options.notices(), ...sourceReports.flatMap(({ notices }) => notices)])],
         // Sort by name, because sources are taken in any order and the page must be stable.
-        sources: reports.flatMap(({ sources }) => sources).toSorted((a, b) => a.name.localeCompare(b.name)),
-        sinks: sumSinkReports(reports.flatMap((report) => report.sinks)),
+        sources: sourceReports.flatMap(({ sources }) => sources).toSorted((a, b) => a.name.localeCompare(b.name)),
+        sinks: sumSinkReports(sourceReports.flatMap((report) => report.sinks)),
         commands:
           first === undefined
             ? null
@@ -95,8 +95,8 @@ export function createMemberView(options: {
       };
     },
     async alarms() {
-      const parts = await cache("alarms", maxAgeMs(), () => askPipelines(({ status: each }) => each.alarms()));
-      return parts
+      const alarmLists = await cache("alarms", maxAgeMs(), () => askPipelines(({ status: each }) => each.alarms()));
+      return alarmLists
         .flat()
         .toSorted(
           (a, b) =>
@@ -111,7 +111,7 @@ export function createMemberView(options: {
     },
   };
 
-  const answers: Responses = {
+  const responses: Responses = {
     get sources() {
       return [...pipelines.keys()];
     },
@@ -120,7 +120,7 @@ export function createMemberView(options: {
       return [...new Set((await askPipelines(({ answers: each }) => each.sinkNames())).flat())];
     },
     async tags(query) {
-      if (query.source !== undefined) return responsesFor(query.source).tags(query);
+      if (query.source !== undefined) return findResponses(query.source).tags(query);
       return createTagIndex({
         clock,
         store: joinedStore(),
@@ -128,27 +128,32 @@ export function createMemberView(options: {
         readingOf: (source, id) => pipelines.get(source)?.works.get(source)?.reading(id) ?? null,
       }).list(query);
     },
-    tag: async (source, id) => responsesFor(source).tag(source, id),
-    alarm: async (query) => responsesFor(query.source).alarm(query),
-    site: async (source, id) => responsesFor(source).site(source, id),
+    tag: async (source, id) => findResponses(source).tag(source, id),
+    alarm: async (query) => findResponses(query.source).alarm(query),
+    site: async (source, id) => findResponses(source).site(source, id),
     async alarmDays(query) {
-      if (query.source !== undefined) return responsesFor(query.source).alarmDays(query);
+      if (query.source !== undefined) return findResponses(query.source).alarmDays(query);
       return sumAlarmDays(await askPipelines(({ answers: each }) => each.alarmDays(query)), clock);
     },
     async commands(query) {
-      if (query.source !== undefined) return responsesFor(query.source).commands(query);
+      if (query.source !== undefined) return findResponses(query.source).commands(query);
       const rows: readonly CommandRow[] = (await askPipelines(({ answers: each }) => each.commands(query))).flat();
       return rows.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, query.limit);
     },
     async sink(name) {
-      const parts = (await askPipelines(({ answers: each }) => each.sink(name))).filter((part) => part !== null);
-      const report = (await sinks()).find(({ sink }) => sink === name);
-      return report === undefined ? null : sumSinkResponses(parts, report);
+      const sinkResponses = await askPipelines(({ answers: each }) => each.sink(name));
+      const sinkReport = (await sinks()).find(({ sink }) => sink === name);
+      return sinkReport
+        ? sumSinkResponses(
+            sinkResponses.flatMap((part) => part ?? []),
+            sinkReport,
+          )
+        : null;
     },
-    source: async (name) => responsesFor(name).source(name),
-    plot: async (query) => responsesFor(query.source).plot(query),
+    source: async (name) => findResponses(name).source(name),
+    plot: async (query) => findResponses(query.source).plot(query),
     stop() {
-      for (const each of pipelines.values()) each.answers.stop();
+      for (const pipeline of pipelines.values()) pipeline.answers.stop();
     },
   };
 
@@ -158,7 +163,7 @@ export function createMemberView(options: {
   };
 
   return {
-    ...{ status, answers, outbox },
+    ...{ status, answers: responses, outbox },
     silencesOf: (source: string): SilenceStore | null => pipelines.get(source)?.store ?? null,
   };
 }
@@ -187,9 +192,9 @@ export async function endSilenceOfFleet(
   let hasEnded = false;
   for (const [name] of rows) {
     const source = String(name);
-    const held = pipelines.get(source);
-    if (held !== undefined) {
-      hasEnded = (await endSilence(held.store, id, at, by)) || hasEnded;
+    const heldPipeline = pipelines.get(source);
+    if (heldPipeline !== undefined) {
+      hasEnded = (await endSilence(heldPipeline.store, id, at, by)) || hasEnded;
       continue;
     }
     const store = await openShard(database, { source, as: "operator", clock, log });
@@ -206,9 +211,9 @@ export async function endSilenceOfFleet(
 const SINK_STATE_ORDER = ["idle", "delivering", "starting", "never started", "not running"];
 
 function pickWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
-  const badness = ({ state }: T) =>
+  const stateRank = ({ state }: T) =>
     SINK_STATE_ORDER.indexOf(state) + (SINK_STATE_ORDER.includes(state) ? 0 : SINK_STATE_ORDER.length + 1);
-  return parts.toSorted((a, b) => badness(b) - badness(a)).slice(0, 1);
+  return parts.toSorted((a, b) => stateRank(b) - stateRank(a)).slice(0, 1);
 }
 
 function sumSinkReports(reports: readonly SinkReport[]): readonly SinkReport[] {
@@ -239,18 +244,18 @@ function sumSinkResponses(parts: readonly SinkResponse[], report: SinkReport): S
 
 /** Adds columns minute by minute; a minute without a known value is null. */
 function sumColumns(parts: readonly Columns[]): Columns {
-  const sums = new Map<number, number | null>();
+  const sumByMs = new Map<number, number | null>();
   for (const { t, value } of parts)
-    for (const [n, at] of t.entries()) sums.set(at, sumKnownNumbers([sums.get(at) ?? null, value[n] ?? null]));
-  const rising = [...sums].toSorted(([a], [b]) => a - b);
-  return { t: rising.map(([at]) => at), value: rising.map(([, value]) => value) };
+    for (const [n, at] of t.entries()) sumByMs.set(at, sumKnownNumbers([sumByMs.get(at) ?? null, value[n] ?? null]));
+  const sortedSums = [...sumByMs].toSorted(([a], [b]) => a - b);
+  return { t: sortedSums.map(([at]) => at), value: sortedSums.map(([, value]) => value) };
 }
 
 function sumAlarmDays(parts: readonly AlarmDays[], clock: Clock): AlarmDays {
   const days = parts[0]?.days ?? [isoUtc(clock.now()).slice(0, 10)];
   const byPriority: Record<string, readonly number[]> = {};
-  for (const part of parts)
-    for (const [priority, counts] of Object.entries(part.byPriority))
+  for (const sourceDays of parts)
+    for (const [priority, counts] of Object.entries(sourceDays.byPriority))
       byPriority[priority] = counts.map((count, n) => count + (byPriority[priority]?.[n] ?? 0));
   return { days, byPriority };
 }
@@ -261,6 +266,6 @@ function sumNumbers(numbers: readonly number[]): number {
 
 /** Adds numbers except null (unknown); returns null if all numbers are unknown. */
 function sumKnownNumbers(numbers: readonly (number | null)[]): number | null {
-  const known = numbers.filter((number) => number !== null);
-  return known.length === 0 ? null : sumNumbers(known);
+  const knownNumbers = numbers.filter((number) => number !== null);
+  return knownNumbers.length === 0 ? null : sumNumbers(knownNumbers);
 }

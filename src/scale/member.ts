@@ -103,12 +103,12 @@ async function buildMember(
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
   const clockDoubt = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
-  const ticker = clockTicker(clock, clockDoubt);
+  const scheduleTicker = clockTicker(clock, clockDoubt);
   // Identifies the fleet to servers: 8 hexadecimal digits, created once.
   const newIdentity = JSON.stringify(randomBytes(4).toString("hex"));
   const identity = JSON.parse(await readOrWriteBody(urgent, "identity", newIdentity)) as string;
-  const restored = await detectRestore(database);
-  if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
+  const detectedRestore = await detectRestore(database);
+  if (detectedRestore !== null) log.warn({ lastHeardAt: detectedRestore.lastHeardAt }, detectedRestore.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
   const throwKillSwitch = (by: string) =>
     endsWithin(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
@@ -118,7 +118,7 @@ async function buildMember(
     approvals: approvalsPath(config.commands.approval ?? null, null),
   });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
-  const page = createPageSettings(config, readCredentials(config.status, environment));
+  const pageSettings = createPageSettings(config, readCredentials(config.status, environment));
   const cache = createCache(clock);
   const describeDatabase = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
 
@@ -128,22 +128,22 @@ async function buildMember(
 
   async function runHeldSource(lease: Lease): Promise<HeldLease> {
     const { epoch, source } = lease;
-    const held = await runSource({
-      ...{ lease, config, environment, database, describeDatabase, time, guards, clock, clockDoubt, ticker, log },
-      fleet: identity,
+    const heldSource = await runSource({
+      ...{ lease, config, environment, database, describeDatabase, time, guards, clock, clockDoubt, log },
+      ...{ fleet: identity, ticker: scheduleTicker },
     });
-    const { pipeline } = held;
+    const { pipeline } = heldSource;
     pipelines.set(source, pipeline);
     for (const [each, client] of pipeline.sources) sources.set(each, client);
     for (const [each, work] of pipeline.works) works.set(each, work);
     log.debug({ source, epoch }, "this member works for the source now");
     return {
       async stop(deadlineMs) {
-        const isOver = lease.signal.aborted;
+        const isLeaseOver = lease.signal.aborted;
         // Delete by source name: a later ownership of the source begins only after this stop.
         for (const bySource of [pipelines, sources, works]) bySource.delete(source);
-        await held.stop(isOver ? 0 : deadlineMs);
-        const why = isOver ? "the lease is over" : "handed over";
+        await heldSource.stop(isLeaseOver ? 0 : deadlineMs);
+        const why = isLeaseOver ? "the lease is over" : "handed over";
         log.debug({ source, epoch, why }, "this member works for the source no more");
       },
     };
@@ -163,23 +163,23 @@ async function buildMember(
   const fleetStatus = () => cache("fleet", WATCHED_MS, fleet.status);
 
   const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
-  const elsewhere = async (source: string) =>
+  const findOtherHolder = async (source: string) =>
     names.includes(source) ? describeHolder(source, await fleetStatus()) : null;
-  const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
-  const accept: AcceptCommand = async (arrival) => {
+  const explainMissingSource = async (source: string) => (await findOtherHolder(source))?.message ?? "No such source.";
+  const acceptCommand: AcceptCommand = async (arrival) => {
     const source = arrival.source ?? onlySource;
     if (source === null) throw new Retryable(`Name one of the sources: ${names.join(", ")}.`);
-    const held = pipelines.get(source);
-    if (held === undefined) throw new Retryable(await noSource(source));
-    await held.commands.accept(arrival);
+    const heldPipeline = pipelines.get(source);
+    if (heldPipeline === undefined) throw new Retryable(await explainMissingSource(source));
+    await heldPipeline.commands.accept(arrival);
   };
 
   const file = configFile && createMemberConfigFile({ configFile, config, clock, log });
-  const view = createMemberView({
-    ...{ clock, startedAtMs, name, place: database.name, pipelines, elsewhere },
+  const memberView = createMemberView({
+    ...{ clock, startedAtMs, name, place: database.name, pipelines, elsewhere: findOtherHolder },
     configuration: () => file?.state() ?? null,
     notices: () => [
-      ...(restored === null ? [] : [restored.message]),
+      ...(detectedRestore === null ? [] : [detectedRestore.message]),
       ...fleet.notices(),
       ...(file?.notices() ?? []),
       ...clockDoubt.notices(),
@@ -187,10 +187,10 @@ async function buildMember(
     ],
     databaseBytes: async () => (await describeDatabase()).bytes,
   });
-  const routes = operatorRoutes({
-    ...{ sources, accept, clock, notReady, noSource, work: { sources: works } },
+  const controlRoutes = operatorRoutes({
+    ...{ sources, accept: acceptCommand, clock, notReady, noSource: explainMissingSource, work: { sources: works } },
     expectedWaitMs: (source) => pipelines.get(source ?? onlySource ?? "")?.commands.expectedWaitMs(source) ?? 0,
-    report: view.status.report,
+    report: memberView.status.report,
     configuration: () => ({
       file: configFile?.file ?? null,
       config: { ...config, state: withAbsolutePaths(config.state) },
@@ -199,19 +199,19 @@ async function buildMember(
     log: options.recentLog ?? (() => []),
     ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
   });
-  const controlSocket = createControlSocket({ stateFolder: options.folder, routes });
+  const controlSocket = createControlSocket({ stateFolder: options.folder, routes: controlRoutes });
   const ownReadiness = createReadiness({
     clock,
-    health: view.status.health,
+    health: memberView.status.health,
     isRunning: () => run.isReady(),
     commitTrouble: () =>
       [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
   });
   const server = createStatusServer({
-    ...{ config: config.status, credentials: page.credentials, clock, log, fleet: fleetStatus },
-    ...{ silencesOf: view.silencesOf, status: view.status, answers: view.answers, outbox: view.outbox },
+    ...{ config: config.status, credentials: pageSettings.credentials, clock, log, fleet: fleetStatus },
+    ...memberView,
     endSilence: (...which) => endSilenceOfFleet({ pipelines, database, clock, log }, ...which),
-    actions: buildActions({ clock, accept, notReady }),
+    actions: buildActions({ clock, accept: acceptCommand, notReady }),
     metrics: {
       contentType: metrics.registry.contentType,
       async metrics() {
@@ -224,7 +224,7 @@ async function buildMember(
       await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
     },
     // Stops tag writes of this member at once, and of others within seconds or when the database responds again.
-    stopWrites: page.writes ? async (by: string) => void (await throwKillSwitch(by)) : null,
+    stopWrites: pageSettings.writes ? async (by: string) => void (await throwKillSwitch(by)) : null,
   });
 
   const services = orderServices(
@@ -265,11 +265,11 @@ export type FleetMember = Awaited<ReturnType<typeof createMember>>;
 
 async function memberReadiness(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
   const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
-  const away = {
+  const databaseFault = {
     reason: "commit-failed" as const,
     subject: "state",
     message: "The fleet's database cannot be asked; the log says why.",
   };
-  const all = trouble === null ? reasons : [away, ...reasons];
+  const all = trouble === null ? reasons : [databaseFault, ...reasons];
   return { ready: all.length === 0, reasons: all };
 }

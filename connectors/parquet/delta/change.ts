@@ -50,12 +50,12 @@ export interface DeltaTableLocation {
 }
 
 /** Returns null if the change can be written, otherwise why not: already done, or a conflict. */
-export function findEarlyOutcome(change: TableChange, before: Snapshot, prefix: string): CommitOutcome | null {
+export function precheckCommit(change: TableChange, before: Snapshot, prefix: string): CommitOutcome | null {
   const { add, remove, txn, basedOn } = change;
-  const last = txn === null ? undefined : before.txns.get(txn.appId)?.version;
-  if (last !== undefined && txn !== null && last >= txn.version) return { outcome: "done-before" };
-  const removed = remove.map((key) => before.files.get(relativePath(key, prefix)));
-  if (removed.includes(undefined)) {
+  const lastAppVersion = txn === null ? undefined : before.txns.get(txn.appId)?.version;
+  if (lastAppVersion !== undefined && txn !== null && lastAppVersion >= txn.version) return { outcome: "done-before" };
+  const removedFiles = remove.map((key) => before.files.get(relativePath(key, prefix)));
+  if (removedFiles.includes(undefined)) {
     return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
   }
   for (const { key } of add) {
@@ -64,7 +64,7 @@ export function findEarlyOutcome(change: TableChange, before: Snapshot, prefix: 
     }
   }
   if (basedOn === null) return null;
-  const partitions = [...add, ...removed.flatMap((file) => file ?? [])];
+  const partitions = [...add, ...removedFiles.flatMap((file) => file ?? [])];
   if (partitions.some(({ partitionValues }) => lastPartitionChange(before, partitionKey(partitionValues)) > basedOn)) {
     return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
   }
@@ -100,15 +100,15 @@ export function buildCommitActions(
   }
   if (txn !== null) actions.push({ txn: { ...txn, lastUpdated: nowMs } });
   for (const key of remove) {
-    const stored = before.files.get(relativePath(key, prefix));
-    if (stored === undefined) throw new Error(`The file ${key} is not in the table.`);
-    const { path, partitionValues, size } = stored;
-    const removed = { path, deletionTimestamp: nowMs, dataChange, extendedFileMetadata: true, partitionValues, size };
-    actions.push({ remove: removed });
+    const storedFile = before.files.get(relativePath(key, prefix));
+    if (storedFile === undefined) throw new Error(`The file ${key} is not in the table.`);
+    const { path, partitionValues, size } = storedFile;
+    const removal = { path, deletionTimestamp: nowMs, dataChange, extendedFileMetadata: true, partitionValues, size };
+    actions.push({ remove: removal });
   }
   for (const { key, bytes, rows, partitionValues, stats } of add) {
-    const added = { path: encodePath(key, prefix), partitionValues, size: bytes, modificationTime: nowMs, dataChange };
-    actions.push({ add: { ...added, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
+    const action = { path: encodePath(key, prefix), partitionValues, size: bytes, modificationTime: nowMs, dataChange };
+    actions.push({ add: { ...action, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
   }
   return actions;
 }

@@ -129,20 +129,20 @@ export interface LogListing {
 }
 
 export function parseLogListing(names: readonly string[]): LogListing {
-  const versionsOf = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
+  const parseVersions = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
-  const parts = Map.groupBy(names, (name) =>
+  const partsByCheckpoint = Map.groupBy(names, (name) =>
     CHECKPOINT_PART_FILE.exec(name)
       ?.filter((_, group) => group === 1 || group === 3)
       .join(),
   );
-  for (const [key, partNames] of parts) {
+  for (const [key, partNames] of partsByCheckpoint) {
     const [version, count] = key?.split(",").map(Number) ?? [];
     if (version !== undefined && partNames.length === count) checkpoints.set(version, partNames);
   }
-  for (const version of versionsOf(CHECKPOINT_FILE)) checkpoints.set(version, [checkpointFileName(version)]);
+  for (const version of parseVersions(CHECKPOINT_FILE)) checkpoints.set(version, [checkpointFileName(version)]);
   const hasV2Checkpoint = names.some((name) => V2_CHECKPOINT_FILE.test(name));
-  return { commits: new Set(versionsOf(COMMIT_FILE)), checkpoints, hasV2Checkpoint };
+  return { commits: new Set(parseVersions(COMMIT_FILE)), checkpoints, hasV2Checkpoint };
 }
 
 export function maxVersion(versions: Iterable<number>): number {
@@ -164,7 +164,7 @@ export function encodePath(key: string, prefix: string): string {
 
 /** Returns null for a file outside the table's folder, which another writer added. */
 export function decodeStorageKey(path: string, prefix: string): string | null {
-  const decoded = decodeUriOrKeep(path);
-  const isOutside = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decoded.split("/").includes("..");
-  return isOutside ? null : `${prefix}${decoded}`;
+  const decodedPath = decodeUriOrKeep(path);
+  const isOutside = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decodedPath.split("/").includes("..");
+  return isOutside ? null : `${prefix}${decodedPath}`;
 }

@@ -16,17 +16,17 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   const folder = `${prefix}_delta_log/`;
   const displayPath = (file: string) => `${store.where}/${folder}${file}`;
 
-  async function list(signal: AbortSignal, fromVersion: number | null): Promise<LogListing> {
+  async function listLogFiles(signal: AbortSignal, fromVersion: number | null): Promise<LogListing> {
     // A version without file ending sorts before the names of all files of that version.
-    const after = fromVersion === null ? undefined : `${folder}${padVersion(fromVersion)}`;
-    const files = await store.list(folder, signal, after);
+    const afterKey = fromVersion === null ? undefined : `${folder}${padVersion(fromVersion)}`;
+    const files = await store.list(folder, signal, afterKey);
     return parseLogListing(files.map(({ key }) => key.slice(folder.length)));
   }
 
-  async function read(file: string, signal: AbortSignal): Promise<Uint8Array> {
+  async function readLogFile(file: string, parse: typeof parseCommit | typeof parseCheckpoint, signal: AbortSignal) {
     const bytes = await store.get(`${folder}${file}`, signal);
     if (bytes === null) throw new Retryable(`${displayPath(file)} was there a moment ago, and is gone.`);
-    return bytes;
+    return parse(bytes, displayPath(file));
   }
 
   /** Applies later commits. Returns false if a commit is missing in the listing. */
@@ -36,17 +36,17 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     signal: AbortSignal,
     keepStats: boolean,
   ): Promise<boolean> {
-    const last = maxVersion(commits);
-    for (let version = snapshot.version + 1; version <= last; version += 1) if (!commits.has(version)) return false;
-    for (let version = snapshot.version + 1; version <= last; version += 1) {
-      const file = commitFileName(version);
-      applyActions(snapshot, version, parseCommit(await read(file, signal), displayPath(file)), keepStats);
+    const newVersions = [...commits].filter((version) => version > snapshot.version).sort((a, b) => a - b);
+    if (newVersions.some((version, n) => version !== snapshot.version + 1 + n)) return false;
+    for (const version of newVersions) {
+      const actions = await readLogFile(commitFileName(version), parseCommit, signal);
+      applyActions(snapshot, version, actions, keepStats);
     }
     return true;
   }
 
   /** Returns the version in `_last_checkpoint`, or null if the file is missing or invalid. */
-  async function lastCheckpoint(signal: AbortSignal): Promise<number | null> {
+  async function readLastCheckpoint(signal: AbortSignal): Promise<number | null> {
     const bytes = await store.get(`${folder}${LAST_CHECKPOINT_FILE}`, signal);
     if (bytes === null) return null;
     try {
@@ -58,25 +58,25 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   }
 
   /** Builds the snapshot. Returns null if a version is missing in the listing. */
-  async function replay(listing: LogListing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
+  async function buildSnapshot(listing: LogListing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
     const snapshot = emptySnapshot();
     const checkpoint = maxVersion(listing.checkpoints.keys());
     for (const file of listing.checkpoints.get(checkpoint) ?? []) {
-      applyActions(snapshot, checkpoint, await parseCheckpoint(await read(file, signal), displayPath(file)), keepStats);
+      applyActions(snapshot, checkpoint, await readLogFile(file, parseCheckpoint, signal), keepStats);
     }
     Object.assign(snapshot, { version: checkpoint, checkpoint, unknownChangesUntil: checkpoint });
     return (await readCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
   }
 
-  async function load(signal: AbortSignal, keepStats: boolean): Promise<Snapshot> {
-    const hint = await lastCheckpoint(signal);
-    if (hint !== null) {
-      const listing = await list(signal, hint);
-      const snapshot = listing.checkpoints.size > 0 ? await replay(listing, signal, keepStats) : null;
+  async function loadSnapshot(signal: AbortSignal, keepStats: boolean): Promise<Snapshot> {
+    const hintedVersion = await readLastCheckpoint(signal);
+    if (hintedVersion !== null) {
+      const listing = await listLogFiles(signal, hintedVersion);
+      const snapshot = listing.checkpoints.size > 0 ? await buildSnapshot(listing, signal, keepStats) : null;
       if (snapshot !== null) return snapshot;
     }
-    const listing = await list(signal, null);
-    const snapshot = await replay(listing, signal, keepStats);
+    const listing = await listLogFiles(signal, null);
+    const snapshot = await buildSnapshot(listing, signal, keepStats);
     if (snapshot !== null) return snapshot;
     const reason = listing.hasV2Checkpoint
       ? "begins with a checkpoint of the second form, which needs reader version 3; we read version 1"
@@ -89,15 +89,13 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   return {
     folder,
     nameOf: displayPath,
-
-    readAll: (signal: AbortSignal) => load(signal, true),
-
+    readAll: (signal: AbortSignal) => loadSnapshot(signal, true),
     /** Updates a snapshot without statistics, or loads the snapshot again if versions are missing. */
     async update(snapshot: Snapshot, signal: AbortSignal): Promise<Snapshot> {
-      if (snapshot.version < 0) return load(signal, false);
-      const listing = await list(signal, snapshot.version);
+      if (snapshot.version < 0) return loadSnapshot(signal, false);
+      const listing = await listLogFiles(signal, snapshot.version);
       const isListed = listing.commits.has(snapshot.version) || listing.checkpoints.has(snapshot.version);
-      if (!isListed || !(await readCommits(snapshot, listing, signal, false))) return load(signal, false);
+      if (!isListed || !(await readCommits(snapshot, listing, signal, false))) return loadSnapshot(signal, false);
       snapshot.checkpoint = Math.max(snapshot.checkpoint, maxVersion(listing.checkpoints.keys()));
       return snapshot;
     },

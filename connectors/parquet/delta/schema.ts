@@ -61,9 +61,9 @@ export function checkProtocol(protocol: Protocol, where: string): void {
   const { minReaderVersion: reader, minWriterVersion: writer } = protocol;
   if (reader <= WRITTEN_PROTOCOL.minReaderVersion && writer <= WRITTEN_PROTOCOL.minWriterVersion) return;
   const features = [...new Set([...(protocol.readerFeatures ?? []), ...(protocol.writerFeatures ?? [])])];
-  const named = features.length === 0 ? "" : ` (${features.join(", ")})`;
+  const featureList = features.length === 0 ? "" : ` (${features.join(", ")})`;
   throw new ConfigError(
-    `The Delta table ${where} was raised to reader version ${reader} and writer version ${writer}${named}; we write reader version 1 and writer version 2.`,
+    `The Delta table ${where} was raised to reader version ${reader} and writer version ${writer}${featureList}; we write reader version 1 and writer version 2.`,
     { hint: "Take the features off it (ALTER TABLE … DROP FEATURE), or have us write into another folder." },
   );
 }
@@ -87,11 +87,11 @@ export function fitSchema(
       `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(partitionColumns)}`,
     );
   }
-  const ours = buildFields(table, partitionColumns);
-  for (const field of schema.fields) checkField(field, ours, where);
-  const missing = ours.filter(({ name }) => !schema.fields.some((field) => field.name === name));
-  if (missing.length === 0) return current;
-  return { ...current, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missing] }) };
+  const ourFields = buildFields(table, partitionColumns);
+  for (const field of schema.fields) checkField(field, ourFields, where);
+  const missingFields = ourFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
+  if (missingFields.length === 0) return current;
+  return { ...current, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missingFields] }) };
 }
 
 function checkField(field: SchemaField, ours: readonly SchemaField[], where: string): void {
@@ -101,8 +101,8 @@ function checkField(field: SchemaField, ours: readonly SchemaField[], where: str
     throw mismatchError(where, `has a column ${field.name}, and ours is written ${ourField.name}`);
   }
   if (ourField !== undefined && ourField.type !== field.type) {
-    const type = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
-    throw mismatchError(where, `has ${type} in its column ${field.name}, where we write ${String(ourField.type)}`);
+    const fieldType = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
+    throw mismatchError(where, `has ${fieldType} in its column ${field.name}, where we write ${String(ourField.type)}`);
   }
   if (!field.nullable) {
     throw mismatchError(where, `has a column ${field.name} that must not be null, and ours may be or do not have it`);

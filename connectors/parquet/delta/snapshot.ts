@@ -62,8 +62,8 @@ export function applyActions(snapshot: Snapshot, version: number, actions: reado
   for (const { add } of actions) {
     if (!add) continue;
     const path = decodeUriOrKeep(add.path);
-    const stats = () => JSON.stringify({ numRecords: rowCountOf(add) ?? undefined });
-    snapshot.files.set(path, keepStats ? add : { ...add, stats: stats() });
+    const buildStats = () => JSON.stringify({ numRecords: parseRowCount(add) ?? undefined });
+    snapshot.files.set(path, keepStats ? add : { ...add, stats: buildStats() });
     snapshot.tombstones.delete(path);
     if (add.dataChange) snapshot.partitionChangeVersions.set(partitionKey(add.partitionValues), version);
   }
@@ -85,7 +85,7 @@ export function normalizeValues(values: PartitionValues): PartitionValues {
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]));
 }
 
-export function rowCountOf({ stats }: AddAction): number | null {
+export function parseRowCount({ stats }: AddAction): number | null {
   if (!stats) return null;
   try {
     const { numRecords } = JSON.parse(stats) as { readonly numRecords?: unknown };
@@ -180,9 +180,9 @@ export async function encodeCheckpoint({ protocol, metaData, txns, files, tombst
 function toParquetValue(kind: ActionKind, action: LogAction): Record<string, unknown> | null {
   const value = action[kind];
   if (value === null || value === undefined) return null;
-  const longs = ACTION_COLUMNS[kind].filter(({ type }) => type === "INT64").map(({ name }) => name);
+  const isLong = (name: string) => ACTION_COLUMNS[kind].some((node) => node.name === name && node.type === "INT64");
   return Object.fromEntries(
-    Object.entries(value).map(([name, of]) => [name, longs.includes(name) && typeof of === "number" ? BigInt(of) : of]),
+    Object.entries(value).map(([name, of]) => [name, isLong(name) && typeof of === "number" ? BigInt(of) : of]),
   );
 }
 
@@ -196,8 +196,8 @@ export async function parseCheckpoint(bytes: Uint8Array, name: string): Promise<
   try {
     const file = new Uint8Array(bytes).buffer;
     const metadata = parquetMetadata(file);
-    const kinds = new Set(parquetSchema(metadata).children.map(({ element }) => element.name));
-    const columns = ACTION_KINDS.filter((kind) => kinds.has(kind));
+    const storedActionKinds = new Set(parquetSchema(metadata).children.map(({ element }) => element.name));
+    const columns = ACTION_KINDS.filter((kind) => storedActionKinds.has(kind));
     const actions: LogAction[] = [];
     for (let rowStart = 0; rowStart < Number(metadata.num_rows); rowStart += ACTIONS_PER_CHUNK) {
       const rowEnd = rowStart + ACTIONS_PER_CHUNK;

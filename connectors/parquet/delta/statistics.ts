@@ -28,11 +28,11 @@ export async function computeStatistics(
   rows: number,
   cell: (index: number, row: number) => Cell,
 ): Promise<FileStatistics> {
-  const bounds: ColumnBounds[] = [];
+  const columnBounds: ColumnBounds[] = [];
   for (const [index, { type }] of table.columns.slice(0, INDEXED_COLUMNS).entries()) {
-    bounds.push(await computeBounds(type, rows, (row) => cell(index, row)));
+    columnBounds.push(await computeBounds(type, rows, (row) => cell(index, row)));
   }
-  return buildStatistics(table, bounds);
+  return buildStatistics(table, columnBounds);
 }
 
 /** Builds statistics from column bounds. A column without bounds gets only a null count. */

@@ -4,7 +4,7 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Log } from "../../../src/core/runtime/log.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { buildCommitActions, type CommitOutcome, EMPTY_CHANGE, findEarlyOutcome, type TableChange } from "./change.ts";
+import { buildCommitActions, type CommitOutcome, EMPTY_CHANGE, precheckCommit, type TableChange } from "./change.ts";
 import { createDeltaLogReader } from "./log.ts";
 import {
   checkpointFileName,
@@ -24,7 +24,7 @@ import {
   encodeCheckpoint,
   normalizeValues,
   type PartitionValues,
-  rowCountOf,
+  parseRowCount,
   type Snapshot,
 } from "./snapshot.ts";
 
@@ -70,14 +70,14 @@ const MAX_LOST_RACES = 100;
 export function openDeltaTable(options: DeltaTableOptions) {
   const { store, table, prefix, partitionColumns, clock } = options;
   const { checkpointEvery = COMMITS_PER_CHECKPOINT, retentionMs = REMOVED_FILE_RETENTION_MS } = options;
-  const where = `${store.where}/${prefix}`;
-  const location = { table, prefix, partitionColumns, where };
+  const tablePath = `${store.where}/${prefix}`;
+  const location = { table, prefix, partitionColumns, where: tablePath };
   const log = createDeltaLogReader(store, prefix);
   let snapshot = emptySnapshot();
 
   async function refresh(signal: AbortSignal): Promise<Snapshot> {
     snapshot = await log.update(snapshot, signal);
-    if (snapshot.protocol !== null) checkProtocol(snapshot.protocol, where);
+    if (snapshot.protocol !== null) checkProtocol(snapshot.protocol, tablePath);
     return snapshot;
   }
 
@@ -98,27 +98,27 @@ export function openDeltaTable(options: DeltaTableOptions) {
       failure = error;
       isPutAnswered = false;
     }
-    const stored = await store.get(key, signal).catch((error: unknown) => {
+    const storedCommit = await store.get(key, signal).catch((error: unknown) => {
       throw isPutAnswered ? error : failure;
     });
-    if (stored === null) throw failure;
-    return parseCommit(stored, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
+    if (storedCommit === null) throw failure;
+    return parseCommit(storedCommit, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
   /** Writes a checkpoint every 100 commits. Failures are only logged, because the commit is done. */
   async function checkpointWhenDue(signal: AbortSignal): Promise<void> {
     if (snapshot.version - Math.max(0, snapshot.checkpoint) < checkpointEvery) return;
     try {
-      const complete = await log.readAll(signal);
-      if (complete.protocol === null) return;
-      checkProtocol(complete.protocol, where);
+      const fullSnapshot = await log.readAll(signal);
+      if (fullSnapshot.protocol === null) return;
+      checkProtocol(fullSnapshot.protocol, tablePath);
       // Remove expired files first: a checkpoint drops the tombstones of these files.
-      await removeExpired(complete, signal);
-      const { bytes, size } = await encodeCheckpoint(complete);
-      const { version } = complete;
+      await removeExpired(fullSnapshot, signal);
+      const { bytes, size } = await encodeCheckpoint(fullSnapshot);
+      const { files, version } = fullSnapshot;
       await store.put(`${log.folder}${checkpointFileName(version)}`, bytes, signal);
-      const hint = { version, size, sizeInBytes: bytes.length, numOfAddFiles: complete.files.size };
-      await store.put(`${log.folder}${LAST_CHECKPOINT_FILE}`, new TextEncoder().encode(JSON.stringify(hint)), signal);
+      const hintText = JSON.stringify({ version, size, sizeInBytes: bytes.length, numOfAddFiles: files.size });
+      await store.put(`${log.folder}${LAST_CHECKPOINT_FILE}`, new TextEncoder().encode(hintText), signal);
       snapshot.checkpoint = version;
     } catch (error) {
       options.log.warn({ err: error }, "A checkpoint of a Delta table could not be written; the table is whole.");
@@ -154,11 +154,11 @@ export function openDeltaTable(options: DeltaTableOptions) {
   ): Promise<CommitOutcome> {
     const id = randomUUID();
     for (let race = 0; race < MAX_LOST_RACES; race += 1) {
-      const before = await refresh(signal);
-      const early = findEarlyOutcome(change, before, prefix);
-      if (early !== null) return early;
-      const version = before.version + 1;
-      const actions = buildCommitActions(change, before, location, id, clock.now());
+      const currentSnapshot = await refresh(signal);
+      const precheckOutcome = precheckCommit(change, currentSnapshot, prefix);
+      if (precheckOutcome !== null) return precheckOutcome;
+      const version = currentSnapshot.version + 1;
+      const actions = buildCommitActions(change, currentSnapshot, location, id, clock.now());
       if (!isWanted(actions)) return { outcome: "done-before" };
       if (await putCommit(version, actions, id, signal)) {
         applyActions(snapshot, version, actions, false);
@@ -166,33 +166,29 @@ export function openDeltaTable(options: DeltaTableOptions) {
         return { outcome: "committed", version };
       }
     }
-    throw new Retryable(`The Delta table ${where} is changed by others faster than we can.`);
+    throw new Retryable(`The Delta table ${tablePath} is changed by others faster than we can.`);
   }
 
   return {
     async files(signal: AbortSignal): Promise<{ readonly version: number; readonly files: readonly ActiveFile[] }> {
       const { version, files } = await refresh(signal);
-      const active = [...files.values()].map((add) => ({
+      const activeFiles = [...files.values()].map((add) => ({
         key: decodeStorageKey(add.path, prefix),
         bytes: add.size,
-        rows: rowCountOf(add),
+        rows: parseRowCount(add),
         partitionValues: normalizeValues(add.partitionValues),
       }));
-      return { version, files: active };
+      return { version, files: activeFiles };
     },
-
     /** Returns the version of an application's last commit; null without a commit. */
     async lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null> {
       return (await refresh(signal)).txns.get(appId)?.version ?? null;
     },
-
     async createIfMissing(signal: AbortSignal): Promise<void> {
       await commitChange(EMPTY_CHANGE, signal, (actions) => actions.some(({ metaData }) => metaData));
     },
-
     /** Commits a change whose added files exist. After an error, repeat the call with the same `txn`. */
     commit: (change: TableChange, signal: AbortSignal) => commitChange(change, signal),
-
     /** Returns the keys that the log does not mention, such as files put before a crash and never committed. */
     async unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]> {
       const { files, tombstones } = await refresh(signal);
@@ -201,7 +197,6 @@ export function openDeltaTable(options: DeltaTableOptions) {
         return !files.has(path) && !tombstones.has(path);
       });
     },
-
     /** Removes up to `atMost` expired files. Call again while the result is `atMost`. */
     vacuum: async (signal: AbortSignal, atMost?: number) => removeExpired(await refresh(signal), signal, atMost),
   };
@@ -217,7 +212,7 @@ const INTERVAL_UNITS_MS: Readonly<Record<string, number>> = {
 
 /** Returns the retention of removed files: at least `delta.deletedFileRetentionDuration` (`interval 30 days`). */
 function resolveRetentionMs(metaData: MetaData | null, retentionMs: number): number {
-  const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";
-  const [, count, unit] = /^\s*(?:interval\s+)?(\d+)\s+([a-z]+?)s?\s*$/i.exec(property) ?? [];
+  const retentionProperty = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";
+  const [, count, unit] = /^\s*(?:interval\s+)?(\d+)\s+([a-z]+?)s?\s*$/i.exec(retentionProperty) ?? [];
   return Math.max(retentionMs, Number(count ?? 0) * (INTERVAL_UNITS_MS[unit?.toLowerCase() ?? ""] ?? 0));
 }

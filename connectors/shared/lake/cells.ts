@@ -28,10 +28,10 @@ export function systemCells({ system }: EventData["system-added"]): RowCells {
 /** Returns a row for each current system of the tag and for each system that the tag left. */
 export function tagSystemCells({ systems, before }: EventData["tag-systems-changed"]): readonly RowCells[] {
   const now = new Set(systems.map(({ id }) => id));
-  const left = before.filter((id) => !now.has(id));
+  const formerSystemIds = before.filter((id) => !now.has(id));
   return [
     ...[...now].map((id) => ({ system_id: id, is_current: true })),
-    ...left.map((id) => ({ system_id: id, is_current: false })),
+    ...formerSystemIds.map((id) => ({ system_id: id, is_current: false })),
   ];
 }
 
@@ -107,6 +107,6 @@ const UCUM_CODES = new Map([
 
 /** Converts a unit to its UCUM code; null for an ambiguous unit. */
 export function toUcum(unit: string | null): string | null {
-  const text = unit?.trim() ?? "";
-  return UNITS_SAME_IN_UCUM.has(text) ? text : (UCUM_CODES.get(text) ?? null);
+  const trimmedUnit = unit?.trim() ?? "";
+  return UNITS_SAME_IN_UCUM.has(trimmedUnit) ? trimmedUnit : (UCUM_CODES.get(trimmedUnit) ?? null);
 }

@@ -40,22 +40,22 @@ export type AddRow = (table: Table, row: Row) => void;
 export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
   const seenMs = parseTimeMs(event.time);
   if (seenMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
-  const common: CommonCells = {
+  const commonCells: CommonCells = {
     source: sourceName(event) ?? "",
     site_id: event.siteid ?? null,
     event_id: event.id,
     position,
     observed_at: parseTimeMs(committedAt) ?? seenMs,
   };
-  const typed = event as AnyEvent;
+  const typedEvent = event as AnyEvent;
   const isSnapshot = event.snapshot === true;
-  if (typed.type === "tag-history") {
-    if (!isSnapshot) addHistoryRows(typed, common, add);
-  } else if (typed.type === "tag-value") {
-    if (!isSnapshot) addValueRow(typed, seenMs, common, add);
+  if (typedEvent.type === "tag-history") {
+    if (!isSnapshot) addHistoryRows(typedEvent, commonCells, add);
+  } else if (typedEvent.type === "tag-value") {
+    if (!isSnapshot) addValueRow(typedEvent, seenMs, commonCells, add);
   } else {
-    for (const [table, cells] of buildTableCells(typed, seenMs)) {
-      if (!isSnapshot || table.rowPolicy !== "append") add(table, buildRow(table, { ...common, ...cells }));
+    for (const [table, cells] of buildTableCells(typedEvent, seenMs)) {
+      if (!isSnapshot || table.rowPolicy !== "append") add(table, buildRow(table, { ...commonCells, ...cells }));
     }
   }
 }
@@ -276,14 +276,14 @@ function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
 
 function episodeCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   const { alarm, episode } = data;
-  const state = alarmStateAfter(type, alarm);
-  const endedMs = state === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? seenMs) : seenMs;
+  const alarmState = alarmStateAfter(type, alarm);
+  const endedMs = alarmState === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? seenMs) : seenMs;
   return {
     ...triggerCells(alarm),
     episode,
-    state,
+    state: alarmState,
     raised_at: parseTimeMs(alarm.triggeredAt) ?? 0,
-    ended_at: state === "resolved" || state === "vanished" ? endedMs : null,
+    ended_at: alarmState === "resolved" || alarmState === "vanished" ? endedMs : null,
   };
 }
 

@@ -52,37 +52,37 @@ export function findColumnIndex(table: Table, column: string): number {
 export function applyUpdates(table: Table, stored: readonly Row[], updates: readonly Row[]): readonly Row[] {
   if (table.rowPolicy === "append") throw new Error(`Rows of ${table.name} do not change.`);
   const isVersions = table.rowPolicy === "versions";
-  const keyOf = createObjectKey(table);
+  const getObjectKey = createObjectKey(table);
   const compare = createAgeComparator(table);
-  const isCurrent = isVersions ? findColumnIndex(table, "is_current") : -1;
+  const currentIndex = isVersions ? findColumnIndex(table, "is_current") : -1;
   const rows = [...stored];
   /** Newest row of each object, and the index of its current row. */
-  const latest = new Map<string, { newest: Row; at: number | null }>();
+  const latestByObject = new Map<string, { newest: Row; at: number | null }>();
   stored.forEach((row, index) => {
-    const known = latest.get(keyOf(row));
-    const newest = known === undefined || compare(row, known.newest) > 0 ? row : known.newest;
-    const at = !isVersions || row[isCurrent] === true ? index : (known?.at ?? null);
-    latest.set(keyOf(row), { newest, at });
+    const latestEntry = latestByObject.get(getObjectKey(row));
+    const newestRow = latestEntry === undefined || compare(row, latestEntry.newest) > 0 ? row : latestEntry.newest;
+    const at = !isVersions || row[currentIndex] === true ? index : (latestEntry?.at ?? null);
+    latestByObject.set(getObjectKey(row), { newest: newestRow, at });
   });
 
   let isChanged = false;
   for (const row of updates.toSorted(compare)) {
-    const known = latest.get(keyOf(row));
-    if (known !== undefined && compare(row, known.newest) <= 0) continue;
-    const at = known?.at ?? rows.length;
-    const before = rows[at];
-    const isStart = !isVersions || row[isCurrent] === true;
+    const latestEntry = latestByObject.get(getObjectKey(row));
+    if (latestEntry !== undefined && compare(row, latestEntry.newest) <= 0) continue;
+    const at = latestEntry?.at ?? rows.length;
+    const currentRow = rows[at];
+    const isStart = !isVersions || row[currentIndex] === true;
     let next = row;
     if (isVersions) {
-      if (before === undefined ? !isStart : isStart && hasSameState(table, before, row)) continue;
-      if (before !== undefined) {
-        next = delayStart(table, before, row);
-        rows[at] = endState(table, before, next, isStart);
+      if (currentRow === undefined ? !isStart : isStart && hasSameState(table, currentRow, row)) continue;
+      if (currentRow !== undefined) {
+        next = delayStart(table, currentRow, row);
+        rows[at] = endState(table, currentRow, next, isStart);
       }
     }
     const index = isVersions ? rows.length : at;
     if (isStart) rows[index] = next;
-    latest.set(keyOf(row), { newest: row, at: isStart ? index : null });
+    latestByObject.set(getObjectKey(row), { newest: row, at: isStart ? index : null });
     isChanged = true;
   }
   return isChanged ? rows : stored;
@@ -94,9 +94,9 @@ function createObjectKey(table: Table): (row: Row) => string {
 }
 
 function createAgeComparator(table: Table): (a: Row, b: Row) => number {
-  const observed = findColumnIndex(table, "observed_at");
+  const observedIndex = findColumnIndex(table, "observed_at");
   const position = findColumnIndex(table, "position");
-  return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
+  return (a, b) => Number(a[observedIndex]) - Number(b[observedIndex]) || Number(a[position]) - Number(b[position]);
 }
 
 const TRACE_COLUMNS = ["observed_at", "event_id", "position"];
@@ -109,19 +109,19 @@ function hasSameState(table: Table, a: Row, b: Row): boolean {
 
 /** Lets a state start at least 1 ms after the state before, even if a clock was set back. */
 function delayStart(table: Table, before: Row, row: Row): Row {
-  const from = findColumnIndex(table, "valid_from");
-  return replaceCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
+  const startIndex = findColumnIndex(table, "valid_from");
+  return replaceCell(row, startIndex, Math.max(Number(row[startIndex]), Number(before[startIndex]) + 1));
 }
 
 /** Ends a state. Without a following state, takes the ending event's trace, so that older events are recognized. */
 function endState(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
   const to = replaceCell(row, findColumnIndex(table, "valid_to"), by[findColumnIndex(table, "valid_from")] ?? null);
-  const over = replaceCell(to, findColumnIndex(table, "is_current"), false);
-  if (isFollowed) return over;
+  const endedRow = replaceCell(to, findColumnIndex(table, "is_current"), false);
+  if (isFollowed) return endedRow;
   return TRACE_COLUMNS.reduce((traced, name) => {
     const index = findColumnIndex(table, name);
     return replaceCell(traced, index, by[index] ?? null);
-  }, over);
+  }, endedRow);
 }
 
 function replaceCell(row: Row, index: number, cell: Cell): Row {

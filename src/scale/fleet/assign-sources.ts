@@ -41,8 +41,8 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
         (source) => reach[source] === false && members.some((other) => isServiceReached(other.reach ?? {}, source)),
       ),
     }));
-  const moving = keepWithHolders(loads, holders);
-  const unassigned = moving.filter((source) => !assignToLeastLoaded(loads, source));
+  const movingSources = keepWithHolders(loads, holders);
+  const unassigned = movingSources.filter((source) => !assignToLeastLoaded(loads, source));
   while (moveOneSource(loads));
   return new Map([
     ...loads.flatMap(({ name, sources }) => sources.map((source) => [source, name] as const)),
@@ -51,16 +51,16 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
 }
 
 function keepWithHolders(loads: readonly MemberLoad[], holders: readonly SourceHolder[]): readonly string[] {
-  const moving: string[] = [];
+  const movingSources: string[] = [];
   for (const [source, member] of holders.toSorted(([a], [b]) => compareCodeUnits(a, b))) {
-    const holder = loads.find(({ name }) => name === member);
+    const holderLoad = loads.find(({ name }) => name === member);
     const isBetterElsewhere =
-      holder?.reach[source] === false &&
+      holderLoad?.reach[source] === false &&
       loads.some(({ unable, reach }) => isServiceReached(reach, source) && !unable.has(source));
-    if (holder === undefined || holder.unable.has(source) || isBetterElsewhere) moving.push(source);
-    else holder.sources.push(source);
+    if (holderLoad === undefined || holderLoad.unable.has(source) || isBetterElsewhere) movingSources.push(source);
+    else holderLoad.sources.push(source);
   }
-  return moving;
+  return movingSources;
 }
 
 export function isServiceReached(reach: ReachBySource, source: string): boolean {
@@ -72,18 +72,18 @@ const canReach = ({ reach, isCutOff }: MemberLoad, source: string) =>
 
 /** Prefers members that reach the service, then the member with the fewest sources. Returns false without a candidate. */
 function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): boolean {
-  const able = loads.filter(({ unable }) => !unable.has(source));
-  const reaching = able.filter((load) => canReach(load, source));
-  const [least] = (reaching.length > 0 ? reaching : able).toSorted((a, b) => a.sources.length - b.sources.length);
+  const capable = loads.filter(({ unable }) => !unable.has(source));
+  const preferred = capable.filter((load) => canReach(load, source));
+  const [least] = (preferred.length > 0 ? preferred : capable).toSorted((a, b) => a.sources.length - b.sources.length);
   least?.sources.push(source);
   return least !== undefined;
 }
 
 /** Moves one source to a member with at least two fewer sources; returns false without such a member. */
 function moveOneSource(loads: readonly MemberLoad[]): boolean {
-  const bySize = loads.toSorted((a, b) => b.sources.length - a.sources.length);
-  for (const from of bySize) {
-    for (const to of bySize.toReversed()) {
+  const loadsBySize = loads.toSorted((a, b) => b.sources.length - a.sources.length);
+  for (const from of loadsBySize) {
+    for (const to of loadsBySize.toReversed()) {
       if (from.sources.length - to.sources.length < 2) break;
       const index = from.sources.findLastIndex((source) => !to.unable.has(source) && canReach(to, source));
       if (index < 0) continue;

@@ -4,7 +4,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { assignSources, type MemberBySource } from "./assign-sources.ts";
-import type { FailedStarts, HandoverLog, Holdings } from "./holdings.ts";
+import type { FailedStarts, HandoverLog, SourceHoldings } from "./holdings.ts";
 import type { ServiceReach } from "./service-reach.ts";
 import {
   type FleetTables,
@@ -34,7 +34,7 @@ const LOCKED_ROW_RETRY_MS = 250;
 export function createAssignment(options: {
   readonly database: StateDatabase;
   readonly sources: readonly string[];
-  readonly holdings: Holdings;
+  readonly holdings: SourceHoldings;
   readonly failedStarts: FailedStarts;
   readonly reach: ServiceReach;
   readonly trust: Pick<LeaseTrust, "leftMs">;
@@ -53,19 +53,19 @@ export function createAssignment(options: {
   async function reconcileHoldings(view: FleetTables, me: MemberSession): Promise<void> {
     for (const { lease, incarnation, state } of holdings.all()) {
       const row = view.sources.find(({ name }) => name === lease.source);
-      const isOurs = row?.epoch === lease.epoch && row.incarnation === incarnation;
+      const isOwnLease = row?.epoch === lease.epoch && row.incarnation === incarnation;
       // While a source stops, the tables may show it as held or as released.
-      if (!isOurs && state !== "stopping") holdings.lose(lease.source, "somebody else holds it");
+      if (!isOwnLease && state !== "stopping") holdings.lose(lease.source, "somebody else holds it");
     }
     // A statement whose response was lost may have taken sources for which nothing runs here.
     const straySources = view.sources
       .filter(({ name, incarnation }) => incarnation === me.incarnation && holdings.get(name) === undefined)
       .map(({ name, epoch }) => ({ source: name, epoch, reason: "lease-ran-out" as const }));
     if (straySources.length > 0) await ask(releaseSources(database, me.incarnation, straySources));
-    const own = view.members.find(({ name }) => name === me.name);
+    const ownRow = view.members.find(({ name }) => name === me.name);
     const [unable, reached] = [failedStarts.sources(), reach.report()];
-    if (!isDeepStrictEqual(own?.unable, unable)) await ask(reportFailedStarts(database, me, unable));
-    if (!isDeepStrictEqual(own?.reach, reached)) await ask(reportReach(database, me, reached));
+    if (!isDeepStrictEqual(ownRow?.unable, unable)) await ask(reportFailedStarts(database, me, unable));
+    if (!isDeepStrictEqual(ownRow?.reach, reached)) await ask(reportReach(database, me, reached));
   }
 
   /** Takes the free sources assigned to this member; returns false if another transaction locked some of them. */
@@ -75,28 +75,28 @@ export function createAssignment(options: {
     me: MemberSession,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const starting = holdings.all().filter(({ state }) => state === "starting").length;
-    const wanted = free
+    const startingCount = holdings.all().filter(({ state }) => state === "starting").length;
+    const wantedSources = free
       .filter(({ name }) => shares.get(name) === me.name && holdings.get(name) === undefined)
-      .slice(0, Math.max(0, MAX_STARTING_SOURCES - starting));
-    if (wanted.length === 0 || trust.leftMs() === 0) return true;
-    const taken = await ask(takeSources(database, me, wanted));
+      .slice(0, Math.max(0, MAX_STARTING_SOURCES - startingCount));
+    if (wantedSources.length === 0 || trust.leftMs() === 0) return true;
+    const takenSources = await ask(takeSources(database, me, wantedSources));
     // A stopping member signs off, which frees its sources.
     if (signal.aborted) return true;
-    for (const { source, epoch, from, reason } of taken) {
+    for (const { source, epoch, from, reason } of takenSources) {
       log.debug({ source, epoch, from, reason }, "a source was taken");
       handovers.note("info", "sources were taken", { from, reason }, source);
       metrics?.fleetTakeovers.inc({ reason });
       reach.begin(source);
       holdings.begin(source, epoch, me.incarnation);
     }
-    return taken.length === wanted.length;
+    return takenSources.length === wantedSources.length;
   }
 
   /** Hands over one source at a time and waits until it is taken, so that few sources lack a holder. */
   function handOverSurplus(shares: MemberBySource, me: MemberSession, view: FleetTables, isDraining: boolean): void {
     if (isHandingOver) return;
-    const surplus = holdings
+    const surplusHolding = holdings
       .all()
       .find(
         ({ lease: { source }, state }) =>
@@ -104,9 +104,9 @@ export function createAssignment(options: {
           shares.get(source) !== me.name &&
           (isDraining || !reach.isUnreached(source) || reach.mayHandOver(source, view)),
       );
-    if (surplus === undefined) return;
+    if (surplusHolding === undefined) return;
     isHandingOver = true;
-    const { source } = surplus.lease;
+    const { source } = surplusHolding.lease;
     const isUnreached = !isDraining && reach.isUnreached(source);
     const reason = isDraining ? "drained" : isUnreached ? "unreachable" : "joined";
     handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
@@ -126,24 +126,24 @@ export function createAssignment(options: {
         : [`Nobody polls ${unassigned.join(", ")}: every member is drained, is stopping or could not start them.`],
     /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
-      const view = await ask(readTables(database, sources));
-      latest = view;
-      const own = view.members.find(({ name }) => name === me.name);
-      if (own === undefined || own.incarnation !== me.incarnation || own.gone !== null) {
+      const fleetTables = await ask(readTables(database, sources));
+      latest = fleetTables;
+      const ownRow = fleetTables.members.find(({ name }) => name === me.name);
+      if (ownRow === undefined || ownRow.incarnation !== me.incarnation || ownRow.gone !== null) {
         options.onDeclaredGone();
         return MAX_STEP_INTERVAL_MS;
       }
-      reach.update(view);
-      await reconcileHoldings(view, me);
-      const shares = assignSources(listCandidates(view), listHolders(view));
+      reach.update(fleetTables);
+      await reconcileHoldings(fleetTables, me);
+      const shares = assignSources(listCandidates(fleetTables), listHolders(fleetTables));
       unassigned = sources.filter((source) => shares.get(source) === null);
-      const free = view.sources.filter((source) => findHolder(source, view) === null);
-      const isComplete = await takeAssignedSources(free, shares, me, signal);
+      const freeSources = fleetTables.sources.filter((source) => findHolder(source, fleetTables) === null);
+      const isComplete = await takeAssignedSources(freeSources, shares, me, signal);
       if (signal.aborted) return MAX_STEP_INTERVAL_MS;
       // Wait until the new holder takes a released source before handing over another one.
-      const isAwaited = free.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
-      if (!isAwaited) handOverSurplus(shares, me, view, own.isDraining);
-      metrics?.fleetMembers.set(view.members.filter(({ gone }) => gone === null).length);
+      const isTakeoverPending = freeSources.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
+      if (!isTakeoverPending) handOverSurplus(shares, me, fleetTables, ownRow.isDraining);
+      metrics?.fleetMembers.set(fleetTables.members.filter(({ gone }) => gone === null).length);
       return isComplete ? Math.min(MAX_STEP_INTERVAL_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
     },
   };

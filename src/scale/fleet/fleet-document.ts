@@ -40,7 +40,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   let appliedRequest = 0;
 
   /** Ignores the response of an earlier request, because responses may arrive in another order. */
-  function apply(requestNumber: number, next: string | null): void {
+  function applyBody(requestNumber: number, next: string | null): void {
     if (requestNumber < appliedRequest) return;
     appliedRequest = requestNumber;
     if (next === body) return;
@@ -51,7 +51,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   async function refresh(): Promise<void> {
     requestCount += 1;
     const requestNumber = requestCount;
-    apply(requestNumber, await readBody(database, key));
+    applyBody(requestNumber, await readBody(database, key));
   }
 
   const close = database.onNotified(documentTopic(key), () => {
@@ -67,13 +67,13 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
       const text = JSON.stringify(next);
       await writeBody(database, key, text);
       requestCount += 1;
-      apply(requestCount, text);
+      applyBody(requestCount, text);
     },
     async remove() {
       if (body === null) return true;
-      const removed = await removeBody(database, key, body);
+      const isRemoved = await removeBody(database, key, body);
       await refresh();
-      return removed;
+      return isRemoved;
     },
     refresh,
     close,
@@ -96,9 +96,9 @@ export async function writeBody(database: StateDatabase, key: string, body: stri
 export async function readOrWriteBody(database: StateDatabase, key: string, body: string): Promise<string> {
   const text = `insert into ${database.table("fleet_document")} (key, body) values ($1, $2) on conflict (key) do nothing`;
   await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
-  const stored = await readBody(database, key);
-  if (stored === null) throw new Error(`The document ${key} was taken away while it was written.`);
-  return stored;
+  const storedBody = await readBody(database, key);
+  if (storedBody === null) throw new Error(`The document ${key} was taken away while it was written.`);
+  return storedBody;
 }
 
 export async function removeBody(database: StateDatabase, key: string, body: string): Promise<boolean> {

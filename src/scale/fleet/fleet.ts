@@ -66,17 +66,17 @@ const DATABASE_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 /** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
 export function createFleet(options: FleetOptions): Fleet {
   const { clock, database, log, metrics, name, sources } = options;
-  const timing: FleetTiming = { ...FLEET_TIMING, ...options.timing };
-  const trust = createLeaseTrust(clock, timing.ttlMs, timing.marginMs);
-  const heartbeats = createHeartbeatObserver(clock, timing.ttlMs, timing.ttlMs - timing.marginMs);
+  const fleetTiming: FleetTiming = { ...FLEET_TIMING, ...options.timing };
+  const leaseTrust = createLeaseTrust(clock, fleetTiming.ttlMs, fleetTiming.marginMs);
+  const heartbeats = createHeartbeatObserver(clock, fleetTiming.ttlMs, fleetTiming.ttlMs - fleetTiming.marginMs);
   const handovers = createHandoverLog(clock, log);
   const failedStarts = createFailedStarts(clock, options.random);
   const tablesChanged = createWakeup();
   const renewalDue = createWakeup();
-  const joined = createWakeup();
+  const memberJoined = createWakeup();
   const checkDue = createWakeup();
-  const stopping = new AbortController();
-  const ending = new AbortController();
+  const stopController = new AbortController();
+  const endController = new AbortController();
   let running: readonly Promise<void>[] = [];
   let unlisten = () => {};
   /** Session of this member; null while the member is not registered. */
@@ -84,10 +84,10 @@ export function createFleet(options: FleetOptions): Fleet {
   let isLeaving = false;
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
 
-  const ask = <T>(work: Promise<T>) => withTimeLimit(clock, timing.renewMs, work);
+  const ask = <T>(work: Promise<T>) => withTimeLimit(clock, fleetTiming.renewMs, work);
 
-  const holdings = createHoldings({
-    ...{ clock, log, handovers, failedStarts, trust, hold: options.hold, changed: tablesChanged.wakeUp },
+  const sourceHoldings = createHoldings({
+    ...{ clock, log, handovers, failedStarts, trust: leaseTrust, hold: options.hold, changed: tablesChanged.wakeUp },
     async release({ lease, incarnation }, reason) {
       const { source, epoch } = lease;
       // Report the failed start before releasing the lease; otherwise the assignment would return the source at once.
@@ -96,68 +96,69 @@ export function createFleet(options: FleetOptions): Fleet {
       await ask(releaseSources(database, incarnation, [{ source, epoch, reason }]));
     },
     reached: (source, isReached) => {
-      if (options.check !== undefined) reach.noteRequest(source, isReached);
+      if (options.check !== undefined) serviceReach.noteRequest(source, isReached);
     },
   });
 
-  const reach = createServiceReach({
+  const serviceReach = createServiceReach({
     ...{ name, sources, clock, random: options.random, changed: tablesChanged.wakeUp, due: checkDue },
-    isHeld: (source) => holdings.get(source) !== undefined,
+    isHeld: (source) => sourceHoldings.get(source) !== undefined,
     check: options.check ?? (async () => true),
   });
 
   const assignment = createAssignment({
-    ...{ ask, database, sources, holdings, failedStarts, reach, trust, timing, log, handovers, metrics },
+    ...{ ask, database, sources, failedStarts, log, handovers, metrics, holdings: sourceHoldings },
+    ...{ reach: serviceReach, trust: leaseTrust, timing: fleetTiming },
     onDeclaredGone: renewalDue.wakeUp,
   });
 
   function loseAllLeases(why: string): void {
-    for (const { lease } of holdings.all()) holdings.lose(lease.source, why);
+    for (const { lease } of sourceHoldings.all()) sourceHoldings.lose(lease.source, why);
   }
 
   function noteRenewal(sent: TimePoint): void {
-    trust.renewed(sent);
+    leaseTrust.renewed(sent);
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
 
   /** Registers this member, or returns the members that prevent it. */
   async function tryToJoin(): Promise<readonly JoinBlocker[]> {
-    const sent = readClocks(clock);
+    const sentAt = readClocks(clock);
     const result = await ask(registerMember(database, { name, sources, digest: options.digest, page: options.page() }));
     if ("blockers" in result) {
-      const silent = heartbeats.observe(result.beats);
-      if (silent.length > 0) await ask(declareMembersGone(database, silent));
+      const silentMembers = heartbeats.observe(result.beats);
+      if (silentMembers.length > 0) await ask(declareMembersGone(database, silentMembers));
       return result.blockers;
     }
     me = result;
-    noteRenewal(sent);
+    noteRenewal(sentAt);
     log.info({ member: name, incarnation: me.incarnation }, "this member takes part in the fleet");
-    joined.wakeUp();
+    memberJoined.wakeUp();
     tablesChanged.wakeUp();
     return [];
   }
 
   /** Joins once all blocking members were silent for the lease duration, e.g. a killed predecessor; otherwise throws. */
   async function joinFleet(signal: AbortSignal): Promise<void> {
-    const first = await tryToJoin();
-    const [blocker] = first;
+    const firstBlockers = await tryToJoin();
+    const [blocker] = firstBlockers;
     if (blocker === undefined) return;
     log.info({ member: blocker.name, host: blocker.host }, "waiting whether another member is still alive");
-    const renewals = new Map(first.map((each) => [each.incarnation, each.renewals]));
+    const earlierRenewals = new Map(firstBlockers.map((each) => [each.incarnation, each.renewals]));
     for (;;) {
-      await sleepFor(clock, timing.renewMs / 3, signal);
+      await sleepFor(clock, fleetTiming.renewMs / 3, signal);
       signal.throwIfAborted();
-      const blockers = await tryToJoin();
-      if (blockers.length === 0) return;
-      const alive = blockers.find((each) => renewals.get(each.incarnation) !== each.renewals);
-      if (alive !== undefined) throw registrationError(alive, name);
+      const currentBlockers = await tryToJoin();
+      if (currentBlockers.length === 0) return;
+      const aliveBlocker = currentBlockers.find((each) => earlierRenewals.get(each.incarnation) !== each.renewals);
+      if (aliveBlocker !== undefined) throw registrationError(aliveBlocker, name);
     }
   }
 
   async function renewOrJoin(signal: AbortSignal): Promise<void> {
     if (me !== null) {
-      const sent = readClocks(clock);
-      if (await ask(renewLease(database, me, options.page()))) return noteRenewal(sent);
+      const sentAt = readClocks(clock);
+      if (await ask(renewLease(database, me, options.page()))) return noteRenewal(sentAt);
       if (isLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
       me = null;
@@ -167,7 +168,7 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   async function renewOnce(signal: AbortSignal): Promise<void> {
-    const hadExpired = trust.leftMs() === 0;
+    const hadExpired = leaseTrust.leftMs() === 0;
     await renewOrJoin(signal);
     // The tables may still show this member as the holder of released sources.
     if (hadExpired) tablesChanged.wakeUp();
@@ -190,16 +191,16 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function observeOtherMembers(): Promise<number> {
     if (me === null) return Number.POSITIVE_INFINITY;
-    const silent = heartbeats.observe(await ask(readHeartbeats(database, me)));
-    if (silent.length > 0) await ask(declareMembersGone(database, silent));
-    return Math.min(timing.renewMs / 3, heartbeats.nextMs());
+    const silentMembers = heartbeats.observe(await ask(readHeartbeats(database, me)));
+    if (silentMembers.length > 0) await ask(declareMembersGone(database, silentMembers));
+    return Math.min(fleetTiming.renewMs / 3, heartbeats.nextMs());
   }
 
   async function endExpiredLeases(): Promise<number> {
-    const leftMs = trust.leftMs();
+    const leftMs = leaseTrust.leftMs();
     if (leftMs === 0) loseAllLeases("it could not be renewed in time");
     handovers.flush();
-    metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
+    metrics?.fleetSources.set(sourceHoldings.all().filter(({ lease }) => lease.leftMs() > 0).length);
     return leftMs === 0 ? EXPIRY_CHECK_MS : Math.min(EXPIRY_CHECK_MS, leftMs);
   }
 
@@ -208,17 +209,17 @@ export function createFleet(options: FleetOptions): Fleet {
       ...{ clock, signal: untilEnd, wakeup: renewalDue, fault: noteFailure, backoff: DATABASE_BACKOFF },
       turn: async () => {
         await renewOnce(untilEnd);
-        return timing.renewMs;
+        return fleetTiming.renewMs;
       },
     }),
-    loopOnTables(untilStop, joined, observeOtherMembers, "the other members could not be observed"),
+    loopOnTables(untilStop, memberJoined, observeOtherMembers, "the other members could not be observed"),
     loopOnTables(
       untilStop,
       tablesChanged,
       async () => (me === null ? Number.POSITIVE_INFINITY : assignment.step(me, untilStop)),
       "the fleet's tables could not be looked at",
     ),
-    loopOnTables(untilStop, checkDue, () => reach.checkServices(untilStop), "a service could not be checked"),
+    loopOnTables(untilStop, checkDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
     runLoop({
       ...{ clock, signal: untilEnd, turn: endExpiredLeases },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
@@ -227,29 +228,29 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function handOverAllSources(deadlineMs: number): Promise<void> {
     isLeaving = true;
-    const announced = me === null ? undefined : ask(announceLeaving(database, me)).catch(() => undefined);
-    const handed = holdings.all().map(({ lease: { source } }) => {
+    const announcement = me === null ? undefined : ask(announceLeaving(database, me)).catch(() => undefined);
+    const releases = sourceHoldings.all().map(({ lease: { source } }) => {
       handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
-      return holdings.handOver(source, "left", deadlineMs);
+      return sourceHoldings.handOver(source, "left", deadlineMs);
     });
-    await endsWithin(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announced, ...handed]));
+    await endsWithin(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announcement, ...releases]));
     loseAllLeases("this member stops");
     if (me === null) return;
-    const left = ask(leaveFleet(database, me)).then(
+    const leaveRequest = ask(leaveFleet(database, me)).then(
       () => {
         me = null;
       },
       (error: unknown) =>
         log.warn({ reason: errorText(error) }, "no goodbye could be said; the lease of this member will run out"),
     );
-    await endsWithin(clock, SIGN_OFF_LIMIT_MS, left);
+    await endsWithin(clock, SIGN_OFF_LIMIT_MS, leaveRequest);
   }
 
   return startedOnce({
     name: "fleet",
     async start(signal) {
-      const untilEnd = AbortSignal.any([signal, ending.signal]);
-      const untilStop = AbortSignal.any([untilEnd, stopping.signal]);
+      const untilEnd = AbortSignal.any([signal, endController.signal]);
+      const untilStop = AbortSignal.any([untilEnd, stopController.signal]);
       unlisten = database.onNotified(FLEET_TOPIC, tablesChanged.wakeUp);
       try {
         await renewOnce(untilStop);
@@ -262,9 +263,9 @@ export function createFleet(options: FleetOptions): Fleet {
       running = startLoops(untilEnd, untilStop);
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
+      stopController.abort(new Stopping());
       await handOverAllSources(deadlineMs);
-      ending.abort(new Stopping());
+      endController.abort(new Stopping());
       unlisten();
       await Promise.all(running);
       handovers.flush(true);
@@ -273,23 +274,23 @@ export function createFleet(options: FleetOptions): Fleet {
       try {
         return await withTimeLimit(clock, STATUS_LIMIT_MS, readFleet(database, name, sources));
       } catch (error) {
-        const view = assignment.latest() ?? { members: [], sources: [] };
-        return { self: name, ...buildFleetStatus(view), takeovers: [], database: null, trouble: errorText(error) };
+        const status = buildFleetStatus(assignment.latest() ?? { members: [], sources: [] });
+        return { self: name, ...status, takeovers: [], database: null, trouble: errorText(error) };
       }
     },
     notices() {
-      const own = assignment.latest()?.members.find((member) => member.name === name);
-      const paused = " Nothing is polled here, because nothing could be committed; it goes on by itself.";
-      const late =
+      const ownRow = assignment.latest()?.members.find((member) => member.name === name);
+      const pausedNotice = " Nothing is polled here, because nothing could be committed; it goes on by itself.";
+      const databaseNotice =
         failure === null || failure.isRejection
           ? failure?.message
-          : `The fleet's database ${database.name} cannot be asked: ${failure.message}${trust.leftMs() > 0 ? "" : paused}`;
-      const drained = own?.isDraining === true;
+          : `The fleet's database ${database.name} cannot be asked: ${failure.message}${leaseTrust.leftMs() > 0 ? "" : pausedNotice}`;
+      const isDrained = ownRow?.isDraining === true;
       return [
-        ...(late === undefined ? [] : [late]),
-        ...(drained ? [`This member is drained and takes no source; plenum fleet undrain ${name} ends that.`] : []),
+        ...(databaseNotice === undefined ? [] : [databaseNotice]),
+        ...(isDrained ? [`This member is drained and takes no source; plenum fleet undrain ${name} ends that.`] : []),
         ...failedStarts.notices(),
-        ...reach.notices(),
+        ...serviceReach.notices(),
         ...assignment.notices(),
       ];
     },

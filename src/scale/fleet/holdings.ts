@@ -70,15 +70,15 @@ export function createHoldings(options: {
   changed(): void;
 }) {
   const { clock, failedStarts, log, trust } = options;
-  const holdings = new Map<string, MutableHolding>();
+  const holdingBySource = new Map<string, MutableHolding>();
 
-  async function start(holding: MutableHolding): Promise<void> {
+  async function startWork(holding: MutableHolding): Promise<void> {
     const { lease, over } = holding;
     const { source } = lease;
     try {
       holding.held = await options.hold(lease);
       // The ownership may have ended during the start.
-      if (holdings.get(source) !== holding) return await stopSourceWork(holding, 0);
+      if (holdingBySource.get(source) !== holding) return await stopSourceWork(holding, 0);
       if (holding.ended !== null) return;
       holding.state = "held";
       failedStarts.succeeded(source);
@@ -93,10 +93,10 @@ export function createHoldings(options: {
 
   async function stopSourceWork({ held, lease: { source } }: MutableHolding, deadlineMs: number): Promise<void> {
     if (held === null) return;
-    const stopped = held.stop(deadlineMs).catch((error: unknown) => {
+    const stopResult = held.stop(deadlineMs).catch((error: unknown) => {
       log.warn({ source, reason: errorText(error) }, "a source did not stop cleanly");
     });
-    if (await endsWithin(clock, deadlineMs + STOP_GRACE_MS, stopped)) return;
+    if (await endsWithin(clock, deadlineMs + STOP_GRACE_MS, stopResult)) return;
     log.warn({ source, deadlineMs }, "a source did not stop in time");
   }
 
@@ -120,7 +120,7 @@ export function createHoldings(options: {
         log.warn({ source, reason: errorText(error) }, "a lease could not be given back; it will run out");
       });
     }
-    holdings.delete(source);
+    holdingBySource.delete(source);
     options.changed();
   }
 
@@ -129,45 +129,46 @@ export function createHoldings(options: {
   }
 
   /** Ends the ownership of a source at once, because another member may hold the source. */
-  function lose(source: string, why: string): void {
-    const holding = holdings.get(source);
-    if (holding === undefined || holding.over.signal.aborted) return;
+  function loseLease(source: string, why: string): void {
+    const sourceHolding = holdingBySource.get(source);
+    if (sourceHolding === undefined || sourceHolding.over.signal.aborted) return;
     options.handovers.note("warn", "the leases on sources were lost", { why }, source);
-    endLease(holding, why);
-    void end(holding, null, LOST_LEASE_STOP_MS);
+    endLease(sourceHolding, why);
+    void end(sourceHolding, null, LOST_LEASE_STOP_MS);
   }
 
   return {
     begin(source: string, epoch: number, incarnation: string): void {
-      const over = new AbortController();
+      const leaseEnd = new AbortController();
       const lease: Lease = {
-        ...{ source, epoch, signal: over.signal },
-        leftMs: () => (over.signal.aborted ? 0 : trust.leftMs()),
+        ...{ source, epoch, signal: leaseEnd.signal },
+        leftMs: () => (leaseEnd.signal.aborted ? 0 : trust.leftMs()),
         fenced() {
-          if (holdings.get(source)?.lease === lease) lose(source, "somebody else holds it");
+          if (holdingBySource.get(source)?.lease === lease) loseLease(source, "somebody else holds it");
         },
         reached(isReached) {
-          if (!over.signal.aborted) options.reached(source, isReached);
+          if (!leaseEnd.signal.aborted) options.reached(source, isReached);
         },
       };
-      const holding: MutableHolding = {
-        ...{ lease, over, incarnation, state: "starting", started: Promise.resolve(), held: null, ended: null },
+      const sourceHolding: MutableHolding = {
+        ...{ lease, incarnation, state: "starting", started: Promise.resolve(), held: null, ended: null },
+        over: leaseEnd,
       };
-      holdings.set(source, holding);
-      holding.started = start(holding);
+      holdingBySource.set(source, sourceHolding);
+      sourceHolding.started = startWork(sourceHolding);
     },
     /** Resolves when the work has ended and the lease is released, or when both have timed out. */
     async handOver(source: string, reason: TakeoverReason, deadlineMs: number): Promise<void> {
-      const holding = holdings.get(source);
-      if (holding !== undefined) await end(holding, reason, deadlineMs);
+      const sourceHolding = holdingBySource.get(source);
+      if (sourceHolding !== undefined) await end(sourceHolding, reason, deadlineMs);
     },
-    lose,
-    all: (): readonly SourceHolding[] => [...holdings.values()],
-    get: (source: string): SourceHolding | undefined => holdings.get(source),
+    lose: loseLease,
+    all: (): readonly SourceHolding[] => [...holdingBySource.values()],
+    get: (source: string): SourceHolding | undefined => holdingBySource.get(source),
   };
 }
 
-export type Holdings = ReturnType<typeof createHoldings>;
+export type SourceHoldings = ReturnType<typeof createHoldings>;
 
 const LOG_LINE_WAIT_MS = 2_000;
 
@@ -199,21 +200,21 @@ const FAILED_START_BACKOFF = { firstMs: 10_000, maxMs: 300_000 };
 
 /** Sources that this member could not start. Other members may take them for a growing time before a retry here. */
 export function createFailedStarts(clock: Clock, random: () => number = Math.random) {
-  const attempts = new Map<string, { readonly count: number; readonly untilMs: number; readonly reason: string }>();
-  const current = () => [...attempts].filter(([, { untilMs }]) => untilMs > clock.monotonic());
+  const failedAttempts = new Map<string, Readonly<{ count: number; untilMs: number; reason: string }>>();
+  const currentFailures = () => [...failedAttempts].filter(([, { untilMs }]) => untilMs > clock.monotonic());
   return {
     failed(source: string, error: unknown): void {
-      const count = (attempts.get(source)?.count ?? 0) + 1;
+      const count = (failedAttempts.get(source)?.count ?? 0) + 1;
       const untilMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, count, random);
-      attempts.set(source, { count, untilMs, reason: errorText(error) });
+      failedAttempts.set(source, { count, untilMs, reason: errorText(error) });
     },
-    succeeded: (source: string) => void attempts.delete(source),
-    sources: () => [...new Map(current()).keys()].toSorted(),
+    succeeded: (source: string) => void failedAttempts.delete(source),
+    sources: () => [...new Map(currentFailures()).keys()].toSorted(),
     /** Milliseconds until the first retry; infinite without failed starts. */
     nextMs: () =>
-      Math.min(Number.POSITIVE_INFINITY, ...current().map(([, { untilMs }]) => untilMs - clock.monotonic())),
+      Math.min(Number.POSITIVE_INFINITY, ...currentFailures().map(([, { untilMs }]) => untilMs - clock.monotonic())),
     notices: () =>
-      current().map(
+      currentFailures().map(
         ([source, { reason }]) =>
           `The source ${source} could not be started here, and is left to other members: ${reason}`,
       ),

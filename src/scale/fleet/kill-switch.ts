@@ -38,7 +38,7 @@ export function createFleetKillSwitch(options: {
 }): FleetKillSwitch {
   const { database, clock, log } = options;
   const document = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_KEY, log });
-  const stopping = new AbortController();
+  const stopController = new AbortController();
   let running: Promise<void> | null = null;
   /** Start of the latest successful read. */
   let lastRead: TimePoint | null = null;
@@ -47,10 +47,10 @@ export function createFleetKillSwitch(options: {
 
   const isUnread = () => lastRead === null || elapsedMs(clock, lastRead) > UNREAD_LIMIT_MS;
 
-  async function storeThrown(thrown: ThrownKillSwitch): Promise<void> {
+  async function storeThrownSwitch(thrown: ThrownKillSwitch): Promise<void> {
     try {
       await retryUntilDone({
-        ...{ clock, signal: stopping.signal, backoff: RETRY_BACKOFF },
+        ...{ clock, signal: stopController.signal, backoff: RETRY_BACKOFF },
         work: () => withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.write(thrown)),
         fault: (error, inMs) =>
           log.warn(
@@ -70,18 +70,18 @@ export function createFleetKillSwitch(options: {
     remedy: "run plenum writes resume",
     thrown: () => throwing !== null || document.read() !== null || isUnread(),
     throwIt(by, at) {
-      throwing ??= storeThrown({ by, at });
+      throwing ??= storeThrownSwitch({ by, at });
       return throwing;
     },
     async start(signal) {
       running = runLoop({
         clock,
-        signal: AbortSignal.any([signal, stopping.signal]),
+        signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
         async turn() {
-          const sent = readClocks(clock);
+          const sentAt = readClocks(clock);
           await withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.refresh());
-          lastRead = sent;
+          lastRead = sentAt;
           if (isUnreadReported) log.info("the kill switch of the fleet can be looked at again");
           isUnreadReported = false;
           return READ_INTERVAL_MS;
@@ -99,7 +99,7 @@ export function createFleetKillSwitch(options: {
     },
     async stop(deadlineMs) {
       if (throwing !== null) await endsWithin(clock, deadlineMs, throwing);
-      stopping.abort(new Stopping());
+      stopController.abort(new Stopping());
       document.close();
       await running;
     },

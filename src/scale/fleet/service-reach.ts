@@ -70,35 +70,35 @@ export function createServiceReach(options: {
 
   const now = () => clock.monotonic();
   const isCheckDue = ({ checkAtMs }: ServiceState) => checkAtMs <= now();
-  const isNeeded = (source: string) => unreachedByOthers.has(source) || (isCutOff && !isHeld(source));
+  const isResultNeeded = (source: string) => unreachedByOthers.has(source) || (isCutOff && !isHeld(source));
 
   function setReached(source: string, service: ServiceState, isReached: boolean): void {
     if (isReached) service.failures = 0;
-    const before = service.isReached;
-    if (before === isReached) return;
+    const wasReached = service.isReached;
+    if (wasReached === isReached) return;
     service.isReached = isReached;
     // Health checks from before the failure are outdated.
     if (!isReached && isHeld(source))
       for (const [other, each] of services) if (!isHeld(other) && each.isReached === true) each.isReached = null;
-    if (!isReached || before === false || isNeeded(source)) changed();
+    if (!isReached || wasReached === false || isResultNeeded(source)) changed();
   }
 
   async function checkService(source: string, service: ServiceState, signal: AbortSignal): Promise<void> {
-    const works = await check(source, signal);
+    const isResponding = await check(source, signal);
     service.checkAtMs = NEVER_MS;
     if (isHeld(source)) {
       // Only polls show that a held source is reached; a failed check replaces the second failure.
-      if (!works) setReached(source, service, false);
+      if (!isResponding) setReached(source, service, false);
       return;
     }
-    service.failedChecks = works ? 0 : service.failedChecks + 1;
-    if (works && now() >= service.noReturnUntilMs) return setReached(source, service, true);
-    const againMs = now() + backoffMs(RECHECK_BACKOFF, Math.max(1, service.failedChecks), random);
-    service.checkAtMs = works ? service.noReturnUntilMs : againMs;
+    service.failedChecks = isResponding ? 0 : service.failedChecks + 1;
+    if (isResponding && now() >= service.noReturnUntilMs) return setReached(source, service, true);
+    const recheckAtMs = now() + backoffMs(RECHECK_BACKOFF, Math.max(1, service.failedChecks), random);
+    service.checkAtMs = isResponding ? service.noReturnUntilMs : recheckAtMs;
     setReached(source, service, false);
   }
 
-  function endTrial(works: boolean): void {
+  function endTrialHandover(works: boolean): void {
     trial = null;
     failedTrials = works ? 0 : failedTrials + 1;
     if (works) followUpUntilMs = now() + FOLLOW_UP_MS;
@@ -106,15 +106,15 @@ export function createServiceReach(options: {
   }
 
   /** Ends the trial handover once polls of the new holder show whether the service responds there. */
-  function judgeTrial(view: FleetTables): void {
+  function judgeTrialHandover(view: FleetTables): void {
     if (trial === null) return;
     const { source, sinceMs } = trial;
     const row = view.sources.find((each) => each.name === source);
-    const holder = row === undefined ? null : findHolder(row, view);
-    const result = holder === null || holder.name === name ? undefined : holder.reach[source];
+    const newHolder = row === undefined ? null : findHolder(row, view);
+    const result = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
     // The value "checked" is from before the source moved to the new holder.
-    if (typeof result === "boolean") endTrial(result);
-    else if (now() - sinceMs >= TRIAL_LIMIT_MS) endTrial(false);
+    if (typeof result === "boolean") endTrialHandover(result);
+    else if (now() - sinceMs >= TRIAL_LIMIT_MS) endTrialHandover(false);
   }
 
   return {
@@ -123,10 +123,10 @@ export function createServiceReach(options: {
       const service = services.get(source);
       if (service === undefined) return;
       if (isReached === true) {
-        const isFirst = !service.isPolled;
+        const isFirstPoll = !service.isPolled;
         service.isPolled = true;
         setReached(source, service, true);
-        if (isFirst && isNeeded(source)) changed();
+        if (isFirstPoll && isResultNeeded(source)) changed();
         return;
       }
       if (service.isReached === false) return;
@@ -143,9 +143,9 @@ export function createServiceReach(options: {
       Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER_MS });
     },
     update(view: FleetTables): void {
-      const others = view.members.filter((each) => each.gone === null && each.name !== name);
+      const otherMembers = view.members.filter((each) => each.gone === null && each.name !== name);
       unreachedByOthers = new Set(
-        others.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
+        otherMembers.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
       );
       const unreachedByHolder = new Set(
         view.sources
@@ -153,9 +153,10 @@ export function createServiceReach(options: {
           .map((row) => row.name),
       );
       isCutOff = [...services].some(
-        ([source, { isReached }]) => isReached === false && others.some(({ reach }) => isServiceReached(reach, source)),
+        ([source, service]) =>
+          service.isReached === false && otherMembers.some(({ reach }) => isServiceReached(reach, source)),
       );
-      judgeTrial(view);
+      judgeTrialHandover(view);
       for (const [source, service] of services) {
         if (isHeld(source)) continue;
         // Forget a result that no member needs; a check is repeated when a member needs the result.
@@ -169,13 +170,14 @@ export function createServiceReach(options: {
       Object.fromEntries(
         [...services].flatMap(([source, { isReached, isPolled }]): readonly [string, boolean | "checked"][] => {
           if (isReached === false) return [[source, false]];
-          return isReached === true && isNeeded(source) ? [[source, (isHeld(source) && isPolled) || "checked"]] : [];
+          if (isReached !== true || !isResultNeeded(source)) return [];
+          return [[source, (isHeld(source) && isPolled) || "checked"]];
         }),
       ),
     isUnreached: (source: string) => isHeld(source) && services.get(source)?.isReached === false,
     /** Returns whether an unreached source may be handed over now; the first handover is a trial. */
     mayHandOver(source: string, view: FleetTables): boolean {
-      judgeTrial(view);
+      judgeTrialHandover(view);
       const service = services.get(source);
       const isFollowUp = now() < followUpUntilMs;
       if (trial !== null || service === undefined || (!isFollowUp && now() < nextTrialMs)) return false;
@@ -188,8 +190,8 @@ export function createServiceReach(options: {
     },
     /** Runs due health checks and returns the milliseconds until the next check. */
     async checkServices(signal: AbortSignal): Promise<number> {
-      const list = [...services].filter(([, service]) => isCheckDue(service)).slice(0, MAX_CONCURRENT_CHECKS);
-      await Promise.all(list.map(([source, service]) => checkService(source, service, signal)));
+      const dueServices = [...services].filter(([, service]) => isCheckDue(service)).slice(0, MAX_CONCURRENT_CHECKS);
+      await Promise.all(dueServices.map(([source, service]) => checkService(source, service, signal)));
       return Math.max(0, Math.min(...[...services.values()].map(({ checkAtMs }) => checkAtMs)) - now());
     },
     /** Returns the milliseconds until `mayHandOver` can change without a change of the tables. */

@@ -85,10 +85,10 @@ export async function readFleet(
 export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members" | "sources"> {
   const sources = view.sources.map((row): SourceOwnership => {
     const { name: source, epoch, since, reason } = row;
-    const holder = findHolder(row, view)?.name ?? null;
-    return holder === null
-      ? { source, holder, epoch, since: null, reason: null }
-      : { source, holder, epoch, since, reason };
+    const holderName = findHolder(row, view)?.name ?? null;
+    return holderName === null
+      ? { source, holder: holderName, epoch, since: null, reason: null }
+      : { source, holder: holderName, epoch, since, reason };
   });
   const members = view.members.map((member): MemberStatus => {
     const { name, host, version, startedAt, seenAt, isDraining, unable, digest, reach } = member;

@@ -76,16 +76,16 @@ export const utcTextSql = (column: string) => `to_char(${column} at time zone 'u
 
 /** Reads all members and the given sources (null: all) in one statement, so that members and sources match. */
 export async function readTables(database: StateDatabase, sources: readonly string[] | null): Promise<FleetTables> {
-  const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
+  const memberJson = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
     'startedAt', ${utcTextSql("started_at")}, 'seenAt', ${utcTextSql("seen_at")},
     'unheardMs', extract(epoch from clock_timestamp() - seen_at) * 1000, 'isDraining', draining,
     'isLeaving', leaving, 'gone', gone, 'unable', unable::json, 'reach', reach::json, 'digest', digest`;
-  const source = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
+  const sourceJson = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
     'since', ${utcTextSql("held_since")}, 'reason', reason`;
   const { rows } = await database.query(
     `select
-       (select json_agg(json_build_object(${member})) from ${database.table("member")} where not (${EXPIRED_MEMBER_SQL}))::text,
-       (select json_agg(json_build_object(${source})) from ${database.table("source")}
+       (select json_agg(json_build_object(${memberJson})) from ${database.table("member")} where not (${EXPIRED_MEMBER_SQL}))::text,
+       (select json_agg(json_build_object(${sourceJson})) from ${database.table("source")}
          where $1::text[] is null or name = any ($1))::text`,
     [sources],
   );
@@ -99,8 +99,8 @@ function sortByName<T extends { readonly name: string }>(rows: readonly T[]): re
 
 /** Returns the registered holder of a source; null without a holder or when the holder is gone. */
 export function findHolder(source: SourceRow, { members }: FleetTables): MemberRow | null {
-  const holder = members.find(({ name }) => name === source.holder);
-  return holder?.gone === null && holder.incarnation === source.incarnation ? holder : null;
+  const holderRow = members.find(({ name }) => name === source.holder);
+  return holderRow?.gone === null && holderRow.incarnation === source.incarnation ? holderRow : null;
 }
 
 export function listCandidates({ members }: FleetTables): readonly MemberCandidate[] {
@@ -148,39 +148,39 @@ export async function registerMember(
   own: { readonly name: string; readonly sources: readonly string[]; readonly digest: string; readonly page: string },
 ): Promise<MemberSession | { readonly beats: readonly MemberHeartbeat[]; readonly blockers: readonly JoinBlocker[] }> {
   const { name, sources, digest, page } = own;
-  const member = database.table("member");
-  const incarnation = randomBytes(8).toString("hex");
+  const memberTable = database.table("member");
+  const sessionId = randomBytes(8).toString("hex");
   return database.work(async (session) => {
     // The lock makes members register one after the other, so two with different configurations cannot both come first.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const { rows } = await session.query(
-      `select name, incarnation, renewals::text, host, digest from ${member} where gone is null order by name`,
+      `select name, incarnation, renewals::text, host, digest from ${memberTable} where gone is null order by name`,
     );
-    const beats = rows.map((row): JoinBlocker => {
+    const heartbeats = rows.map((row): JoinBlocker => {
       const [other = "", its = "", renewals = "", host = "", run = ""] = row.map(String);
       return { name: other, incarnation: its, renewals: Number(renewals), host, digest: run };
     });
-    const blockers = beats.filter((other) => other.name === name || other.digest !== digest);
-    if (blockers.length > 0) return { beats, blockers };
+    const joinBlockers = heartbeats.filter((other) => other.name === name || other.digest !== digest);
+    if (joinBlockers.length > 0) return { beats: heartbeats, blockers: joinBlockers };
     await session.query(
-      `insert into ${member} as it
+      `insert into ${memberTable} as it
          (name, incarnation, host, version, page, started_at, seen_at, draining, leaving, gone, unable, digest)
        values ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(), false, false, null, '[]', $6)
        on conflict (name) do update set incarnation = excluded.incarnation, host = excluded.host,
          version = excluded.version, page = excluded.page, started_at = excluded.started_at,
          seen_at = excluded.seen_at, renewals = 0, leaving = false, gone = null, unable = '[]', reach = '{}',
          digest = excluded.digest`,
-      [name, incarnation, hostname(), VERSION, page, digest],
+      [name, sessionId, hostname(), VERSION, page, digest],
     );
     await session.query(`update ${database.table("meta")} set digest = $1`, [digest]);
     await session.query(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
       [sources],
     );
-    await session.query(`delete from ${member} where ${EXPIRED_MEMBER_SQL}`);
+    await session.query(`delete from ${memberTable} where ${EXPIRED_MEMBER_SQL}`);
     const { text, values } = database.notify(FLEET_TOPIC);
     await session.query(text, values);
-    return { name, incarnation };
+    return { name, incarnation: sessionId };
   });
 }
 

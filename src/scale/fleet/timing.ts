@@ -67,8 +67,8 @@ export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: numb
       lookedAt = now;
       seen = new Map(
         beats.map((beat) => {
-          const before = hasGap ? undefined : seen.get(beat.incarnation);
-          return [beat.incarnation, before?.beat.renewals === beat.renewals ? before : { beat, since: now }];
+          const lastSeen = hasGap ? undefined : seen.get(beat.incarnation);
+          return [beat.incarnation, lastSeen?.beat.renewals === beat.renewals ? lastSeen : { beat, since: now }];
         }),
       );
       return [...seen.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);

@@ -30,8 +30,8 @@ const ASSIGNMENT_BY_SET: Readonly<Record<string, AssignDocument>> = {
   "command-armed": assignToEverySource,
   "command-audit": assignToEverySource,
   silence: ({ value }, source) => {
-    const named = (value as { readonly source: string | null }).source;
-    return named === null || named === source ? value : undefined;
+    const silencedSource = (value as { readonly source: string | null }).source;
+    return silencedSource === null || silencedSource === source ? value : undefined;
   },
   "sink-ended-at": assignToEverySource,
   "sink-life": assignToEverySource,
@@ -42,8 +42,8 @@ const ASSIGNMENT_BY_SET: Readonly<Record<string, AssignDocument>> = {
 
 function assignPlot({ key, value }: StoredDocument, source: string): unknown {
   if (key === "raised") {
-    const held = value as { readonly alarms: readonly { readonly source: string }[] };
-    return { ...held, alarms: held.alarms.filter((alarm) => alarm.source === source) };
+    const plotAlarms = value as { readonly alarms: readonly { readonly source: string }[] };
+    return { ...plotAlarms, alarms: plotAlarms.alarms.filter((alarm) => alarm.source === source) };
   }
   if (key === "refused") {
     const owner = (value as Readonly<Record<string, unknown>>)[source];
@@ -74,13 +74,14 @@ export function assignDocuments(
   sources: readonly string[],
 ): readonly { readonly source: string; readonly key: string; readonly value: unknown }[] | null {
   const [first = ""] = sources;
-  const known = new Set(sources);
-  const findOwner: FindOwner = (source) => (source != null && known.has(source) ? source : first);
-  const part = set.startsWith(SINK_STATE_PREFIX) ? assignSinkState(documents, findOwner) : ASSIGNMENT_BY_SET[set];
-  if (part === undefined) return null;
+  const configured = new Set(sources);
+  const findOwner: FindOwner = (source) => (source != null && configured.has(source) ? source : first);
+  const isSinkState = set.startsWith(SINK_STATE_PREFIX);
+  const assignDocument = isSinkState ? assignSinkState(documents, findOwner) : ASSIGNMENT_BY_SET[set];
+  if (assignDocument === undefined) return null;
   return documents.flatMap((document) =>
     sources.flatMap((source) => {
-      const value = part(document, source, findOwner);
+      const value = assignDocument(document, source, findOwner);
       return value === undefined ? [] : [{ source, key: document.key, value }];
     }),
   );

@@ -44,19 +44,19 @@ type RowValues = Readonly<Record<string, string | number | null>>;
 export function readFolder(options: FolderReaderOptions) {
   const { database, sources, shiftMs } = options;
   const [first = ""] = sources;
-  const configured = new Set(sources);
-  const findOwner = (source: string | null) => (source !== null && configured.has(source) ? source : first);
+  const configuredSources = new Set(sources);
+  const findOwner = (source: string | null) => (source !== null && configuredSources.has(source) ? source : first);
   const findOwnerOfOrigin = (origin: string | null) =>
     origin === null ? null : findOwner(sourceName({ source: origin }));
-  const read = <Row = RowValues>(sql: string, ...values: readonly (string | number)[]) =>
+  const query = <Row = RowValues>(sql: string, ...values: readonly (string | number)[]) =>
     database.prepare(sql).all<Row>(...values);
-  const setNames = read<{ name: string }>("select distinct set_name as name from document order by set_name");
+  const setNames = query<{ name: string }>("select distinct set_name as name from document order by set_name");
   const lastPosition = database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'");
   const bytesBySource = new Map<string, number>();
   const leftBehind: LeftBehindRows[] = [];
 
   function findStoredSources(): readonly string[] {
-    const buckets = read<{ bucket: string }>(
+    const buckets = query<{ bucket: string }>(
       "select bucket from quota union select bucket from quota_hold where bucket not like 'clock %'",
     );
     const names = [
@@ -70,11 +70,11 @@ export function readFolder(options: FolderReaderOptions) {
   function* readPaged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = PAGE_SIZE) {
     let after = before;
     for (;;) {
-      const rows = read<Row>(sql, after, page);
+      const rows = query<Row>(sql, after, page);
       yield* rows;
-      const last = rows.at(-1);
-      if (last === undefined || rows.length < page) return;
-      after = last[key] as string | number;
+      const lastRow = rows.at(-1);
+      if (lastRow === undefined || rows.length < page) return;
+      after = lastRow[key] as string | number;
     }
   }
 
@@ -99,24 +99,24 @@ export function readFolder(options: FolderReaderOptions) {
   }
 
   function* workerDocuments(set: string): Generator<MovedRow> {
-    const rows = read<{ key: string; body: string }>(
+    const rows = query<{ key: string; body: string }>(
       "select key, body from document where set_name = ? order by key",
       set,
     );
     const values = new Map<string, unknown>(rows.map(({ key, body }) => [key, JSON.parse(body)]));
     for (const [key, value] of options.replacements.get(set) ?? []) values.set(key, value);
-    const stored = [...values].flatMap(([key, value]) => (value === undefined ? [] : [{ key, value }]));
-    const assigned = assignDocuments(set, stored, sources);
-    if (assigned === null)
+    const storedDocuments = [...values].flatMap(([key, value]) => (value === undefined ? [] : [{ key, value }]));
+    const assignedDocuments = assignDocuments(set, storedDocuments, sources);
+    if (assignedDocuments === null)
       leftBehind.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
-    for (const { source, key, value } of assigned ?? []) {
+    for (const { source, key, value } of assignedDocuments ?? []) {
       yield documentRow(source, set, key, JSON.stringify(value) ?? "null");
     }
   }
 
   /** Yields each log completely for every source, so that the source can verify and continue the hash chain. */
   function* records(): Generator<MovedRow> {
-    for (const { log } of read<{ log: string }>("select distinct log from record order by log")) {
+    for (const { log } of query<{ log: string }>("select distinct log from record order by log")) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
         where log = ${quoteSqlText(log)} and sequence > ? order by sequence limit ?`;
       let last = { sequence: 0, body: "{}" };
@@ -146,7 +146,7 @@ export function readFolder(options: FolderReaderOptions) {
 
   /** Yields every sink with its cursor for each source. With several sources, sequence numbers start in new epochs. */
   function* sinks(): Generator<MovedRow> {
-    for (const row of read("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")) {
+    for (const row of query("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")) {
       for (const source of sources) {
         const count = sources.length === 1 ? {} : { counted: 0, epoch: createEpoch() };
         yield ["sink", source, { ...row, ...count, dropped: source === first ? row.dropped : 0 }];
@@ -155,8 +155,8 @@ export function readFolder(options: FolderReaderOptions) {
   }
 
   /** Yields the marks of events to send again, for the source that the event or dead letter names. */
-  function* marks(): Generator<MovedRow> {
-    const rows = read<{ sink: string; position: number; origin: string | null }>(
+  function* resends(): Generator<MovedRow> {
+    const rows = query<{ sink: string; position: number; origin: string | null }>(
       `select again.sink, again.position, coalesce(
          (select body ->> '$.source' from event where event.position = again.position),
          (select body ->> '$.source' from dead_letter as letter
@@ -169,7 +169,7 @@ export function readFolder(options: FolderReaderOptions) {
     }
   }
 
-  function* letters(): Generator<MovedRow> {
+  function* deadLetters(): Generator<MovedRow> {
     const damaged = database.number("select count(*) from dead_letter where checksum is null");
     if (damaged > 0) leftBehind.push({ what: "dead letters, which are damaged", rows: damaged });
     const sql = `select id, sink, position, reason, at_ms, committed_ms, resending, number, epoch, body,
@@ -184,26 +184,26 @@ export function readFolder(options: FolderReaderOptions) {
 
   function* gapsAndAges(): Generator<MovedRow> {
     // Gaps have no source, so the first source gets them.
-    const gaps = read("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id");
+    const gaps = query("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id");
     for (const gap of gaps) yield ["gap", first, { ...gap }];
-    for (const age of read("select ran_ms, newest, settled from age_mark order by ran_ms")) {
+    for (const age of query("select ran_ms, newest, settled from age_mark order by ran_ms")) {
       for (const source of sources) yield ["age_mark", source, { ...age }];
     }
   }
 
   function* quota(): Generator<MovedRow> {
-    const slots = read(
+    const slots = query(
       "select bucket, id, sent_ms + ?1 as sent_ms, counted_ms + ?1 as counted_ms from quota order by bucket, id",
       shiftMs,
     );
     for (const slot of slots) yield ["quota", sourceInBucketName(String(slot.bucket)), { ...slot }];
-    const pauses = read(
+    const pauses = query(
       `select bucket, said_ms + ?1 as said_ms, until_ms + ?1 as until_ms from quota_hold
        where bucket not like 'clock %' order by bucket`,
       shiftMs,
     );
     for (const pause of pauses) yield ["quota_hold", sourceInBucketName(String(pause.bucket)), { ...pause }];
-    const clocks = read(
+    const clocks = query(
       `select bucket as key, said_ms as wall_ms, until_ms as since_boot_ms from quota_hold
        where bucket like 'clock %' order by bucket`,
     );
@@ -215,10 +215,10 @@ export function readFolder(options: FolderReaderOptions) {
   }
 
   return {
-    sources: [...sources, ...findStoredSources().filter((source) => !configured.has(source))] as readonly string[],
+    sources: [...new Set([...sources, ...findStoredSources()])] as readonly string[],
     /** Yields each row for each source that gets it. Must be iterated only once. */
     *rows(): Generator<MovedRow> {
-      for (const part of [documents, records, events, sinks, marks, letters, gapsAndAges, quota]) yield* part();
+      for (const part of [documents, records, events, sinks, resends, deadLetters, gapsAndAges, quota]) yield* part();
     },
     /** Last event position, and bytes of events by source; complete after `rows`. */
     ends: () => ({ position: lastPosition, bytes: bytesBySource as ReadonlyMap<string, number> }),

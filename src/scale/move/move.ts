@@ -102,11 +102,11 @@ async function moveWithMark(
   if (existingMark === null) writeMoveMark(folder, mark);
   let isNew = existingMark === null;
   try {
-    const moved = await moveInTransaction(options, store, file, mark, () => {
+    const moveResult = await moveInTransaction(options, store, file, mark, () => {
       isNew = true;
     });
-    if (mark.movedAt === null) writeMoveMark(folder, { ...mark, movedAt: moved.movedAt });
-    return moved;
+    if (mark.movedAt === null) writeMoveMark(folder, { ...mark, movedAt: moveResult.movedAt });
+    return moveResult;
   } catch (error) {
     // Remove the mark if nothing was committed, so that a worker may start again.
     if (mark.movedAt === null && isNew && !(error instanceof CommitUnknown)) removeMoveMark(folder);
@@ -130,15 +130,15 @@ async function moveInTransaction(
     await session.query(`select digest from ${database.table("meta")} for update`);
     const time = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
     const shiftMs = Number(time.rows[0]?.[0]) - clock.now();
-    const reading = readFolder({ ...options, database: file, replacements, shiftMs });
-    const common = { folder: resolve(folder), to: database.name, sources: reading.sources };
+    const folderReader = readFolder({ ...options, database: file, replacements, shiftMs });
+    const commonResult = { folder: resolve(folder), to: database.name, sources: folderReader.sources };
     const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
       `moved/${mark.id}`,
     ]);
     const [body] = marks[0] ?? [];
     if (body !== undefined) {
       const { movedAt } = JSON.parse(String(body)) as { readonly movedAt: string };
-      return { ...common, movedAt, wasThere: true, tables: [], leftBehind: [] };
+      return { ...commonResult, movedAt, wasThere: true, tables: [], leftBehind: [] };
     }
     if (mark.movedAt !== null) {
       throw new Retryable(
@@ -147,17 +147,17 @@ async function moveInTransaction(
       );
     }
     isAbsent();
-    await refuseOtherState(session, database, reading.sources);
+    await refuseOtherState(session, database, folderReader.sources);
     await session.query(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
-      [textList(reading.sources)],
+      [textList(folderReader.sources)],
     );
-    const written = await writeRows(session, database.table, reading.rows());
-    await storeSourceEnds(session, database, reading);
+    const writtenSums = await writeRows(session, database.table, folderReader.rows());
+    await storeSourceEnds(session, database, folderReader);
     await writeFleetDocuments(session, database, options.fleetDocuments);
-    refuseUnmovedRows(file, written);
-    const found = await readTableSums(session, database.table, reading.sources);
-    const difference = findFirstDifference(written, found);
+    refuseUnmovedRows(file, writtenSums);
+    const foundSums = await readTableSums(session, database.table, folderReader.sources);
+    const difference = findFirstDifference(writtenSums, foundSums);
     if (difference !== null) {
       const { table, source } = difference;
       throw new Rejected(
@@ -168,14 +168,14 @@ async function moveInTransaction(
       );
     }
     const movedAt = isoUtc(clock.now());
-    const stored = JSON.stringify({ folder: common.folder, host: hostname(), movedAt });
-    await writeFleetDocuments(session, database, new Map([[`moved/${mark.id}`, stored]]));
+    const moveRecord = JSON.stringify({ folder: commonResult.folder, host: hostname(), movedAt });
+    await writeFleetDocuments(session, database, new Map([[`moved/${mark.id}`, moveRecord]]));
     return {
-      ...common,
+      ...commonResult,
       movedAt,
       wasThere: false,
-      tables: listMovedTables(found, reading.sources),
-      leftBehind: reading.leftBehind(),
+      tables: listMovedTables(foundSums, folderReader.sources),
+      leftBehind: folderReader.leftBehind(),
     };
   });
 }
@@ -187,8 +187,8 @@ async function refuseDamaged(store: Store, file: Database, folder: string): Prom
       hint: "Nothing was moved. Start the worker once, or put a backup in its place (docs/operations.md).",
     });
   }
-  const lost = file.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
-  if (lost > 0) {
+  const damagedCursors = file.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
+  if (damagedCursors > 0) {
     throw new ConfigError(`A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`, {
       hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
     });
@@ -201,13 +201,13 @@ async function refuseDamaged(store: Store, file: Database, folder: string): Prom
 }
 
 async function refuseOtherState(session: MoveSession, { name, table }: StateDatabase, sources: readonly string[]) {
-  const parts = ["document", "record", "event", "sink"].map(
+  const existsConditions = ["document", "record", "event", "sink"].map(
     (part) => `exists (select 1 from ${table(part)} where source = named.source)`,
   );
   const { rows } = await session.query(
     `select named.source from unnest($1::text[]) as named (source)
      left join ${table("source")} as known on known.name = named.source
-     where coalesce(known.epoch > 0 or known.last_position > 0, false) or ${parts.join(" or ")} limit 1`,
+     where coalesce(known.epoch > 0 or known.last_position > 0, false) or ${existsConditions.join(" or ")} limit 1`,
     [textList(sources)],
   );
   const [source] = rows[0] ?? [];
@@ -222,17 +222,17 @@ async function refuseOtherState(session: MoveSession, { name, table }: StateData
 
 /** Throws unless every row of the file was moved. */
 function refuseUnmovedRows(file: Database, written: SumsByTable): void {
-  const parts = [
+  const countedTables = [
     ["event", "event"],
     ["dead_letter", "dead_letter where checksum is not null"],
     ["gap", "gap"],
     ["quota", "quota"],
   ] as const;
-  for (const [table, rows] of parts) {
-    const there = file.number(`select count(*) from ${rows}`);
-    const moved = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
-    if (there === moved) continue;
-    throw new Rejected(`Of ${there} rows of ${table} only ${moved} were shared out; nothing was moved.`, {
+  for (const [table, rows] of countedTables) {
+    const fileRows = file.number(`select count(*) from ${rows}`);
+    const movedRows = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
+    if (fileRows === movedRows) continue;
+    throw new Rejected(`Of ${fileRows} rows of ${table} only ${movedRows} were shared out; nothing was moved.`, {
       hint: "This is a fault of this version; please report it.",
     });
   }
@@ -297,18 +297,18 @@ async function readReplacements(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
-  const damaged = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
+  const damagedKeys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
   const armed = await store.document<ArmedDocument>(ARMED_SET, WRITING_KEY);
-  const isArmed = armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damaged.flat().length;
-  const over = { state: "unknown", changedAt: isoUtc(clock.now()) };
+  const isArmed = armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damagedKeys.flat().length;
+  const unknownOutcome = { state: "unknown", changedAt: isoUtc(clock.now()) };
   const finishedCommands = new Map<string, unknown>();
   for (const id of await store.damagedKeys(COMMAND_SET)) {
-    if ((await store.document(COMMAND_SET, id)) === undefined) finishedCommands.set(id, over);
+    if ((await store.document(COMMAND_SET, id)) === undefined) finishedCommands.set(id, unknownOutcome);
   }
-  const writing = isArmed ? { at: armed.at, by: armed.by, damaged: 0 } : undefined;
+  const armRecord = isArmed ? { at: armed.at, by: armed.by, damaged: 0 } : undefined;
   return new Map([
-    [ARMED_SET, new Map([[WRITING_KEY, writing]])],
+    [ARMED_SET, new Map([[WRITING_KEY, armRecord]])],
     [COMMAND_SET, finishedCommands],
   ]);
 }

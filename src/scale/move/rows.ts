@@ -29,10 +29,11 @@ function columnType(table: TableName, column: string): ColumnType {
     return "double precision";
   }
   if (["telemetry", "resending"].includes(column)) return "boolean";
-  const counts = ["sequence", "position", "bytes", "written", "dropped", "counted", "urgent", "number", "count"];
-  const isNumber = [...counts, "newest", "settled"].includes(column) || column.endsWith("_ms");
+  const isNumber = INTEGER_COLUMNS.includes(column) || column.endsWith("_ms");
   return isNumber || (table === "quota" && column === "id") ? "bigint" : "text";
 }
+
+const INTEGER_COLUMNS = "sequence position bytes written dropped counted urgent number count newest settled".split(" ");
 
 /** Text for null in a row; no stored text begins with this text. */
 const NULL_TEXT = "\\N";
@@ -57,11 +58,11 @@ function formatDigest(sum: bigint): string {
 /** Computes a row's part of the table's digest like `digestSql`. Fractions are compared by their bits. */
 function hashRow([table, , values]: MovedRow): bigint {
   const texts = COLUMNS_BY_TABLE[table].map((column) => {
-    const text = formatCell(values[column]);
-    if (columnType(table, column) !== "double precision" || text === NULL_TEXT) return text;
-    const bits = Buffer.alloc(8);
-    bits.writeDoubleBE(Number(text));
-    return bits.toString("hex");
+    const cellText = formatCell(values[column]);
+    if (columnType(table, column) !== "double precision" || cellText === NULL_TEXT) return cellText;
+    const doubleBytes = Buffer.alloc(8);
+    doubleBytes.writeDoubleBE(Number(cellText));
+    return doubleBytes.toString("hex");
   });
   return BigInt(`0x${hash("md5", texts.join(CELL_SEPARATOR)).slice(0, ROW_HASH_DIGITS)}`);
 }
@@ -106,8 +107,8 @@ export async function writeRows(
     for (const column of COLUMNS_BY_TABLE[table]) characters += formatCell(values[column]).length;
     const bySource = sums.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
     sums.set(table, bySource);
-    const before = bySource.get(source) ?? { rows: 0, sum: 0n };
-    bySource.set(source, { rows: before.rows + 1, sum: before.sum + hashRow(row) });
+    const sourceSum = bySource.get(source) ?? { rows: 0, sum: 0n };
+    bySource.set(source, { rows: sourceSum.rows + 1, sum: sourceSum.sum + hashRow(row) });
   }
   await flush();
   const results = [...sums].map(([table, bySource]) => {
@@ -122,10 +123,10 @@ export async function writeRows(
 async function insertRows(session: MoveSession, table: TableName, qualified: string, batch: readonly MovedRow[]) {
   const columns: readonly string[] = COLUMNS_BY_TABLE[table];
   const cells = columns.map((column) => `nullif(${column}, '${NULL_TEXT}')::${columnType(table, column)}`);
-  const lists = ["source", ...columns].map((_, index) => `$${index + 1}::text[]`);
+  const parameters = ["source", ...columns].map((_, index) => `$${index + 1}::text[]`);
   await session.query(
     `insert into ${qualified} (source, ${columns.join(", ")})
-     select source, ${cells.join(", ")} from unnest(${lists.join(", ")}) as row (source, ${columns.join(", ")})`,
+     select source, ${cells.join(", ")} from unnest(${parameters.join(", ")}) as row (source, ${columns.join(", ")})`,
     [
       textList(batch.map(([, source]) => source)),
       ...columns.map((column) => textList(batch.map(([, , values]) => formatCell(values[column])))),
@@ -145,11 +146,11 @@ export async function readTableSums(
       [textList(sources)],
     );
     if (rows.length === 0) continue;
-    const found = rows.map(([source, count, sum]): readonly [string, TableSum] => [
+    const sumEntries = rows.map(([source, count, sum]): readonly [string, TableSum] => [
       String(source),
       { rows: Number(count), digest: formatDigest(BigInt(String(sum))) },
     ]);
-    sums.set(table, new Map(found));
+    sums.set(table, new Map(sumEntries));
   }
   return sums;
 }

@@ -42,16 +42,16 @@ export function createDocuments(source: string, query: RunQuery) {
 
   return {
     async document<T>(set: string, key: string): Promise<T | undefined> {
-      const stored = encodeKey(key);
+      const storedKey = encodeKey(key);
       let batch = batches.get(set);
       if (batch === undefined) {
         const keys = new Set<string>();
         batch = { keys, bodies: readBodies(set, keys) };
         batches.set(set, batch);
       }
-      batch.keys.add(stored);
-      const body = (await batch.bodies).get(stored);
-      return body === undefined ? undefined : (decodeDocument(stored, body)[1] as T);
+      batch.keys.add(storedKey);
+      const body = (await batch.bodies).get(storedKey);
+      return body === undefined ? undefined : (decodeDocument(storedKey, body)[1] as T);
     },
     async documents<T>(set: string): Promise<Map<string, T>> {
       const { rows } = await query("select key, body from document where source = $1 and set_name = $2 order by key", [
@@ -81,7 +81,7 @@ interface NetChange {
 /** Returns at most three statements for any number of document changes. Throws `Conflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
   const netChanges = [...mergeChanges(changes).values()];
-  const statement = (
+  const buildStatement = (
     name: string,
     text: string,
     selected: readonly NetChange[],
@@ -93,19 +93,19 @@ export function changeDocuments(source: string, changes: readonly DocumentChange
     return [{ name, text, values: [source, ...keys, ...bodies] }];
   };
   return [
-    ...statement(
+    ...buildStatement(
       "claim",
       "select claim($1, $2::text[], $3::text[], $4::text[])",
       netChanges.filter(({ isClaimed }) => isClaimed),
     ),
-    ...statement(
+    ...buildStatement(
       "put",
       `insert into document (source, set_name, key, body)
        select $1, given.* from unnest($2::text[], $3::text[], $4::text[]) as given
        on conflict (source, set_name, key) do update set body = excluded.body`,
       netChanges.filter(({ body, isClaimed }) => body !== null && !isClaimed),
     ),
-    ...statement(
+    ...buildStatement(
       "remove",
       `delete from document using unnest($2::text[], $3::text[]) as given (set_name, key)
        where document.source = $1 and document.set_name = given.set_name and document.key = given.key`,
@@ -121,13 +121,13 @@ function mergeChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, N
   for (const { set, put = [], insert = [], remove = [] } of changes) {
     const noteChange = (key: string, body: string | null, isInsert = false) => {
       const id = JSON.stringify([set, key]);
-      const before = byDocument.get(id);
-      if (before === undefined) {
+      const netChange = byDocument.get(id);
+      if (netChange === undefined) {
         byDocument.set(id, { set, key: encodeKey(key), body, isClaimed: isInsert });
         return;
       }
-      if (isInsert && before.body !== null) throw new KeyConflict(set, key);
-      before.body = body;
+      if (isInsert && netChange.body !== null) throw new KeyConflict(set, key);
+      netChange.body = body;
     };
     for (const key of remove) noteChange(key, null);
     for (const [key, value] of insert) noteChange(key, encodeBody(key, toJson(value)), true);

@@ -23,11 +23,11 @@ export function createPostgresDriver(
     },
     transaction: (work) =>
       writer.work(async (session) => {
-        const steps = work();
-        let next = steps.next();
+        const sqlSteps = work();
+        let next = sqlSteps.next();
         while (next.done !== true) {
           const results = await session.queries(next.value.map(toQuery));
-          next = steps.next(results.map(toRowObjects));
+          next = sqlSteps.next(results.map(toRowObjects));
         }
         return next.value;
       }),
@@ -56,8 +56,8 @@ function bindValue(value: SqlValue): string | Buffer | null {
 const POSTGRES_DIALECT: Dialect = {
   insert: (table, cells, from = "") => `${insertSql(table, cells, from)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
-    const replaced = Object.keys(cells).filter((column) => !keys.includes(column));
-    const set = replaced.map((column) => `${column} = excluded.${column}`).join(", ");
+    const replacedColumns = Object.keys(cells).filter((column) => !keys.includes(column));
+    const set = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
     return `${insertSql(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${set}`;
   },
   update(table, cells, where) {

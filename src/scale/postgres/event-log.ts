@@ -43,20 +43,20 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     tail.clear();
   }
 
-  const read = async <Row>(text: string, values: QueryValues = [], withinMs?: number) =>
+  const readRows = async <Row>(text: string, values: QueryValues = [], withinMs?: number) =>
     toRowObjects<Row>(await query(text, [source, ...values], withinMs));
 
   async function readLastPosition(): Promise<number> {
     if (end !== null) return end;
-    const before = forgetCount;
-    const [row] = await read<{ readonly last: number }>("select last_position as last from source where name = $1");
-    const found = row?.last ?? 0;
-    if (isHolder && before === forgetCount) end = Math.max(found, end ?? 0);
-    return found;
+    const forgetCountBefore = forgetCount;
+    const [row] = await readRows<{ readonly last: number }>("select last_position as last from source where name = $1");
+    const lastPosition = row?.last ?? 0;
+    if (isHolder && forgetCountBefore === forgetCount) end = Math.max(lastPosition, end ?? 0);
+    return lastPosition;
   }
 
   /** Records the events of a committed transaction from the reply of the append statement. */
-  function committed(appending: PreparedAppend, [reply]: readonly AppendRow[]): AppendResult {
+  function noteCommitted(appending: PreparedAppend, [reply]: readonly AppendRow[]): AppendResult {
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
     const knownIds = listKnownIds(appending, new_ordinals);
     // Another process has appended events that the cached tail lacks.
@@ -80,7 +80,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
   }
 
   async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
-    const rows = await read<EventText>(
+    const rows = await readRows<EventText>(
       `select position, committed_ms, body from (
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
            select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
@@ -91,7 +91,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     return rows.map(toLoggedEvent);
   }
 
-  function prepare(events: readonly Event[], nowMs: number): PreparedAppend | null {
+  function prepareAppend(events: readonly Event[], nowMs: number): PreparedAppend | null {
     if (events.length === 0) return null;
     const firstById = new Map(events.toReversed().map((event) => [event.id, event]));
     const rows = events
@@ -111,25 +111,25 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
   return {
     forget,
     end: readLastPosition,
-    prepare,
-    committed,
+    prepare: prepareAppend,
+    committed: noteCommitted,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
-      const appending = prepare(
+      const appending = prepareAppend(
         events.map((event) => ofWorkerFor(source, event)),
         nowMs,
       );
       if (appending === null) return () => undefined;
       const [rows] = yield [appending.statement];
-      return () => void committed(appending, rows as readonly AppendRow[]);
+      return () => void noteCommitted(appending, rows as readonly AppendRow[]);
     },
     /** Records committed events after a lost reply: an id at or before the old end is a repeat. */
     async committedWithoutReply(appending: PreparedAppend, before: number): Promise<AppendResult> {
       forget();
-      const found = await read<{ readonly id: string; readonly position: number }>(
+      const storedEvents = await readRows<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
         [textList(appending.rows.map(({ event }) => encodeKey(event.id)))],
       );
-      const positions = new Map(found.map(({ id, position }) => [id, position]));
+      const positions = new Map(storedEvents.map(({ id, position }) => [id, position]));
       const old = appending.rows.filter(({ event }) => (positions.get(encodeKey(event.id)) ?? before) <= before);
       const knownIds = new Set(old.map(({ event }) => event.id));
       return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(appending, knownIds) };
@@ -138,14 +138,14 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     passed: tail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= (await readLastPosition())) return [];
-      const found = isHolder ? tail.after(position, limit, MAX_OFFER_BYTES) : null;
-      return found ?? readAfter(position, limit);
+      const cachedEvents = isHolder ? tail.after(position, limit, MAX_OFFER_BYTES) : null;
+      return cachedEvents ?? readAfter(position, limit);
     },
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= lastUrgent) return [];
-      const before = urgentChanges;
+      const urgentChangesBefore = urgentChanges;
       const events = await readAfter(position, limit, IS_URGENT);
-      if (events.length === 0 && before === urgentChanges) lastUrgent = position;
+      if (events.length === 0 && urgentChangesBefore === urgentChanges) lastUrgent = position;
       return events;
     },
     async latest(
@@ -155,18 +155,18 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     ): Promise<readonly LoggedEvent[]> {
       const values: (string | Buffer)[] = [String(limit)];
       const conditions = ["source = $1"];
-      const parameter = (value: string | Buffer) => `$${values.push(value) + 1}`;
+      const bindValue = (value: string | Buffer) => `$${values.push(value) + 1}`;
       if (kinds !== undefined) {
         // Events other than tag values are rare and have an index.
         if (kinds.every((kind) => !isTelemetry(kind))) conditions.push("not telemetry");
-        conditions.push(`kind = any(${parameter(textList(kinds))}::text[])`);
+        conditions.push(`kind = any(${bindValue(textList(kinds))}::text[])`);
       }
       if (about !== undefined) {
-        const texts = about.subjects.flatMap(subjectSearchTexts).map((text) => `strpos(body, ${parameter(text)}) > 0`);
+        const texts = about.subjects.flatMap(subjectSearchTexts).map((text) => `strpos(body, ${bindValue(text)}) > 0`);
         conditions.push(`(${texts.join(" or ") || "false"})`);
-        conditions.push(`strpos(body, ${parameter(jsonFieldText("source", about.source))}) > 0`);
+        conditions.push(`strpos(body, ${bindValue(jsonFieldText("source", about.source))}) > 0`);
       }
-      const rows = await read<EventText>(
+      const rows = await readRows<EventText>(
         `select position, committed_ms, body from event
          where ${conditions.join(" and ")} order by position desc limit $2`,
         values,
@@ -179,9 +179,9 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       kinds: readonly EventKind[],
       { sinceMs, maxSearched: within, limit }: RecentBounds,
     ): Promise<readonly LoggedEvent[]> {
-      const wanted = new Set(subjects);
+      const subjectSet = new Set(subjects);
       // Compare the first `"subject"` in the text, which is the event's; parsing the JSON would take ten times as long.
-      const rows = await read<EventText>(
+      const rows = await readRows<EventText>(
         `select position, committed_ms, body from event
          where source = $1 and position > $2 and committed_ms >= $3 and kind = any($4::text[])
            and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
@@ -195,7 +195,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
           String(limit),
         ],
       );
-      return rows.map(toLoggedEvent).filter(({ event }) => event.source === sourceUri && wanted.has(event.subject));
+      return rows.map(toLoggedEvent).filter(({ event }) => event.source === sourceUri && subjectSet.has(event.subject));
     },
   };
 }
@@ -250,8 +250,8 @@ export interface AppendRow {
 
 /** Lists the ids of events that were in the log already, or that occur twice among the events. */
 function listRepeatedIds({ events, rows }: PreparedAppend, knownIds: ReadonlySet<string>): readonly string[] {
-  const first = new Set(rows.map(({ event }) => event));
-  return events.filter((event) => !first.has(event) || knownIds.has(event.id)).map(({ id }) => id);
+  const firstEvents = new Set(rows.map(({ event }) => event));
+  return events.filter((event) => !firstEvents.has(event) || knownIds.has(event.id)).map(({ id }) => id);
 }
 
 /** Lists the ids that were in the log already; `newOrdinals` null means that all events are new. */

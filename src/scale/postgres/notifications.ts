@@ -22,7 +22,7 @@ interface NotificationsOptions {
 /** Listens to a PostgreSQL channel whose payload is a topic. Calls all listeners after a lost connection. */
 export function createNotifications({ channel, clock, log, connect }: NotificationsOptions) {
   const listeners = new Map<string, Set<() => void>>();
-  const closing = new AbortController();
+  const closeController = new AbortController();
   const connectionLost = createWakeup();
   let session: PostgresSession | null = null;
   let running: Promise<void> | null = null;
@@ -33,14 +33,14 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
   }
 
   async function connectAndListen(): Promise<PostgresSession> {
-    const opened = await connect(closing.signal, {
+    const newSession = await connect(closeController.signal, {
       onNotification: (notification) => {
         if (notification.channel === channel) callListeners(notification.payload);
       },
       onLost: connectionLost.wakeUp,
     });
-    await opened.query(`listen ${quoteName(channel)}`);
-    return opened;
+    await newSession.query(`listen ${quoteName(channel)}`);
+    return newSession;
   }
 
   async function listenOrCheck(): Promise<number> {
@@ -49,17 +49,17 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       if (isDisconnected) log.info("Listening for changes of other processes again.");
       isDisconnected = false;
     } else {
-      const checked = session;
-      await cutSessionAfter(checked, REPLY_TIMEOUT_MS, () => checked.query("select 1"));
+      const checkedSession = session;
+      await cutSessionAfter(checkedSession, REPLY_TIMEOUT_MS, () => checkedSession.query("select 1"));
     }
     for (const topic of [...listeners.keys()]) callListeners(topic);
     return CHECK_INTERVAL_MS;
   }
 
-  function start(): void {
+  function startListening(): void {
     running ??= runLoop({
       clock,
-      signal: closing.signal,
+      signal: closeController.signal,
       wakeup: connectionLost,
       turn: listenOrCheck,
       fault(error) {
@@ -75,11 +75,11 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
     listen(topic: string, listener: () => void): () => void {
       const all = listeners.get(topic) ?? new Set();
       listeners.set(topic, all.add(listener));
-      start();
+      startListening();
       return () => void all.delete(listener);
     },
     async close(): Promise<void> {
-      closing.abort(ENDED_EARLY);
+      closeController.abort(ENDED_EARLY);
       session?.cut(ENDED_EARLY);
       await running;
     },

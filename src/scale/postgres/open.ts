@@ -90,8 +90,8 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     });
   }
 
-  const opened = await connect(new AbortController().signal);
-  await opened.end();
+  const firstSession = await connect(new AbortController().signal);
+  await firstSession.end();
 
   return {
     name,

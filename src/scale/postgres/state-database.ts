@@ -63,10 +63,10 @@ export function durabilityWarnings({
   dataChecksums,
   synchronousCommit,
 }: Pick<StateDatabaseDescription, "dataChecksums" | "synchronousCommit">): readonly string[] {
-  const loss = LOSS_BY_SYNCHRONOUS_COMMIT[synchronousCommit];
+  const possibleLoss = LOSS_BY_SYNCHRONOUS_COMMIT[synchronousCommit];
   const warnings = [
-    loss &&
-      `The server has synchronous_commit = ${synchronousCommit}, so ${loss}: set it to on for this user or database.`,
+    possibleLoss &&
+      `The server has synchronous_commit = ${synchronousCommit}, so ${possibleLoss}: set it to on for this user or database.`,
     !dataChecksums && "The server has data_checksums off, so it would not notice a page that its disk has damaged.",
   ];
   return warnings.filter((warning) => typeof warning === "string");

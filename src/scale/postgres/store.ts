@@ -47,18 +47,18 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     ? database.onNotified(sourceTopic(source), () => void checkForOperations().catch(() => undefined))
     : () => undefined;
 
-  function changed(sets: Iterable<string>): void {
+  function noteChangedSets(sets: Iterable<string>): void {
     for (const set of new Set(sets)) versions.set(set, (versions.get(set) ?? 0) + 1);
   }
 
   /** Version of the source's state; without the lease, `xmin`, which changes with each update of the source's row. */
-  async function changes(): Promise<number> {
+  async function readStateVersion(): Promise<number> {
     if (isHolder) return writer.commits() + operationsSeen;
     const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);
     return Number(found[0]?.[0] ?? 0);
   }
 
-  const sql = createPostgresDriver(source, query, writer, changed, changes);
+  const sql = createPostgresDriver(source, query, writer, noteChangedSets, readStateVersion);
   const outbox = createOutbox({ ...{ sql, log, clock, changes: wakeup, isCached: isHolder } });
 
   return {
@@ -68,33 +68,33 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     documents: documents.documents,
     records: documents.records,
     lastRecord: documents.lastRecord,
-    version: async (set) => (versions.get(set) ?? 0) + (isHolder ? operationsSeen : await changes()),
-    changes,
+    version: async (set) => (versions.get(set) ?? 0) + (isHolder ? operationsSeen : await readStateVersion()),
+    changes: readStateVersion,
     // The PostgreSQL server detects damaged pages itself (`data_checksums`).
     damagedKeys: async () => [],
     async commit({ documents: changedDocuments = [], events = [], records = [] }) {
       const statements = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
       const appending = log.prepare(events, clock.now());
-      const before = await log.end();
-      if (appending === null && statements.length === 0) return { lastPosition: before, repeated: [] };
-      const answers = await writer
+      const positionBefore = await log.end();
+      if (appending === null && statements.length === 0) return { lastPosition: positionBefore, repeated: [] };
+      const results = await writer
         .commit(appending === null ? statements : [...statements, bindStatement(source, appending.statement)])
-        .finally(() => changed(changedDocuments.map(({ set }) => set)));
-      if (appending === null) return { lastPosition: before, repeated: [] };
-      const answer = answers?.at(-1);
-      const committed =
-        answer === undefined
-          ? await log.committedWithoutReply(appending, before)
-          : log.committed(appending, toRowObjects<AppendRow>(answer));
-      if (events.length > committed.repeated.length) wakeup.wakeUp();
-      return committed;
+        .finally(() => noteChangedSets(changedDocuments.map(({ set }) => set)));
+      if (appending === null) return { lastPosition: positionBefore, repeated: [] };
+      const appendReply = results?.at(-1);
+      const appendResult =
+        appendReply === undefined
+          ? await log.committedWithoutReply(appending, positionBefore)
+          : log.committed(appending, toRowObjects<AppendRow>(appendReply));
+      if (events.length > appendResult.repeated.length) wakeup.wakeUp();
+      return appendResult;
     },
     async putDeferred(set, key, value) {
       const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
       if (put === undefined) return;
       if (writer.soon.isBehind()) await writer.commit([put]);
       else await writer.soon.write(`document ${set} ${key}`, () => put);
-      changed([set]);
+      noteChangedSets([set]);
     },
     async describe() {
       const { bytes, schemaVersion } = await database.describe();

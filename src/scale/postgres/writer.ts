@@ -30,16 +30,16 @@ export interface WriterOptions extends ShardOptions {
 export function createWriter(options: WriterOptions) {
   const { database, source, as, clock, log } = options;
   const epoch = typeof as === "object" ? String(as.epoch) : null;
-  const oneByOne = oneAtATime();
-  const closing = new AbortController();
+  const runOneAtATime = oneAtATime();
+  const closeController = new AbortController();
   const writerId = randomBytes(4).toString("hex");
-  const deferred = createDeferredWrites<() => Query, Promise<unknown>>(clock, () => commit([]));
+  const deferredWrites = createDeferredWrites<() => Query, Promise<unknown>>(clock, () => commit([]));
   let lastMark = options.lastCommit;
   let transactions = 0;
   let commits = 0;
   let fenced: FencedError | null = null;
 
-  function fence(mark: string): Query {
+  function buildFence(mark: string): Query {
     if (epoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
     return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, epoch, lastMark, mark], name: "fence" };
   }
@@ -47,13 +47,13 @@ export function createWriter(options: WriterOptions) {
   async function sendFenced<T>(send: (first: readonly Query[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenced !== null) throw fenced;
-    closing.signal.throwIfAborted();
+    closeController.signal.throwIfAborted();
     transactions += 1;
     const mark = `${writerId}-${transactions}`;
-    const taken = deferred.take();
+    const takenWrites = deferredWrites.take();
     let answer: T | null = null;
     try {
-      answer = await send([fence(mark), ...taken.writes.map((statement) => statement())]);
+      answer = await send([buildFence(mark), ...takenWrites.writes.map((statement) => statement())]);
       lastMark = mark;
     } catch (error) {
       if (error instanceof FencedError) fenced = error;
@@ -61,7 +61,7 @@ export function createWriter(options: WriterOptions) {
       await throwUnlessCommitted(mark, error);
     }
     commits += 1;
-    taken.committed();
+    takenWrites.committed();
     return answer;
   }
 
@@ -72,7 +72,7 @@ export function createWriter(options: WriterOptions) {
     log.warn({ source, err: lost }, "The reply to a commit was lost; Plenum queries whether it was committed.");
     const { rows } = await retryUntilDone({
       clock,
-      signal: closing.signal,
+      signal: closeController.signal,
       backoff: OUTCOME_QUERY_BACKOFF,
       work: () =>
         database.query(
@@ -81,44 +81,44 @@ export function createWriter(options: WriterOptions) {
         ),
       fault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
     });
-    const found = rows[0]?.[0];
-    const [at, before] = [stripMarkSuffix(String(found ?? "")), stripMarkSuffix(lastMark)];
-    if (found === undefined || (at !== mark && at !== before)) {
+    const storedMark = rows[0]?.[0];
+    const [at, before] = [stripMarkSuffix(String(storedMark ?? "")), stripMarkSuffix(lastMark)];
+    if (storedMark === undefined || (at !== mark && at !== before)) {
       fenced = new FencedError(source);
       throw fenced;
     }
-    lastMark = String(found);
+    lastMark = String(storedMark);
     log.info({ source, committed: at === mark }, "The outcome of the commit is known.");
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 
   /** Runs a transaction in one packet. Null: committed, but the reply was lost. Throws `Fenced` without the lease. */
   function commit(statements: readonly Query[]): Promise<readonly QueryResult[] | null> {
-    return oneByOne(async () => {
+    return runOneAtATime(async () => {
       let before = 0;
-      const answers = await sendFenced((first) => {
+      const replies = await sendFenced((first) => {
         before = first.length;
-        return database.transact([...first, ...statements, ...operatorNotice()]);
+        return database.transact([...first, ...statements, ...buildOperatorNotice()]);
       });
-      return answers === null ? null : answers.slice(before, before + statements.length);
+      return replies === null ? null : replies.slice(before, before + statements.length);
     });
   }
 
   /** Notifies the holder of an operator's change. */
-  const operatorNotice = (): readonly Query[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
+  const buildOperatorNotice = (): readonly Query[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
 
   return {
-    soon: deferred,
+    soon: deferredWrites,
     commit,
     work<T>(work: (session: TransactionSession) => Promise<T>): Promise<T> {
-      return oneByOne(async () => {
+      return runOneAtATime(async () => {
         // Keep the result outside, because the reply to the commit may be lost.
         const result: { value?: T } = {};
         await sendFenced((first) =>
           database.work(async (session) => {
             await session.queries(first);
             result.value = await work(session);
-            await session.queries(operatorNotice());
+            await session.queries(buildOperatorNotice());
           }),
         );
         return result.value as T;
@@ -126,10 +126,10 @@ export function createWriter(options: WriterOptions) {
     },
     commits: (): number => commits,
     async close(): Promise<void> {
-      deferred.stop();
+      deferredWrites.stop();
       // Deferred writes that fail here are repeated after the next start, as after a crash.
-      if (fenced === null) await endsWithin(clock, CLOSE_FLUSH_LIMIT_MS, deferred.flush() ?? Promise.resolve());
-      closing.abort(new Retryable(`The state of the source ${source} was closed.`));
+      if (fenced === null) await endsWithin(clock, CLOSE_FLUSH_LIMIT_MS, deferredWrites.flush() ?? Promise.resolve());
+      closeController.abort(new Retryable(`The state of the source ${source} was closed.`));
     },
   };
 }
