@@ -13,7 +13,7 @@ interface ColumnStore {
 }
 
 const INITIAL_ROW_CAPACITY = 256;
-const NULL_CODE = -1;
+const NULL_TEXT_CODE = -1;
 /** Column whose texts are all different, so it gets no dictionary. */
 const UNIQUE_TEXT_COLUMN = "event_id";
 /** Rows between two calls of `yieldIfBusy`: 1,000 rows take up to 2 ms to copy or compare. */
@@ -49,7 +49,7 @@ export function createColumns(table: Table) {
     },
     cell: (index: number, row: number): Cell => columnStoreAt(index).cell(row),
     cellReader: (index: number): ((row: number) => Cell) => columnStoreAt(index).cell,
-    /** Returns a function that compares rows by these columns, null first. Rows added later cannot be compared. */
+    /** Returns a comparator of rows by these columns, null first. Rows added later cannot be compared. */
     createComparator(names: readonly string[]): RowComparator {
       const comparators = names.map((name) => columnStoreAt(findColumnIndex(table, name)).createComparator());
       return (a, b) => {
@@ -63,7 +63,7 @@ export function createColumns(table: Table) {
   };
 }
 
-/** Returns a function that sorts rows by their table's `sortedBy`; equal rows keep their order. */
+/** Creates a sorter of rows by their table's `sortedBy`; equal rows keep their order. */
 export function createSorter(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
   const compare = columns.createComparator(columns.table.sortedBy);
   return (rows) => mergeRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
@@ -102,8 +102,8 @@ async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator)
       const [from = 0, middle = length, end = length] = starts.slice(run, run + 3);
       let [left, right] = [from, middle];
       for (let to = from; to < end; to++) {
-        const isLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
-        spare[to] = sorted[isLeft ? left++ : right++] ?? 0;
+        const takesLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
+        spare[to] = sorted[takesLeft ? left++ : right++] ?? 0;
         if (to % ROWS_PER_CHUNK === 0) await yieldIfBusy();
       }
     }
@@ -155,10 +155,10 @@ function createTextStore(isUnique: boolean): ColumnStore {
   let characters = 0;
   const texts: string[] = [];
   const codeByText = new Map<string, number>();
-  let last = NULL_CODE;
+  let last = NULL_TEXT_CODE;
 
   function encodeText(text: string): number {
-    if (last !== NULL_CODE && texts[last] === text) return last;
+    if (last !== NULL_TEXT_CODE && texts[last] === text) return last;
     const code = isUnique ? undefined : codeByText.get(text);
     if (code === undefined) characters += text.length;
     last = code ?? texts.push(text) - 1;
@@ -166,7 +166,7 @@ function createTextStore(isUnique: boolean): ColumnStore {
     return last;
   }
 
-  const readText = (row: number) => texts[codes[row] ?? NULL_CODE] ?? null;
+  const readText = (row: number) => texts[codes[row] ?? NULL_TEXT_CODE] ?? null;
   return {
     get characters() {
       return characters;
@@ -177,7 +177,7 @@ function createTextStore(isUnique: boolean): ColumnStore {
         largerArray.set(codes);
         codes = largerArray;
       }
-      codes[row] = typeof cell === "string" ? encodeText(cell) : NULL_CODE;
+      codes[row] = typeof cell === "string" ? encodeText(cell) : NULL_TEXT_CODE;
     },
     cell: readText,
     createComparator() {
@@ -185,7 +185,7 @@ function createTextStore(isUnique: boolean): ColumnStore {
       const rankByCode = new Int32Array(texts.length);
       const sortedCodes = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
       for (const [rank, code] of sortedCodes.entries()) rankByCode[code] = rank;
-      const findRank = (row: number) => rankByCode[codes[row] ?? NULL_CODE] ?? NULL_CODE;
+      const findRank = (row: number) => rankByCode[codes[row] ?? NULL_TEXT_CODE] ?? NULL_TEXT_CODE;
       return (a, b) => findRank(a) - findRank(b);
     },
   };
@@ -198,7 +198,7 @@ function compareTexts(a: string | null | undefined, b: string | null | undefined
 
 let lastYieldMs = performance.now();
 
-/** Yields to the event loop if this function last yielded at least `MAX_MS_BETWEEN_YIELDS` ago. */
+/** Yields to the event loop if the last yield was at least `MAX_MS_BETWEEN_YIELDS` ago. */
 export async function yieldIfBusy(): Promise<void> {
   if (performance.now() - lastYieldMs < MAX_MS_BETWEEN_YIELDS) return;
   await yieldToEventLoop();

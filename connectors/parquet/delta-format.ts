@@ -10,7 +10,7 @@ import { buildStatistics, computeStatistics } from "./delta/statistics.ts";
 import { type ActiveFile, type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import type { ObjectStore, StoredFile } from "./object-store.ts";
 import { computeDigest, type EncodedRows, encodeReplacement, putBatches, readRows } from "./partition-files.ts";
-import { FIRST_DAY, fileKey, hasPartitions, type LakePartition, tableFolder, toPartition } from "./paths.ts";
+import { EPOCH_DAY, fileKey, hasPartitions, type LakePartition, tableFolder, toPartition } from "./paths.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import { encodeChange } from "./sink-state.ts";
 import type { CommitWork, TableFormat, UploadedFiles } from "./table-format.ts";
@@ -36,7 +36,7 @@ export function createDeltaFormat(
   /** Random part of this process's file names, so that files of an earlier process are never overwritten. */
   const processId = randomBytes(4).toString("hex");
   const tables = new Map<Table, DeltaTable>();
-  const vacuumTime = createVacuumSchedule(clock);
+  const vacuumSchedule = createVacuumSchedule(clock);
   let pendingVacuum: readonly Table[] = [];
 
   function getDeltaTable(table: Table): DeltaTable {
@@ -60,12 +60,8 @@ export function createDeltaFormat(
     return lastPosition !== null && lastPosition >= positions.through;
   }
 
-  async function appendRows(
-    table: Table,
-    batches: readonly PartitionBatch[],
-    { uploaded, name, positions }: CommitWork,
-    signal: AbortSignal,
-  ): Promise<readonly string[]> {
+  async function appendRows(table: Table, batches: readonly PartitionBatch[], work: CommitWork, signal: AbortSignal) {
+    const { uploaded, name, positions } = work;
     const buildKey = ({ partition }: PartitionBatch, digest: string) =>
       chooseUnusedKey(fileKey(partition, name), digest, uploaded);
     const add: AddedFile[] = [];
@@ -79,9 +75,10 @@ export function createDeltaFormat(
   async function replaceRows(
     table: Table,
     changes: readonly PartitionUpdates[],
-    { uploaded, name, positions }: CommitWork,
+    work: CommitWork,
     signal: AbortSignal,
-  ): Promise<readonly string[]> {
+  ) {
+    const { uploaded, name, positions } = work;
     for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt++) {
       const { version, files } = await getDeltaTable(table).files(signal);
       const add: AddedFile[] = [];
@@ -226,10 +223,10 @@ export function createDeltaFormat(
     async repairFiles(signal) {
       const table = ALARM_EPISODE_TABLE;
       const { files } = await getDeltaTable(table).files(signal);
-      const old = files.filter(({ partitionValues }) => partitionValues.date === FIRST_DAY);
+      const old = files.filter(({ partitionValues }) => partitionValues.date === EPOCH_DAY);
       const changes: PartitionUpdates[] = [];
       for (const site of new Set(old.map(({ partitionValues }) => partitionValues.site ?? null))) {
-        const from = toPartition(table, FIRST_DAY, site);
+        const from = toPartition(table, EPOCH_DAY, site);
         const keys = findFiles(from, files).map(({ key }) => key);
         const updates = await readRows(table, keys, format, signal);
         changes.push({ partition: toPartition(table, null, site), updates, from });
@@ -240,9 +237,9 @@ export function createDeltaFormat(
     },
     /** Vacuums some files of one table per call, so that no other work waits for long. */
     async vacuum(signal) {
-      if (vacuumTime.isDue()) pendingVacuum = TABLES;
+      if (vacuumSchedule.isDue()) pendingVacuum = TABLES;
       const [table] = pendingVacuum;
-      if (table === undefined || !vacuumTime.isTrusted()) return;
+      if (table === undefined || !vacuumSchedule.isTrusted()) return;
       const removed = await getDeltaTable(table).vacuum(signal, MAX_REMOVED_FILES);
       if (removed < MAX_REMOVED_FILES) pendingVacuum = pendingVacuum.slice(1);
     },
@@ -294,7 +291,7 @@ export function createVacuumSchedule(clock: Clock) {
 
   return {
     isTrusted: isClockTrusted,
-    /** Call this function every few seconds, so that every clock step is noticed. */
+    /** Must be called every few seconds, so that it notices each clock step. */
     isDue(): boolean {
       if (!isClockTrusted() || clock.monotonic() < dueAtMs) return false;
       dueAtMs = clock.monotonic() + DAY_MS;

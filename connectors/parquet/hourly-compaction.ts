@@ -1,7 +1,7 @@
 import type { SinkStateChange } from "../../src/core/connector.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { FIRST_DAY, type LakePartition, toPartition } from "./paths.ts";
+import { EPOCH_DAY, type LakePartition, toPartition } from "./paths.ts";
 import { buildDayKey, encodeChange, type SinkState, type UncompactedDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
@@ -61,7 +61,7 @@ export function createHourlyCompaction(
       dayGenerator = null;
       return false;
     }
-    if (value.dayAndSite?.day !== FIRST_DAY) noteRows(value, 0, startMs - HOUR_MS);
+    if (value.dayAndSite?.day !== EPOCH_DAY) noteRows(value, 0, startMs - HOUR_MS);
     return true;
   }
 
@@ -81,8 +81,8 @@ export function createHourlyCompaction(
     const nowMs = clock.now();
     const endMs = Date.parse(day) + DAY_MS;
     if (nowMs < endMs) return false;
-    const isQuiet = clock.monotonic() - (committedAtMs.get(key) ?? 0) >= HOUR_MS;
-    return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MAX_MERGE_DELAY_MS;
+    const isDayQuiet = clock.monotonic() - (committedAtMs.get(key) ?? 0) >= HOUR_MS;
+    return isDayQuiet || nowMs - Math.max(sinceMs, endMs) >= MAX_MERGE_DELAY_MS;
   }
 
   /** Plans the joins and merges of a pass, oldest day first. */

@@ -11,9 +11,9 @@ import type { Table } from "../shared/lake/table.ts";
 /** Folder name for rows that belong to no single site. */
 const NO_SITE_FOLDER = "none";
 /** Hive's name for a missing partition value, which DuckDB and Spark read as null. */
-const NO_DAY = "__HIVE_DEFAULT_PARTITION__";
+const NO_DAY_FOLDER = "__HIVE_DEFAULT_PARTITION__";
 /** Day under which earlier versions put rows without a time, and files without rows. */
-export const FIRST_DAY = "1970-01-01";
+export const EPOCH_DAY = "1970-01-01";
 /** File with all columns of its table and no rows. */
 export const EMPTY_FILE_NAME = "empty.parquet";
 /** File with the columns of all tables. */
@@ -30,7 +30,7 @@ export interface LakePartition {
 export function toPartition(table: Table, day: string | null, site: string | null): LakePartition {
   return {
     table,
-    folder: `${tableFolder(table)}date=${day ?? NO_DAY}/site=${escapeSite(site)}/`,
+    folder: `${tableFolder(table)}date=${day ?? NO_DAY_FOLDER}/site=${escapeSite(site)}/`,
     dayAndSite: { day, site },
   };
 }

@@ -9,7 +9,7 @@ import { encodeParquet } from "./parquet-file.ts";
 import { encodeReplacement, putBatches, readRows } from "./partition-files.ts";
 import {
   EMPTY_FILE_NAME,
-  FIRST_DAY,
+  EPOCH_DAY,
   fileKey,
   hasPartitions,
   type LakePartition,
@@ -62,7 +62,7 @@ export function createPlainFormat(
         return;
       }
       const dates = await store.folders(folder, signal);
-      const newestDate = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${FIRST_DAY}`).at(-1);
+      const newestDate = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${EPOCH_DAY}`).at(-1);
       const [site] = newestDate === undefined ? [] : await store.folders(`${folder}${newestDate}/`, signal);
       const todayFolder = toPartition(table, formatUtcDay(clock.now()), null).folder;
       const targetFolder = site === undefined ? todayFolder : `${folder}${newestDate}/${site}/`;
@@ -72,10 +72,10 @@ export function createPlainFormat(
     async repairFiles(signal) {
       for (const table of TABLES.filter(hasPartitions)) {
         const dates = await store.folders(tableFolder(table), signal);
-        const hasFirstDay = dates.includes(`date=${FIRST_DAY}`);
+        const hasFirstDay = dates.includes(`date=${EPOCH_DAY}`);
         if (dates.length === (hasFirstDay ? 1 : 0)) await format.createTable(table, signal);
         if (!hasFirstDay) continue;
-        for (const { key } of await store.list(`${tableFolder(table)}date=${FIRST_DAY}/`, signal)) {
+        for (const { key } of await store.list(`${tableFolder(table)}date=${EPOCH_DAY}/`, signal)) {
           if (key.endsWith(`/${EMPTY_FILE_NAME}`)) await store.remove(key, signal);
           if (!key.endsWith(`/${table.name}.parquet`)) continue;
           const [, date = "", site = ""] = key.split("/");

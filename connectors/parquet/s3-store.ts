@@ -283,7 +283,12 @@ const OTHER_REGION_CODES = [
   "AuthorizationHeaderMalformed",
   "IllegalLocationConstraintException",
 ];
-const FULL_CODES = ["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"];
+const FULL_STORE_CODES = [
+  "QuotaExceeded",
+  "XMinioStorageFull",
+  "XMinioAdminBucketQuotaExceeded",
+  "InsufficientStorage",
+];
 
 /** Maps an S3 error to a failure, by the storage's error code first: the status alone is ambiguous. */
 export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
@@ -317,7 +322,7 @@ export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, n
       hint: "Check s3.region and s3.endpoint.",
     });
   }
-  if (FULL_CODES.includes(code) || status === 507) {
+  if (FULL_STORE_CODES.includes(code) || status === 507) {
     return new Retryable(`${start}: the storage is full.`, { hint: "Make room there; the events wait." });
   }
   if (code === "SlowDown" || status === 429 || status === 503) {

@@ -124,11 +124,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   }
 
   /** Inserts redelivered events and events without a log position. */
-  async function insertIdempotently(
-    batch: readonly Event[],
-    offer: BatchInfo | undefined,
-    signal: AbortSignal,
-  ): Promise<Receipt> {
+  async function insertIdempotently(batch: readonly Event[], offer: BatchInfo | undefined, signal: AbortSignal) {
     await prepareCommits(signal);
     const buffer = createRowBuffer();
     const rejections = await collectRejections(batch, async (event, n) =>
@@ -184,10 +180,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 }
 
 /** Calls `take` for each event. Returns the events that cannot be mapped to rows. */
-async function collectRejections(
-  batch: readonly Event[],
-  take: (event: Event, index: number) => Promise<void>,
-): Promise<readonly Rejection[]> {
+async function collectRejections(batch: readonly Event[], take: (event: Event, index: number) => Promise<void>) {
   const rejections: Rejection[] = [];
   for (const [index, event] of batch.entries()) {
     try {

@@ -139,8 +139,8 @@ function writeText(text: string, into: Buffer, offset: number): number {
 
 /** Replaces U+0000, which PostgreSQL cannot store, and lone surrogates by U+FFFD. */
 export function toStorableText(text: string): string {
-  const wellFormed = text.isWellFormed() ? text : text.toWellFormed();
-  return wellFormed.includes("\0") ? wellFormed.replaceAll("\0", "\ufffd") : wellFormed;
+  const wellFormedText = text.isWellFormed() ? text : text.toWellFormed();
+  return wellFormedText.includes("\0") ? wellFormedText.replaceAll("\0", "\ufffd") : wellFormedText;
 }
 
 /** Replaces U+0000 and lone surrogates in JSON escapes; `\\u0000` is a backslash and five letters. */

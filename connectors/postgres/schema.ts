@@ -26,11 +26,7 @@ export interface TableRequirements {
 }
 
 /** Creates missing tables and columns; returns true if any were missing. Throws ConfigError if a table does not fit. */
-export async function prepareTables(
-  session: PostgresSession,
-  requirements: TableRequirements,
-  log: Log,
-): Promise<boolean> {
+export async function prepareTables(session: PostgresSession, requirements: TableRequirements, log: Log) {
   const { tables, target } = requirements;
   const missingParts = findMissing(tables, await readCatalog(session, requirements), target);
   if (!hasMissingParts(missingParts)) return false;

@@ -95,10 +95,10 @@ export function buildCreateTable(table: Table, target: TableTarget): string {
 
 function buildCreateIndexes(table: Table, target: TableTarget): readonly string[] {
   const name = qualifiedName(target, table);
-  const keyStart = buildPrimaryKey(table, target).slice(0, table.sortedBy.length);
-  const isCovered = table.sortedBy.every((column, n) => keyStart[n] === column);
+  const leadingKeyColumns = buildPrimaryKey(table, target).slice(0, table.sortedBy.length);
+  const isSortCovered = table.sortedBy.every((column, n) => leadingKeyColumns[n] === column);
   return [
-    ...(isCovered ? [] : [`create index on ${name} (${joinQuotedColumns(table.sortedBy)})`]),
+    ...(isSortCovered ? [] : [`create index on ${name} (${joinQuotedColumns(table.sortedBy)})`]),
     // Rows arrive nearly in time order, so a small BRIN index finds a day or the newest rows.
     ...(table.rowPolicy === "append"
       ? [`create index on ${name} using brin (${joinQuotedColumns([...new Set([table.time, "observed_at"])])})`]

@@ -25,7 +25,7 @@ const MAX_SEARCH_PARTS = 200;
 /** Writes a batch in one transaction. If the server refuses a value, a second transaction rejects the event. */
 export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
-  const { events, rejected, tableRows } = mapRows(batch);
+  const { events, rejected, tableRows } = mapEventsToRows(batch);
   if (tableRows.rows.length + tableRows.updates.size === 0) return { rejected };
   const options = { statementMs: timeoutMs };
   try {
@@ -50,7 +50,7 @@ interface IndexedEvent {
 }
 
 /** Maps events to rows; rejects events that make no rows. */
-function mapRows(batch: readonly OfferedEvent[]) {
+function mapEventsToRows(batch: readonly OfferedEvent[]) {
   const all = batch.map((offered, index) => ({ index, offered }));
   const rejections: Rejection[] = [];
   try {
@@ -133,7 +133,7 @@ const MAX_STATEMENT_ROWS = 5_000;
 function buildTableRows(offered: Iterable<OfferedEvent>): TableRows {
   const rows: StatementRows[] = [];
   const updates = new Map<Table, Row[]>();
-  const writers = new Map<Table, ReturnType<typeof createTableWriter>>();
+  const tableWriters = new Map<Table, ReturnType<typeof createTableWriter>>();
 
   function add(table: Table, row: Row): void {
     if (table.rowPolicy === "versions") {
@@ -143,14 +143,14 @@ function buildTableRows(offered: Iterable<OfferedEvent>): TableRows {
       updates.set(table, tableUpdates);
       return;
     }
-    const writer = writers.get(table) ?? createTableWriter(table);
-    writers.set(table, writer);
+    const writer = tableWriters.get(table) ?? createTableWriter(table);
+    tableWriters.set(table, writer);
     writer.add(row);
     if (writer.length() === MAX_STATEMENT_ROWS) rows.push(writer.take());
   }
 
   for (const offeredEvent of offered) emitRows(offeredEvent, add);
-  for (const writer of writers.values()) if (writer.length() > 0) rows.push(writer.take());
+  for (const writer of tableWriters.values()) if (writer.length() > 0) rows.push(writer.take());
   return { rows, updates };
 }
 
@@ -180,19 +180,14 @@ function createTableWriter(table: Table) {
 }
 
 /** Returns the rows that the updates change or add. The caller must hold the table lock. */
-async function findChangedRows(
-  session: PostgresSession,
-  table: Table,
-  updates: readonly Row[],
-  target: TableTarget,
-): Promise<StatementRows | null> {
+async function findChangedRows(session: PostgresSession, table: Table, updates: readonly Row[], target: TableTarget) {
   const key = table.key.filter((name) => name !== table.time);
   const values = key.map((name) => updates.map((row) => String(row[findColumnIndex(table, name)])));
   const names = key.map((_, n) => `c${n}`);
-  const arrays = key.map((_, n) => `$${n + 1}::text[]`);
+  const arrayParameters = key.map((_, n) => `$${n + 1}::text[]`);
   const result = await session.query(
     `select ${table.columns.map(selectExpression).join(", ")} from ${qualifiedName(target, table)}
-where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(", ")}) as changed (${names.join(", ")}))`,
+where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${arrayParameters.join(", ")}) as changed (${names.join(", ")}))`,
     values,
   );
   const storedRows = result.rows.map((row) => row.map((cell): Cell => cell));

@@ -70,12 +70,12 @@ export async function openDatabaseTime(options: {
   async function updateClock(): Promise<void> {
     const [fromWallMs, fromMs] = [earliestWallMs(), earliestSteadyMs()];
     const newReading = await readDatabaseClock();
-    const wasWallClockSet = distanceOutside(newReading.wallMs, fromWallMs, latestWallMs()) !== 0;
-    const stepMs = distanceOutside(newReading.wallMs - newReading.setByMs, fromMs, latestSteadyMs());
+    const wasWallClockSet = distanceOutsideRange(newReading.wallMs, fromWallMs, latestWallMs()) !== 0;
+    const stepMs = distanceOutsideRange(newReading.wallMs - newReading.setByMs, fromMs, latestSteadyMs());
     // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
-    const isSettled = readCount >= READS_UNTIL_SETTLED && readCount - storedAtRead > READS_AFTER_OWN_STEP;
+    const hasEnoughReads = readCount >= READS_UNTIL_SETTLED && readCount - storedAtRead > READS_AFTER_OWN_STEP;
     let { setByMs } = newReading;
-    if (stepMs !== 0 && (wasWallClockSet || isSettled)) {
+    if (stepMs !== 0 && (wasWallClockSet || hasEnoughReads)) {
       storedAtRead = readCount;
       setByMs = await storeClockStep(setByMs, setByMs + stepMs);
       log.info(
@@ -122,7 +122,7 @@ export async function openDatabaseTime(options: {
 export type DatabaseTime = Awaited<ReturnType<typeof openDatabaseTime>>;
 
 /** Milliseconds by which a time lies outside a range; 0 below the size of a clock step. */
-function distanceOutside(ms: number, fromMs: number, toMs: number): number {
+function distanceOutsideRange(ms: number, fromMs: number, toMs: number): number {
   if (ms < fromMs - MIN_CLOCK_STEP_MS) return ms - fromMs;
   return ms > toMs + MIN_CLOCK_STEP_MS ? ms - toMs : 0;
 }

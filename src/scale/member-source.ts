@@ -124,10 +124,10 @@ function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTi
   const onSend: CheckBeforeSend = (since) => {
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
-    const heldUpMs = elapsedMs(clock, since);
-    if (heldUpMs > MAX_SEND_DELAY_MS)
+    const sendDelayMs = elapsedMs(clock, since);
+    if (sendDelayMs > MAX_SEND_DELAY_MS)
       throw new LocalFailure(
-        `A request was held up for ${Math.round(heldUpMs)} ms after its slot was taken, and is not sent.`,
+        `A request was held up for ${Math.round(sendDelayMs)} ms after its slot was taken, and is not sent.`,
       );
   };
   return { fleet, source, now: time.latestSteadyMs, leaving: onSend, longestWayMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS };

@@ -1,7 +1,7 @@
 import type { Pipeline } from "../app/build-pipeline.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-import type { Log } from "../core/runtime/log.ts";
+
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { cutSilence, endSilence, SILENCE_SET } from "../engine/silence/silence.ts";
@@ -15,7 +15,7 @@ import type { SilenceStore } from "../ui/status/silences.ts";
 import type { Columns, SinkReport, SinkResponse } from "../ui/status/sinks.ts";
 import type { AlarmDays } from "../ui/status/sites.ts";
 import { createTagIndex } from "../ui/status/tag-index.ts";
-import type { StateDatabase } from "./postgres/state-database.ts";
+import type { ShardOptions, StateDatabase } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 
 /** Cache age of a view per held source, to limit queries of open pages: 20 ms with 2 sources, 3 s with 300. */
@@ -170,20 +170,10 @@ export function createMemberView(options: {
 
 /** Ends a silence in every source that has it; other members emit the end of theirs. Returns false without the silence. */
 export async function endSilenceOfFleet(
-  {
-    pipelines,
-    database,
-    clock,
-    log,
-  }: {
-    readonly pipelines: ReadonlyMap<string, Pipeline>;
-    readonly database: StateDatabase;
-    readonly clock: Clock;
-    readonly log: Log;
-  },
-  id: string,
-  at: string,
-  by: string | null,
+  pipelines: ReadonlyMap<string, Pipeline>,
+  database: StateDatabase,
+  runtime: Pick<ShardOptions, "clock" | "log">,
+  ...[id, at, by]: readonly [id: string, at: string, by: string | null]
 ): Promise<boolean> {
   const { rows } = await database.query(
     `select source from ${database.table("document")} where set_name = $1 and key = $2`,
@@ -197,7 +187,7 @@ export async function endSilenceOfFleet(
       hasEnded = (await endSilence(heldPipeline.store, id, at, by)) || hasEnded;
       continue;
     }
-    const store = await openShard(database, { source, as: "operator", clock, log });
+    const store = await openShard(database, { source, as: "operator", ...runtime });
     try {
       hasEnded = (await cutSilence(store, id, at, by)) || hasEnded;
     } finally {

@@ -98,7 +98,7 @@ async function buildMember(
   const { database, urgent } = databases;
   const { config, configFile, environment, name } = options;
   const names = Object.keys(config.sources);
-  const onlySource = names.length === 1 ? (names[0] ?? null) : null;
+  const singleSource = names.length === 1 ? (names[0] ?? null) : null;
   const startedAtMs = clock.now();
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
@@ -106,7 +106,7 @@ async function buildMember(
   const scheduleTicker = clockTicker(clock, clockDoubt);
   // Identifies the fleet to servers: 8 hexadecimal digits, created once.
   const newIdentity = JSON.stringify(randomBytes(4).toString("hex"));
-  const identity = JSON.parse(await readOrWriteBody(urgent, "identity", newIdentity)) as string;
+  const fleetIdentity = JSON.parse(await readOrWriteBody(urgent, "identity", newIdentity)) as string;
   const detectedRestore = await detectRestore(database);
   if (detectedRestore !== null) log.warn({ lastHeardAt: detectedRestore.lastHeardAt }, detectedRestore.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
@@ -124,24 +124,24 @@ async function buildMember(
 
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
-  const works = new Map<string, SourceWork>();
+  const sourceWorks = new Map<string, SourceWork>();
 
   async function runHeldSource(lease: Lease): Promise<HeldLease> {
     const { epoch, source } = lease;
     const heldSource = await runSource({
       ...{ lease, config, environment, database, describeDatabase, time, guards, clock, clockDoubt, log },
-      ...{ fleet: identity, ticker: scheduleTicker },
+      ...{ fleet: fleetIdentity, ticker: scheduleTicker },
     });
     const { pipeline } = heldSource;
     pipelines.set(source, pipeline);
     for (const [each, client] of pipeline.sources) sources.set(each, client);
-    for (const [each, work] of pipeline.works) works.set(each, work);
+    for (const [each, work] of pipeline.works) sourceWorks.set(each, work);
     log.debug({ source, epoch }, "this member works for the source now");
     return {
       async stop(deadlineMs) {
         const isLeaseOver = lease.signal.aborted;
         // Delete by source name: a later ownership of the source begins only after this stop.
-        for (const bySource of [pipelines, sources, works]) bySource.delete(source);
+        for (const bySource of [pipelines, sources, sourceWorks]) bySource.delete(source);
         await heldSource.stop(isLeaseOver ? 0 : deadlineMs);
         const why = isLeaseOver ? "the lease is over" : "handed over";
         log.debug({ source, epoch, why }, "this member works for the source no more");
@@ -167,7 +167,7 @@ async function buildMember(
     names.includes(source) ? describeHolder(source, await fleetStatus()) : null;
   const explainMissingSource = async (source: string) => (await findOtherHolder(source))?.message ?? "No such source.";
   const acceptCommand: AcceptCommand = async (arrival) => {
-    const source = arrival.source ?? onlySource;
+    const source = arrival.source ?? singleSource;
     if (source === null) throw new Retryable(`Name one of the sources: ${names.join(", ")}.`);
     const heldPipeline = pipelines.get(source);
     if (heldPipeline === undefined) throw new Retryable(await explainMissingSource(source));
@@ -188,8 +188,9 @@ async function buildMember(
     databaseBytes: async () => (await describeDatabase()).bytes,
   });
   const controlRoutes = operatorRoutes({
-    ...{ sources, accept: acceptCommand, clock, notReady, noSource: explainMissingSource, work: { sources: works } },
-    expectedWaitMs: (source) => pipelines.get(source ?? onlySource ?? "")?.commands.expectedWaitMs(source) ?? 0,
+    ...{ sources, accept: acceptCommand, clock, notReady, noSource: explainMissingSource },
+    work: { sources: sourceWorks },
+    expectedWaitMs: (source) => pipelines.get(source ?? singleSource ?? "")?.commands.expectedWaitMs(source) ?? 0,
     report: memberView.status.report,
     configuration: () => ({
       file: configFile?.file ?? null,
@@ -210,7 +211,7 @@ async function buildMember(
   const server = createStatusServer({
     ...{ config: config.status, credentials: pageSettings.credentials, clock, log, fleet: fleetStatus },
     ...memberView,
-    endSilence: (...which) => endSilenceOfFleet({ pipelines, database, clock, log }, ...which),
+    endSilence: (...which) => endSilenceOfFleet(pipelines, database, { clock, log }, ...which),
     actions: buildActions({ clock, accept: acceptCommand, notReady }),
     metrics: {
       contentType: metrics.registry.contentType,

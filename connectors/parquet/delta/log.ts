@@ -30,13 +30,8 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   }
 
   /** Applies later commits. Returns false if a commit is missing in the listing. */
-  async function readCommits(
-    snapshot: Snapshot,
-    { commits }: LogListing,
-    signal: AbortSignal,
-    keepStats: boolean,
-  ): Promise<boolean> {
-    const newVersions = [...commits].filter((version) => version > snapshot.version).sort((a, b) => a - b);
+  async function readCommits(snapshot: Snapshot, listing: LogListing, signal: AbortSignal, keepStats: boolean) {
+    const newVersions = [...listing.commits].filter((version) => version > snapshot.version).sort((a, b) => a - b);
     if (newVersions.some((version, n) => version !== snapshot.version + 1 + n)) return false;
     for (const version of newVersions) {
       const actions = await readLogFile(commitFileName(version), parseCommit, signal);

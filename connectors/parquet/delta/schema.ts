@@ -39,19 +39,14 @@ function buildFields(table: Table, partitionColumns: readonly PartitionColumn[])
   return fields.map(([name, type, comment]) => ({ name, type, nullable: true, metadata: { comment } }));
 }
 
-export function buildMetaData(
-  table: Table,
-  partitionColumns: readonly PartitionColumn[],
-  id: string,
-  nowMs: number,
-): MetaData {
+export function buildMetaData(table: Table, columns: readonly PartitionColumn[], id: string, nowMs: number): MetaData {
   return {
     id,
     name: table.name,
     description: table.about,
     format: { provider: "parquet", options: {} },
-    schemaString: JSON.stringify({ type: "struct", fields: buildFields(table, partitionColumns) }),
-    partitionColumns: [...partitionColumns],
+    schemaString: JSON.stringify({ type: "struct", fields: buildFields(table, columns) }),
+    partitionColumns: [...columns],
     createdTime: nowMs,
     configuration: {},
   };
@@ -74,7 +69,7 @@ export function fitSchema(
   table: Table,
   partitionColumns: readonly PartitionColumn[],
   where: string,
-): MetaData {
+) {
   const schema = parseOrFail(`The schema of the Delta table ${where}`, () =>
     TableSchema.parse(JSON.parse(current.schemaString)),
   );
@@ -88,13 +83,13 @@ export function fitSchema(
     );
   }
   const ourFields = buildFields(table, partitionColumns);
-  for (const field of schema.fields) checkField(field, ourFields, where);
+  for (const field of schema.fields) checkSchemaField(field, ourFields, where);
   const missingFields = ourFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
   if (missingFields.length === 0) return current;
   return { ...current, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missingFields] }) };
 }
 
-function checkField(field: SchemaField, ours: readonly SchemaField[], where: string): void {
+function checkSchemaField(field: SchemaField, ours: readonly SchemaField[], where: string): void {
   // Compare without case: names that differ only in case would be two columns of the same name.
   const ourField = ours.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
   if (ourField !== undefined && ourField.name !== field.name) {

@@ -150,10 +150,7 @@ const CHECKPOINT_SCHEMA: ParquetSchemaNode = [ROOT_ELEMENT, ...Object.values(ACT
 /** Actions between two yields: 10 to 15 ms of work. */
 const ACTIONS_PER_CHUNK = 500;
 
-export async function encodeCheckpoint({ protocol, metaData, txns, files, tombstones }: Snapshot): Promise<{
-  readonly bytes: Uint8Array;
-  readonly size: number;
-}> {
+export async function encodeCheckpoint({ protocol, metaData, txns, files, tombstones }: Snapshot) {
   const actions: readonly LogAction[] = [
     { protocol },
     { metaData },

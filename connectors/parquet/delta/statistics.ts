@@ -23,11 +23,7 @@ const CELLS_PER_CHUNK = 20_000;
 const HIGHEST_CHARACTER = "\u{10FFFF}";
 const SURROGATE = /[\ud800-\udfff]/;
 
-export async function computeStatistics(
-  table: Table,
-  rows: number,
-  cell: (index: number, row: number) => Cell,
-): Promise<FileStatistics> {
+export async function computeStatistics(table: Table, rows: number, cell: (index: number, row: number) => Cell) {
   const columnBounds: ColumnBounds[] = [];
   for (const [index, { type }] of table.columns.slice(0, INDEXED_COLUMNS).entries()) {
     columnBounds.push(await computeBounds(type, rows, (row) => cell(index, row)));
@@ -66,8 +62,8 @@ async function computeBounds(type: ColumnType, rows: number, cell: (row: number)
     else if (typeof value === "boolean" || (typeof value === "number" && !Number.isFinite(value))) {
       isOrdered = false;
     } else if (value !== min && value !== max) {
-      if (min === null || isLess(value, min)) min = value;
-      if (max === null || isLess(max, value)) max = value;
+      if (min === null || isBoundLess(value, min)) min = value;
+      if (max === null || isBoundLess(max, value)) max = value;
     }
   }
   return isOrdered ? { nulls, min, max } : { nulls, min: null, max: null };
@@ -79,7 +75,7 @@ function encodeBound(type: ColumnType, bound: BoundValue, truncate: (text: strin
 }
 
 /** Compares texts in UTF-8 order; UTF-16 order differs only for surrogates. */
-function isLess(a: BoundValue, b: BoundValue): boolean {
+function isBoundLess(a: BoundValue, b: BoundValue): boolean {
   if (typeof a !== "string" || typeof b !== "string" || !(SURROGATE.test(a) || SURROGATE.test(b))) return a < b;
   return compareUtf8(a, b) < 0;
 }

@@ -54,6 +54,7 @@ export interface DeltaTableOptions {
 /** Commits from one checkpoint to the next: readers read at most 100 small files after a checkpoint. */
 const COMMITS_PER_CHECKPOINT = 100;
 const REMOVED_FILE_RETENTION_MS = 7 * 86_400_000;
+const MAX_REMOVALS = Number.POSITIVE_INFINITY;
 /** Limit of lost races in a row; more must have another cause than concurrent writers. */
 const MAX_LOST_RACES = 100;
 
@@ -82,12 +83,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
   }
 
   /** Returns true if the stored commit of this version is ours, even if the put seemed to fail. */
-  async function putCommit(
-    version: number,
-    actions: readonly LogAction[],
-    id: string,
-    signal: AbortSignal,
-  ): Promise<boolean> {
+  async function putCommit(version: number, actions: readonly LogAction[], id: string, signal: AbortSignal) {
     const file = commitFileName(version);
     const key = `${log.folder}${file}`;
     let failure: unknown = new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`);
@@ -126,11 +122,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
   }
 
   /** Removes expired files of the table's folder. Returns the number of removed files. */
-  async function removeExpired(
-    { metaData, tombstones }: Snapshot,
-    signal: AbortSignal,
-    atMost = Number.POSITIVE_INFINITY,
-  ): Promise<number> {
+  async function removeExpired({ metaData, tombstones }: Snapshot, signal: AbortSignal, atMost = MAX_REMOVALS) {
     const expiredBefore = clock.now() - resolveRetentionMs(metaData, retentionMs);
     let removed = 0;
     for (const [path, remove] of tombstones) {

@@ -64,8 +64,8 @@ type TableCells = readonly [table: Table, cells: RowCells];
 type NonSeriesEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
 
 function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableCells[] {
-  const isGone = event.type.endsWith("-removed");
-  const validity = { valid_from: seenMs, valid_to: isGone ? seenMs : null, is_current: !isGone };
+  const isRemovalEvent = event.type.endsWith("-removed");
+  const validityCells = { valid_from: seenMs, valid_to: isRemovalEvent ? seenMs : null, is_current: !isRemovalEvent };
 
   switch (event.type) {
     case "tag-total":
@@ -92,24 +92,24 @@ function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableC
       return [[GATEWAY_STATE_TABLE, gatewayStateCells(event, seenMs)]];
     case "gateway-added":
       return [
-        [GATEWAY_STATE_TABLE, firstStateCells(event.data, seenMs)],
-        [GATEWAY_TABLE, { ...gatewayCells(event.data), ...validity }],
+        [GATEWAY_STATE_TABLE, firstGatewayStateCells(event.data, seenMs)],
+        [GATEWAY_TABLE, { ...gatewayCells(event.data), ...validityCells }],
       ];
     case "gateway-changed":
     case "gateway-removed":
-      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...validity }]];
+      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...validityCells }]];
     case "site-added":
     case "site-changed":
     case "site-removed":
-      return [[SITE_TABLE, { ...siteCells(event.data), ...validity }]];
+      return [[SITE_TABLE, { ...siteCells(event.data), ...validityCells }]];
     case "system-added":
     case "system-changed":
     case "system-removed":
-      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...validity }]];
+      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...validityCells }]];
     case "tag-added":
     case "tag-changed":
     case "tag-removed":
-      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...validity }]];
+      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...validityCells }]];
     case "tag-systems-changed":
       return tagSystemCells(event.data).map((cells) => {
         const valid_to = cells.is_current === true ? null : seenMs;
@@ -118,9 +118,9 @@ function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableC
     case "host-added":
     case "host-changed":
     case "host-removed":
-      return [[HOST_TABLE, { ...hostCells(event.data), ...validity }]];
+      return [[HOST_TABLE, { ...hostCells(event.data), ...validityCells }]];
     case "delivery-gap":
-      return [[DELIVERY_GAP_TABLE, gapCells(event.data, seenMs)]];
+      return [[DELIVERY_GAP_TABLE, deliveryGapCells(event.data, seenMs)]];
     default: {
       const { type, subject, data } = event;
       return [[WORKER_EVENT_TABLE, { event: type, subject, time: seenMs, data: JSON.stringify(data) }]];
@@ -341,11 +341,12 @@ function gatewayStateCells(
 }
 
 /** Returns the first state of a new gateway, whose hosts are not known yet. */
-function firstStateCells({ gateway }: EventData["gateway-added"], seenMs: number): RowCells {
+function firstGatewayStateCells({ gateway }: EventData["gateway-added"], seenMs: number): RowCells {
   return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
 }
 
-function gapCells({ sink, reason, firstTime, lastTime, count }: EventData["delivery-gap"], seenMs: number): RowCells {
+function deliveryGapCells(fact: EventData["delivery-gap"], seenMs: number): RowCells {
+  const { sink, reason, firstTime, lastTime, count } = fact;
   const [first, last] = [parseTimeMs(firstTime) ?? seenMs, parseTimeMs(lastTime) ?? seenMs];
   return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
 }

@@ -71,18 +71,18 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
     if (latestEntry !== undefined && compare(row, latestEntry.newest) <= 0) continue;
     const at = latestEntry?.at ?? rows.length;
     const currentRow = rows[at];
-    const isStart = !isVersions || row[currentIndex] === true;
+    const startsState = !isVersions || row[currentIndex] === true;
     let next = row;
     if (isVersions) {
-      if (currentRow === undefined ? !isStart : isStart && hasSameState(table, currentRow, row)) continue;
+      if (currentRow === undefined ? !startsState : startsState && hasSameState(table, currentRow, row)) continue;
       if (currentRow !== undefined) {
-        next = delayStart(table, currentRow, row);
-        rows[at] = endState(table, currentRow, next, isStart);
+        next = delayStateStart(table, currentRow, row);
+        rows[at] = endObjectState(table, currentRow, next, startsState);
       }
     }
     const index = isVersions ? rows.length : at;
-    if (isStart) rows[index] = next;
-    latestByObject.set(getObjectKey(row), { newest: row, at: isStart ? index : null });
+    if (startsState) rows[index] = next;
+    latestByObject.set(getObjectKey(row), { newest: row, at: startsState ? index : null });
     isChanged = true;
   }
   return isChanged ? rows : stored;
@@ -108,13 +108,13 @@ function hasSameState(table: Table, a: Row, b: Row): boolean {
 }
 
 /** Lets a state start at least 1 ms after the state before, even if a clock was set back. */
-function delayStart(table: Table, before: Row, row: Row): Row {
+function delayStateStart(table: Table, before: Row, row: Row): Row {
   const startIndex = findColumnIndex(table, "valid_from");
   return replaceCell(row, startIndex, Math.max(Number(row[startIndex]), Number(before[startIndex]) + 1));
 }
 
 /** Ends a state. Without a following state, takes the ending event's trace, so that older events are recognized. */
-function endState(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
+function endObjectState(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
   const to = replaceCell(row, findColumnIndex(table, "valid_to"), by[findColumnIndex(table, "valid_from")] ?? null);
   const endedRow = replaceCell(to, findColumnIndex(table, "is_current"), false);
   if (isFollowed) return endedRow;

@@ -17,8 +17,8 @@ const booleanColumn = defineColumn("boolean");
 const optionalBoolean = defineColumn("boolean", true);
 const optionalJson = defineColumn("json", true);
 
-const SOURCE_ABOUT = "Name of the monitored service in the configuration; empty for the worker itself.";
-const SOURCE_COLUMN = textColumn("source", SOURCE_ABOUT);
+const SOURCE_DESCRIPTION = "Name of the monitored service in the configuration; empty for the worker itself.";
+const SOURCE_COLUMN = textColumn("source", SOURCE_DESCRIPTION);
 const SITE_COLUMN = optionalText("site_id", "The site's id; null for facts about no single site.");
 const TAG_COLUMN = textColumn("tag_id", "The tag's id.");
 const SITE_COLUMNS = [SOURCE_COLUMN, SITE_COLUMN];
@@ -115,13 +115,13 @@ export const TOTAL_TABLE = defineEventTable(
   ["tag_id", "from_time"],
 );
 
-const ALARM_IDENTITY = [
+const ALARM_IDENTITY_COLUMNS = [
   ...SITE_COLUMNS,
   textColumn("alarm_id", "The alarm's id."),
   textColumn("episode", "Alarm id and trigger time: one episode is one raise and one end."),
 ];
 
-const ALARM_TRIGGER = [
+const ALARM_TRIGGER_COLUMNS = [
   textColumn("priority", "A (highest), B or C, as the service states it."),
   textColumn("trigger_id", "The trigger's id."),
   textColumn("trigger_name", "The trigger's name."),
@@ -140,11 +140,11 @@ export const ALARM_TABLE = defineEventTable(
   "alarm",
   "What happened to alarms: one row for each event of an episode.",
   [
-    ...ALARM_IDENTITY,
+    ...ALARM_IDENTITY_COLUMNS,
     textColumn("event", "alarm-raised, alarm-resolved and the other kinds of events about alarms."),
     timeColumn("time", "When it happened by the service's own word, otherwise when it was seen."),
     textColumn("status", "active, resolved, or whatever the service says."),
-    ...ALARM_TRIGGER,
+    ...ALARM_TRIGGER_COLUMNS,
     optionalTime("recovering_until", "Until when it counts as recovering."),
     booleanColumn("late", "Found after the fact, by the sweep over resolved alarms."),
     booleanColumn("initial", "It was active already when the worker looked for the first time."),
@@ -161,10 +161,10 @@ export const ALARM_EPISODE_TABLE: Table = {
   about: "Alarms from beginning to end: one row for each episode, closed when it is over.",
   rowPolicy: "latest",
   columns: [
-    ...ALARM_IDENTITY,
+    ...ALARM_IDENTITY_COLUMNS,
     textColumn("state", "active, resolved, vanished (gone without a word) or out-of-scope."),
     timeColumn("raised_at", "As triggered_at; 1970-01-01 where that is null, because it is the same in every row."),
-    ...ALARM_TRIGGER,
+    ...ALARM_TRIGGER_COLUMNS,
     optionalTime("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
     ...TRACE_COLUMNS,
   ],

@@ -32,7 +32,7 @@ interface MemberLoad {
 }
 
 export function assignSources(members: readonly MemberCandidate[], holders: readonly SourceHolder[]): MemberBySource {
-  const loads: readonly MemberLoad[] = members
+  const memberLoads: readonly MemberLoad[] = members
     .filter(({ acceptsSources }) => acceptsSources)
     .toSorted((a, b) => compareCodeUnits(a.name, b.name))
     .map(({ name, unable, reach = {} }) => ({
@@ -41,11 +41,11 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
         (source) => reach[source] === false && members.some((other) => isServiceReached(other.reach ?? {}, source)),
       ),
     }));
-  const movingSources = keepWithHolders(loads, holders);
-  const unassigned = movingSources.filter((source) => !assignToLeastLoaded(loads, source));
-  while (moveOneSource(loads));
+  const movingSources = keepWithHolders(memberLoads, holders);
+  const unassigned = movingSources.filter((source) => !assignToLeastLoaded(memberLoads, source));
+  while (moveOneSource(memberLoads));
   return new Map([
-    ...loads.flatMap(({ name, sources }) => sources.map((source) => [source, name] as const)),
+    ...memberLoads.flatMap(({ name, sources }) => sources.map((source) => [source, name] as const)),
     ...unassigned.map((source) => [source, null] as const),
   ]);
 }
@@ -72,9 +72,10 @@ const canReach = ({ reach, isCutOff }: MemberLoad, source: string) =>
 
 /** Prefers members that reach the service, then the member with the fewest sources. Returns false without a candidate. */
 function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): boolean {
-  const capable = loads.filter(({ unable }) => !unable.has(source));
-  const preferred = capable.filter((load) => canReach(load, source));
-  const [least] = (preferred.length > 0 ? preferred : capable).toSorted((a, b) => a.sources.length - b.sources.length);
+  const capableMembers = loads.filter(({ unable }) => !unable.has(source));
+  const reachingMembers = capableMembers.filter((load) => canReach(load, source));
+  const candidates = reachingMembers.length > 0 ? reachingMembers : capableMembers;
+  const [least] = candidates.toSorted((a, b) => a.sources.length - b.sources.length);
   least?.sources.push(source);
   return least !== undefined;
 }

@@ -168,10 +168,10 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   async function renewOnce(signal: AbortSignal): Promise<void> {
-    const hadExpired = leaseTrust.leftMs() === 0;
+    const hadLeaseExpired = leaseTrust.leftMs() === 0;
     await renewOrJoin(signal);
     // The tables may still show this member as the holder of released sources.
-    if (hadExpired) tablesChanged.wakeUp();
+    if (hadLeaseExpired) tablesChanged.wakeUp();
     if (failure !== null) log.info({ database: database.name }, "the fleet's database answers again");
     failure = null;
   }
@@ -183,7 +183,7 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   /** Runs a loop that logs failures at `debug`, because the renewal loop reports an unavailable database. */
-  const loopOnTables = (signal: AbortSignal, wakeup: Wakeup, turn: () => Promise<number>, failure: string) =>
+  const runTableLoop = (signal: AbortSignal, wakeup: Wakeup, turn: () => Promise<number>, failure: string) =>
     runLoop({
       ...{ clock, signal, wakeup, turn, backoff: DATABASE_BACKOFF },
       fault: (error) => log.debug({ reason: errorText(error) }, failure),
@@ -212,14 +212,14 @@ export function createFleet(options: FleetOptions): Fleet {
         return fleetTiming.renewMs;
       },
     }),
-    loopOnTables(untilStop, memberJoined, observeOtherMembers, "the other members could not be observed"),
-    loopOnTables(
+    runTableLoop(untilStop, memberJoined, observeOtherMembers, "the other members could not be observed"),
+    runTableLoop(
       untilStop,
       tablesChanged,
       async () => (me === null ? Number.POSITIVE_INFINITY : assignment.step(me, untilStop)),
       "the fleet's tables could not be looked at",
     ),
-    loopOnTables(untilStop, checkDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
+    runTableLoop(untilStop, checkDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
     runLoop({
       ...{ clock, signal: untilEnd, turn: endExpiredLeases },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
@@ -229,11 +229,11 @@ export function createFleet(options: FleetOptions): Fleet {
   async function handOverAllSources(deadlineMs: number): Promise<void> {
     isLeaving = true;
     const announcement = me === null ? undefined : ask(announceLeaving(database, me)).catch(() => undefined);
-    const releases = sourceHoldings.all().map(({ lease: { source } }) => {
+    const handOverResults = sourceHoldings.all().map(({ lease: { source } }) => {
       handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return sourceHoldings.handOver(source, "left", deadlineMs);
     });
-    await endsWithin(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announcement, ...releases]));
+    await endsWithin(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announcement, ...handOverResults]));
     loseAllLeases("this member stops");
     if (me === null) return;
     const leaveRequest = ask(leaveFleet(database, me)).then(

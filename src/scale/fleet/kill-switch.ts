@@ -27,7 +27,7 @@ export interface ThrownKillSwitch {
 export const KILL_SWITCH_KEY = "kill-switch";
 const READ_INTERVAL_MS = 1_000;
 /** Time without a read after which the kill switch counts as thrown. */
-const UNREAD_LIMIT_MS = 2_000;
+const SWITCH_UNREAD_LIMIT_MS = 2_000;
 const STATEMENT_TIMEOUT_MS = 1_000;
 const RETRY_BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
@@ -45,7 +45,7 @@ export function createFleetKillSwitch(options: {
   let throwing: Promise<void> | null = null;
   let isUnreadReported = false;
 
-  const isUnread = () => lastRead === null || elapsedMs(clock, lastRead) > UNREAD_LIMIT_MS;
+  const isSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > SWITCH_UNREAD_LIMIT_MS;
 
   async function storeThrownSwitch(thrown: ThrownKillSwitch): Promise<void> {
     try {
@@ -68,7 +68,7 @@ export function createFleetKillSwitch(options: {
   return startedOnce({
     name: "kill-switch",
     remedy: "run plenum writes resume",
-    thrown: () => throwing !== null || document.read() !== null || isUnread(),
+    thrown: () => throwing !== null || document.read() !== null || isSwitchUnread(),
     throwIt(by, at) {
       throwing ??= storeThrownSwitch({ by, at });
       return throwing;
@@ -87,7 +87,7 @@ export function createFleetKillSwitch(options: {
           return READ_INTERVAL_MS;
         },
         fault(error) {
-          if (isUnreadReported || !isUnread()) return;
+          if (isUnreadReported || !isSwitchUnread()) return;
           isUnreadReported = true;
           log.warn(
             { reason: errorText(error) },

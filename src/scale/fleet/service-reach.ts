@@ -11,12 +11,12 @@ const CONFIRM_FAILURE_AFTER_MS = 2_000;
 const MAX_CONCURRENT_CHECKS = 5;
 const RECHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
 /** Time for which a handed-over source is not taken back, even if its health check succeeds. */
-const RETURN_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
+const SOURCE_RETURN_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
 const TRIAL_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
 /** Time without a result after which a trial handover counts as failed. */
-const TRIAL_LIMIT_MS = 60_000;
+const HANDOVER_TRIAL_MS = 60_000;
 /** Time after a successful trial handover in which the other sources may follow. */
-const FOLLOW_UP_MS = 60_000;
+const FOLLOW_UP_PERIOD_MS = 60_000;
 
 const NEVER_MS = Number.POSITIVE_INFINITY;
 
@@ -101,7 +101,7 @@ export function createServiceReach(options: {
   function endTrialHandover(works: boolean): void {
     trial = null;
     failedTrials = works ? 0 : failedTrials + 1;
-    if (works) followUpUntilMs = now() + FOLLOW_UP_MS;
+    if (works) followUpUntilMs = now() + FOLLOW_UP_PERIOD_MS;
     else nextTrialMs = now() + backoffMs(TRIAL_BACKOFF, failedTrials, random);
   }
 
@@ -114,7 +114,7 @@ export function createServiceReach(options: {
     const result = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
     // The value "checked" is from before the source moved to the new holder.
     if (typeof result === "boolean") endTrialHandover(result);
-    else if (now() - sinceMs >= TRIAL_LIMIT_MS) endTrialHandover(false);
+    else if (now() - sinceMs >= HANDOVER_TRIAL_MS) endTrialHandover(false);
   }
 
   return {
@@ -181,10 +181,10 @@ export function createServiceReach(options: {
       const service = services.get(source);
       const isFollowUp = now() < followUpUntilMs;
       if (trial !== null || service === undefined || (!isFollowUp && now() < nextTrialMs)) return false;
-      if (isFollowUp) followUpUntilMs = now() + FOLLOW_UP_MS;
+      if (isFollowUp) followUpUntilMs = now() + FOLLOW_UP_PERIOD_MS;
       else trial = { source, sinceMs: now() };
       service.handoverCount += 1;
-      service.noReturnUntilMs = now() + backoffMs(RETURN_BACKOFF, service.handoverCount, random);
+      service.noReturnUntilMs = now() + backoffMs(SOURCE_RETURN_BACKOFF, service.handoverCount, random);
       service.checkAtMs = service.noReturnUntilMs;
       return true;
     },
@@ -196,7 +196,7 @@ export function createServiceReach(options: {
     },
     /** Returns the milliseconds until `mayHandOver` can change without a change of the tables. */
     nextMs(): number {
-      const untilMs = trial === null ? nextTrialMs : trial.sinceMs + TRIAL_LIMIT_MS;
+      const untilMs = trial === null ? nextTrialMs : trial.sinceMs + HANDOVER_TRIAL_MS;
       return untilMs > now() ? untilMs - now() : NEVER_MS;
     },
     notices(): readonly string[] {

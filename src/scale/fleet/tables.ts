@@ -233,11 +233,7 @@ export function leaveFleet(database: StateDatabase, me: MemberSession): Promise<
   return updateMember(database, me, "gone = 'left', leaving = false, seen_at = clock_timestamp()");
 }
 
-export function reportFailedStarts(
-  database: StateDatabase,
-  me: MemberSession,
-  sources: readonly string[],
-): Promise<void> {
+export function reportFailedStarts(database: StateDatabase, me: MemberSession, sources: readonly string[]) {
   return updateMember(database, me, "unable = $3", JSON.stringify(sources));
 }
 
@@ -251,18 +247,7 @@ async function updateMember(database: StateDatabase, me: MemberSession, columns:
 }
 
 /** Returns the sources that it took. Skips locked rows, and sources that a quicker member took (another epoch). */
-export async function takeSources(
-  database: StateDatabase,
-  me: MemberSession,
-  wanted: readonly Pick<SourceRow, "name" | "epoch">[],
-): Promise<
-  readonly {
-    readonly source: string;
-    readonly epoch: number;
-    readonly from: string | null;
-    readonly reason: TakeoverReason;
-  }[]
-> {
+export async function takeSources(database: StateDatabase, me: MemberSession, wanted: readonly SourceRow[]) {
   const [source, takeover] = [database.table("source"), database.table("takeover")];
   const text = `
     with free as (

@@ -63,11 +63,11 @@ export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: numb
     /** Returns members silent for the lease duration. A new observer waits one complete duration. */
     observe(beats: readonly MemberHeartbeat[]): readonly MemberHeartbeat[] {
       const now = readClocks(clock);
-      const hasGap = lookedAt !== null && elapsedMs(clock, lookedAt) > gapMs;
+      const hasObservationGap = lookedAt !== null && elapsedMs(clock, lookedAt) > gapMs;
       lookedAt = now;
       seen = new Map(
         beats.map((beat) => {
-          const lastSeen = hasGap ? undefined : seen.get(beat.incarnation);
+          const lastSeen = hasObservationGap ? undefined : seen.get(beat.incarnation);
           return [beat.incarnation, lastSeen?.beat.renewals === beat.renewals ? lastSeen : { beat, since: now }];
         }),
       );

@@ -56,9 +56,9 @@ const SINK_STATE_PREFIX = sinkStateSet("");
 
 export function sourceInSetName(set: string): string | null {
   if (set.startsWith(SINK_STATE_PREFIX)) return null;
-  const slash = set.indexOf("/");
+  const slashIndex = set.indexOf("/");
   // A source's name contains no slash.
-  return slash < 0 ? null : set.slice(slash + 1);
+  return slashIndex < 0 ? null : set.slice(slashIndex + 1);
 }
 
 interface StoredIncident {
@@ -74,8 +74,8 @@ export function assignDocuments(
   sources: readonly string[],
 ): readonly { readonly source: string; readonly key: string; readonly value: unknown }[] | null {
   const [first = ""] = sources;
-  const configured = new Set(sources);
-  const findOwner: FindOwner = (source) => (source != null && configured.has(source) ? source : first);
+  const configuredNames = new Set(sources);
+  const findOwner: FindOwner = (source) => (source != null && configuredNames.has(source) ? source : first);
   const isSinkState = set.startsWith(SINK_STATE_PREFIX);
   const assignDocument = isSinkState ? assignSinkState(documents, findOwner) : ASSIGNMENT_BY_SET[set];
   if (assignDocument === undefined) return null;

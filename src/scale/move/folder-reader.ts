@@ -138,9 +138,9 @@ export function readFolder(options: FolderReaderOptions) {
     type EventRow = RowValues & { position: number; id: string; bytes: number; origin: string };
     for (const row of readPaged<EventRow>(sql, "position", 0, EVENT_PAGE_SIZE)) {
       const source = findOwner(sourceName({ source: row.origin }));
-      const total = (bytesBySource.get(source) ?? 0) + row.bytes;
-      bytesBySource.set(source, total);
-      yield ["event", source, { ...row, id: encodeKey(row.id), telemetry: row.telemetry !== 0, written: total }];
+      const writtenBytes = (bytesBySource.get(source) ?? 0) + row.bytes;
+      bytesBySource.set(source, writtenBytes);
+      yield ["event", source, { ...row, id: encodeKey(row.id), telemetry: row.telemetry !== 0, written: writtenBytes }];
     }
   }
 
@@ -170,8 +170,8 @@ export function readFolder(options: FolderReaderOptions) {
   }
 
   function* deadLetters(): Generator<MovedRow> {
-    const damaged = database.number("select count(*) from dead_letter where checksum is null");
-    if (damaged > 0) leftBehind.push({ what: "dead letters, which are damaged", rows: damaged });
+    const damagedLetterCount = database.number("select count(*) from dead_letter where checksum is null");
+    if (damagedLetterCount > 0) leftBehind.push({ what: "dead letters, which are damaged", rows: damagedLetterCount });
     const sql = `select id, sink, position, reason, at_ms, committed_ms, resending, number, epoch, body,
         body ->> '$.source' as origin
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
@@ -184,30 +184,31 @@ export function readFolder(options: FolderReaderOptions) {
 
   function* gapsAndAges(): Generator<MovedRow> {
     // Gaps have no source, so the first source gets them.
-    const gaps = query("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id");
-    for (const gap of gaps) yield ["gap", first, { ...gap }];
+    for (const gap of query("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id")) {
+      yield ["gap", first, { ...gap }];
+    }
     for (const age of query("select ran_ms, newest, settled from age_mark order by ran_ms")) {
       for (const source of sources) yield ["age_mark", source, { ...age }];
     }
   }
 
   function* quota(): Generator<MovedRow> {
-    const slots = query(
+    const quotaSlots = query(
       "select bucket, id, sent_ms + ?1 as sent_ms, counted_ms + ?1 as counted_ms from quota order by bucket, id",
       shiftMs,
     );
-    for (const slot of slots) yield ["quota", sourceInBucketName(String(slot.bucket)), { ...slot }];
-    const pauses = query(
+    for (const slot of quotaSlots) yield ["quota", sourceInBucketName(String(slot.bucket)), { ...slot }];
+    const quotaPauses = query(
       `select bucket, said_ms + ?1 as said_ms, until_ms + ?1 as until_ms from quota_hold
        where bucket not like 'clock %' order by bucket`,
       shiftMs,
     );
-    for (const pause of pauses) yield ["quota_hold", sourceInBucketName(String(pause.bucket)), { ...pause }];
-    const clocks = query(
+    for (const pause of quotaPauses) yield ["quota_hold", sourceInBucketName(String(pause.bucket)), { ...pause }];
+    const quotaClocks = query(
       `select bucket as key, said_ms as wall_ms, until_ms as since_boot_ms from quota_hold
        where bucket like 'clock %' order by bucket`,
     );
-    for (const clock of clocks) {
+    for (const clock of quotaClocks) {
       // The key is `clock <bucket> <boot>`; a bucket contains no blank.
       const [, bucket = "", boot = ""] = String(clock.key).split(" ");
       yield ["quota_clock", sourceInBucketName(bucket), { ...clock, bucket, boot }];
@@ -218,7 +219,7 @@ export function readFolder(options: FolderReaderOptions) {
     sources: [...new Set([...sources, ...findStoredSources()])] as readonly string[],
     /** Yields each row for each source that gets it. Must be iterated only once. */
     *rows(): Generator<MovedRow> {
-      for (const part of [documents, records, events, sinks, resends, deadLetters, gapsAndAges, quota]) yield* part();
+      for (const rows of [documents, records, events, sinks, resends, deadLetters, gapsAndAges, quota]) yield* rows();
     },
     /** Last event position, and bytes of events by source; complete after `rows`. */
     ends: () => ({ position: lastPosition, bytes: bytesBySource as ReadonlyMap<string, number> }),
@@ -228,8 +229,8 @@ export function readFolder(options: FolderReaderOptions) {
 
 /** Returns the source of a quota bucket: `main` for `main` and for its endpoint `main/values`. */
 function sourceInBucketName(bucket: string): string {
-  const slash = bucket.indexOf("/");
-  return slash < 0 ? bucket : bucket.slice(0, slash);
+  const slashIndex = bucket.indexOf("/");
+  return slashIndex < 0 ? bucket : bucket.slice(0, slashIndex);
 }
 
 function quoteSqlText(text: string): string {

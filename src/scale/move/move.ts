@@ -86,30 +86,25 @@ export async function moveState(options: MoveOptions): Promise<MoveResult> {
   }
 }
 
-async function moveWithMark(
-  options: MoveOptions,
-  store: Store,
-  file: Database,
-  existingMark: MoveMark | null,
-): Promise<MoveResult> {
+async function moveWithMark(options: MoveOptions, store: Store, file: Database, existingMark: MoveMark | null) {
   const { clock, database, folder } = options;
-  const mark: MoveMark = existingMark ?? {
+  const moveMark: MoveMark = existingMark ?? {
     id: randomBytes(8).toString("hex"),
     to: database.name,
     begunAt: isoUtc(clock.now()),
     movedAt: null,
   };
-  if (existingMark === null) writeMoveMark(folder, mark);
+  if (existingMark === null) writeMoveMark(folder, moveMark);
   let isNew = existingMark === null;
   try {
-    const moveResult = await moveInTransaction(options, store, file, mark, () => {
+    const moveResult = await moveInTransaction(options, store, file, moveMark, () => {
       isNew = true;
     });
-    if (mark.movedAt === null) writeMoveMark(folder, { ...mark, movedAt: moveResult.movedAt });
+    if (moveMark.movedAt === null) writeMoveMark(folder, { ...moveMark, movedAt: moveResult.movedAt });
     return moveResult;
   } catch (error) {
     // Remove the mark if nothing was committed, so that a worker may start again.
-    if (mark.movedAt === null && isNew && !(error instanceof CommitUnknown)) removeMoveMark(folder);
+    if (moveMark.movedAt === null && isNew && !(error instanceof CommitUnknown)) removeMoveMark(folder);
     throw error;
   }
 }
@@ -251,8 +246,8 @@ async function storeSourceEnds(session: MoveSession, { table }: StateDatabase, r
 async function writeFleetDocuments(
   session: MoveSession,
   { table }: StateDatabase,
-  documents: MoveOptions["fleetDocuments"],
-): Promise<void> {
+  documents: ReadonlyMap<string, string>,
+) {
   await session.query(
     `insert into ${table("fleet_document")} (key, body) select * from unnest($1::text[], $2::text[]) on conflict (key) do nothing`,
     [textList([...documents.keys()]), textList([...documents.values()])],
@@ -286,11 +281,11 @@ interface ArmedDocument {
   readonly copy?: string;
 }
 
-const ARMED_SET = "command-armed";
-const WRITING_KEY = "writing";
+const ARMED_DOCUMENT_SET = "command-armed";
+const ARMED_WRITING_KEY = "writing";
 /** Sets of documents that must be complete to enforce the write limits. */
-const WRITE_LIMIT_SETS = [ARMED_SET, "command-wear", "command-restore", "command-not-restored"];
-const COMMAND_SET = "command";
+const WRITE_LIMIT_SETS = [ARMED_DOCUMENT_SET, "command-wear", "command-restore", "command-not-restored"];
+const COMMAND_DOCUMENT_SET = "command";
 
 /** Reads documents to write instead of the stored ones, because quarantines of damaged documents exist in SQLite only. */
 async function readReplacements(
@@ -299,16 +294,16 @@ async function readReplacements(
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
   const damagedKeys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
-  const armed = await store.document<ArmedDocument>(ARMED_SET, WRITING_KEY);
-  const isArmed = armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damagedKeys.flat().length;
+  const arming = await store.document<ArmedDocument>(ARMED_DOCUMENT_SET, ARMED_WRITING_KEY);
+  const isArmed = arming !== undefined && arming.copy === copy?.identity && arming.damaged >= damagedKeys.flat().length;
   const unknownOutcome = { state: "unknown", changedAt: isoUtc(clock.now()) };
   const finishedCommands = new Map<string, unknown>();
-  for (const id of await store.damagedKeys(COMMAND_SET)) {
-    if ((await store.document(COMMAND_SET, id)) === undefined) finishedCommands.set(id, unknownOutcome);
+  for (const id of await store.damagedKeys(COMMAND_DOCUMENT_SET)) {
+    if ((await store.document(COMMAND_DOCUMENT_SET, id)) === undefined) finishedCommands.set(id, unknownOutcome);
   }
-  const armRecord = isArmed ? { at: armed.at, by: armed.by, damaged: 0 } : undefined;
+  const armRecord = isArmed ? { at: arming.at, by: arming.by, damaged: 0 } : undefined;
   return new Map([
-    [ARMED_SET, new Map([[WRITING_KEY, armRecord]])],
-    [COMMAND_SET, finishedCommands],
+    [ARMED_DOCUMENT_SET, new Map([[ARMED_WRITING_KEY, armRecord]])],
+    [COMMAND_DOCUMENT_SET, finishedCommands],
   ]);
 }

@@ -89,7 +89,7 @@ export async function writeRows(
   qualifyTable: (name: string) => string,
   rows: Iterable<MovedRow>,
 ): Promise<SumsByTable> {
-  const sums = new Map<TableName, Map<string, { rows: number; sum: bigint }>>();
+  const sumsByTable = new Map<TableName, Map<string, { rows: number; sum: bigint }>>();
   let batch: MovedRow[] = [];
   let characters = 0;
 
@@ -105,17 +105,17 @@ export async function writeRows(
     if (table !== batch[0]?.[0] || batch.length >= MAX_BATCH_ROWS || characters >= MAX_BATCH_CHARACTERS) await flush();
     batch.push(row);
     for (const column of COLUMNS_BY_TABLE[table]) characters += formatCell(values[column]).length;
-    const bySource = sums.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
-    sums.set(table, bySource);
+    const bySource = sumsByTable.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
+    sumsByTable.set(table, bySource);
     const sourceSum = bySource.get(source) ?? { rows: 0, sum: 0n };
     bySource.set(source, { rows: sourceSum.rows + 1, sum: sourceSum.sum + hashRow(row) });
   }
   await flush();
-  const results = [...sums].map(([table, bySource]) => {
-    const bySources = [...bySource].map(
+  const results = [...sumsByTable].map(([table, bySource]) => {
+    const sourceSums = [...bySource].map(
       ([source, all]) => [source, { rows: all.rows, digest: formatDigest(all.sum) }] as const,
     );
-    return [table, new Map(bySources)] as const;
+    return [table, new Map(sourceSums)] as const;
   });
   return new Map(results);
 }
@@ -139,7 +139,7 @@ export async function readTableSums(
   qualifyTable: (name: string) => string,
   sources: readonly string[],
 ): Promise<SumsByTable> {
-  const sums = new Map<TableName, ReadonlyMap<string, TableSum>>();
+  const sumsByTable = new Map<TableName, ReadonlyMap<string, TableSum>>();
   for (const table of TABLE_NAMES) {
     const { rows } = await session.query(
       `select source, count(*), ${digestSql(table)} from ${qualifyTable(table)} where source = any ($1::text[]) group by source`,
@@ -150,15 +150,12 @@ export async function readTableSums(
       String(source),
       { rows: Number(count), digest: formatDigest(BigInt(String(sum))) },
     ]);
-    sums.set(table, new Map(sumEntries));
+    sumsByTable.set(table, new Map(sumEntries));
   }
-  return sums;
+  return sumsByTable;
 }
 
-export function findFirstDifference(
-  a: SumsByTable,
-  b: SumsByTable,
-): { readonly table: TableName; readonly source: string } | null {
+export function findFirstDifference(a: SumsByTable, b: SumsByTable) {
   for (const table of TABLE_NAMES) {
     const [one, other] = [a.get(table), b.get(table)];
     for (const source of new Set([...(one?.keys() ?? []), ...(other?.keys() ?? [])])) {

@@ -81,12 +81,7 @@ interface NetChange {
 /** Returns at most three statements for any number of document changes. Throws `Conflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
   const netChanges = [...mergeChanges(changes).values()];
-  const buildStatement = (
-    name: string,
-    text: string,
-    selected: readonly NetChange[],
-    hasBodies = true,
-  ): readonly Query[] => {
+  const buildStatement = (name: string, text: string, selected: readonly NetChange[], hasBodies = true) => {
     if (selected.length === 0) return [];
     const keys = [textList(selected.map(({ set }) => set)), textList(selected.map(({ key }) => key))];
     const bodies = hasBodies ? [textList(selected.map(({ body }) => body ?? "null"))] : [];
@@ -157,8 +152,8 @@ function toJson(value: unknown): string {
 /** Encodes a document key: PostgreSQL rejects U+0000 and half surrogates, and a long key becomes its SHA-256. */
 export function encodeKey(key: string): string {
   if (key.length > MAX_KEY_LENGTH) return HASHED_PREFIX + createHash("sha256").update(key, "utf16le").digest("hex");
-  const isPlain = !key.includes("\0") && !key.startsWith(ENCODED_PREFIX) && key.isWellFormed();
-  return isPlain ? key : ENCODED_PREFIX + JSON.stringify(key);
+  const isPlainKey = !key.includes("\0") && !key.startsWith(ENCODED_PREFIX) && key.isWellFormed();
+  return isPlainKey ? key : ENCODED_PREFIX + JSON.stringify(key);
 }
 
 export function decodeKey(stored: string): string {

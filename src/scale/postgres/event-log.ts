@@ -26,7 +26,7 @@ import { toRowObjects } from "./driver.ts";
 const SEARCH_TIMEOUT_MS = 60_000;
 
 export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
-  const tail = createLogTail();
+  const logTail = createLogTail();
   let end: number | null = null;
   /** Number of `forget` calls, so that the result of an earlier query does not restore forgotten values. */
   let forgetCount = 0;
@@ -35,12 +35,12 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
   /** Number of changes of `lastUrgent`, so that the result of an earlier query does not hide an urgent event. */
   let urgentChanges = 0;
 
-  function forget(): void {
+  function forgetCachedEvents(): void {
     forgetCount += 1;
     end = null;
     urgentChanges += 1;
     lastUrgent = Number.POSITIVE_INFINITY;
-    tail.clear();
+    logTail.clear();
   }
 
   const readRows = async <Row>(text: string, values: QueryValues = [], withinMs?: number) =>
@@ -60,7 +60,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
     const knownIds = listKnownIds(appending, new_ordinals);
     // Another process has appended events that the cached tail lacks.
-    if (end !== null && end !== before) forget();
+    if (end !== null && end !== before) forgetCachedEvents();
     if (isHolder) {
       let position = before;
       const committedAt = isoUtc(committed_ms);
@@ -68,12 +68,12 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         if (knownIds.has(event.id)) continue;
         position += 1;
         const characters = offeredSize(event.type, body.length);
-        tail.add({ position, committedAt, body, characters });
+        logTail.add({ position, committedAt, body, characters });
         if (!isUrgent(event.type)) continue;
         urgentChanges += 1;
         lastUrgent = Math.max(lastUrgent, position);
       }
-      tail.committed();
+      logTail.committed();
       end = before + newEvents;
     }
     return { lastPosition: before + newEvents, repeated: listRepeatedIds(appending, knownIds) };
@@ -109,22 +109,22 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
   }
 
   return {
-    forget,
+    forget: forgetCachedEvents,
     end: readLastPosition,
     prepare: prepareAppend,
     committed: noteCommitted,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
-      const appending = prepareAppend(
+      const preparedAppend = prepareAppend(
         events.map((event) => ofWorkerFor(source, event)),
         nowMs,
       );
-      if (appending === null) return () => undefined;
-      const [rows] = yield [appending.statement];
-      return () => void noteCommitted(appending, rows as readonly AppendRow[]);
+      if (preparedAppend === null) return () => undefined;
+      const [rows] = yield [preparedAppend.statement];
+      return () => void noteCommitted(preparedAppend, rows as readonly AppendRow[]);
     },
     /** Records committed events after a lost reply: an id at or before the old end is a repeat. */
     async committedWithoutReply(appending: PreparedAppend, before: number): Promise<AppendResult> {
-      forget();
+      forgetCachedEvents();
       const storedEvents = await readRows<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
         [textList(appending.rows.map(({ event }) => encodeKey(event.id)))],
@@ -134,11 +134,11 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       const knownIds = new Set(old.map(({ event }) => event.id));
       return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(appending, knownIds) };
     },
-    removed: (events: readonly RemovedEvent[]): void => tail.noteRemoved(events.at(-1)?.position ?? 0),
-    passed: tail.dropThrough,
+    removed: (events: readonly RemovedEvent[]): void => logTail.noteRemoved(events.at(-1)?.position ?? 0),
+    passed: logTail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= (await readLastPosition())) return [];
-      const cachedEvents = isHolder ? tail.after(position, limit, MAX_OFFER_BYTES) : null;
+      const cachedEvents = isHolder ? logTail.after(position, limit, MAX_OFFER_BYTES) : null;
       return cachedEvents ?? readAfter(position, limit);
     },
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
@@ -148,11 +148,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       if (events.length === 0 && urgentChangesBefore === urgentChanges) lastUrgent = position;
       return events;
     },
-    async latest(
-      limit: number,
-      kinds: readonly EventKind[] | undefined,
-      about: EventsAbout | undefined,
-    ): Promise<readonly LoggedEvent[]> {
+    async latest(limit: number, kinds: readonly EventKind[] | undefined, about: EventsAbout | undefined) {
       const values: (string | Buffer)[] = [String(limit)];
       const conditions = ["source = $1"];
       const bindValue = (value: string | Buffer) => `$${values.push(value) + 1}`;
@@ -257,6 +253,6 @@ function listRepeatedIds({ events, rows }: PreparedAppend, knownIds: ReadonlySet
 /** Lists the ids that were in the log already; `newOrdinals` null means that all events are new. */
 function listKnownIds({ rows }: PreparedAppend, newOrdinals: string | null): ReadonlySet<string> {
   if (newOrdinals === null) return new Set();
-  const ordinals = new Set(newOrdinals.split(","));
-  return new Set(rows.filter((_, n) => !ordinals.has(String(n + 1))).map(({ event }) => event.id));
+  const newOrdinalSet = new Set(newOrdinals.split(","));
+  return new Set(rows.filter((_, n) => !newOrdinalSet.has(String(n + 1))).map(({ event }) => event.id));
 }

@@ -29,7 +29,7 @@ const LONG_TRANSACTION_LIMITS = { statementMs: LONG_TRANSACTION_TIMEOUT_MS, idle
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
   const { config, clock, log, migrate, connections = config.connections, allowsLongTransaction = false } = options;
   const statementMs = Math.min(STATEMENT_TIMEOUT_MS, options.limitMs ?? STATEMENT_TIMEOUT_MS);
-  const limits = { statementMs, idleMs: Math.min(IDLE_TRANSACTION_TIMEOUT_MS, statementMs) };
+  const transactionLimits = { statementMs, idleMs: Math.min(IDLE_TRANSACTION_TIMEOUT_MS, statementMs) };
   const transactionMs = allowsLongTransaction
     ? LONG_TRANSACTION_TIMEOUT_MS
     : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
@@ -44,10 +44,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   let isPrepared = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
-  async function connect(
-    signal: AbortSignal,
-    more: Pick<SessionOptions, "onNotification" | "onLost"> = {},
-  ): Promise<PostgresSession> {
+  async function connect(signal: AbortSignal, more: Pick<SessionOptions, "onNotification" | "onLost"> = {}) {
     const session = await openPrimary(
       {
         addresses,
@@ -76,7 +73,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
   const notifications = createNotifications({ channel: schema, clock, log, connect });
 
-  function onSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionMs): Promise<T> {
+  function useSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionMs): Promise<T> {
     return pool.use(limitMs, async (session) => {
       try {
         return await work(session);
@@ -98,20 +95,20 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     table: (table) => `${quoteName(schema)}.${quoteName(table)}`,
     query: (text, values, withinMs) =>
       withinMs === undefined
-        ? onSession((session) => session.query(text, values))
-        : onSession(
+        ? useSession((session) => session.query(text, values))
+        : useSession(
             (session) => transact(session, { statementMs: withinMs }, () => session.query(text, values)),
             withinMs + TRANSACTION_TIMEOUT_MS,
           ),
-    transact: (asked) => onSession((session) => transactAtOnce(session, limits, asked)),
+    transact: (asked) => useSession((session) => transactAtOnce(session, transactionLimits, asked)),
     work: (work) =>
-      onSession((session) =>
-        transact(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : limits, () => work(session)),
+      useSession((session) =>
+        transact(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : transactionLimits, () => work(session)),
       ),
     onNotified: notifications.listen,
     notify: (topic) => ({ text: "select pg_notify($1, $2)", values: [schema, topic], name: "notify" }),
     describe: () =>
-      onSession(async (session) => {
+      useSession(async (session) => {
         const { rows } = await session.query(
           `select (select coalesce(sum(pg_total_relation_size(oid)), 0)::double precision from pg_class
              where relnamespace = $1::regnamespace and relkind = 'r'),

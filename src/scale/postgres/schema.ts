@@ -254,7 +254,7 @@ export async function prepareSchema(session: PostgresSession, schema: string, mi
     const version = await readSchemaVersion(session, schema);
     refuseNewerSchema(version, schema);
     if (version === null) await createSchema(session, schema);
-    for (const step of SCHEMA_MIGRATIONS.slice(version ?? 0)) await session.query(step);
+    for (const migration of SCHEMA_MIGRATIONS.slice(version ?? 0)) await session.query(migration);
     await session.query(`update meta set schema_version = ${SCHEMA_VERSION}`);
     await session.query("commit");
   } catch (error) {

@@ -28,7 +28,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   const documents = createDocuments(source, query);
   const log = createEventLog(source, query, isHolder);
   const wakeup = createWakeup();
-  const versions = new Map<string, number>();
+  const versionBySet = new Map<string, number>();
   let operationsSeen = Number(operations);
   let isOpen = true;
 
@@ -48,7 +48,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     : () => undefined;
 
   function noteChangedSets(sets: Iterable<string>): void {
-    for (const set of new Set(sets)) versions.set(set, (versions.get(set) ?? 0) + 1);
+    for (const set of new Set(sets)) versionBySet.set(set, (versionBySet.get(set) ?? 0) + 1);
   }
 
   /** Version of the source's state; without the lease, `xmin`, which changes with each update of the source's row. */
@@ -68,24 +68,24 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     documents: documents.documents,
     records: documents.records,
     lastRecord: documents.lastRecord,
-    version: async (set) => (versions.get(set) ?? 0) + (isHolder ? operationsSeen : await readStateVersion()),
+    version: async (set) => (versionBySet.get(set) ?? 0) + (isHolder ? operationsSeen : await readStateVersion()),
     changes: readStateVersion,
     // The PostgreSQL server detects damaged pages itself (`data_checksums`).
     damagedKeys: async () => [],
     async commit({ documents: changedDocuments = [], events = [], records = [] }) {
       const statements = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
-      const appending = log.prepare(events, clock.now());
+      const preparedAppend = log.prepare(events, clock.now());
       const positionBefore = await log.end();
-      if (appending === null && statements.length === 0) return { lastPosition: positionBefore, repeated: [] };
+      if (preparedAppend === null && statements.length === 0) return { lastPosition: positionBefore, repeated: [] };
       const results = await writer
-        .commit(appending === null ? statements : [...statements, bindStatement(source, appending.statement)])
+        .commit(preparedAppend === null ? statements : [...statements, bindStatement(source, preparedAppend.statement)])
         .finally(() => noteChangedSets(changedDocuments.map(({ set }) => set)));
-      if (appending === null) return { lastPosition: positionBefore, repeated: [] };
+      if (preparedAppend === null) return { lastPosition: positionBefore, repeated: [] };
       const appendReply = results?.at(-1);
       const appendResult =
         appendReply === undefined
-          ? await log.committedWithoutReply(appending, positionBefore)
-          : log.committed(appending, toRowObjects<AppendRow>(appendReply));
+          ? await log.committedWithoutReply(preparedAppend, positionBefore)
+          : log.committed(preparedAppend, toRowObjects<AppendRow>(appendReply));
       if (events.length > appendResult.repeated.length) wakeup.wakeUp();
       return appendResult;
     },

@@ -49,16 +49,16 @@ export function createWriter(options: WriterOptions) {
     if (fenced !== null) throw fenced;
     closeController.signal.throwIfAborted();
     transactions += 1;
-    const mark = `${writerId}-${transactions}`;
+    const commitMark = `${writerId}-${transactions}`;
     const takenWrites = deferredWrites.take();
     let answer: T | null = null;
     try {
-      answer = await send([buildFence(mark), ...takenWrites.writes.map((statement) => statement())]);
-      lastMark = mark;
+      answer = await send([buildFence(commitMark), ...takenWrites.writes.map((statement) => statement())]);
+      lastMark = commitMark;
     } catch (error) {
       if (error instanceof FencedError) fenced = error;
       if (!(error instanceof CommitUnknown)) throw error;
-      await throwUnlessCommitted(mark, error);
+      await throwUnlessCommitted(commitMark, error);
     }
     commits += 1;
     takenWrites.committed();
