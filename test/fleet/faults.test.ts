@@ -4,7 +4,7 @@ import { setDraining } from "#src/scale/fleet/status.ts";
 import { createRandom } from "#src/simulator/random.ts";
 import { absent } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";
-import { fleetsInPostgres, SOURCES, type TestMember, TIMING } from "./postgres-fleet.ts";
+import { fleetsInPostgres, SOURCES, type TestMember } from "./postgres-fleet.ts";
 
 describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   const { server, begin } = fleetsInPostgres();
@@ -65,20 +65,6 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
     await server().again();
     await rig.settled(a, b);
     expect((await a.fleet.status()).trouble).toBeNull();
-  });
-
-  test("moves no source during a short restart of the database", async () => {
-    const rig = begin();
-    const timing = { ...TIMING, ttlMs: 20_000 };
-    const [a, b] = [await rig.member("a", { timing }), await rig.member("b", { timing })];
-    await rig.settled(a, b);
-    const before = rig.begun.length;
-    server().signal("SIGINT");
-    await server().end();
-    await server().again();
-    const c = await rig.member("c", { timing });
-    await rig.settled(a, b, c);
-    expect(rig.begun.slice(before).map(({ member }) => member)).toEqual(["c", "c", "c"]);
   });
 
   test("never lets two members hold the same source under random faults", async () => {

@@ -1,15 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
-import { systemClock } from "#src/core/runtime/clock.ts";
+
 import { createLog } from "#src/core/runtime/log.ts";
 import { openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
-import {
-  createFleetKillSwitch,
-  readFleetKillSwitch,
-  releaseFleetKillSwitch,
-  throwFleetKillSwitch,
-} from "#src/scale/fleet/kill-switch.ts";
-import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
+import { readFleet } from "#src/scale/fleet/status.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createPostgresFleet, fleetsInPostgres } from "./postgres-fleet.ts";
@@ -80,23 +74,6 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     expect(await rig.ask("select digest from meta")).toEqual([[other.digest]]);
   });
 
-  test("assigns no source to a draining member, also across its restart", async () => {
-    const rig = begin();
-    const [a, b] = [await rig.member("a"), await rig.member("b")];
-    await rig.settled(a, b);
-    const operator = await rig.database();
-    const count = a.holding().length;
-    await setDraining(operator, "a", true);
-    await rig.settled(b);
-    expect(await rig.ask("select count(*)::int from takeover where reason = 'drained'")).toEqual([[count]]);
-    await a.stop();
-    const again = await rig.member("a");
-    await expect.poll(() => again.fleet.notices()).toHaveLength(1);
-    expect(again.holding()).toEqual([]);
-    await setDraining(operator, "a", false);
-    await rig.settled(again, b);
-  });
-
   test("retains the newest 1,000 takeovers and deletes members that left long ago", async () => {
     const rig = begin();
     const a = await rig.member("a");
@@ -159,22 +136,5 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     expect(await second.remove()).toBe(true);
     await expect.poll(() => first.read(), { interval: 5 }).toBeNull();
     for (const each of [first, second]) each.close();
-  });
-
-  test("a kill switch activated on the command line stops every member", async () => {
-    const rig = begin();
-    const operator = await rig.database();
-    const databases = [await rig.database(), await rig.database()];
-    const switches = databases.map((database) => createFleetKillSwitch({ database, clock: systemClock, log }));
-    for (const each of switches) await each.start(new AbortController().signal);
-    const thrown = () => switches.map((each) => each.thrown());
-    await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);
-    await throwFleetKillSwitch(operator, { by: "the command line", at: "2026-06-01T00:00:00.000Z" });
-    await expect.poll(thrown, { interval: 5 }).toEqual([true, true]);
-    expect(await readFleetKillSwitch(operator)).toMatchObject({ by: "the command line" });
-    await releaseFleetKillSwitch(operator);
-    await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);
-    expect(await readFleetKillSwitch(operator)).toBeNull();
-    for (const each of switches) await each.stop(1_000);
   });
 });

@@ -1,4 +1,3 @@
-import { connect, createServer, type Socket } from "node:net";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
@@ -10,10 +9,11 @@ import type { FleetTiming } from "#src/scale/fleet/timing.ts";
 import { openStateDatabase } from "#src/scale/postgres/open.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { askAt } from "../ask-postgres.ts";
-import { freePort, type RealServer, startPostgres } from "../real-servers.ts";
+import { type RealServer, startPostgres } from "../real-servers.ts";
+import { startDatabaseProxy } from "../takeovers/database-proxy.ts";
 
 /** Production timing, five times as fast. */
-export const TIMING: FleetTiming = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOverMs: 1_000 };
+const TIMING: FleetTiming = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOverMs: 1_000 };
 
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 
@@ -74,9 +74,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
 
   const open = (port: number) =>
     openStateDatabase({
-      config: PostgresState.parse({
-        ...{ url: `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`, schema },
-      }),
+      config: PostgresState.parse({ url: `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`, schema }),
       ...{ clock: systemClock, log, migrate: true, connections: 3 },
     });
 
@@ -109,7 +107,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
   return {
     ...{ begun, faults, createMember, held },
     async member(name: string, options: MemberOptions = {}) {
-      const network = await startNetwork(server.port);
+      const network = await startDatabaseProxy(server.port);
       const connected = await open(network.port);
       const clock = pausable(options.clock ?? systemClock);
       const killed = new AbortController();
@@ -176,50 +174,6 @@ function pausable(clock: Clock) {
     resume() {
       paused?.resolve();
       paused = null;
-    },
-  };
-}
-
-/** TCP proxy between a member and its database. `cut` refuses connections; `stall` accepts them but passes no bytes. */
-async function startNetwork(to: number) {
-  const sockets = new Set<Socket>();
-  let state: "working" | "cut" | "stalled" = "working";
-  const port = await freePort();
-  const server = createServer((near) => {
-    if (state === "cut") return void near.destroy();
-    const far = connect({ host: "127.0.0.1", port: to });
-    for (const [here, there] of [[near, far] as const, [far, near] as const]) {
-      sockets.add(here);
-      here.on("data", (bytes) => void there.write(bytes));
-      here.on("error", () => here.destroy());
-      here.on("close", () => {
-        there.destroy();
-        sockets.delete(here);
-      });
-      if (state === "stalled") here.pause();
-    }
-  });
-  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
-  const destroyAll = () => {
-    for (const socket of sockets) socket.destroy();
-  };
-  return {
-    port,
-    cut() {
-      state = "cut";
-      destroyAll();
-    },
-    stall() {
-      state = "stalled";
-      for (const socket of sockets) socket.pause();
-    },
-    heal() {
-      state = "working";
-      for (const socket of sockets) socket.resume();
-    },
-    async close() {
-      destroyAll();
-      await new Promise((resolve) => server.close(resolve));
     },
   };
 }

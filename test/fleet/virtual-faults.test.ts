@@ -107,19 +107,6 @@ describe("a member without renewals", () => {
     expect([c.holding().length, tables.digest()]).toEqual([9, "fedcba9876543210"]);
   });
 
-  test("logs a lost source once, even if the work for the source stops slowly", async () => {
-    const { clock } = begin(["one"]);
-    const [a] = await started("a");
-    a.does.stopMs = 4_500;
-    a.link.state = "stalls";
-    const lines = a.warnings();
-    await clock.advance(8_600);
-    expect(a.stops).toEqual([["one", 5_000]]);
-    await clock.advance(6_000);
-    // Warnings about the database, about the takeover and about the loss.
-    expect(a.warnings() - lines).toBe(3);
-  });
-
   test("keeps its sources during a short outage of the database, and reports the outage", async () => {
     const { clock } = begin();
     const [a] = await started("a");
@@ -152,17 +139,6 @@ describe("a member without renewals", () => {
     expect(a.leases.at(-1)).toMatchObject({ source: "s0", epoch: 8 });
     lease?.fenced();
     await clock.advance(100);
-    expect(a.holding()).toHaveLength(9);
-  });
-
-  test("stops work for a source that another member holds according to the database", async () => {
-    const { clock, tables } = begin();
-    const [a] = await started("a");
-    Object.assign(tables.sources.get("s3") ?? {}, { epoch: 5 });
-    await a.link.database.transact([a.link.database.notify("fleet")]);
-    await clock.advance(100);
-    expect(a.stops).toEqual([["s3", 5_000]]);
-    await clock.advance(1_000);
     expect(a.holding()).toHaveLength(9);
   });
 
@@ -216,17 +192,6 @@ describe("a source of the fleet", () => {
     expect([a.holding(), a.fleet.notices()]).toEqual([["one", "two"], []]);
     expect(tables.members.get("a")?.unable).toBe("[]");
     expect(a.stops).toEqual([]);
-  });
-
-  test("starts at once on another member when its start fails on the first member", async () => {
-    const { clock } = begin();
-    const [b] = await started("b");
-    const a = fleet.member("a");
-    a.does.startFails = new Error("no way");
-    await a.start();
-    await clock.advance(30_000);
-    expect([a.holding(), b.holding().length]).toEqual([[], 9]);
-    expect(takeoversByReason()["could-not-start"]?.every(([, , to]) => to === "b")).toBe(true);
   });
 
   test("is stopped right after a slow start when the lease expired during the start", async () => {

@@ -111,8 +111,7 @@ describe("a registration", () => {
     const [a] = await started("a");
     const second = fleet.member("a");
     const fromMs = clock.monotonic();
-    const refused = second.refused();
-    expect(errorText(await refused)).toMatch(/^Another member with the name a runs in this fleet already, on /);
+    expect(errorText(await second.refused())).toMatch(/^Another member with the name a runs in this fleet already/);
     expect(clock.monotonic() - fromMs).toBeLessThan(4_200);
     expect(second.link.asked).toBeLessThanOrEqual(20);
     expect(a.holding()).toHaveLength(9);
@@ -128,27 +127,6 @@ describe("a registration", () => {
     await killed;
     await clock.advance(100);
     expect(again.holding()).toHaveLength(9);
-  });
-
-  test("locks the meta row with its first query", async () => {
-    begin();
-    const a = fleet.member("a");
-    const first: string[] = [];
-    const { work } = a.link.database;
-    Object.assign(a.link.database, {
-      work: (inner: Parameters<typeof work>[0]) =>
-        work((session) =>
-          inner({
-            ...session,
-            query: (text, values) => {
-              first.push(text);
-              return session.query(text, values);
-            },
-          }),
-        ),
-    });
-    await a.start();
-    expect(first[0]).toMatch(/^select digest from meta for update$/);
   });
 
   test("succeeds once a database that was unavailable at the start responds", async () => {

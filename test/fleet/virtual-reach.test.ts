@@ -57,15 +57,6 @@ describe("a member that cannot reach the services", () => {
     expect(members.map(({ network }) => network.checks > 25)).toEqual([false, false, false]);
   });
 
-  test("keeps its sources when no other member can reach the services", async () => {
-    begin();
-    const members = await started("a", "b");
-    const before = fleet.tables.takeovers.length;
-    for (const { network } of members) network.reaches = () => false;
-    await live(300, members);
-    expect(fleet.tables.takeovers.length).toBe(before);
-  });
-
   test("repeats failed trials of a handover after growing waits", async () => {
     begin();
     const members = await started("a", "b", "c");

@@ -28,7 +28,7 @@ function stepsOf(
   database: Stage["database"],
   observer: Stage["observer"],
 ): readonly [begin: Step, end: Step] {
-  const free = () => member?.way.free();
+  const heal = () => member?.way.heal();
   switch (kind) {
     case "kill":
     case "stop":
@@ -37,10 +37,10 @@ function stepsOf(
       return [() => member?.freeze(), () => member?.thaw()];
     case "cut":
     case "stall":
-      return [() => member?.way[kind](), free];
+      return [() => member?.way[kind](), heal];
     case "cut-in-commit":
     case "stall-in-commit":
-      return [() => inCommit(member, kind === "cut-in-commit" ? "cut" : "stall", tornAt), free];
+      return [() => inCommit(member, kind === "cut-in-commit" ? "cut" : "stall", tornAt), heal];
     case "drain":
       return [() => observer.drain(member?.name ?? "", true), () => observer.drain(member?.name ?? "", false)];
     case "database-restart":

@@ -13,7 +13,7 @@ export type DatabaseProxy = Awaited<ReturnType<typeof startDatabaseProxy>>;
 /** TCP proxy between one member and the database that can be cut or stalled. */
 export async function startDatabaseProxy(databasePort: number) {
   const pairs = new Set<Pair>();
-  let state: "free" | "cut" | "stalled" = "free";
+  let state: "working" | "cut" | "stalled" = "working";
   let plannedFault: { readonly what: "cut" | "stall"; readonly share: number } | null = null;
   let hasFaultBegun = false;
 
@@ -35,7 +35,7 @@ export async function startDatabaseProxy(databasePort: number) {
     }
     pair.member.on("data", (chunk: Buffer) => fromMember(pair, chunk));
     pair.server.on("data", (chunk: Buffer) => pair.member.write(chunk));
-    if (state === "stalled") hold(pair);
+    if (state === "stalled") pause(pair);
   });
 
   function fromMember(pair: Pair, chunk: Buffer): void {
@@ -58,7 +58,7 @@ export async function startDatabaseProxy(databasePort: number) {
     pair.member.unshift(chunk.subarray(torn));
   }
 
-  function hold({ member, server: far }: Pair): void {
+  function pause({ member, server: far }: Pair): void {
     member.pause();
     far.pause();
   }
@@ -70,7 +70,7 @@ export async function startDatabaseProxy(databasePort: number) {
 
   function stall(): void {
     state = "stalled";
-    for (const pair of pairs) hold(pair);
+    for (const pair of pairs) pause(pair);
   }
 
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -84,9 +84,9 @@ export async function startDatabaseProxy(databasePort: number) {
       plannedFault = { what, share };
     },
     hasBegun: () => hasFaultBegun,
-    free(): void {
+    heal(): void {
       plannedFault = null;
-      state = "free";
+      state = "working";
       for (const { member, server: far } of pairs) {
         member.resume();
         far.resume();
