@@ -18,7 +18,7 @@ import { values } from "../connectors/parquet/engine.ts";
 import { inS3, KEYS, type S3Server, startS3 } from "../connectors/parquet/s3-server.ts";
 import { createDatabase, type Database } from "../connectors/postgres/test-database.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../real-servers.ts";
-import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { sampleEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
 import { testFolder } from "../test-folder.ts";
 
@@ -183,46 +183,18 @@ function writeUntilFull(path: string): void {
   }
 }
 
-describe("the Parquet sink with a folder", () => {
-  test("stores numbers and booleans of one tag in typed columns", async () => {
-    const lake = testFolder();
-    const delivery = await deliver(parquet({ folder: lake }));
-    const told = [21.5, true, null, false, 22].map((value, n) => valueEvent(n, "4711", value));
-    const points = [20.5, true, null, false, 21].map((value, n) => ({ time: `2026-11-02T0${n}:00:00.000Z`, value }));
-    const sample = sampleEvent("tag-history");
-    await delivery.commit([...told, { ...sample, data: { ...sample.data, points } }]);
-    await delivery.finish();
-    for (const [table, first, last] of [
-      ["value", 21.5, 22],
-      ["history", 20.5, 21],
-    ] as const) {
-      const rows = await query(
-        `SELECT typeof(value_number) AS n, typeof(value_boolean) AS b, value_number, value_boolean, quality FROM ${tableIn(lake, table)} ORDER BY time`,
-      );
-      const types = { n: "DOUBLE", b: "BOOLEAN" };
-      expect(rows).toEqual([
-        { ...types, value_number: first, value_boolean: null, quality: "good" },
-        { ...types, value_number: null, value_boolean: true, quality: "good" },
-        { ...types, value_number: null, value_boolean: null, quality: "bad" },
-        { ...types, value_number: null, value_boolean: false, quality: "good" },
-        { ...types, value_number: last, value_boolean: null, quality: "good" },
-      ]);
-    }
-  });
-
-  test("stores 25 hourly rows for the day on which summer time ends", async () => {
-    const lake = testFolder();
-    const delivery = await deliver(parquet({ folder: lake }));
-    await delivery.commit([LONG_DAY]);
-    await delivery.finish();
-    const rows = await query(
-      `SELECT count(*)::INTEGER AS hours, count(DISTINCT time)::INTEGER AS moments,
-         count(*) FILTER (time IN ('2026-10-25T00:00:00Z', '2026-10-25T01:00:00Z'))::INTEGER AS twice,
-         count(*) FILTER (date = '2026-10-24')::INTEGER AS before, sum(value_number)::INTEGER AS sum
-       FROM ${tableIn(lake, "history")}`,
-    );
-    expect(rows).toEqual([{ hours: 25, moments: 25, twice: 2, before: 2, sum: 300 }]);
-  });
+test("the Parquet sink stores 25 hourly rows for the day on which summer time ends", async () => {
+  const lake = testFolder();
+  const delivery = await deliver(parquet({ folder: lake }));
+  await delivery.commit([LONG_DAY]);
+  await delivery.finish();
+  const rows = await query(
+    `SELECT count(*)::INTEGER AS hours, count(DISTINCT time)::INTEGER AS moments,
+       count(*) FILTER (time IN ('2026-10-25T00:00:00Z', '2026-10-25T01:00:00Z'))::INTEGER AS twice,
+       count(*) FILTER (date = '2026-10-24')::INTEGER AS before, sum(value_number)::INTEGER AS sum
+     FROM ${tableIn(lake, "history")}`,
+  );
+  expect(rows).toEqual([{ hours: 25, moments: 25, twice: 2, before: 2, sum: 300 }]);
 });
 
 const LONG_DAY_START = Date.parse("2026-10-24T22:00:00.000Z");

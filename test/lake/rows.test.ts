@@ -161,35 +161,21 @@ describe("a tag-history event in the lake", () => {
 describe("a time without a UTC offset", () => {
   const from = "2026-10-31T23:00:00Z";
   const to = "2026-11-01T23:00:00Z";
+  const fromMs = Date.parse(from);
+  const toMs = Date.parse(to);
   test.each([
-    [
-      { from: NO_OFFSET, to },
-      { from_time: SEEN_MS, to_time: Date.parse(to) },
-    ],
-    [
-      { from, to: NO_OFFSET },
-      { from_time: Date.parse(from), to_time: SEEN_MS },
-    ],
-  ])("is replaced by the event's time in a tag-total event: %j", (data, cells) => {
-    expect(cellsIn("total", sampleWith("tag-total", data))[0]).toMatchObject(cells);
-  });
-
-  test.each([
-    [
-      { firstTime: from, lastTime: to },
-      { first_time: Date.parse(from), last_time: Date.parse(to), time: SEEN_MS },
-    ],
-    [
-      { firstTime: NO_OFFSET, lastTime: to },
-      { first_time: SEEN_MS, last_time: Date.parse(to) },
-    ],
-    [
-      { firstTime: from, lastTime: NO_OFFSET },
-      { first_time: Date.parse(from), last_time: SEEN_MS },
-    ],
-  ])("is replaced by the event's time in a delivery-gap event: %j", (data, cells) => {
-    expect(cellsIn("delivery_gap", sampleWith("delivery-gap", data))[0]).toMatchObject(cells);
-  });
+    ["from", NO_OFFSET, to, SEEN_MS, toMs],
+    ["to", from, NO_OFFSET, fromMs, SEEN_MS],
+    ["neither", from, to, fromMs, toMs],
+  ])(
+    "is replaced by the event's time in tag-total and delivery-gap events (without an offset: %s)",
+    (_, a, b, aMs, bMs) => {
+      const [total] = cellsIn("total", sampleWith("tag-total", { from: a, to: b }));
+      expect(total).toMatchObject({ from_time: aMs, to_time: bMs });
+      const [gap] = cellsIn("delivery_gap", sampleWith("delivery-gap", { firstTime: a, lastTime: b }));
+      expect(gap).toMatchObject({ first_time: aMs, last_time: bMs, time: SEEN_MS });
+    },
+  );
 });
 
 describe("an alarm event in the lake", () => {
@@ -220,14 +206,9 @@ describe("an alarm event in the lake", () => {
 
   test.each<[EventKind, object, object]>([
     ["alarm-raised", {}, { event: "alarm-raised", alarm_id: ALARM.id }],
-    ["alarm-raised", { initial: true }, { initial: true, late: false }],
-    ["alarm-raised", { initial: false }, { initial: false }],
+    ["alarm-raised", { initial: true }, { initial: true, late: false, before: null }],
     ["alarm-changed", { before: { description: "x" } }, { initial: false, before: '{"description":"x"}' }],
-    [
-      "alarm-raised",
-      { alarm: { ...ALARM, lastActiveEvent: null } },
-      { event_value: null, event_text: null, before: null },
-    ],
+    ["alarm-raised", { alarm: { ...ALARM, lastActiveEvent: null } }, { event_value: null, event_text: null }],
   ])("%s with %j has a row in the alarm table", (type, data, cells) => {
     expect(cellsIn("alarm", sampleWith(type, data as never))[0]).toMatchObject(cells);
   });

@@ -2,11 +2,9 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { emitRows } from "#connectors/shared/lake/rows.ts";
 import { applyUpdates, findColumnIndex, type Row, type Table } from "#connectors/shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
-import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
 import { alarm } from "../receiver/trial.ts";
-import { sampleEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 
 function rowIn(table: Table, cells: Readonly<Record<string, string | number | boolean | null>>): Row {
@@ -116,39 +114,23 @@ test("applying updates to an append-only table throws an error", () => {
 describe("lake rows of events committed before and after the clock was set back by an hour", () => {
   const HOUR_MS = 3_600_000;
 
-  async function rowsAfter(table: Table, first: Event, second: Event): Promise<readonly Row[]> {
+  test("close the episode of a resolved alarm", async () => {
     const { clock, dispose, store } = await openDispatcherRig();
     onTestFinished(dispose);
     await store.outbox.register("lake", "beginning");
     clock.stepWall(HOUR_MS);
-    await store.commit({ events: [first] });
+    await store.commit({ events: [alarm(1).raised()] });
     clock.stepWall(-HOUR_MS);
     await clock.advance(60_000);
-    await store.commit({ events: [second] });
+    await store.commit({ events: [alarm(1).resolved(10)] });
     const updates: Row[] = [];
     for (const logged of (await store.outbox.next("lake", 100)).events) {
-      emitRows(logged, (of, row) => of === table && updates.push([...row]));
+      emitRows(logged, (table, row) => table === ALARM_EPISODE_TABLE && updates.push([...row]));
     }
     let rows: readonly Row[] = [];
-    for (const row of updates) rows = applyUpdates(table, rows, [row]);
-    expect(applyUpdates(table, rows, updates)).toBe(rows);
-    expect(applyUpdates(table, [], updates)).toEqual(rows);
-    return rows;
-  }
-
-  test("the episode of a resolved alarm is closed", async () => {
-    const rows = await rowsAfter(ALARM_EPISODE_TABLE, alarm(1).raised(), alarm(1).resolved(10));
+    for (const row of updates) rows = applyUpdates(ALARM_EPISODE_TABLE, rows, [row]);
+    expect(applyUpdates(ALARM_EPISODE_TABLE, rows, updates)).toBe(rows);
+    expect(applyUpdates(ALARM_EPISODE_TABLE, [], updates)).toEqual(rows);
     expect(cellsOf(rows, ["state"], ALARM_EPISODE_TABLE)).toEqual([["resolved"]]);
-  });
-
-  test("a renamed tag has its new name", async () => {
-    const added = sampleEvent("tag-added");
-    const { data, ...changed } = sampleEvent("tag-changed");
-    const tag = { ...added.data.tag, displayName: "Renamed" };
-    const { subject, siteid } = added;
-    const rows = await rowsAfter(TAG_TABLE, added, { ...changed, subject, siteid, data: { ...data, tag } } as Event);
-    const states = cellsOf(rows, ["name", "is_current"]);
-    expect(states.at(-1)).toEqual(["Renamed", true]);
-    expect(states.filter(([, isCurrent]) => isCurrent)).toHaveLength(1);
   });
 });

@@ -3,10 +3,9 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { createStagedCommits } from "#connectors/parquet/commits.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
+
 import { openSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
-import type { Event } from "#src/core/model/event.ts";
-import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
@@ -64,19 +63,6 @@ test("the files of an interrupted commit are written again from the same events"
   expect([staged.isSettled(), staged.settleCommits() === null, staged.isSettled()]).toEqual([false, false, true]);
 });
 
-test("the files of several interrupted commits are written again when their events come in one batch", async () => {
-  const stagedCommits = [
-    { from: 1, through: 2, keys: [] },
-    { from: 3, through: 4, keys: [] },
-  ];
-  const { files, staged, commit, add } = createStage({ stagedCommits });
-  for (const n of [1, 2, 3, 4, 5]) await add(n);
-  const name = (range: string) => `value/date=2026-11-02/site=1/writer-${range}.parquet`;
-  expect(files()).toEqual([name("000000000001-000000000002"), name("000000000003-000000000004")]);
-  await commit();
-  expect([files().length, staged.settleCommits()]).toEqual([2, null]);
-});
-
 test("an interrupted commit is split when its redelivered events have waited for max_age", async () => {
   const stagedCommits = [{ from: 1, through: 4, keys: [] }];
   const { clock, files, staged, commit, add } = createStage({ stagedCommits });
@@ -90,28 +76,6 @@ test("an interrupted commit is split when its redelivered events have waited for
   await commit();
   expect(files()).toEqual([first, name("000000000003-000000000004")]);
   expect(staged.settleCommits()).not.toBeNull();
-});
-
-test("events are written when they have waited for max_age", async () => {
-  const { clock, files, commit, add } = createStage();
-  await add(1);
-  await clock.advance(59_999);
-  await commit();
-  expect(files()).toEqual([]);
-  await clock.advance(1);
-  await commit();
-  expect(files()).toHaveLength(1);
-});
-
-test("a row buffer counts the characters of all its tables so that its memory can be limited", () => {
-  const buffer = createRowBuffer();
-  const { data, ...event } = valueEvent(1);
-  buffer.add({ ...event, data: { ...data, behindGateway: "x".repeat(1_000) } } as Event, 1, committedAt(1));
-  const before = buffer.characters;
-  expect(before).toBeGreaterThan(1_000);
-  buffer.add(sampleEvent("audit-head"), 2, committedAt(2));
-  expect(buffer.characters).toBeGreaterThan(before);
-  expect([buffer.from, buffer.through, buffer.rows]).toEqual([1, 2, 2]);
 });
 
 test.each([

@@ -94,24 +94,6 @@ describe("the Parquet sink with Delta tables", () => {
     expect([...verdict.files.values()]).toEqual([3]);
     expect(commitOf(folder, "value", verdict.version).dataChange).toEqual([true]);
   });
-
-  test("restores rows that another writer deleted when their events are redelivered", async () => {
-    const { engine, folder } = createDeltaEngine();
-    await engine.deliver(...values(3));
-    const [file = ""] = filesIn(folder, "value");
-    const remove = {
-      path: file.slice("value/".length),
-      deletionTimestamp: Date.now(),
-      dataChange: true,
-      extendedFileMetadata: true,
-      partitionValues: { date: "2026-11-02", site: "1" },
-      size: 1,
-    };
-    write(folder, "value", 2, { remove });
-    expect(await rowsIn(folder, "value")).toEqual([]);
-    await engine.redeliver();
-    expect(await rowsIn(folder, "value")).toHaveLength(3);
-  });
 });
 
 describe("a commit of the Parquet sink to several Delta tables", () => {

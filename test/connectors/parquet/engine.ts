@@ -113,6 +113,20 @@ export function createEngine(
   return engine;
 }
 
+/** Counts the turns of the event loop while asynchronous work runs. */
+export async function countLoopTurns(work: () => Promise<unknown>): Promise<number> {
+  let turns = 0;
+  let isDone = false;
+  const count = () => {
+    turns += 1;
+    if (!isDone) setImmediate(count);
+  };
+  setImmediate(count);
+  await work();
+  isDone = true;
+  return turns;
+}
+
 export function createFolderEngine(config: Record<string, unknown> = {}) {
   const folder = join(testFolder(), "lake");
   return { folder, engine: createEngine({ folder, ...config }) };

@@ -180,17 +180,6 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
     expect(await states()).toEqual(expected);
     expect(filesIn(folder, "tag")).toHaveLength(1);
   });
-
-  test("contain one row per alarm episode, with an end time when the alarm ends", async () => {
-    const { engine, folder } = createFolderEngine({ table_format });
-    await engine.deliver(sampleEvent("alarm-raised"));
-    expect(await rowsIn(folder, "alarm_episode", "state, ended_at")).toEqual([{ state: "active", ended_at: null }]);
-    await engine.deliver(sampleEvent("alarm-acknowledged"), sampleEvent("alarm-resolved"));
-    const [episode, ...more] = await rowsIn(folder, "alarm_episode", "state, ended_at");
-    expect([episode?.state, more]).toEqual(["resolved", []]);
-    expect(episode?.ended_at).not.toBeNull();
-    expect(await rowsIn(folder, "alarm", "event", "ORDER BY position")).toHaveLength(3);
-  });
 });
 
 test("every table can be queried with all columns before the first event", async () => {
@@ -297,15 +286,6 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
   });
 });
 
-test("a finalized day contains a row only once when a crash left duplicates", async () => {
-  const { engine, folder } = createFolderEngine();
-  await engine.deliver(...values(10));
-  const [file = ""] = filesIn(folder, "value");
-  writeFileSync(join(folder, file.replace(/[^/]*$/, "again-0.parquet")), readFileSync(join(folder, file)));
-  await engine.deliver(daySealed(1));
-  expect(await rowsIn(folder, "value")).toHaveLength(10);
-});
-
 test("redelivered events restore a file that was deleted", async () => {
   const { engine, folder } = createFolderEngine();
   await engine.deliver(...values(5));
@@ -328,17 +308,6 @@ describe("an existing lake that the Parquet sink opens", () => {
       { event_id: "old", value_number: null },
       { event_id: valueEvent(1).id, value_number: 1 },
     ]);
-  });
-
-  test("a file with another column type is refused", async () => {
-    const { engine, folder } = createFolderEngine();
-    await engine.deliver(valueEvent(1));
-    const path = join(folder, "_schemas.json");
-    writeFileSync(path, readFileSync(path, "utf8").replace('"latency_ms": "integer"', '"latency_ms": "text"'));
-    engine.kill();
-    await expect(engine.sink.open(never())).rejects.toThrow(
-      /has value\.latency_ms as text; this version writes it as integer/,
-    );
   });
 
   test("a damaged file stops the sink with a configuration error, and no event is lost", async () => {

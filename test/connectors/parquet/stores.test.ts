@@ -276,13 +276,7 @@ describe("the S3 store", () => {
     expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
   });
 
-  test("reads an object of 20 MiB, and a list page of 1,000 keys with 1,000 bytes each", async () => {
-    const s3 = await openS3();
-    const store = s3Store(s3);
-    const large = Buffer.alloc(20 * 1024 ** 2, "x");
-    s3.objects.set("large", large);
-    expect(large.equals((await store.get("large", never())) ?? Buffer.alloc(0))).toBe(true);
-
+  test("reads a list page of 1,000 keys with 1,000 bytes each", async () => {
     const keys = Array.from({ length: 1_000 }, (_, n) => `${"\u{1f321}".repeat(255)}${n}`);
     const contents = keys.map((key) => `<Contents><Key>${encodeURIComponent(key)}</Key><Size>1</Size></Contents>`);
     const page = await startAnswering((response) => response.end(contents.join("\n")));

@@ -4,6 +4,7 @@ import { concatenateParquet, encodeParquet, readParquet } from "#connectors/parq
 import { readRows } from "#connectors/parquet/partition-files.ts";
 import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { never } from "../context.ts";
+import { countLoopTurns } from "./engine.ts";
 
 afterEach(() => void vi.restoreAllMocks());
 
@@ -29,70 +30,37 @@ async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
     nowMs += 10;
     return nowMs;
   });
-  let turns = 0;
-  let isDone = false;
-  const count = () => {
-    turns += 1;
-    if (!isDone) setImmediate(count);
-  };
-  setImmediate(count);
-  await work();
-  isDone = true;
+  const turns = await countLoopTurns(work);
   vi.restoreAllMocks();
   return turns;
 }
+
+const allRows = (count: number) => Uint32Array.from({ length: count }, (_, row) => row);
 
 test("reading, sorting and writing files yields to the event loop", async () => {
   const columns = filled(ROWS);
   const groups = ROWS / 10_000;
   const parts = groups * VALUE_TABLE.columns.length;
-  const order = Uint32Array.from({ length: ROWS }, (_, row) => row);
-  let bytes = new Uint8Array();
-  expect(
-    await turnsDuring(async () => {
-      bytes = Uint8Array.from(await encodeParquet(columns, order));
-    }),
-  ).toBeGreaterThanOrEqual(parts);
-  const read = createColumns(VALUE_TABLE);
-  expect(await turnsDuring(() => readParquet(bytes, read, "x"))).toBeGreaterThanOrEqual(parts);
-  expect(read.length).toBe(ROWS);
+  let bytes: Uint8Array = new Uint8Array();
+  const encode = async () => {
+    bytes = await encodeParquet(columns, allRows(ROWS));
+  };
+  expect(await turnsDuring(encode)).toBeGreaterThanOrEqual(parts);
+  const decodingTurns = await turnsDuring(() => readParquet(bytes, createColumns(VALUE_TABLE), "x"));
+  expect(decodingTurns).toBeGreaterThanOrEqual(parts);
+  const read = () => readRows(VALUE_TABLE, ["x"], { where: "lake", read: async () => bytes }, never());
+  expect(await turnsDuring(read), "with copied rows").toBeGreaterThanOrEqual(decodingTurns + ROWS / 1_000 - 1);
   expect(await turnsDuring(() => sortDistinct(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
+  const descending = allRows(ROWS).toReversed();
+  expect(await turnsDuring(() => createSorter(columns)([...descending]))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const files = Array.from({ length: 10 }, () => ({ bytes, name: "x" }));
   expect(await turnsDuring(() => concatenateParquet(VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
-});
-
-test("sorting rows for a file yields to the event loop between parts", async () => {
-  const rows = Array.from({ length: ROWS }, (_, row) => ROWS - 1 - row);
-  let sorted = new Uint32Array();
-  const turns = await turnsDuring(async () => {
-    sorted = Uint32Array.from(await createSorter(filled(ROWS))(rows));
-  });
-  expect(turns).toBeGreaterThanOrEqual(ROWS / 1_000);
-  expect([...sorted].sort((a, b) => a - b)).toEqual(rows.toReversed());
-});
-
-test("reading the rows of a dimension table yields to the event loop while the rows are copied", async () => {
-  const bytes = await encodeParquet(
-    filled(ROWS),
-    Uint32Array.from({ length: ROWS }, (_, row) => row),
-  );
-  const decoding = await turnsDuring(() => readParquet(bytes, createColumns(VALUE_TABLE), "x"));
-  const turns = await turnsDuring(() =>
-    readRows(VALUE_TABLE, ["x"], { where: "lake", read: async () => bytes }, never()),
-  );
-  expect(turns).toBeGreaterThanOrEqual(decoding + ROWS / 1_000 - 1);
 });
 
 test("a file joined from several files has the rows and statistics of all its sources", async () => {
   const [one, two] = [filled(3), filled(5)];
   const files = await Promise.all(
-    [one, two].map(async (columns) => ({
-      bytes: await encodeParquet(
-        columns,
-        Uint32Array.from({ length: columns.length }, (_, row) => row),
-      ),
-      name: "x",
-    })),
+    [one, two].map(async (columns) => ({ bytes: await encodeParquet(columns, allRows(columns.length)), name: "x" })),
   );
   const joined = await concatenateParquet(VALUE_TABLE, files);
   expect(joined?.rows).toBe(8);

@@ -141,18 +141,6 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     expect(await now()).toEqual([6, 5]);
   });
 
-  test("an alarm episode is closed once, and an older event that arrives late does not reopen it", async () => {
-    const { database, sink } = await openSink(server());
-    const state = async () => (await database.ask("select state, ended_at::text from plenum.alarm_episode")).flat();
-    await write(sink, [sampleEvent("alarm-raised")], 1);
-    expect(await state()).toEqual(["active", null]);
-    await write(sink, [sampleEvent("alarm-resolved")], 9);
-    expect(await state()).toEqual(["resolved", "2026-11-02 06:20:00+00"]);
-    await write(sink, [sampleEvent("alarm-acknowledged")], 5);
-    expect(await state()).toEqual(["resolved", "2026-11-02 06:20:00+00"]);
-    expect(await database.ask("select count(*)::int from plenum.alarm")).toEqual([[3]]);
-  });
-
   test("a tag has one row per state, and a row ends where the next one starts", async () => {
     const { database, sink } = await openSink(server());
     const tag = (kind: "tag-added" | "tag-changed" | "tag-removed", time: string, unit: string) => {
