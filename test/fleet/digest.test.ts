@@ -10,7 +10,7 @@ function digest(changes: Readonly<Record<string, unknown>> = {}): string {
 }
 
 describe("the digest of a configuration", () => {
-  test("is the same for any order of keys and for explicit default values", () => {
+  test("the digest of a configuration is the same for any order of keys and for explicit default values", () => {
     expect(digest()).toMatch(/^[0-9a-f]{16}$/);
     const backwards = Object.fromEntries(Object.entries(SOURCE).toReversed());
     expect(digest({ sources: { main: backwards } })).toBe(digest());
@@ -21,7 +21,7 @@ describe("the digest of a configuration", () => {
     ["log", { log: { level: "debug" } }],
 
     ["folder", { state: { folder: "elsewhere" } }],
-  ])("ignores options that may differ between machines: %s", (_, changes) => {
+  ])("the digest of a configuration ignores options that may differ between machines: %s", (_, changes) => {
     expect(digest(changes)).toBe(digest());
   });
 
@@ -33,11 +33,11 @@ describe("the digest of a configuration", () => {
     ["a bound of the state", { state: { max_age: "1d" } }],
 
     ["plots", { state: { plots: false } }],
-  ])("changes with options that affect how a source is handled: %s", (_, changes) => {
+  ])("the digest of a configuration changes with options that affect how a source is handled: %s", (_, changes) => {
     expect(digest(changes)).not.toBe(digest());
   });
 
-  test("distinguishes numbers that JSON does not support", () => {
+  test("the digest of a configuration distinguishes numbers that JSON does not support", () => {
     const state = { max_bytes: 1, max_age: 1, replay_window: 1, plots: true };
     const of = (max: number | null) => digestSharedConfig({ sources: { max }, sinks: {}, commands: {}, state });
     const all = [null, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY].map(of);

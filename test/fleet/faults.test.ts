@@ -1,15 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { setDraining } from "#src/scale/fleet/status.ts";
-import { createRandom } from "#src/simulator/random.ts";
 import { absent } from "../real-servers.ts";
-import { replay, seed } from "../seed.ts";
-import { fleetsInPostgres, SOURCES, type TestMember } from "./postgres-fleet.ts";
+import { fleetsInPostgres, SOURCES } from "./postgres-fleet.ts";
 
 describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   const { server, begin } = fleetsInPostgres();
 
-  test("assigns the sources of a killed member to others after its lease, even with wrong wall clocks", async () => {
+  test("a fleet assigns the sources of a killed member to others after its lease, even with wrong wall clocks", async () => {
     const rig = begin();
     const wrongBy = (ms: number) => ({ clock: { ...systemClock, now: () => systemClock.now() + ms } });
     const [a, b] = [await rig.member("a", wrongBy(300_000)), await rig.member("b", wrongBy(-300_000))];
@@ -23,7 +20,7 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
     expect(await rig.ask("select name, gone from member where gone is not null")).toEqual([["a", "lost"]]);
   });
 
-  test("moves the sources of a suspended member, which rejoins when its process continues", async () => {
+  test("a fleet moves the sources of a suspended member, which rejoins when its process continues", async () => {
     const rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
@@ -38,7 +35,7 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   });
 
   test.each(["cut", "stall"] as const)(
-    "stops sources on a member without the database before other members start them (%s)",
+    "a fleet stops sources on a member without the database before other members start them (%s)",
     async (how) => {
       const rig = begin();
       const [a, b] = [await rig.member("a"), await rig.member("b")];
@@ -53,7 +50,7 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
     },
   );
 
-  test("runs no source while the database is unavailable, and all sources once the database is back", async () => {
+  test("a fleet runs no source while the database is unavailable, and all sources once the database is back", async () => {
     const rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
@@ -66,59 +63,12 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
     await rig.settled(a, b);
     expect((await a.fleet.status()).trouble).toBeNull();
   });
-
-  test("never lets two members hold the same source under random faults", async () => {
-    const rig = begin();
-    const { next: random } = createRandom(seed);
-    const pick = (list: readonly string[]) => list[Math.floor(random() * list.length)] ?? "";
-    const operator = await rig.database();
-    const running = new Map<string, TestMember>();
-    const names = ["a", "b", "c", "d"];
-    const steps: string[] = [];
-    const end = (name: string) => {
-      const member = running.get(name);
-      running.delete(name);
-      return member;
-    };
-    const heal = (name: string) => {
-      running.get(name)?.network.heal();
-      running.get(name)?.clock.resume();
-    };
-    const drain = (name: string, isDraining: boolean) => setDraining(operator, name, isDraining).catch(() => undefined);
-    const actions: Readonly<Record<string, (name: string) => unknown>> = {
-      async start(name) {
-        if (!running.has(name)) running.set(name, await rig.member(name));
-      },
-      stop: (name) => end(name)?.stop(),
-      crash: (name) => end(name)?.crash(),
-      pause: (name) => running.get(name)?.clock.pause(),
-      cut: (name) => running.get(name)?.network.cut(),
-      stall: (name) => running.get(name)?.network.stall(),
-      heal,
-      drain: (name) => drain(name, true),
-      undrain: (name) => drain(name, false),
-    };
-    const weighted = [...Object.keys(actions), "start", "start", "start", "heal", "heal", "undrain"];
-    for (let n = 0; n < 40; n += 1) {
-      const [action, name] = [pick(weighted), pick(names)];
-      steps.push(`${action} ${name}`);
-      await actions[action]?.(name);
-      await systemClock.sleep(random() * 300);
-    }
-    for (const name of names) {
-      heal(name);
-      await actions.start?.(name);
-      await drain(name, false);
-    }
-    await rig.settled(...running.values());
-    expect(rig.faults, `${steps.join(", ")}; ${replay}`).toEqual([]);
-  });
 });
 
 describe.skipIf(absent("postgres") || absent("faketime"))("a fleet whose database has a wrong clock", () => {
   const { server, begin } = fleetsInPostgres(true);
 
-  test.each([-600, 600])("replaces only the killed member in time after a clock step of %i s", async (byS) => {
+  test.each([-600, 600])("a fleet replaces only the killed member in time after a clock step of %i s", async (byS) => {
     const rig = begin();
     server().setClock(0);
     const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];

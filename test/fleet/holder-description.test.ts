@@ -14,7 +14,7 @@ const sources = [
 ].map((each) => ({ ...each, epoch: 1, since: null, reason: null }));
 const fleet = { self: "a", members, sources };
 
-test("whereabouts returns the holder of a source and the holder's status page", () => {
+test("describeHolder returns the member that holds a source, and its status page", () => {
   expect(describeHolder("north", fleet)).toEqual({
     message: "The source north is held by the member b of the fleet, on machine-2 (http://10.0.0.2:9850): ask there.",
     holder: { name: "b", page: "http://10.0.0.2:9850" },
@@ -26,7 +26,7 @@ test("whereabouts returns the holder of a source and the holder's status page", 
   expect(describeHolder("west", fleet).message).toBe("The source west is being started by this member, a.");
 });
 
-test("pageOf returns only an address that the caller can open", () => {
+test("memberPage returns only an address that the caller can open", () => {
   const page = (address: string, here: string) => memberPage({ host: "machine-2", page: address }, here);
   expect(page("http://10.0.0.2:9850", "machine-1")).toBe("http://10.0.0.2:9850");
   expect(page("http://0.0.0.0:9850", "machine-1")).toBe("http://machine-2:9850");

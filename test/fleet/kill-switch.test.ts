@@ -42,7 +42,7 @@ describe("the kill switch of a fleet", () => {
     return { clock, documents, connections, first, second };
   }
 
-  test("takes effect at once on the member that activates it, and on all members once the database has stored it", async () => {
+  test("the kill switch of a fleet takes effect at once on the member that activates it, and on all members once the database has stored it", async () => {
     const { clock, first, second, connections } = await twoMembers();
     const told = first.throwIt("a message", AT);
     expect(first.thrown()).toBe(true);
@@ -55,7 +55,7 @@ describe("the kill switch of a fleet", () => {
     expect([first.thrown(), second.thrown()]).toEqual([false, false]);
   });
 
-  test("takes effect on other members within a second without notifications", async () => {
+  test("the kill switch of a fleet takes effect on other members within a second without notifications", async () => {
     const { clock, connections, first } = await twoMembers();
     connections[0].hears = false;
     await throwFleetKillSwitch(connections[1].database, { by: "the command line", at: AT });
@@ -63,7 +63,7 @@ describe("the kill switch of a fleet", () => {
     expect(first.thrown()).toBe(true);
   });
 
-  test("logs once after two seconds that the database is unavailable, and once that the database is back", async () => {
+  test("the kill switch of a fleet logs once after two seconds that the database is unavailable, and once that the database is back", async () => {
     const clock = createVirtualClock(0, { turns: 3 });
     const connection = createMemoryTables().connect();
     const { log: counting, lines } = countingLog(100);
@@ -82,7 +82,7 @@ describe("the kill switch of a fleet", () => {
   });
 
   test.each(["fails", "stalls"] as const)(
-    "counts as active from two seconds after the database %s until the database responds again",
+    "the kill switch of a fleet counts as active from two seconds after the database %s until the database responds again",
     async (state) => {
       const { clock, connections, first, second } = await twoMembers();
       connections[0].state = state;
@@ -97,7 +97,7 @@ describe("the kill switch of a fleet", () => {
     },
   );
 
-  test("counts as active after a suspended process continues, until the next check of the database", async () => {
+  test("the kill switch of a fleet counts as active after a suspended process continues, until the next check of the database", async () => {
     const { clock, first } = await twoMembers();
     clock.suspend(60_000);
     expect(first.thrown()).toBe(true);
@@ -105,7 +105,7 @@ describe("the kill switch of a fleet", () => {
     expect(first.thrown()).toBe(false);
   });
 
-  test("is stored once an unavailable database responds again", async () => {
+  test("the kill switch of a fleet is stored once an unavailable database responds again", async () => {
     const { clock, connections, documents, first, second } = await twoMembers();
     connections[0].state = "stalls";
     const told = first.throwIt("the page", AT);
@@ -118,7 +118,7 @@ describe("the kill switch of a fleet", () => {
     expect(second.thrown()).toBe(true);
   });
 
-  test("stays active on its member when it could not be stored before a stop", async () => {
+  test("the kill switch of a fleet stays active on its member when it could not be stored before a stop", async () => {
     const { clock, connections, first } = await twoMembers();
     connections[0].state = "fails";
     const told = first.throwIt("the page", AT);
@@ -128,7 +128,7 @@ describe("the kill switch of a fleet", () => {
     expect(first.thrown()).toBe(true);
   });
 
-  test("stays active when it is activated again during a release", async () => {
+  test("the kill switch of a fleet stays active when it is activated again during a release", async () => {
     const { connections, documents } = await twoMembers();
     const [{ database }] = connections;
     await throwFleetKillSwitch(database, { by: "one", at: AT });

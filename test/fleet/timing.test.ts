@@ -8,7 +8,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 describe("the local lease time of a member", () => {
   const create = (clock: Clock = createVirtualClock(0)) => createLeaseTrust(clock, 9_000, 1_000);
 
-  test("counts from before the latest renewal was sent, ends one second early, and ignores steps of the wall clock", async () => {
+  test("the local lease time counts from before the latest renewal was sent, ends one second early, and ignores steps of the wall clock", async () => {
     const clock = createVirtualClock(0);
     const trust = create(clock);
     expect(trust.leftMs()).toBe(0);
@@ -29,7 +29,7 @@ describe("the local lease time of a member", () => {
   test.each([
     ["a suspended machine, whose monotonic clock stands still", 0, 60_000],
     ["a machine that does not say when it was started", 60_000, null],
-  ])("uses the clock that advanced more: %s", (_, monotonicMs, sinceBootMs) => {
+  ])("the local lease time uses the clock that advanced more: %s", (_, monotonicMs, sinceBootMs) => {
     let isLater = false;
     const clock: Clock = {
       ...createVirtualClock(0),
@@ -52,7 +52,7 @@ describe("the heartbeat monitor", () => {
     return { clock, heartbeats: createHeartbeatObserver(clock, 9_000, 8_000) };
   }
 
-  test("reports a member as silent after one lease duration without a renewal", async () => {
+  test("the heartbeat monitor reports a member as silent after one lease duration without a renewal", async () => {
     const { clock, heartbeats } = observer();
     expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
     heartbeats.observe([beat(7)]);
@@ -70,7 +70,7 @@ describe("the heartbeat monitor", () => {
     expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
   });
 
-  test("starts measuring again after its own process was suspended", async () => {
+  test("the heartbeat monitor starts measuring again after its own process was suspended", async () => {
     const { clock, heartbeats } = observer();
     heartbeats.observe([beat(3)]);
     clock.suspend(60_000);

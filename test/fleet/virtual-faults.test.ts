@@ -21,26 +21,29 @@ describe("a member without renewals", () => {
   test.each([
     ["fails", "The database is away."],
     ["stalls", "The database has not answered within 3 s."],
-  ] as const)("retries with waits, and reports the cause when the database %s for an hour", async (state, cause) => {
-    const { clock } = begin();
-    const a = fleet.member("a");
-    a.link.state = state;
-    await a.start();
-    await clock.advance(3_600_000);
-    expect(a.link.asked).toBeGreaterThan(800);
-    expect(a.link.asked).toBeLessThan(7_200);
-    expect(a.warnings()).toBe(1);
-    expect(a.fleet.notices()).toEqual([
-      `The fleet's database in memory cannot be asked: ${cause} Nothing is polled here, because nothing could be committed; it goes on by itself.`,
-    ]);
-    const status = a.fleet.status();
-    await clock.advance(2_000);
-    expect(await status).toMatchObject({ self: "a", members: [], database: null });
-    await a.stop();
-    expect(clock.sleepers()).toBe(0);
-  });
+  ] as const)(
+    "a member without renewals retries with waits, and reports the cause when the database %s for an hour",
+    async (state, cause) => {
+      const { clock } = begin();
+      const a = fleet.member("a");
+      a.link.state = state;
+      await a.start();
+      await clock.advance(3_600_000);
+      expect(a.link.asked).toBeGreaterThan(800);
+      expect(a.link.asked).toBeLessThan(7_200);
+      expect(a.warnings()).toBe(1);
+      expect(a.fleet.notices()).toEqual([
+        `The fleet's database in memory cannot be asked: ${cause} Nothing is polled here, because nothing could be committed; it goes on by itself.`,
+      ]);
+      const status = a.fleet.status();
+      await clock.advance(2_000);
+      expect(await status).toMatchObject({ self: "a", members: [], database: null });
+      await a.stop();
+      expect(clock.sleepers()).toBe(0);
+    },
+  );
 
-  test("ends its work one second before another member takes its sources", async () => {
+  test("a member without renewals ends its work one second before another member takes its sources", async () => {
     const { clock, tables } = begin();
     const [a, b] = await started("a", "b");
     const renewed = tables.members.get("a")?.seenMs ?? 0;
@@ -68,7 +71,7 @@ describe("a member without renewals", () => {
   });
 
   test.each([-600_000, 600_000, -86_400_000])(
-    "is the only member replaced, within 11 s, when the wall clock steps by %i ms",
+    "a member without renewals is the only member replaced, within 11 s, when the wall clock steps by %i ms",
     async (byMs) => {
       const { clock } = begin();
       const [a, b, c] = await started("a", "b", "c");
@@ -84,7 +87,7 @@ describe("a member without renewals", () => {
     },
   );
 
-  test("is replaced by a newly started member only after a complete lease duration", async () => {
+  test("a member without renewals is replaced by a newly started member only after a complete lease duration", async () => {
     const { clock } = begin();
     const [a] = await started("a");
     a.link.state = "stalls";
@@ -97,7 +100,7 @@ describe("a member without renewals", () => {
     expect(b.holding()).toEqual(SOURCES);
   });
 
-  test("does not block members with another configuration after one lease duration", async () => {
+  test("a member without renewals does not block members with another configuration after one lease duration", async () => {
     const { clock, tables } = begin();
     const [a, b] = await started("a", "b");
     for (const { link } of [a, b]) link.state = "stalls";
@@ -107,7 +110,7 @@ describe("a member without renewals", () => {
     expect([c.holding().length, tables.digest()]).toEqual([9, "fedcba9876543210"]);
   });
 
-  test("keeps its sources during a short outage of the database, and reports the outage", async () => {
+  test("a member without renewals keeps its sources during a short outage of the database, and reports the outage", async () => {
     const { clock } = begin();
     const [a] = await started("a");
     await clock.advance(2_700);
@@ -125,7 +128,7 @@ describe("a member without renewals", () => {
     expect((await a.fleet.status()).trouble).toBeNull();
   });
 
-  test("loses at once only the source that another member has fenced", async () => {
+  test("a member loses at once only the source that another member has fenced", async () => {
     const { clock, tables } = begin();
     const [a] = await started("a");
     const [lease] = a.leases;
@@ -142,7 +145,7 @@ describe("a member without renewals", () => {
     expect(a.holding()).toHaveLength(9);
   });
 
-  test("releases and retakes sources after the response to their takeover was lost", async () => {
+  test("a member releases and retakes sources after the response to their takeover was lost", async () => {
     const { clock, tables } = begin();
     const a = fleet.member("a");
     const wellTransact = a.link.database.transact;
@@ -164,7 +167,7 @@ describe("a member without renewals", () => {
 });
 
 describe("a source of the fleet", () => {
-  test("is left to other members after a failed start, and is retried after growing waits", async () => {
+  test("a source is left to other members after a failed start, and is retried after growing waits", async () => {
     const { clock, tables } = begin(["one", "two"]);
     const a = fleet.member("a");
     a.does.startFails = new Error("no way to it from here");
@@ -194,7 +197,7 @@ describe("a source of the fleet", () => {
     expect(a.stops).toEqual([]);
   });
 
-  test("is stopped right after a slow start when the lease expired during the start", async () => {
+  test("a source is stopped right after a slow start when the lease expired during the start", async () => {
     const { clock } = begin(["one"]);
     const a = fleet.member("a");
     a.does.startMs = 60_000;
@@ -213,7 +216,7 @@ describe("a source of the fleet", () => {
     expect(a.holding()).toEqual(["one"]);
   });
 
-  test("has its start aborted at a handover, and starts on the new holder only after that start has ended", async () => {
+  test("a source has its start aborted at a handover, and starts on the new holder only after that start has ended", async () => {
     const { clock } = begin(["one", "two"]);
     const a = fleet.member("a");
     a.does.startMs = 3_000;
@@ -230,7 +233,7 @@ describe("a source of the fleet", () => {
     expect(a.stops).toEqual([[handed?.source, 2_200]]);
   });
 
-  test("starts on the next member even if the first member stops it late or with an error", async () => {
+  test("a source starts on the next member even if the first member stops it late or with an error", async () => {
     const { clock } = begin(["one", "two"]);
     const [a] = await started("a");
     a.does.stopMs = 1e9;
@@ -249,7 +252,7 @@ describe("a source of the fleet", () => {
     expect(b.holding()).toEqual(["one", "two"]);
   });
 
-  test("is stopped when its member stops, also without the database", async () => {
+  test("a source is stopped when its member stops, also without the database", async () => {
     const { clock } = begin();
     const [a] = await started("a");
     a.link.state = "stalls";

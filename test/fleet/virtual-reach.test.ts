@@ -20,7 +20,7 @@ async function live(seconds: number, members: readonly VirtualMember[], polls: P
 const takeoversOf = (source: string) => fleet.tables.takeovers.filter(([of, from]) => of === source && from !== null);
 
 describe("a member that cannot reach the services", () => {
-  test("hands its sources over after one trial, and receives sources again once it reaches the services", async () => {
+  test("a member that cannot reach the services hands its sources over after one trial, and receives sources again once it reaches the services", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a, b, c] = members;
@@ -44,7 +44,7 @@ describe("a member that cannot reach the services", () => {
     expect(a.fleet.notices()).toEqual([]);
   });
 
-  test("keeps a source whose service no member can reach", async () => {
+  test("a member that cannot reach the services keeps a source whose service no member can reach", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a] = members;
@@ -57,7 +57,7 @@ describe("a member that cannot reach the services", () => {
     expect(members.map(({ network }) => network.checks > 25)).toEqual([false, false, false]);
   });
 
-  test("repeats failed trials of a handover after growing waits", async () => {
+  test("a member that cannot reach the services repeats failed trials of a handover after growing waits", async () => {
     begin();
     const members = await started("a", "b", "c");
     const source = members[0]?.holding()[0] ?? "";
@@ -70,7 +70,7 @@ describe("a member that cannot reach the services", () => {
     expect(lateHalf.length, waits.join()).toBeLessThan(times.length / 2);
   });
 
-  test("takes no source while other members can, and takes all sources as the only member", async () => {
+  test("a member that cannot reach the services takes no source while other members can, and takes all sources as the only member", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a, b, c] = members;
@@ -85,7 +85,7 @@ describe("a member that cannot reach the services", () => {
     expect(a.holding()).toHaveLength(9);
   });
 
-  test("ignores a single failed request that no check confirms", async () => {
+  test("a member ignores a single failed request that no health check confirms", async () => {
     begin();
     const members = await started("a", "b");
     const before = fleet.tables.takeovers.length;

@@ -65,7 +65,7 @@ test("every table has unique column names, a key without null, a time column, a 
 
 describe("the mapping of events to lake rows (emitRows)", () => {
   test.each(sampleOfEveryKind().map((event) => [event.type, event] as const))(
-    "maps %s to rows that fit their tables",
+    "emitRows maps %s to rows that fit their tables",
     (_, event) => {
       const rows = rowsOf(event);
       expect(rows.length).toBeGreaterThan(0);
@@ -108,11 +108,14 @@ describe("a tag-value event in the lake", () => {
     [21.5, { value_number: 21.5, value_boolean: null, quality: "good", unit: "°C" }],
     [false, { value_number: null, value_boolean: false, unit_ucum: "Cel" }],
     [null, { value_number: null, value_boolean: null, quality: "bad" }],
-  ])("has a cell of its type, a quality and a unit when its value is %j", (value, cells) => {
-    expect(cellsIn("value", valueEvent(1, "4711", value))[0]).toMatchObject(cells);
-  });
+  ])(
+    "a tag-value event in the lake has a cell of its type, a quality and a unit when its value is %j",
+    (value, cells) => {
+      expect(cellsIn("value", valueEvent(1, "4711", value))[0]).toMatchObject(cells);
+    },
+  );
 
-  test("has the time of its value, which may be earlier than the event's time", () => {
+  test("a tag-value event in the lake has the time of its value, which may be earlier than the event's time", () => {
     const time = "2026-11-01T09:00:00+01:00";
     const event = valueEvent(1);
     const earlier = { ...event, data: { ...event.data, time } } as Event;
@@ -133,7 +136,7 @@ describe("a tag-history event in the lake", () => {
   test.each([
     ["an event", event],
     ["a stored event", parseEvent(encodeEvent(event))],
-  ])("has one row for each point of %s", (_, each) => {
+  ])("a tag-history event in the lake has one row for each point of %s", (_, each) => {
     const rows = cellsIn("history", each);
     expect(rows.map((row) => [row.time, row.value_number, row.value_boolean, row.quality, row.revision])).toEqual([
       [Date.parse("2026-11-20T23:55:00.000Z"), 1.5, null, "good", 0],
@@ -144,14 +147,14 @@ describe("a tag-history event in the lake", () => {
     expect(formatUtcDay(Number(rows[0]?.time))).toBe("2026-11-20");
   });
 
-  test("gets the commit time as revision when it replaces values", () => {
+  test("a tag-history event in the lake gets the commit time as revision when it replaces values", () => {
     const revisions = cellsIn("history", sampleWith("tag-history", { points, revised: true })).map(
       (row) => row.revision,
     );
     expect(new Set(revisions)).toEqual(new Set([Date.parse(COMMITTED)]));
   });
 
-  test("has no row for a point with an invalid time", () => {
+  test("a tag-history event in the lake has no row for a point with an invalid time", () => {
     const invalid = { time: "2026-11-21T00:02:30", value: 3 };
     const mixed = sampleWith("tag-history", { points: [invalid, ...points] });
     expect(cellsIn("history", mixed)).toHaveLength(points.length);
@@ -168,7 +171,7 @@ describe("a time without a UTC offset", () => {
     ["to", from, NO_OFFSET, fromMs, SEEN_MS],
     ["neither", from, to, fromMs, toMs],
   ])(
-    "is replaced by the event's time in tag-total and delivery-gap events (without an offset: %s)",
+    "a time without a UTC offset is replaced by the event's time in tag-total and delivery-gap events (without an offset: %s)",
     (_, a, b, aMs, bMs) => {
       const [total] = cellsIn("total", sampleWith("tag-total", { from: a, to: b }));
       expect(total).toMatchObject({ from_time: aMs, to_time: bMs });
@@ -196,7 +199,7 @@ describe("an alarm event in the lake", () => {
     expect(cellsIn("alarm_episode", alarmWith(type, change))[0]).toMatchObject(cells);
   });
 
-  test("keeps the text of an invalid trigger time, and its time column is null", () => {
+  test("an alarm event in the lake keeps the text of an invalid trigger time, and its time column is null", () => {
     const triggeredAt = "2026-11-21T10:30:00";
     const event = alarmWith("alarm-raised", { triggeredAt, triggeredAtRaw: triggeredAt });
     const cells = { triggered_at: null, triggered_at_raw: triggeredAt, triggered_at_offset: null };
@@ -275,7 +278,7 @@ test("a tag has a current row for each of its systems, and an ended row for each
   ]);
 });
 
-test("ucumOf returns the UCUM code of an unambiguous unit, and null for all other units", () => {
+test("toUcum returns the UCUM code of an unambiguous unit, and null for all other units", () => {
   expect(["kWh", " °C ", "ppm", "m3/h", "m³/h", "Pa"].map(toUcum)).toEqual([
     ...["kW.h", "Cel", "[ppm]", "m3/h", "m3/h", "Pa"],
   ]);

@@ -23,7 +23,7 @@ const statesOf = (rows: readonly Row[]) => cellsOf(rows, ["tag_id", "name", "val
 describe("lake tables with one row per state", () => {
   const first = applyUpdates(TAG_TABLE, [], [tag("1", "Supply", 10)]);
 
-  test("start a row per state, end it where the next state starts, and end it when the object is removed", () => {
+  test("lake tables with one row per state start a row per state, end it where the next state starts, and end it when the object is removed", () => {
     const second = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 20), tag("2", "Other", 21)]);
     expect(statesOf(second)).toEqual([
       ["1", "Supply", 10, 20, false],
@@ -51,14 +51,14 @@ describe("lake tables with one row per state", () => {
     expect(applyUpdates(TAG_TABLE, over, [tag("1", "Return", 20)])).toBe(over);
   });
 
-  test("do not change for a repeated or older state", () => {
+  test("lake tables with one row per state do not change for a repeated or older state", () => {
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Supply", 10)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Supply", 15)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Older", 9)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("9", "Unknown", 30, false)])).toBe(first);
   });
 
-  test("start the new state a millisecond after the old one when the clock was set back", () => {
+  test("lake tables with one row per state start the new state a millisecond after the old one when the clock was set back", () => {
     const rows = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 5, true, 20)]);
     expect(statesOf(rows)).toEqual([
       ["1", "Supply", 10, 11, false],
@@ -66,7 +66,7 @@ describe("lake tables with one row per state", () => {
     ]);
   });
 
-  test("have the same rows for any batch sizes and repetitions", () => {
+  test("lake tables with one row per state have the same rows for any batch sizes and repetitions", () => {
     const random = seededRandom(seed);
     const updates = Array.from({ length: 60 }, (_, n) =>
       tag(String(Math.floor(random() * 4)), `name ${Math.floor(random() * 3)}`, n + 1, random() < 0.8),
@@ -97,7 +97,7 @@ describe("lake tables with only the latest state", () => {
     rowIn(ALARM_EPISODE_TABLE, { episode: "a", state, observed_at: observedAt, position, raised_at: 1 });
   const states = (rows: readonly Row[]) => cellsOf(rows, ["state"], ALARM_EPISODE_TABLE).flat();
 
-  test("keep the row observed last, and of rows observed at the same time the one with the higher position", () => {
+  test("lake tables with only the latest state keep the row observed last, and of rows observed at the same time the one with the higher position", () => {
     const stored = applyUpdates(ALARM_EPISODE_TABLE, [], [episode("active", 10, 5), episode("resolved", 10, 6)]);
     expect(states(stored)).toEqual(["resolved"]);
     expect(applyUpdates(ALARM_EPISODE_TABLE, stored, [episode("active", 10, 5)])).toBe(stored);
@@ -114,8 +114,8 @@ test("applying updates to an append-only table throws an error", () => {
 describe("lake rows of events committed before and after the clock was set back by an hour", () => {
   const HOUR_MS = 3_600_000;
 
-  test("close the episode of a resolved alarm", async () => {
-    const { clock, dispose, store } = await openDispatcherRig();
+  test("close the episode of an alarm that was resolved after the clock was set back", async () => {
+    const { clock, dispose, store } = await openWorkshop();
     onTestFinished(dispose);
     await store.outbox.register("lake", "beginning");
     clock.stepWall(HOUR_MS);

@@ -5,7 +5,7 @@ import { describeWithServers, expectQuotaKept, POLL, setStage } from "./stage.ts
 const SOURCES = ["east", "north"];
 
 describeWithServers("a fleet whose database fails over", () => {
-  test("continues on the new primary database with all committed events", async () => {
+  test("a fleet continues on the new primary database with all committed events", async () => {
     const stage = await setStage({ sources: SOURCES, hasStandby: true });
     const { standby } = stage;
     if (standby === null) throw new Error("There is no standby.");

@@ -46,7 +46,7 @@ async function guardsOf(documents: MemoryTables, stateFolder = folder) {
 }
 
 describe("a machine of a fleet", () => {
-  test("writes no tag for an armed database before the machine itself was armed for that database", async () => {
+  test("a machine of a fleet writes no tag for an armed database before the machine itself was armed for that database", async () => {
     const documents = createMemoryTables();
     const { database, guards } = await guardsOf(documents);
     await armFleetHere(database, newFolder(), { by: "another machine", at: AT });
@@ -68,7 +68,7 @@ describe("a machine of a fleet", () => {
     expect(arming.refusing()).toBeNull();
   });
 
-  test("is armed for one database only, also after a restart", async () => {
+  test("a machine of a fleet is armed for one database only, also after a restart", async () => {
     const first = createMemoryTables();
     const second = createMemoryTables();
     await armFleetHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
@@ -80,7 +80,7 @@ describe("a machine of a fleet", () => {
     expect(await refusals()).toEqual([false, true]);
   });
 
-  test("is not armed by a symbolic link or by a database id from its own folder", async () => {
+  test("a machine of a fleet is not armed by a symbolic link or by a database id from its own folder", async () => {
     const documents = createMemoryTables();
     const { guards, database } = await guardsOf(documents);
     await armFleetHere(database, folder, { by: "the command line", at: AT });
@@ -98,7 +98,7 @@ describe("a machine of a fleet", () => {
     expect(guards.unarmedHere(), "by a link").not.toBeNull();
   });
 
-  test("is not armed when its state folder cannot be written", async () => {
+  test("a machine of a fleet is not armed when its state folder cannot be written", async () => {
     const documents = createMemoryTables();
     const file = join(folder, "file");
     writeFileSync(file, "");

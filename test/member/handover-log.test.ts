@@ -21,7 +21,7 @@ function captureLog() {
 }
 
 describeWithServers("a handover", () => {
-  test("logs one info line per member and group of sources, and no warning", async () => {
+  test("a handover logs one info line per member and group of sources, and no warning", async () => {
     const stage = await setStage({ sources: SOURCES, isWritable: true });
     const logs = [captureLog(), captureLog(), captureLog()] as const;
     const [first, second, third] = [
@@ -65,7 +65,7 @@ describeWithServers("a handover", () => {
     ]);
   }, 180_000);
 
-  test("logs lost sources once without errors when another member has a later epoch", async () => {
+  test("a handover logs lost sources once without errors when another member has a later epoch", async () => {
     const stage = await setStage({ sources: SOURCES, isWritable: true });
     const { lines, log } = captureLog();
     const member = await stage.member("a", log);

@@ -1,7 +1,8 @@
 import { setTimeout as pass } from "node:timers/promises";
-import { Client } from "pg";
+
 import { expect, onTestFinished, test } from "vitest";
 import { findWorker, remoteReader } from "#src/ui/operator/remote.ts";
+import { connectTo } from "../ask-postgres.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 import { describeWithServers, POLL, type Stage, setStage } from "./stage.ts";
 
@@ -36,7 +37,7 @@ function observeStage(stage: Stage) {
 }
 
 describeWithServers("a request to the service", () => {
-  test("is not sent after its process was suspended, and the next request is sent", async () => {
+  test("a request to the service is not sent after its process was suspended, and the next request is sent", async () => {
     const ways = await startMemberProxy();
     const stage = await setStage({ sources: [SOURCE], proxy: ways.url });
     const { requests, requestHistory, slots } = observeStage(stage);
@@ -59,14 +60,12 @@ describeWithServers("a request to the service", () => {
     expect(requests("history")).toHaveLength(1);
   }, 180_000);
 
-  test("is sent immediately after a slow database has recorded its slot", async () => {
+  test("a request to the service is sent immediately after a slow database has recorded its slot", async () => {
     const stage = await setStage({ sources: [SOURCE] });
     const { requests, requestHistory, slots } = observeStage(stage);
     await stage.process("a");
     await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);
-    const client = new Client({ connectionString: stage.databaseUrl });
-    client.on("error", () => undefined);
-    await client.connect();
+    const client = await connectTo(stage.database, "plenum");
     onTestFinished(() => client.end());
     // Every transaction of the source locks this row.
     await client.query(`begin; select 1 from plenum_state.source where name = '${SOURCE}' for update`);

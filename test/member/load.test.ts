@@ -1,13 +1,13 @@
-import { Client } from "pg";
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
+import { connectTo } from "../ask-postgres.ts";
 import { describeWithServers, holds, POLL, setStage } from "./stage.ts";
 
 const SOURCES = ["north", "south"];
 const CONNECTIONS = 2;
 
 describeWithServers("a member under load", () => {
-  test("renews its lease and detects the kill switch while every connection of its sources is waiting", async () => {
+  test("a member under load renews its lease and detects the kill switch while every connection of its sources is waiting", async () => {
     const stage = await setStage({ sources: SOURCES, connections: CONNECTIONS });
     const lines: string[] = [];
     const log = createLog({ level: "info", destination: { write: (line: string) => void lines.push(line) } });
@@ -15,9 +15,7 @@ describeWithServers("a member under load", () => {
     await member.start();
     await holds(member, SOURCES);
 
-    const client = new Client({ connectionString: stage.databaseUrl });
-    await client.connect();
-    client.on("error", () => {});
+    const client = await connectTo(stage.database, "plenum");
     const renewals = async () => Number((await stage.ask("select renewals::int from member"))[0]?.[0]);
     const waiting = () =>
       stage.ask("select count(*)::int from pg_stat_activity where wait_event_type = 'Lock' and datname = 'plenum'");

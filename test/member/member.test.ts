@@ -5,7 +5,7 @@ import { absent, programPath } from "../real-servers.ts";
 import { describeWithServers, expectQuotaKept, setStage } from "./stage.ts";
 
 describeWithServers("one member of a fleet", () => {
-  test("runs every source with separate sinks, and reports all sources together", async () => {
+  test("one member of a fleet runs every source with separate sinks, and reports all sources together", async () => {
     const sources = ["north", "south"];
     const stage = await setStage({ sources });
     const observer = await stage.observe();

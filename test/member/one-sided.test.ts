@@ -7,7 +7,7 @@ const SOURCES = ["east", "north", "south", "west"];
 
 describeWithServers("a fault between one member and the services", () => {
   test.each(["cut", "stall"] as const)(
-    "(%s) moves its sources to the other member, and back once the network is restored",
+    "a network fault (%s) moves the sources of one member to the other, and back once the network is restored",
     async (how) => {
       const ways = await startMemberProxy();
       const stage = await setStage({ sources: SOURCES, proxy: ways.url });

@@ -20,7 +20,7 @@ async function begin(options: Parameters<typeof setStage>[0]) {
 }
 
 describeWithServers("two members of a fleet", () => {
-  test("divide the sources between them, and hand them over at a stop", async () => {
+  test("two members of a fleet divide the sources between them, and hand them over at a stop", async () => {
     const { stage, observer, statusOf, eventCount } = await begin({ sources: SOURCES });
     const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
     const alarms = [...stage.services.values()].map(({ simulator: { control }, siteId }) => ({
@@ -44,7 +44,7 @@ describeWithServers("two members of a fleet", () => {
     expectQuotaKept(stage);
   }, 240_000);
 
-  test("recover from a kill: the other member polls, completes the open write, and emits no false event", async () => {
+  test("two members of a fleet recover from a kill: the other member polls, completes the open write, and emits no false event", async () => {
     const { stage, observer, statusOf, eventCount } = await begin({ sources: TWO_SOURCES, isWritable: true });
     const killed = await stage.process("killed");
     const other = await stage.member("other");
@@ -86,7 +86,7 @@ describeWithServers("two members of a fleet", () => {
     expectQuotaKept(stage);
   }, 240_000);
 
-  test("stop all tag writes within 2 s after one member activated the kill switch", async () => {
+  test("two members of a fleet stop all tag writes within 2 s after one member activated the kill switch", async () => {
     const stage = await setStage({ sources: TWO_SOURCES, isWritable: true });
     const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
     const isStopped = async (member: FleetMember) => {

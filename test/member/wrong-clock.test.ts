@@ -7,7 +7,7 @@ const WRONG_MS = 300_000;
 const TOLERANCE_MS = WRONG_MS / 100;
 
 describeWithServers("members whose own clocks are wrong", () => {
-  test("commit, store and show times of the database's clock, also after a takeover", async () => {
+  test("members with wrong clocks commit, store and show times of the database's clock, also after a takeover", async () => {
     const stage = await setStage({ sources: ["north"] });
     const committed = async () => {
       const rows = await stage.ask("select committed_ms::double precision from event order by position");

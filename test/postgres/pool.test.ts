@@ -33,7 +33,7 @@ function poolOf(connections: number, connect: () => Promise<PostgresSession>) {
 
 const LIMIT_MS = 60_000;
 
-test("each connection has one user at a time, and whoever waits is served in the order of asking", async () => {
+test("a pool gives each connection to one caller at a time, in the order of their requests", async () => {
   let opened = 0;
   const { pool } = poolOf(2, async () => {
     opened += 1;
@@ -61,7 +61,7 @@ test("each connection has one user at a time, and whoever waits is served in the
   expect(opened).toBe(2);
 });
 
-test("a connection that is lost, or was cut in a use, is replaced", async () => {
+test("a pool replaces a connection that was lost, or cut during its use", async () => {
   const opened: PostgresSession[] = [];
   const { pool } = poolOf(1, async () => {
     const fresh = session();
@@ -83,7 +83,7 @@ test("a connection that is lost, or was cut in a use, is replaced", async () => 
   await pool.use(LIMIT_MS, async (given) => expect(given).toBe(opened[2]));
 });
 
-test("a server that is away is left alone for a moment, ever longer, and found again", async () => {
+test("a pool waits longer after each failed connection, and connects once the server is available", async () => {
   let isAway = true;
   let tried = 0;
   const { pool, pass } = poolOf(3, async () => {
@@ -105,7 +105,7 @@ test("a server that is away is left alone for a moment, ever longer, and found a
   expect(await use()).toBe("done");
 });
 
-test("a pool that is closed ends what is under way and begins nothing", async () => {
+test("a closed pool cuts the connections in use, and rejects waiting and new requests", async () => {
   const { pool } = poolOf(1, async () => session());
   const under = Promise.withResolvers<PostgresSession>();
   const using = pool.use(LIMIT_MS, (given) => {

@@ -1,24 +1,15 @@
-import { Client } from "pg";
+import { askAt } from "../ask-postgres.ts";
+import type { RealServer } from "../real-servers.ts";
 import type { LoggedEvent, Takeover } from "./evidence.ts";
 
 export type Observer = ReturnType<typeof createObserver>;
 
-export function createObserver(url: string, schema: string) {
+export function createObserver(server: RealServer, schema: string) {
   let lastTakeover = 0;
 
-  async function rows(text: string, values: readonly unknown[] = []): Promise<readonly unknown[][]> {
-    const client = new Client({ connectionString: url, options: `-c search_path=${schema}` });
-    client.on("error", () => undefined);
-    await client.connect();
-    try {
-      const answer = await client.query({ text, values: [...values], rowMode: "array" });
-      return answer.rows as unknown[][];
-    } finally {
-      await client.end().catch(() => undefined);
-    }
-  }
+  const rows = (text: string) => askAt(server, "plenum", `set search_path = ${schema}; ${text}`);
 
-  const positions = (answer: readonly unknown[][]) =>
+  const positions = (answer: readonly (readonly unknown[])[]) =>
     new Map(answer.map(([source, position]) => [String(source), Number(position)]));
 
   return {
@@ -30,8 +21,7 @@ export function createObserver(url: string, schema: string) {
     async newTakeovers(): Promise<readonly Takeover[]> {
       const found = await rows(
         `select id, source, from_member, to_member, epoch, extract(epoch from at) * 1000, reason
-         from takeover where id > $1 order by id`,
-        [lastTakeover],
+         from takeover where id > ${lastTakeover} order by id`,
       );
       lastTakeover = Number(found.at(-1)?.[0] ?? lastTakeover);
       return found.map(([, source, from, to, epoch, atMs, reason]) => ({
@@ -57,7 +47,7 @@ export function createObserver(url: string, schema: string) {
       return found.map(([source, sink, position]) => [String(source), String(sink), Number(position)] as const);
     },
     async drain(member: string, draining: boolean): Promise<void> {
-      await rows("update member set draining = $2 where name = $1", [member, draining]);
+      await rows(`update member set draining = ${draining} where name = '${member}'`);
     },
   };
 }

@@ -40,7 +40,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]) {
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const database = await startPostgres({ lines: ["max_connections = 100"] });
   closing.push(() => database.stop());
-  const databaseUrl = await ownDatabase(database);
+  await ownDatabase(database);
   const broker = await startMosquitto({
     lines: (port) => [
       ...[`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"],
@@ -73,7 +73,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]) {
     lifeS: options.commandLifeS,
   });
   closing.push(() => commander.close());
-  const observer = createObserver(databaseUrl, SCHEMA);
+  const observer = createObserver(database, SCHEMA);
   return { members, database, observer, services, receivers, commander };
 }
 

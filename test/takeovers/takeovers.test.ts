@@ -12,7 +12,7 @@ const fault = (kind: FaultKind, member: string | null, seconds: number): Fault =
 });
 
 describe.skipIf(needs.includes(true))("a fleet of three members", () => {
-  test("passes all checks of delivery and takeover while members and the database fail and recover", {
+  test("a fleet of three members passes all checks of delivery and takeover while members and the database fail and recover", {
     timeout: 600_000,
   }, async () => {
     const report = await runTakeovers({

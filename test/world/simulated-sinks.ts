@@ -5,34 +5,29 @@ import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-export type SinkMood =
-  /** Accepts everything. */
-  | "well"
-  /** Cannot be reached. */
-  | "down"
+export const SINK_MOODS = [
+  "well",
+  "down",
   /** Refuses with a wait time. */
-  | "busy"
+  "busy",
   /** Accepts everything, but the response is lost. */
-  | "deaf"
+  "deaf",
   /** Accepts a part, one event after the other. */
-  | "halting"
+  "halting",
   /** Accepts a part and reports that in its receipt. */
-  | "partly"
+  "partly",
   /** Always rejects events of some ids. */
-  | "picky"
+  "picky",
   /** Never responds. */
-  | "stuck"
+  "stuck",
   /** Fails until a person changes the configuration. */
-  | "closed"
+  "closed",
   /** Responds and keeps the complete batch for later. */
-  | "unwilling"
+  "unwilling",
   /** Returns a receipt that does not fit the batch. */
-  | "muddled";
-
-export const SINK_MOODS: readonly SinkMood[] = [
-  ...(["well", "down", "busy", "deaf", "halting", "partly"] as const),
-  ...(["picky", "stuck", "closed", "unwilling", "muddled"] as const),
-];
+  "muddled",
+] as const;
+export type SinkMood = (typeof SINK_MOODS)[number];
 
 export interface Delivered {
   readonly id: string;

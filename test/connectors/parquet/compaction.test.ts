@@ -12,7 +12,7 @@ import { filesIn, rowsIn } from "./duckdb-query.ts";
 import { copyOf, createEngine, openS3 } from "./engine.ts";
 import { inS3 } from "./s3-server.ts";
 
-test("compacts a large day into several files, and completes an interrupted compaction", async () => {
+test("compaction merges a large day into several files, and completes after an interruption", async () => {
   const s3 = await openS3();
   const engine = createEngine(inS3(s3, { max_rows: 6 }));
   engine.log.push(...Array.from({ length: 24 }, (_, n) => valueEvent(n, `1004${n % 3}`)));

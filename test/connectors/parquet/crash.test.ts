@@ -33,7 +33,7 @@ async function deliver(engine: Engine, batch: () => number): Promise<void> {
 }
 
 describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with table_format %s", (table_format) => {
-  test("writes each row once when connections are cut before or after any request", async () => {
+  test("an interrupted Parquet sink writes each row once when connections are cut before or after any request", async () => {
     const s3 = await openS3();
     const config = inS3(s3, { max_rows: 14, table_format });
     const stride = seededRandom(seed);
@@ -67,7 +67,7 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
     expect(requests).toBeGreaterThan(30);
   }, 180_000);
 
-  test("removes the files of an interrupted commit whose events are no longer in the log", async () => {
+  test("an interrupted Parquet sink removes the files of an interrupted commit whose events are no longer in the log", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 4, table_format }));
     const other = (n: number) => ({ ...valueEvent(n), siteid: "2" });
@@ -84,7 +84,7 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
     expect(rows.toSorted()).toEqual([other(3), other(4), valueEvent(5)].map(({ id }) => id).toSorted());
   });
 
-  test("stops a commit on abort, and the next commit completes it", async () => {
+  test("an interrupted Parquet sink stops a commit on abort, and the next commit completes it", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 2, table_format }));
     const stop = new AbortController();

@@ -6,9 +6,10 @@ import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { toPartition } from "#connectors/parquet/paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
-import { systemClock } from "#src/core/runtime/clock.ts";
+
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
+import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { judged } from "./delta/strict-checker.ts";
 import { filesIn, rowsIn } from "./duckdb-query.ts";
@@ -28,7 +29,7 @@ import { inS3 } from "./s3-server.ts";
 const HOUR_MS = 3_600_000;
 
 describe("the Parquet sink with Delta tables", () => {
-  test("creates every table with all columns once, before the first event", async () => {
+  test("the Parquet sink with Delta tables creates every table with all columns once, before the first event", async () => {
     const { engine, folder } = createDeltaEngine();
     await engine.sink.open(never());
     rmSync(join(folder, "_schemas.json"));
@@ -42,7 +43,7 @@ describe("the Parquet sink with Delta tables", () => {
     }
   });
 
-  test("writes its writer id and the last event position into each commit", async () => {
+  test("the Parquet sink with Delta tables writes its writer id and the last event position into each commit", async () => {
     const { engine, folder } = createDeltaEngine({ max_rows: 2 });
     engine.log.push(valueEvent(1), valueEvent(2), sampleEvent("tag-added"), valueEvent(4));
     await engine.offer(2);
@@ -54,7 +55,7 @@ describe("the Parquet sink with Delta tables", () => {
     expect(judgedIn(folder, "tag").txns).toEqual([`${life} 4`]);
   });
 
-  test("replaces the file of a changed row in one commit", async () => {
+  test("the Parquet sink with Delta tables replaces the file of a changed row in one commit", async () => {
     const { engine, folder } = createDeltaEngine();
     await engine.deliver(sampleEvent("tag-added"), sampleEvent("alarm-raised"));
     await engine.deliver(renamedTag("VS1-GT12"), sampleEvent("alarm-resolved"));
@@ -69,7 +70,7 @@ describe("the Parquet sink with Delta tables", () => {
     expect(judgedIn(folder, "tag").version).toBe(2);
   });
 
-  test("has each row of a finalized day exactly once in every version of the table", async () => {
+  test("the Parquet sink with Delta tables has each row of a finalized day exactly once in every version of the table", async () => {
     const { engine, folder } = createDeltaEngine({ max_rows: 5 });
     engine.log.push(...values(20));
     await engine.finish(5);
@@ -81,7 +82,7 @@ describe("the Parquet sink with Delta tables", () => {
     expect(manifest).toMatchObject({ rows: 20, name: filesIn(folder, "value")[0] });
   });
 
-  test("removes duplicate rows after a restored state from a finalized day, as a data change", async () => {
+  test("the Parquet sink with Delta tables removes duplicate rows after a restored state from a finalized day, as a data change", async () => {
     const { engine, folder } = createDeltaEngine();
     engine.log.push(...values(3));
     await engine.offer(10);
@@ -97,7 +98,7 @@ describe("the Parquet sink with Delta tables", () => {
 });
 
 describe("a commit of the Parquet sink to several Delta tables", () => {
-  test("is completed after a crash between two tables, without duplicate rows or unreferenced files", async () => {
+  test("a commit to several Delta tables is completed after a crash between two tables, without duplicate rows or unreferenced files", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 3 }));
     const events = [valueEvent(1), sampleEvent("audit-head"), sampleEvent("tag-added")];
@@ -114,7 +115,7 @@ describe("a commit of the Parquet sink to several Delta tables", () => {
     for (const table of ["value", "worker_event", "tag"]) expect(await rowsIn(folder, table)).toHaveLength(1);
   });
 
-  test("never overwrites a file of an interrupted commit whose events have changed", async () => {
+  test("a commit to several Delta tables never overwrites a file of an interrupted commit whose events have changed", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 2 }));
     engine.log.push(valueEvent(1), valueEvent(2));
@@ -196,9 +197,9 @@ describe("an existing lake that the Parquet sink cannot continue", () => {
 });
 
 describe("the vacuum of Delta tables", () => {
-  test("removes replaced files after a week, and no active file", async () => {
+  test("the vacuum of Delta tables removes replaced files after a week, and no active file", async () => {
     const folder = testFolder();
-    const clock = movedClock();
+    const clock = createVirtualClock(NOON_MS);
     const store = createFolderStore(folder, 0o640);
     const format = createDeltaFormat(store, contextFor("lake", clock));
     const partition = toPartition(VALUE_TABLE, "2026-11-02", "1");
@@ -219,21 +220,21 @@ describe("the vacuum of Delta tables", () => {
     expect(await format.filesOf(partition, never())).toHaveLength(1);
 
     async function look(afterMs: number) {
-      clock.pass(afterMs);
+      clock.suspend(afterMs);
       for (const _ of TABLES) await format.vacuum?.(never());
     }
   });
 
-  test("is due an hour after the start and then daily, but not in the hour after a clock step", () => {
-    const clock = movedClock();
+  test("the vacuum of Delta tables is due an hour after the start and then daily, but not in the hour after a clock step", () => {
+    const clock = createVirtualClock(NOON_MS);
     const time = createVacuumSchedule(clock);
     const dueAfter = (ms: number) => {
-      clock.pass(ms);
+      clock.suspend(ms);
       return time.isDue();
     };
     expect([dueAfter(0), dueAfter(HOUR_MS - 1), dueAfter(1), dueAfter(1)]).toEqual([false, false, true, false]);
     expect([dueAfter(24 * HOUR_MS - 2), dueAfter(1)]).toEqual([false, true]);
-    clock.set(365 * 24 * HOUR_MS);
+    clock.stepWall(365 * 24 * HOUR_MS);
     expect([time.isTrusted(), dueAfter(HOUR_MS - 1), time.isTrusted()]).toEqual([false, false, false]);
     expect([dueAfter(1), time.isTrusted(), dueAfter(23 * HOUR_MS)]).toEqual([false, true, true]);
   });
@@ -274,19 +275,4 @@ function filesOfManifest(folder: string) {
   return JSON.parse(readFileSync(path, "utf8")).tables.value.files as readonly object[];
 }
 
-function movedClock() {
-  let now = Date.parse("2026-11-21T12:00:00.000Z");
-  let monotonic = 0;
-  return {
-    now: () => now,
-    monotonic: () => monotonic,
-    sleep: systemClock.sleep,
-    pass(ms: number) {
-      now += ms;
-      monotonic += ms;
-    },
-    set(byMs: number) {
-      now += byMs;
-    },
-  };
-}
+const NOON_MS = Date.parse("2026-11-21T12:00:00.000Z");

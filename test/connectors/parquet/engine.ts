@@ -13,6 +13,12 @@ import { type S3Server, startS3 } from "./s3-server.ts";
 
 const START_MS = Date.parse("2026-11-21T12:00:00.000Z");
 export const DAY_MS = 86_400_000;
+export const LAKES = [
+  ["folder", "plain"],
+  ["s3", "plain"],
+  ["folder", "delta"],
+  ["s3", "delta"],
+] as const;
 
 export type Engine = ReturnType<typeof createEngine>;
 

@@ -5,7 +5,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duckdb-query.ts";
-import { copyOf, createEngine, DAY_MS, type Engine, openS3 } from "./engine.ts";
+import { copyOf, createEngine, DAY_MS, type Engine, LAKES, openS3 } from "./engine.ts";
 import { inS3 } from "./s3-server.ts";
 
 const QUARTER_MS = 15 * 60_000;
@@ -16,13 +16,6 @@ const STEPS = 96;
 const PARTITIONS = [
   ["value", "1"],
   ["worker_event", "none"],
-] as const;
-
-const LAKES = [
-  ["folder", "plain"],
-  ["s3", "plain"],
-  ["folder", "delta"],
-  ["s3", "delta"],
 ] as const;
 
 async function lakeAt(where: "folder" | "s3", table_format: "plain" | "delta", more = {}) {
@@ -77,7 +70,7 @@ const counted = async (folder: string, table: string) =>
   (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
 
 describe.each(LAKES)("a lake without history (%s, %s)", (where, format) => {
-  test("leaves few files in the open day, and one file per table and site in a past day", async () => {
+  test("a lake without history leaves few files in the open day, and one file per table and site in a past day", async () => {
     const { config, follow, seen } = await lakeAt(where, format);
     const engine = createEngine(config);
     follow(engine);
@@ -106,7 +99,7 @@ describe.each(LAKES)("a lake without history (%s, %s)", (where, format) => {
 });
 
 describe.each(["plain", "delta"] as const)("hourly compaction with table_format %s", (format) => {
-  test("compacts late rows of a past day in the next passes, not at each commit", async () => {
+  test("hourly compaction compacts late rows of a past day in the next passes, not at each commit", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config);
     engine.setWall(DAY_START);
@@ -123,7 +116,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction with table_format 
     expect(manifestOf(seen(), "1").tables.value.rows).toBe(6);
   });
 
-  test("continues after a week without the worker, and after a lost state", async () => {
+  test("hourly compaction continues after a week without the worker, and after a lost state", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config);
     engine.setWall(DAY_START);
@@ -142,7 +135,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction with table_format 
     expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
   });
 
-  test("writes no manifest when a history ledger will account for the day", async () => {
+  test("hourly compaction writes no manifest when a history ledger will account for the day", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config, undefined, { readsHistory: true });
     engine.setWall(DAY_START);

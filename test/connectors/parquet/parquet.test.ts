@@ -10,7 +10,7 @@ import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../..
 import { describeSink } from "../../suites/sink-suite.ts";
 import { contextFor, never } from "../context.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duckdb-query.ts";
-import { committedAt, createFolderEngine, DAY_MS, daySealed, offered, renamedTag, values } from "./engine.ts";
+import { committedAt, createFolderEngine, DAY_MS, daySealed, offered, values } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
 
 const FORMATS = ["plain", "delta"] as const;
@@ -63,7 +63,7 @@ for (const table_format of FORMATS) {
 }
 
 describe.each(FORMATS)("the files that the Parquet sink writes with table_format %s", (table_format) => {
-  test("have the column types of their tables, also where all values are null", async () => {
+  test("Parquet files have the column types of their tables, also where all values are null", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     await engine.deliver(...sampleOfEveryKind(), valueEvent(1, "10042", null), valueEvent(2, "10043", true));
     const duckTypes = {
@@ -88,7 +88,7 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
     expect(seen).toBeGreaterThan(10);
   });
 
-  test("contain the events by table, day and site, with times in UTC microseconds", async () => {
+  test("Parquet files contain the events by table, day and site, with times in UTC microseconds", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     await engine.deliver(
       valueEvent(0, "10042", 21.5),
@@ -121,7 +121,7 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
     expect(filesIn(folder)).toContainEqual(expect.stringMatching(/^worker_event\/date=2026-11-02\/site=none\/[^/]+$/));
   });
 
-  test("are sorted by tag and time, in row groups with statistics", async () => {
+  test("Parquet files are sorted by tag and time, in row groups with statistics", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...Array.from({ length: 25_000 }, (_, n) => valueEvent(n, `1${String(n % 50).padStart(4, "0")}`)));
     await engine.finish(5_000);
@@ -147,7 +147,7 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
     expect(jumps).toEqual([{ n: "0" }]);
   });
 
-  test("contain texts and site ids with special characters unchanged", async () => {
+  test("Parquet files contain texts and site ids with special characters unchanged", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     const sites = ["a/b=c %", "..", "none", "ö"];
     await engine.deliver(
@@ -165,21 +165,6 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
     expect(others.map(({ site_id }) => site_id)).toEqual(sites);
     expect(others.map(({ site }) => site)).toEqual(sites);
   });
-
-  test("contain successive states of an object, and a redelivered state only once", async () => {
-    const { engine, folder } = createFolderEngine({ table_format });
-    await engine.deliver(sampleEvent("tag-added"));
-    await engine.deliver(renamedTag("VS1-GT12"));
-    const states = () => rowsIn(folder, "tag", "name, is_current", "ORDER BY valid_from");
-    const expected = [
-      { name: "VS1-GT11", is_current: false },
-      { name: "VS1-GT12", is_current: true },
-    ];
-    expect(await states()).toEqual(expected);
-    await engine.redeliver();
-    expect(await states()).toEqual(expected);
-    expect(filesIn(folder, "tag")).toHaveLength(1);
-  });
 });
 
 test("every table can be queried with all columns before the first event", async () => {
@@ -192,7 +177,7 @@ test("every table can be queried with all columns before the first event", async
 });
 
 describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (table_format) => {
-  test("are made when max_rows or max_age is reached, and not before", async () => {
+  test("commits of the Parquet sink are made when max_rows or max_age is reached, and not before", async () => {
     const { engine, folder } = createFolderEngine({ table_format, max_rows: 10, max_age: "15m" });
     engine.log.push(...values(9));
     await engine.offer(100);
@@ -212,7 +197,7 @@ describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (tabl
     expect(await rowsIn(folder, "value")).toHaveLength(13);
   });
 
-  test("contain redelivered events immediately, and only their missing rows", async () => {
+  test("commits of the Parquet sink contain redelivered events immediately, and only their missing rows", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     await engine.deliver(...values(5), sampleEvent("tag-history"));
     expect((await engine.redeliver()).buffered).toBeUndefined();
@@ -237,7 +222,7 @@ describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (tabl
 });
 
 describe.each(FORMATS)("a finalized day with table_format %s", (table_format) => {
-  test("has one sorted file per table, and a manifest that lists these files", async () => {
+  test("a finalized day has one sorted file per table, and a manifest that lists these files", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     for (let n = 0; n < 4; n++) {
       await engine.deliver(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
@@ -268,7 +253,7 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
     expect(manifest.tables.alarm_episode?.rows).toBe(1);
   });
 
-  test("is finalized again with late rows, and the manifest lists the earlier revision", async () => {
+  test("a finalized day is finalized again with late rows, and the manifest lists the earlier revision", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     await engine.deliver(...values(10), daySealed(1));
     await engine.deliver(...values(5, 50), daySealed(2));
@@ -332,7 +317,7 @@ describe("an existing lake that the Parquet sink opens", () => {
 });
 
 describe("a folder without write permission", () => {
-  test("stops the sink with a configuration error, and all rows are written after the repair", async () => {
+  test("a folder without write permission stops the sink with a configuration error, and all rows are written after the repair", async () => {
     const { engine, folder } = createFolderEngine();
     await engine.sink.probe?.(never());
     expect(existsSync(folder)).toBe(false);

@@ -27,7 +27,7 @@ const TRACED: Table = {
 };
 
 describe("the columns of buffered rows", () => {
-  test("return the cells of a thousand rows unchanged, including null", () => {
+  test("the columns of buffered rows return the cells of a thousand rows unchanged, including null", () => {
     const columns = createColumns(METER);
     const rows = Array.from({ length: 1_000 }, (_, n) => reading(n));
     expect(rows.map((row) => columns.add(row))).toEqual([...Array(1_000).keys()]);
@@ -35,7 +35,7 @@ describe("the columns of buffered rows", () => {
     expect(rows.map((_, row) => METER.columns.map((__, index) => columns.cell(index, row)))).toEqual(rows);
   });
 
-  test("count the characters of each distinct text once, and of each event id every time", () => {
+  test("the columns of buffered rows count the characters of each distinct text once, and of each event id every time", () => {
     const columns = createColumns(TRACED);
     const row = (meter: string, id: string): Row => [meter, 0, null, null, 0, null, 0, id];
     columns.add(row("aaa", "1"));
@@ -47,7 +47,7 @@ describe("the columns of buffered rows", () => {
     expect(columns.characters).toBe(3 + 2 + 4);
   });
 
-  test("sort rows by text, number and boolean, null first, and keep the order of equal rows", async () => {
+  test("the columns of buffered rows sort rows by text, number and boolean, null first, and keep the order of equal rows", async () => {
     const table: Table = { ...METER, sortedBy: ["meter_id", "value", "is_open"] };
     const columns = createColumns(table);
     const rows: readonly Row[] = [
@@ -65,7 +65,7 @@ describe("the columns of buffered rows", () => {
     expect([...(await createSorter(columns)([6, 1]))]).toEqual([1, 6]);
   });
 
-  test("contain only the row observed last of all rows with the same key", async () => {
+  test("the columns of buffered rows contain only the row observed last of all rows with the same key", async () => {
     const columns = createColumns(TRACED);
     const row = (meter: string, time: number, observedAt: number, position: number): Row => [
       ...[meter, time, position, null, position, null],
@@ -89,27 +89,30 @@ describe("a Parquet file", () => {
     return readRows(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
   }
 
-  test.each([0, 1, 9_999, 10_000, 20_001])("is read with the same %i rows that were written", async (count) => {
-    const { bytes, rows } = await written(count);
-    expect(readRowCount(bytes, "x")).toBe(count);
-    expect(await readAs(METER, bytes)).toEqual(rows);
-  });
+  test.each([0, 1, 9_999, 10_000, 20_001])(
+    "a Parquet file is read with the same %i rows that were written",
+    async (count) => {
+      const { bytes, rows } = await written(count);
+      expect(readRowCount(bytes, "x")).toBe(count);
+      expect(await readAs(METER, bytes)).toEqual(rows);
+    },
+  );
 
-  test("keeps microseconds and integers beyond 32 bits", async () => {
+  test("a Parquet file keeps microseconds and integers beyond 32 bits", async () => {
     const columns = createColumns(METER);
     const row: Row = ["a", 1_790_000_000_000.125, 0.1, false, 2 ** 40 + 1, "{}"];
     const bytes = await encodeParquet(columns, Uint32Array.of(columns.add(row)));
     expect(await readAs(METER, bytes)).toEqual([row]);
   });
 
-  test("is read with null in new columns, and without unknown columns", async () => {
+  test("a Parquet file is read with null in new columns, and without unknown columns", async () => {
     const { bytes } = await written(2);
     expect((await readAs(METER_WITH_UNIT, bytes)).map((row) => row.at(-1))).toEqual([null, null]);
     const { columns } = METER;
     expect(await readAs({ ...METER, columns: columns.slice(4, 5) }, bytes)).toEqual([[0], [1]]);
   });
 
-  test("causes a configuration error when it is damaged, truncated or has another column type", async () => {
+  test("a Parquet file causes a configuration error when it is damaged, truncated or has another column type", async () => {
     const { bytes } = await written(20);
     const broken = Uint8Array.from(bytes);
     broken.fill(7, 10, 60);
@@ -128,7 +131,7 @@ describe("a Parquet file", () => {
   });
 });
 
-describe("failures of S3 requests (failureOfResponse)", () => {
+describe("failures of S3 requests (toFailure)", () => {
   const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
   const failure = (status: number, code: string, headers = {}) =>
     toFailure({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
@@ -154,7 +157,7 @@ describe("failures of S3 requests (failureOfResponse)", () => {
     [409, "OperationAborted", "retryable", undefined, /answered 409/],
 
     [499, "", "config", "s3", /does not take this/],
-  ])("a response with %i %s becomes a %s failure", (status, code, kind, field, message) => {
+  ])("an S3 response with status %i and code '%s' becomes a %s failure", (status, code, kind, field, message) => {
     const found = failure(status, code);
     expect(found).toMatchObject(field === undefined ? { kind } : { kind, field });
     expect(`${found.message} ${found.hint ?? ""}`.trim()).toMatch(message);
@@ -165,7 +168,7 @@ describe("failures of S3 requests (failureOfResponse)", () => {
     [503, "SlowDown", "allowance"],
     [200, "SlowDown", "allowance"],
     [503, "", "everything"],
-  ])("a response with %i %s becomes throttled, for %s", (status, code, scope) => {
+  ])("an S3 response with status %i and code '%s' throttles requests (%s)", (status, code, scope) => {
     expect(failure(status, code, { "retry-after": "7" })).toMatchObject({
       kind: "throttled",
       retryAfterMs: 7_000,
@@ -193,7 +196,7 @@ describe("the configuration of the Parquet sink", () => {
   const complaint = (config: object) => ParquetConfig.safeParse(config).error?.issues[0]?.message ?? "";
   const s3 = (more: object) => complaint({ s3: { bucket: "lake", ...KEYS, ...more } });
 
-  test("has the defaults and limits that the reference documentation names", () => {
+  test("the configuration of the Parquet sink has the defaults and limits that the reference documentation names", () => {
     const folder = "/lake";
     expect(ParquetConfig.parse({ folder })).toMatchObject({
       table_format: "plain",
@@ -211,7 +214,7 @@ describe("the configuration of the Parquet sink", () => {
       expect(s3(more), JSON.stringify(more)).not.toBe("");
   });
 
-  test("accepts one location, and plain HTTP only to this machine unless allow_plain_http is set", () => {
+  test("the configuration of the Parquet sink accepts one location, and plain HTTP only to this machine unless allow_plain_http is set", () => {
     const one = { bucket: "lake", ...KEYS };
     for (const wrong of [{}, { folder: "" }, { folder: "/lake", s3: one }]) expect(complaint(wrong)).not.toBe("");
     const [secure, local] = [{ endpoint: "https://s3.example" }, { endpoint: "http://127.0.0.1:9000" }];
@@ -230,7 +233,7 @@ describe("the configuration of the Parquet sink", () => {
     expect(s3({ endpoint: "https://s3.example/?X-Amz-Credential=key" })).not.toBe("");
   });
 
-  test("detects two sinks that write the same tables", () => {
+  test("the configuration of the Parquet sink detects two sinks that write the same tables", () => {
     const shared = (one: object, other: object) =>
       findSharedTables(ParquetConfig.parse(one), ParquetConfig.parse(other));
     const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
@@ -259,7 +262,7 @@ describe("a lake in the memory store", () => {
     return { store, format: createPlainFormat(store, context), clock: context.clock };
   }
 
-  test("creates its tables once, and again for a new column", async () => {
+  test("a lake creates its tables once, and again for a new column", async () => {
     const { store, format } = createLake();
     await updateSchemas(store, format, never());
     const puts = () => store.calls.put + store.calls.putIfAbsent;

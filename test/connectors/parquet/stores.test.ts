@@ -37,7 +37,7 @@ describe.each(["folder", "s3"] as const)("objects in the store: %s", (kind) => {
       ? createFolderStore(join(testFolder(), "lake"), 0o640)
       : s3Store(await openS3(), { prefix: "some/where" });
 
-  test("are returned as they were last written, and as null when the key does not exist", async () => {
+  test("stored objects are returned as they were last written, and as null when the key does not exist", async () => {
     const store = await setUp();
     for (const key of AWKWARD) await store.put(key, bytes(`1 ${key}`), never());
     for (const key of AWKWARD) await store.put(key, bytes(`2 ${key}`), never());
@@ -48,7 +48,7 @@ describe.each(["folder", "s3"] as const)("objects in the store: %s", (kind) => {
     expect(await store.get("a/100%.txt", never())).toBeNull();
   });
 
-  test("are created by exactly one of three concurrent conditional puts", async () => {
+  test("stored objects are created by exactly one of three concurrent conditional puts", async () => {
     const store = await setUp();
     const tries = ["one", "two", "three"].map((text) => store.putIfAbsent("log/0.json", bytes(text), never()));
     const done = await Promise.all(tries);
@@ -58,7 +58,7 @@ describe.each(["folder", "s3"] as const)("objects in the store: %s", (kind) => {
     expect(await store.putIfAbsent("log/0.json", bytes("late"), never())).toBe(false);
   });
 
-  test("are listed by key prefix, in the order of their UTF-8 bytes, over many pages", async () => {
+  test("stored objects are listed by key prefix, in the order of their UTF-8 bytes, over many pages", async () => {
     const store = await setUp();
     expect(await store.list("a/", never())).toEqual([]);
     const keys = [...AWKWARD, ...Array.from({ length: 20 }, (_, n) => `a/${n}`), "a/\u{1f321}", "a/\uff21", "ab"];
@@ -75,7 +75,7 @@ describe.each(["folder", "s3"] as const)("objects in the store: %s", (kind) => {
     expect(after.map(({ key }) => key)).toEqual(sorted.filter((key) => key.startsWith("a/") && key > "a/15"));
   });
 
-  test("are not written after the signal has aborted", async () => {
+  test("stored objects are not written after the signal has aborted", async () => {
     const store = await setUp();
     const stop = AbortSignal.abort(new Error("stop"));
     await expect(store.put("a", bytes("a"), stop)).rejects.toThrow("stop");
@@ -88,7 +88,7 @@ describe("the folder store", () => {
     [0o600, 0o700],
     [0o640, 0o750],
     [0o644, 0o755],
-  ])("creates files with mode %o and folders with mode %o", async (mode, folderMode) => {
+  ])("the folder store creates files with mode %o and folders with mode %o", async (mode, folderMode) => {
     const umask = process.umask(0);
     onTestFinished(() => void process.umask(umask));
     const root = join(testFolder(), "lake");
@@ -97,7 +97,7 @@ describe("the folder store", () => {
     expect(modes).toEqual([folderMode, folderMode, mode]);
   });
 
-  test("syncs a file before its rename, and the folder after a rename or removal; leaves no file open", async () => {
+  test("the folder store syncs a file before its rename, and the folder after a rename or removal; leaves no file open", async () => {
     const root = testFolder();
     const store = createFolderStore(root, 0o640);
     const handle = await open(root);
@@ -135,7 +135,7 @@ describe("the folder store", () => {
     });
   });
 
-  test("reports when the last file was written or read", async () => {
+  test("the folder store reports when the last file was written or read", async () => {
     const clock = createVirtualClock(0);
     const folder = testFolder();
     const store = createFolderStore(folder, 0o640, clock);
@@ -149,7 +149,7 @@ describe("the folder store", () => {
     await sink.close();
   });
 
-  test("removes old unfinished files of a crash, and no new file or file of another program", async () => {
+  test("the folder store removes old unfinished files of a crash, and no new file or file of another program", async () => {
     const root = testFolder();
     mkdirSync(join(root, "a"));
     for (const name of [".x.parquet.0123abcd.tmp", ".y.parquet.0123abcd.tmp", ".mine.tmp"]) {
@@ -160,7 +160,7 @@ describe("the folder store", () => {
     expect(readdirSync(join(root, "a"))).toEqual([".mine.tmp", ".y.parquet.0123abcd.tmp", "z"]);
   });
 
-  test("refuses a key that leads out of the folder", async () => {
+  test("the folder store refuses a key that leads out of the folder", async () => {
     await expect(createFolderStore(testFolder(), 0o640).put("../x", bytes("x"), never())).rejects.toThrow(/leads out/);
   });
 
@@ -177,14 +177,14 @@ describe("the folder store", () => {
       "The files in /lake cannot be written (EACCES). Give the user that runs Plenum the right to write there.",
     ],
     ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
-  ])("maps the file system error %s to a failure with advice", (code, kind, words) => {
+  ])("the folder store maps the file system error %s to a failure with advice", (code, kind, words) => {
     const failure = folderFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");
     expect([failure.kind, errorText(failure)]).toEqual([kind, words]);
   });
 });
 
 describe("the S3 store", () => {
-  test("sends valid signatures with the bucket in the host name, with a session token and through a proxy", async () => {
+  test("the S3 store sends valid signatures with the bucket in the host name, with a session token and through a proxy", async () => {
     const s3 = await openS3();
     const proxy = await startConnectProxy({
       hosts: { [`lake.localhost:${s3.port}`]: `127.0.0.1:${s3.port}` },
@@ -203,7 +203,7 @@ describe("the S3 store", () => {
     expect([...s3.objects.keys()]).toEqual(["a/b c.txt"]);
   });
 
-  test("repeats a conditional put after a conflict with another one, and gives up after several conflicts", async () => {
+  test("the S3 store repeats a conditional put after a conflict with another one, and gives up after several conflicts", async () => {
     const s3 = await openS3();
     const store = s3Store(s3);
     let conflicts = 1;
@@ -218,15 +218,18 @@ describe("the S3 store", () => {
     [{ status: 503, code: "SlowDown", headers: { "retry-after": "7" } }, "throttled", /asks us to wait/],
     [{ status: 200, code: "InternalError" }, "retryable", /not as a storage that has stored something/],
     ["cut", "retryable", /could not be reached/],
-  ])("maps the response %j to a failure that does not contain the secret key", async (fault, kind, message) => {
-    const s3 = await openS3();
-    s3.fault = () => fault;
-    const put = s3Store(s3).put("a", bytes("a"), never());
-    const failure = await put.catch((error: unknown) => error);
-    expect(failure).toMatchObject({ kind, ...(kind === "throttled" ? { retryAfterMs: 7_000 } : {}) });
-    expect(errorText(failure)).toMatch(message);
-    expect(errorText(failure)).not.toContain(KEYS.secret);
-  });
+  ])(
+    "the S3 store maps the response %j to a failure that does not contain the secret key",
+    async (fault, kind, message) => {
+      const s3 = await openS3();
+      s3.fault = () => fault;
+      const put = s3Store(s3).put("a", bytes("a"), never());
+      const failure = await put.catch((error: unknown) => error);
+      expect(failure).toMatchObject({ kind, ...(kind === "throttled" ? { retryAfterMs: 7_000 } : {}) });
+      expect(errorText(failure)).toMatch(message);
+      expect(errorText(failure)).not.toContain(KEYS.secret);
+    },
+  );
 
   test("the probe detects a wrong key, clock, region or bucket, and writes no object", async () => {
     const s3 = await openS3();
@@ -242,7 +245,7 @@ describe("the S3 store", () => {
     expect(s3.objects.size).toBe(0);
   });
 
-  test("reports the start time of the last request", async () => {
+  test("the S3 store reports the start time of the last request", async () => {
     let monotonicMs = 0;
     const store = s3Store(await openS3(), {}, { ...systemClock, monotonic: () => monotonicMs });
     expect(store.progressMs()).toBe(Number.NEGATIVE_INFINITY);
@@ -259,14 +262,14 @@ describe("the S3 store", () => {
     ["a refused get", (store: ObjectStore) => store.get("a", never()), 403, /answered 403 \(AccessDenied\)/],
     ["a refused put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 403, /\(AccessDenied\)/],
     ["a put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 200, /not as a storage/],
-  ] as const)("stops reading an endless response to %s", async (_what, ask, status, words) => {
+  ] as const)("the S3 store stops reading an endless response to %s", async (_what, ask, status, words) => {
     const endless = await startEndless(status);
     const failure = await ask(s3Store(endless)).catch((error: unknown) => error);
     expect(errorText(failure)).toMatch(words);
     expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
   });
 
-  test("refuses an object whose Content-Length is above 256 MiB without reading it", async () => {
+  test("the S3 store refuses an object whose Content-Length is above 256 MiB without reading it", async () => {
     const endless = await startEndless(200, { "content-length": String(257 * 1024 ** 2) });
     const failure = await s3Store(endless, { prefix: "lake" })
       .get("tag/tag.parquet", never())
@@ -276,7 +279,7 @@ describe("the S3 store", () => {
     expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
   });
 
-  test("reads a list page of 1,000 keys with 1,000 bytes each", async () => {
+  test("the S3 store reads a list page of 1,000 keys with 1,000 bytes each", async () => {
     const keys = Array.from({ length: 1_000 }, (_, n) => `${"\u{1f321}".repeat(255)}${n}`);
     const contents = keys.map((key) => `<Contents><Key>${encodeURIComponent(key)}</Key><Size>1</Size></Contents>`);
     const page = await startAnswering((response) => response.end(contents.join("\n")));

@@ -15,13 +15,13 @@ describe("the address of a PostgreSQL database", () => {
     ["postgres://plenum@db.example.com:6432/buildings?sslmode=require", "db.example.com", 6432, "verify-full"],
     ["postgresql://plenum@[::1]:5433/buildings?sslmode=disable", "::1", 5433, "disable"],
     ["postgresql://plenum@%2Fvar%2Frun%2Fpostgresql/buildings", "/var/run/postgresql", 5432, "disable"],
-  ])("is parsed from the URL %s", (url, host, port, sslmode) => {
+  ])("the address of a PostgreSQL database is parsed from the URL %s", (url, host, port, sslmode) => {
     expect(complaints({ url })).toEqual([]);
     const expected = { host, port, sslmode, database: "buildings", user: "plenum" };
     expect(parseAddress(PostgresConfig.parse({ url }))).toEqual(expected);
   });
 
-  test("is read from separate options, and percent-decoded from a URL", () => {
+  test("the address of a PostgreSQL database is read from separate options, and percent-decoded from a URL", () => {
     expect(parseAddress(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
     expect(parseAddress({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject({
       user: "a@b",

@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
-import { Client } from "pg";
 import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
@@ -8,6 +7,7 @@ import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { parseAddress } from "#src/core/postgres/address.ts";
 import { toFailure } from "#src/core/postgres/error-meaning.ts";
+import { connectTo } from "../../ask-postgres.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
@@ -102,14 +102,6 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     );
   });
 
-  test("the sink retries when the server has no connection left", async () => {
-    const database = await createDatabase(server);
-    await database.ask(`create role few login connection limit 0 password '${PASSWORD}'`);
-    expect(await opening(database, { user: "few", password })).toBe(
-      `retryable: ${here()} has no connection left for us: too many connections for role "few" (53300). One is enough; raise max_connections there, or end what holds them.`,
-    );
-  });
-
   test("the sink reports a refused connection, a server that is not PostgreSQL, and a server that never responds", async () => {
     const port = await freePort();
     const sinkAt = (more: object) => {
@@ -134,9 +126,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 
   async function lockTable(database: Database): Promise<{ release(): Promise<void> }> {
-    const client = new Client({ host: "127.0.0.1", port: server.port, database: database.name, user: "postgres" });
-    client.on("error", () => undefined);
-    await client.connect();
+    const client = await connectTo(server, database.name);
     onTestFinished(() => client.end());
     await client.query("begin; lock table plenum.value");
     return { release: async () => void (await client.query("rollback")) };
@@ -226,7 +216,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 });
 
-describe("the classification of PostgreSQL errors (failureOf)", () => {
+describe("the classification of PostgreSQL errors (toFailure)", () => {
   const address = parseAddress({ host: "db", database: "d", user: "plenum" });
   const said = (code: string, message = "words") => {
     const error = Object.assign(new Error(message), { code, severity: "ERROR", detail: "Failing row contains (…)" });
@@ -259,7 +249,7 @@ describe("the classification of PostgreSQL errors (failureOf)", () => {
       "28000",
       "config: The database server at db:5432 does not let us in: words (28000). Check user and database, and allow both in its pg_hba.conf.",
     ],
-  ])("maps error code %s to a failure kind and advice", (code, expected) => {
+  ])("toFailure maps error code %s to a failure kind and advice", (code, expected) => {
     expect(said(code)).toBe(expected);
   });
 

@@ -1,5 +1,5 @@
 import * as fc from "fast-check";
-import { Client } from "pg";
+
 import { describe, expect, onTestFinished, test } from "vitest";
 import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql.ts";
 import { encodeRows } from "#connectors/postgres/write.ts";
@@ -7,6 +7,7 @@ import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
+import { connectTo } from "../../ask-postgres.ts";
 import { absent } from "../../real-servers.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
@@ -63,8 +64,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     };
     const target = { schema: "public", timescale: false };
     await database.ask(buildCreateTable(table, target));
-    const client = new Client({ host: "127.0.0.1", port: server().port, database: database.name, user: "postgres" });
-    await client.connect();
+    const client = await connectTo(server(), database.name);
     onTestFinished(() => client.end());
     const row = fc.tuple(
       ...types.map((type) => fc.option(fc.oneof({ weight: 1, arbitrary: cells[type] }), { nil: null })),
@@ -244,7 +244,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
 });
 
 describe("primary keys of the PostgreSQL tables", () => {
-  test("start with the sort columns where possible, and contain the time column of a hypertable", () => {
+  test("primary keys of PostgreSQL tables start with the sort columns where possible, and contain the time column of a hypertable", () => {
     const keys = (timescale: boolean) =>
       Object.fromEntries(TABLES.map((table) => [table.name, buildPrimaryKey(table, { timescale }).join(" ")]));
     expect(keys(false)).toMatchObject({

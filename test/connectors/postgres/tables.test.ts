@@ -20,7 +20,7 @@ describe.skipIf(absent("postgres"))("the tables that the PostgreSQL sink creates
   const openFailure = (database: Database, options: Readonly<Record<string, unknown>> = {}) =>
     failureText(sinkIn(database, options).open(never()));
 
-  test("are created once, with comments", async () => {
+  test("PostgreSQL tables are created once, with comments", async () => {
     const database = await made();
     const [[tables, commented, columns] = []] = await database.ask(`select count(distinct c.oid)::int,
 count(distinct c.oid) filter (where obj_description(c.oid) <> '')::int,
@@ -34,7 +34,7 @@ where c.relnamespace = 'plenum'::regnamespace and c.relkind = 'r' and c.relname 
     expect(await database.ask("select version from plenum.schema_version")).toEqual([[1]]);
   });
 
-  test("answer a query by tag and time with one index", async () => {
+  test("PostgreSQL tables answer a query by tag and time with one index", async () => {
     const database = await made();
     for (const name of ["value", "history"]) {
       const plan = await database.ask(`set enable_seqscan = off; set enable_bitmapscan = off;
@@ -160,7 +160,7 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
 });
 
 describe("SQL statements for the tables", () => {
-  test("create a hypertable with the time column in its primary key", () => {
+  test("SQL statements create a hypertable with the time column in its primary key", () => {
     const target = { schema: "plenum", timescale: true };
     expect(buildCreateTable(VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
     expect(buildCreateHypertable(VALUE_TABLE, target, "public")).toBe(
@@ -168,7 +168,7 @@ describe("SQL statements for the tables", () => {
     );
   });
 
-  test("escape quotes in comments and names", () => {
+  test("SQL statements escape quotes in comments and names", () => {
     const text = buildCreateTable({ ...VALUE_TABLE, name: 'a"b', about: "it's" }, { schema: "s", timescale: false });
     expect(text).toContain(`comment on table "s"."a""b" is 'it''s'`);
   });

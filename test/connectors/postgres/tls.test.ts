@@ -30,7 +30,7 @@ describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
     return failure.replace(/^\w+: /, "");
   }
 
-  test("encrypts the connection and checks the certificate against ca_file", async () => {
+  test("the PostgreSQL sink encrypts the connection and checks the certificate against ca_file", async () => {
     const sink = sinkIn(database, { sslmode: "verify-full", ca_file: authority.caFile });
     await write(sink, [valueEvent(1)]);
     expect(
@@ -40,7 +40,7 @@ describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
     ).toEqual([[true]]);
   });
 
-  test("refuses an unknown or a different certificate authority, regardless of the environment variables", async () => {
+  test("the PostgreSQL sink refuses an unknown or a different certificate authority, regardless of the environment variables", async () => {
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
     process.env.PGSSLMODE = "no-verify";
     onTestFinished(() => {
@@ -53,13 +53,13 @@ describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
     expect(await opening({ ca_file: createAuthority(folder, "another").caFile })).toMatch(unknown);
   });
 
-  test("refuses a certificate for another host name", async () => {
+  test("the PostgreSQL sink refuses a certificate for another host name", async () => {
     expect(await opening({ host: "localhost", ca_file: authority.caFile })).toMatch(
       /^The certificate of the database server at localhost:\d+ is for another name \(ERR_TLS_CERT_ALTNAME_INVALID\)\. Check host\.$/,
     );
   });
 
-  test("refuses a server without TLS", async () => {
+  test("the PostgreSQL sink refuses a server without TLS", async () => {
     await database.ask("alter system set ssl = off");
     await database.ask("select pg_reload_conf()");
     await expect

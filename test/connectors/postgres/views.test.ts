@@ -55,7 +55,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
   });
   afterAll(() => server.stop());
 
-  test("can be created a second time", async () => {
+  test("the SQL views can be created a second time", async () => {
     await database.ask(readFileSync(file, "utf8"));
   });
 

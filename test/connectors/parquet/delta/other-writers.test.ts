@@ -48,7 +48,7 @@ async function refusalOf(store: MemoryStore, change = ADDED): Promise<string> {
 }
 
 describe("a Delta table whose schema another writer changed", () => {
-  test("gets the missing columns of the worker in its changed schema", async () => {
+  test("a Delta table with a changed schema gets the missing columns of the worker in its changed schema", async () => {
     const { store, metaData, fields } = await made();
     const table = openMeter(store, { table: METER_WITH_UNIT });
     await table.commit(ADDED, signal);
@@ -65,7 +65,7 @@ describe("a Delta table whose schema another writer changed", () => {
     expect(store.text(`${LOG}${commitFileName(3)}`)).not.toContain("metaData");
   });
 
-  test("keeps columns and properties of other writers", async () => {
+  test("a Delta table with a changed schema keeps columns and properties of other writers", async () => {
     const { store, metaData, fields } = await made();
     const own = { name: "note", type: { type: "array", elementType: "string" }, nullable: true, metadata: {} };
     const theirs = withFields({ ...metaData, configuration: { "our.team": "7" }, theirs: 1 }, [own, ...fields]);
@@ -106,7 +106,7 @@ describe("a Delta table whose schema another writer changed", () => {
       (fields) => [...fields, { ...note, metadata: { "delta.invariants": "{}" } }],
       "has a condition on its column note (delta.invariants)",
     ],
-  ])("is refused when it has %s", async (_, change, words) => {
+  ])("a Delta table with a changed schema is refused when it has %s", async (_, change, words) => {
     const { store, metaData, fields } = await made();
     append(store, withFields(metaData, change(fields)));
     expect(await refusalOf(store)).toContain(words);
@@ -117,7 +117,7 @@ describe("a Delta table whose schema another writer changed", () => {
     [{ partitionColumns: [] }, "is divided by nothing"],
     [{ format: { provider: "csv", options: {} } }, "keeps its files as csv, not as parquet"],
     [{ schemaString: "nothing" }, "The schema of the Delta table memory:/meter/ is not what a Delta log has there."],
-  ])("is refused with the metadata %j", async (change, words) => {
+  ])("a Delta table with a changed schema is refused with the metadata %j", async (change, words) => {
     const { store, metaData } = await made();
     append(store, { metaData: { ...metaData, ...change } });
     expect(await refusalOf(store)).toContain(words);
@@ -136,15 +136,18 @@ describe("a Delta table whose protocol another writer raised", () => {
       },
       "reader version 3 and writer version 7 (deletionVectors, appendOnly); we write reader version 1 and writer version 2.",
     ],
-  ])("is refused with its protocol version and features in the error: %j", async (protocol, words) => {
-    const { store } = await made();
-    append(store, { protocol });
-    expect(await refusalOf(store)).toContain(words);
-    await expect(openMeter(store).files(signal)).rejects.toThrow(ConfigError);
-    await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
-  });
+  ])(
+    "a Delta table with a raised protocol is refused with its protocol version and features in the error: %j",
+    async (protocol, words) => {
+      const { store } = await made();
+      append(store, { protocol });
+      expect(await refusalOf(store)).toContain(words);
+      await expect(openMeter(store).files(signal)).rejects.toThrow(ConfigError);
+      await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
+    },
+  );
 
-  test("gets no checkpoint, and a warning names the added feature", async () => {
+  test("a Delta table with a raised protocol gets no checkpoint, and a warning names the added feature", async () => {
     let isRaised = false;
     const store = createMemoryStore((call, key) => {
       if (call === "get" && key.endsWith("_last_checkpoint") && isRaised) {

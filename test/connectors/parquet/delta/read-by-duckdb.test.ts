@@ -87,7 +87,7 @@ test("each Delta checkpoint has the same content as the commits up to its versio
 });
 
 test.each(["zstd", "gzip", "uncompressed"])(
-  "reads a checkpoint that another writer compressed with %s",
+  "Plenum reads a Delta checkpoint that another writer compressed with %s",
   async (codec) => {
     const { folder, store, lake } = await filled();
     const signal = new AbortController().signal;

@@ -1,14 +1,8 @@
 import { expect, test } from "vitest";
 import { replay, seed } from "../../../seed.ts";
 import { sized } from "../../../sizes.ts";
+import { LAKES } from "../engine.ts";
 import { killLanding } from "./campaign.ts";
-
-const LAKES = [
-  ["folder", "plain"],
-  ["s3", "plain"],
-  ["folder", "delta"],
-  ["s3", "delta"],
-] as const;
 
 const KILLS = sized(6, 3);
 
