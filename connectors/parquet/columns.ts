@@ -24,7 +24,6 @@ const MAX_MS_BETWEEN_YIELDS = 4;
 export function createColumns(table: Table) {
   const columnStores = table.columns.map(createColumnStore);
   let length = 0;
-
   const columnStoreAt = (index: number) => columnStores[index] as ColumnStore;
 
   return {

@@ -5,6 +5,7 @@ import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
+import { quoteText } from "../../src/core/postgres/sql-text.ts";
 import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
@@ -137,11 +138,7 @@ export function buildParquetQuery({ folder, s3, table_format }: ParquetConfig, e
   const path = [...lakePath.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
   const tableExpression =
     table_format === "delta"
-      ? `delta_scan(${quoteSqlText(path)})`
-      : `read_parquet(${quoteSqlText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
-  return `select * from ${tableExpression} where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
-}
-
-function quoteSqlText(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
+      ? `delta_scan(${quoteText(path)})`
+      : `read_parquet(${quoteText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
+  return `select * from ${tableExpression} where tag_id = ${quoteText(data.tag.id)} order by time desc limit 100;`;
 }

@@ -23,7 +23,6 @@ export function createFolderStore(
   let lastStepAtMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
   const readyFolders = new Set<string>();
-
   const toPath = (key: string) => {
     const path = join(rootFolder, key);
     if (!path.startsWith(rootFolder + sep)) throw new Error(`The key ${key} leads out of the folder.`);

@@ -84,12 +84,7 @@ export async function encodeReplacement(
 }
 
 /** Returns all rows of some files of a table. Missing files are skipped. */
-export async function readRows(
-  table: Table,
-  keys: readonly string[],
-  { read, where }: LakeFiles,
-  signal: AbortSignal,
-): Promise<readonly Row[]> {
+export async function readRows(table: Table, keys: readonly string[], { read, where }: LakeFiles, signal: AbortSignal) {
   const columns = createColumns(table);
   for (const key of keys) {
     const bytes = await read(key, signal);

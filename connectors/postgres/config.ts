@@ -1,6 +1,7 @@
 import { z } from "zod";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { parseAddress, postgresUrl, SchemaName, SslModeWord, staysPrivate } from "../../src/core/postgres/address.ts";
+import { quoteText } from "../../src/core/postgres/sql-text.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
@@ -72,6 +73,5 @@ export type PostgresConfig = z.infer<typeof PostgresConfig>;
 export function buildPostgresQuery({ schema }: PostgresConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
-  const id = data.tag.id.replaceAll("'", "''");
-  return `select * from ${schema}.value where tag_id = '${id}' order by time desc limit 100;`;
+  return `select * from ${schema}.value where tag_id = ${quoteText(data.tag.id)} order by time desc limit 100;`;
 }

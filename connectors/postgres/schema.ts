@@ -154,7 +154,7 @@ where n.nspname = $1`,
     const columnState = { type: String(type), isNotNull: isNotNull === true, hasDefault: hasDefault === true };
     catalogTable.columns.set(String(column), columnState);
   }
-  await addUniqueIndexes(session, target, relations);
+  await addUniqueIndexes(session, target.schema, relations);
   const createdColumns = new Set<string>();
   if (relations.delete(VERSION_TABLE.name)) {
     const versionResult = await session.query(`select unnest(columns) from ${qualifiedName(target, VERSION_TABLE)}`);
@@ -164,11 +164,7 @@ where n.nspname = $1`,
 }
 
 /** Adds to `tables` the unique indexes that `on conflict` can use. */
-async function addUniqueIndexes(
-  session: PostgresSession,
-  { schema }: TableTarget,
-  tables: ReadonlyMap<string, CatalogTable>,
-) {
+async function addUniqueIndexes(session: PostgresSession, schema: string, tables: ReadonlyMap<string, CatalogTable>) {
   const { rows } = await session.query(
     `select c.relname::text, array_to_string(array_agg(a.attname::text order by a.attname::text collate "C"), ' ')
 from pg_catalog.pg_index i

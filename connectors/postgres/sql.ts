@@ -1,4 +1,4 @@
-import { quoteName } from "../../src/core/postgres/sql-text.ts";
+import { quoteName, quoteText } from "../../src/core/postgres/sql-text.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { SQL_TYPES } from "./columns.ts";
 
@@ -87,7 +87,7 @@ export function buildCreateTable(table: Table, target: TableTarget): string {
   );
   return [
     `create table if not exists ${name} (\n${[...columns, `  primary key (${joinQuotedColumns(key)})`].join(",\n")}\n)`,
-    `comment on table ${name} is ${quoteSqlLiteral(table.about)}`,
+    `comment on table ${name} is ${quoteText(table.about)}`,
     ...table.columns.map((column) => buildComment(table, column, target)),
     ...buildCreateIndexes(table, target),
   ].join(";\n");
@@ -113,14 +113,10 @@ ${buildComment(table, column, target)}`;
 }
 
 function buildComment(table: Table, column: Column, target: TableTarget): string {
-  return `comment on column ${qualifiedName(target, table)}.${quoteName(column.name)} is ${quoteSqlLiteral(column.about)}`;
+  return `comment on column ${qualifiedName(target, table)}.${quoteName(column.name)} is ${quoteText(column.about)}`;
 }
 
 export function buildCreateHypertable(table: Table, target: TableTarget, functions: string): string {
-  const [relation, time] = [quoteSqlLiteral(qualifiedName(target, table)), quoteSqlLiteral(table.time)];
+  const [relation, time] = [quoteText(qualifiedName(target, table)), quoteText(table.time)];
   return `select ${quoteName(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
-}
-
-function quoteSqlLiteral(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
 }

@@ -51,7 +51,6 @@ export async function runSource(options: {
   const end = () => running.abort(new Stopping());
   lease.signal.addEventListener("abort", end, { once: true });
   if (lease.signal.aborted) end();
-
   const shard = await openShard(database, { source, as: { epoch: lease.epoch }, clock, log });
   const http = createHttpTransport(entry, openProxy(entry.proxy, clock, environment));
   const store: Store = {

@@ -46,7 +46,6 @@ export function createMemberView(options: {
   }
 
   const sinks = async () => sumSinkReports((await askPipelines(({ status }) => status.sinks())).flat());
-
   const status: Status = {
     sinks,
     async health() {

@@ -121,7 +121,6 @@ async function buildMember(
   const pageSettings = createPageSettings(config, readCredentials(config.status, environment));
   const cache = createCache(clock);
   const describeDatabase = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
-
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
   const sourceWorks = new Map<string, SourceWork>();
@@ -161,7 +160,6 @@ async function buildMember(
     page: () => server.url(),
   });
   const fleetStatus = () => cache("fleet", WATCHED_MS, fleet.status);
-
   const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
   const findOtherHolder = async (source: string) =>
     names.includes(source) ? describeHolder(source, await fleetStatus()) : null;

@@ -64,25 +64,20 @@ export function checkProtocol(protocol: Protocol, where: string): void {
 }
 
 /** Adds missing columns to `metaData` and keeps columns of other writers. Throws ConfigError if our rows do not fit. */
-export function fitSchema(
-  current: MetaData,
-  table: Table,
-  partitionColumns: readonly PartitionColumn[],
-  where: string,
-) {
+export function fitSchema(current: MetaData, table: Table, divisions: readonly PartitionColumn[], where: string) {
   const schema = parseOrFail(`The schema of the Delta table ${where}`, () =>
     TableSchema.parse(JSON.parse(current.schemaString)),
   );
   if (current.format.provider !== "parquet") {
     throw mismatchError(where, `keeps its files as ${current.format.provider}, not as parquet`);
   }
-  if (new Set<string>(partitionColumns).symmetricDifference(new Set(current.partitionColumns)).size > 0) {
+  if (new Set<string>(divisions).symmetricDifference(new Set(current.partitionColumns)).size > 0) {
     throw mismatchError(
       where,
-      `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(partitionColumns)}`,
+      `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(divisions)}`,
     );
   }
-  const ourFields = buildFields(table, partitionColumns);
+  const ourFields = buildFields(table, divisions);
   for (const field of schema.fields) checkSchemaField(field, ourFields, where);
   const missingFields = ourFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
   if (missingFields.length === 0) return current;

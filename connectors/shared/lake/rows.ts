@@ -66,7 +66,6 @@ type NonSeriesEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value"
 function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableCells[] {
   const isRemovalEvent = event.type.endsWith("-removed");
   const validityCells = { valid_from: seenMs, valid_to: isRemovalEvent ? seenMs : null, is_current: !isRemovalEvent };
-
   switch (event.type) {
     case "tag-total":
       return [[TOTAL_TABLE, totalCells(event.data, seenMs)]];
@@ -326,10 +325,9 @@ function commandCells(event: CommandEvent): RowCells {
   }
 }
 
-function gatewayStateCells(
-  { type, data }: Event<"gateway-online"> | Event<"gateway-offline">,
-  seenMs: number,
-): RowCells {
+type GatewayEvent = Event<"gateway-online"> | Event<"gateway-offline">;
+
+function gatewayStateCells({ type, data }: GatewayEvent, seenMs: number): RowCells {
   const { gateway, hosts, wholeSite } = data;
   return {
     gateway_id: gateway.id,

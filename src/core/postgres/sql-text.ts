@@ -2,6 +2,10 @@ export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
+export function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
 const ARRAY_HEADER_BYTES = 20;
 const TEXT_TYPE_ID = 25;
 

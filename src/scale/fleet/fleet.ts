@@ -83,9 +83,7 @@ export function createFleet(options: FleetOptions): Fleet {
   let me: MemberSession | null = null;
   let isLeaving = false;
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
-
   const ask = <T>(work: Promise<T>) => withTimeLimit(clock, fleetTiming.renewMs, work);
-
   const sourceHoldings = createHoldings({
     ...{ clock, log, handovers, failedStarts, trust: leaseTrust, hold: options.hold, changed: tablesChanged.wakeUp },
     async release({ lease, incarnation }, reason) {

@@ -44,7 +44,6 @@ export function createFleetKillSwitch(options: {
   let lastRead: TimePoint | null = null;
   let throwing: Promise<void> | null = null;
   let isUnreadReported = false;
-
   const isSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > SWITCH_UNREAD_LIMIT_MS;
 
   async function storeThrownSwitch(thrown: ThrownKillSwitch): Promise<void> {

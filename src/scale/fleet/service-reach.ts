@@ -67,7 +67,6 @@ export function createServiceReach(options: {
   let failedTrials = 0;
   let nextTrialMs = Number.NEGATIVE_INFINITY;
   let followUpUntilMs = Number.NEGATIVE_INFINITY;
-
   const now = () => clock.monotonic();
   const isCheckDue = ({ checkAtMs }: ServiceState) => checkAtMs <= now();
   const isResultNeeded = (source: string) => unreachedByOthers.has(source) || (isCutOff && !isHeld(source));

@@ -68,11 +68,7 @@ interface StoredIncident {
 }
 
 /** Divides a document set among the sources; the first source gets documents without an owner. Null: unknown set. */
-export function assignDocuments(
-  set: string,
-  documents: readonly StoredDocument[],
-  sources: readonly string[],
-): readonly { readonly source: string; readonly key: string; readonly value: unknown }[] | null {
+export function assignDocuments(set: string, documents: readonly StoredDocument[], sources: readonly string[]) {
   const [first = ""] = sources;
   const configuredNames = new Set(sources);
   const findOwner: FindOwner = (source) => (source != null && configuredNames.has(source) ? source : first);

@@ -1,4 +1,5 @@
 import { sourceName } from "../../core/model/event.ts";
+import { quoteText } from "../../core/postgres/sql-text.ts";
 import { createEpoch } from "../../engine/store/damage.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { encodeBody, encodeKey, encodeText } from "../postgres/documents.ts";
@@ -92,7 +93,7 @@ export function readFolder(options: FolderReaderOptions) {
   ];
 
   function* sourceDocuments(set: string, source: string): Generator<MovedRow> {
-    const sql = `select key, body from document where set_name = ${quoteSqlText(set)} and key > ? order by key limit ?`;
+    const sql = `select key, body from document where set_name = ${quoteText(set)} and key > ? order by key limit ?`;
     for (const { key, body } of readPaged<{ key: string; body: string }>(sql, "key", "")) {
       yield documentRow(source, set, key, body);
     }
@@ -118,7 +119,7 @@ export function readFolder(options: FolderReaderOptions) {
   function* records(): Generator<MovedRow> {
     for (const { log } of query<{ log: string }>("select distinct log from record order by log")) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
-        where log = ${quoteSqlText(log)} and sequence > ? order by sequence limit ?`;
+        where log = ${quoteText(log)} and sequence > ? order by sequence limit ?`;
       let last = { sequence: 0, body: "{}" };
       for (last of readPaged<typeof last>(sql, "sequence", 0)) {
         for (const source of sources) yield ["record", source, { log, ...last }];
@@ -231,8 +232,4 @@ export function readFolder(options: FolderReaderOptions) {
 function sourceInBucketName(bucket: string): string {
   const slashIndex = bucket.indexOf("/");
   return slashIndex < 0 ? bucket : bucket.slice(0, slashIndex);
-}
-
-function quoteSqlText(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
 }

@@ -246,11 +246,11 @@ async function storeSourceEnds(session: MoveSession, { table }: StateDatabase, r
 async function writeFleetDocuments(
   session: MoveSession,
   { table }: StateDatabase,
-  documents: ReadonlyMap<string, string>,
+  bodies: ReadonlyMap<string, string>,
 ) {
   await session.query(
     `insert into ${table("fleet_document")} (key, body) select * from unnest($1::text[], $2::text[]) on conflict (key) do nothing`,
-    [textList([...documents.keys()]), textList([...documents.values()])],
+    [textList([...bodies.keys()]), textList([...bodies.values()])],
   );
 }
 

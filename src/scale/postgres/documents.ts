@@ -16,7 +16,6 @@ export type RunQuery = (text: string, values?: QueryValues, withinMs?: number) =
 export function createDocuments(source: string, query: RunQuery) {
   /** Batches of document reads by set, so that 20 tags of a reply take one round trip, not 20. */
   const batches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<BodyByKey> }>();
-
   type BodyByKey = ReadonlyMap<string, string>;
 
   async function readBodies(set: string, keys: ReadonlySet<string>): Promise<BodyByKey> {

@@ -7,10 +7,10 @@ import { isServerError, type PostgresSession, type SessionOptions } from "../../
 import { quoteName } from "../../core/postgres/sql-text.ts";
 import { transact, transactAtOnce } from "../../core/postgres/transaction.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
+import { createWakeup, ENDED_EARLY, runLoop } from "../../core/runtime/waiting.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
 import { KeyConflict } from "../../engine/store/store.ts";
 import { decodeKey } from "./documents.ts";
-import { createNotifications } from "./notifications.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 
@@ -25,9 +25,11 @@ const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 const LONG_TRANSACTION_TIMEOUT_MS = 60 * 60_000;
 const LONG_TRANSACTION_LIMITS = { statementMs: LONG_TRANSACTION_TIMEOUT_MS, idleMs: 60_000 };
 
+type ListeningOptions = Pick<SessionOptions, "onNotification" | "onLost">;
+
 /** Connects and prepares the schema. Throws `ConfigError` when a person must act, otherwise `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
-  const { config, clock, log, migrate, connections = config.connections, allowsLongTransaction = false } = options;
+  const { config, clock, migrate, connections = config.connections, allowsLongTransaction = false } = options;
   const statementMs = Math.min(STATEMENT_TIMEOUT_MS, options.limitMs ?? STATEMENT_TIMEOUT_MS);
   const transactionLimits = { statementMs, idleMs: Math.min(IDLE_TRANSACTION_TIMEOUT_MS, statementMs) };
   const transactionMs = allowsLongTransaction
@@ -40,11 +42,10 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const password = config.password === undefined ? () => null : cachedSecret(config.password, clock);
   const servers = addresses.map(({ host, port }) => `${host}:${port}`).join(",");
   const name = `${servers}/${first.database}, schema ${schema}`;
-
   let isPrepared = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
-  async function connect(signal: AbortSignal, more: Pick<SessionOptions, "onNotification" | "onLost"> = {}) {
+  async function connect(signal: AbortSignal, more: ListeningOptions = {}) {
     const session = await openPrimary(
       {
         addresses,
@@ -71,7 +72,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   }
 
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
-  const notifications = createNotifications({ channel: schema, clock, log, connect });
+  const notifications = createNotifications(options, schema, connect);
 
   function useSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionMs): Promise<T> {
     return pool.use(limitMs, async (session) => {
@@ -159,4 +160,79 @@ export function noSuchSourceError(source: string): ConfigError {
   return new ConfigError(`The state in the database has no source ${source}.`, {
     hint: "Check the name, or start a worker with it once.",
   });
+}
+
+const LISTEN_CHECK_INTERVAL_MS = 30_000;
+const REPLY_TIMEOUT_MS = 10_000;
+const RECONNECT_BACKOFF = { firstMs: 200, maxMs: 5_000 };
+
+/** Listens to a PostgreSQL channel whose payload is a topic. Calls all listeners after a lost connection. */
+function createNotifications(
+  { clock, log }: StateDatabaseOptions,
+  channel: string,
+  connect: (signal: AbortSignal, more: ListeningOptions) => Promise<PostgresSession>,
+) {
+  const listeners = new Map<string, Set<() => void>>();
+  const closeController = new AbortController();
+  const connectionLost = createWakeup();
+  let session: PostgresSession | null = null;
+  let running: Promise<void> | null = null;
+  let isDisconnected = false;
+
+  function callListeners(topic: string): void {
+    for (const listener of [...(listeners.get(topic) ?? [])]) listener();
+  }
+
+  async function connectAndListen(): Promise<PostgresSession> {
+    const newSession = await connect(closeController.signal, {
+      onNotification: (notification) => {
+        if (notification.channel === channel) callListeners(notification.payload);
+      },
+      onLost: connectionLost.wakeUp,
+    });
+    await newSession.query(`listen ${quoteName(channel)}`);
+    return newSession;
+  }
+
+  async function listenOrCheck(): Promise<number> {
+    if (session === null || session.lost() !== null) {
+      session = await connectAndListen();
+      if (isDisconnected) log.info("Listening for changes of other processes again.");
+      isDisconnected = false;
+    } else {
+      const checkedSession = session;
+      await cutSessionAfter(checkedSession, REPLY_TIMEOUT_MS, () => checkedSession.query("select 1"));
+    }
+    for (const topic of [...listeners.keys()]) callListeners(topic);
+    return LISTEN_CHECK_INTERVAL_MS;
+  }
+
+  function startListening(): void {
+    running ??= runLoop({
+      clock,
+      signal: closeController.signal,
+      wakeup: connectionLost,
+      turn: listenOrCheck,
+      fault(error) {
+        if (!isDisconnected)
+          log.warn({ err: error }, "Listening for changes of other processes failed; Plenum connects again.");
+        isDisconnected = true;
+      },
+      backoff: RECONNECT_BACKOFF,
+    });
+  }
+
+  return {
+    listen(topic: string, listener: () => void): () => void {
+      const all = listeners.get(topic) ?? new Set();
+      listeners.set(topic, all.add(listener));
+      startListening();
+      return () => void all.delete(listener);
+    },
+    async close(): Promise<void> {
+      closeController.abort(ENDED_EARLY);
+      session?.cut(ENDED_EARLY);
+      await running;
+    },
+  };
 }

@@ -23,7 +23,6 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   const [epoch, lastCommit = "", operations = 0] = rows[0] ?? [];
   if (isHolder && epoch !== String(as.epoch)) throw new FencedError(source);
   if (rows.length === 0) throw noSuchSourceError(source);
-
   const writer = createWriter({ ...options, database, lastCommit: String(lastCommit) });
   const documents = createDocuments(source, query);
   const log = createEventLog(source, query, isHolder);
