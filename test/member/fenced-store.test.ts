@@ -3,7 +3,7 @@ import { isStopping } from "#src/core/runtime/lifecycle.ts";
 import { createFencedStore, FencedError } from "#src/engine/store/fenced-store.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
-/** Every function of the result rejects with `Fenced`. */
+/** Every function of the result rejects with `FencedError`. */
 function fencedPart<T extends object>(part: T): T {
   const fail = () => Promise.reject(new FencedError("north"));
   return Object.fromEntries(

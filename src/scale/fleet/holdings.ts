@@ -14,7 +14,7 @@ export interface Lease {
   leftMs(): number;
   /** Aborts when the lease is lost; at a handover, when `HeldLease.stop` is done (during `hold`, at once). */
   readonly signal: AbortSignal;
-  /** Ends the ownership after the database rejected this holder (`Fenced`). */
+  /** Ends the ownership after the database rejected this holder (`FencedError`). */
   fenced(): void;
   /** Reports that the service responded, failed to (a connection failure), or has been silent for seconds (null). */
   reached(isReached: boolean | null): void;

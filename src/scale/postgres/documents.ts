@@ -77,7 +77,7 @@ interface NetChange {
   readonly isClaimed: boolean;
 }
 
-/** Returns at most three statements for any number of document changes. Throws `Conflict`. */
+/** Returns at most three statements for any number of document changes. Throws `KeyConflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
   const netChanges = [...mergeChanges(changes).values()];
   const buildStatement = (name: string, text: string, selected: readonly NetChange[], hasBodies = true) => {

@@ -28,7 +28,7 @@ const SEARCH_TIMEOUT_MS = 60_000;
 export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
   const logTail = createLogTail();
   let end: number | null = null;
-  /** Number of `forget` calls, so that the result of an earlier query does not restore forgotten values. */
+  /** Number of `forgetCachedEvents` calls, so that the result of an earlier query does not restore forgotten values. */
   let forgetCount = 0;
   /** Highest known position of an urgent event, to save queries: every sink reads urgent events before each batch. */
   let lastUrgent = Number.POSITIVE_INFINITY;

@@ -12,7 +12,7 @@ export interface StateDatabase {
   table(name: string): string;
   /** Runs one statement as a transaction, for at most 8 s or `withinMs` milliseconds. Throws like `transact`. */
   query(text: string, values?: QueryValues, withinMs?: number): Promise<QueryResult>;
-  /** Runs a transaction in one packet. Throws `Fenced`, `Conflict`, `Unanswered` (may be committed) or `Retryable`. */
+  /** Runs a transaction in one packet. Throws `CommitUnknown` if it may be committed although the reply was lost. */
   transact(queries: readonly Query[]): Promise<readonly QueryResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server aborts it after a pause of 3 s. */
   work<T>(work: (session: Pick<PostgresSession, "query" | "queries">) => Promise<T>): Promise<T>;

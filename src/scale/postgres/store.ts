@@ -11,7 +11,7 @@ import { noSuchSourceError } from "./open.ts";
 import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 import { createWriter } from "./writer.ts";
 
-/** Opens the state of one source. Throws `Fenced` for another epoch, `ConfigError` when the source does not exist. */
+/** Opens the state of one source. Throws `FencedError` for another epoch, `ConfigError` for an unknown source. */
 export async function openShard(database: StateDatabase, options: ShardOptions): Promise<Store> {
   const { source, as, clock } = options;
   const isHolder = typeof as === "object";

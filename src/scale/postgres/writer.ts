@@ -92,7 +92,7 @@ export function createWriter(options: WriterOptions) {
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 
-  /** Runs a transaction in one packet. Null: committed, but the reply was lost. Throws `Fenced` without the lease. */
+  /** Runs a transaction in one packet. Returns null if it committed and the reply was lost. */
   function commit(statements: readonly Query[]): Promise<readonly QueryResult[] | null> {
     return runOneAtATime(async () => {
       let before = 0;
