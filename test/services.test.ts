@@ -175,7 +175,7 @@ for (const [name, make] of Object.entries(ON_A_CLOCK)) {
 describeService("createScheduler", async () => {
   const clock = virtualClock();
   const holding = await createSyncState(createMemoryStore(), ["availability/main", "poll/main"]);
-  const availability = createAvailability({ source: "main", syncState: holding, clock });
+  const availability = createAvailability("main", holding, clock);
   const source = { name: "main", me: async () => ({ sites: [], abilities: [] }) } as unknown as Source;
   const scope = createTokenScope(source, clock);
   const random = () => 0.5;

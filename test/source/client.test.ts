@@ -153,12 +153,12 @@ describe("writing values", () => {
     }, never());
     const tags = [write("1", 21.5), write("2", false)].map(({ tagId, value }) => ({ tag_id: tagId, value }));
     expect(JSON.parse(trial.requests[0]?.body ?? "")).toEqual({ tags });
-    expect(written.written.map((reading) => [reading.id, reading.value])).toEqual([["1", 21.5]]);
+    expect(written.map((reading) => [reading.id, reading.value])).toEqual([["1", 21.5]]);
   });
 
   it("sends nothing when prepare returns no values, or rejects: the write rejects with that error", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
-    expect((await trial.source.write(async () => [], never())).written).toEqual([]);
+    expect(await trial.source.write(async () => [], never())).toEqual([]);
     const trouble = new Error("disk full");
     await expect(trial.source.write(() => Promise.reject(trouble), never())).rejects.toBe(trouble);
     expect(trial.requests).toHaveLength(0);

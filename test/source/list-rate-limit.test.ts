@@ -16,7 +16,7 @@ function firstHitWindow(limit: number, clock: { monotonic(): number }) {
 
 function limited(perMinute = 30) {
   const clock = createVirtualClock(0);
-  const pace = createListRateLimit({ perMinute, clock });
+  const pace = createListRateLimit(perMinute, clock);
   const starts: number[] = [];
   const ask = (count: number, lane?: ListLane, task: () => unknown = () => undefined) => {
     const run = async () => {

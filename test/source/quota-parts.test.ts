@@ -10,7 +10,7 @@ import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
-describe("createCaution", () => {
+describe("the slowdown after refusals", () => {
   const LIMIT = 20;
   const terms = (changes: object = {}) => ({
     ...{ marginMs: 0, perWindow: LIMIT, throttled: false, spaced: false, stranger: false },
@@ -85,7 +85,7 @@ describe("createCaution", () => {
   });
 });
 
-describe("createSpentSlots", () => {
+describe("the slots of sent requests", () => {
   const slot = (sentAt: number, countedBy = sentAt) => ({ id: sentAt, endpoint: "read" as const, sentAt, countedBy });
   const spentAt = (...times: readonly number[]) => {
     const spent = createSpentSlots(MINUTE_MS);
@@ -129,7 +129,7 @@ describe("createSpentSlots", () => {
   });
 });
 
-describe("createOtherClientWatch", () => {
+describe("the detection of another client", () => {
   function watch() {
     const told: OtherClientUse[] = [];
     return { told, foreign: createOtherClientWatch(MINUTE_MS, (use) => told.push(use)) };

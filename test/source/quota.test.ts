@@ -483,25 +483,6 @@ describe("requests that choose their content when a slot is free", () => {
     expect(names(rig)).toEqual(["live"]);
     expect(rig.quota.status().buckets[0]?.used).toBe(1);
   });
-
-  test("use no slot when they pass, and get another offer after the stated time", async () => {
-    const rig = createRig();
-    let asked = 0;
-    const caller = new AbortController();
-    const choose = () => {
-      asked += 1;
-      return 2_000;
-    };
-    const standing = rig.ask("history", "history", { signal: caller.signal, choose });
-    await rig.clock.run(10_100);
-    expect(asked).toBe(6);
-    expect(rig.quota.status().buckets[0]?.used).toBe(0);
-    caller.abort(new Error("enough"));
-    await expect(standing).rejects.toThrow("enough");
-    await rig.clock.run(20_000);
-    expect(asked).toBe(6);
-    expect(rig.clock.sleepers()).toBe(0);
-  });
 });
 
 describe("a stored pause", () => {
@@ -516,7 +497,7 @@ describe("a stored pause", () => {
   });
 });
 
-describe("the option `polite`", () => {
+describe("the option polite", () => {
   test.each([
     [0.8, 16],
     [0.5, 10],

@@ -29,7 +29,7 @@ function changed(record: unknown, [key = "", ...rest]: readonly string[], to: un
   return copy;
 }
 
-describe("recordParsers (traps 17 and 18)", () => {
+describe("records of the service (traps 17 and 18)", () => {
   const NONSENSE = [undefined, null, "", "unheard-of", -1, 1e308, true, [], {}, [null], { id: 3 }];
   const NOON = "2026-06-01T12:00:00";
   const TRIGGER = { id: 1, display_name: "", enabled: true, priority: "D" };
@@ -106,7 +106,7 @@ describe("recordParsers (traps 17 and 18)", () => {
     ["replaces a lone surrogate", "a\ud800b", "a\ufffdb"],
     ["cuts a name of a million characters", "x".repeat(1_000_000), "x".repeat(10_000)],
     ["masks a secret", `echo ${SECRET} end`, "echo [redacted] end"],
-  ])("%s", (_name, text, expected) => {
+  ])("%s in a text", (_name, text, expected) => {
     const record = changed(tagRecord("1"), ["attributes", "display_name"], text);
     expect(PARSERS.tag(record)?.displayName).toBe(expected);
   });

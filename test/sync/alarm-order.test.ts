@@ -5,7 +5,6 @@ import {
   emitted,
   MINUTE,
   shiftTime,
-  startWithAlarms,
   storedAlarm,
   TOKEN,
   trial,
@@ -57,22 +56,6 @@ test("emits a short alarm once although its stated end is three hours before its
   expect(emitted(short)).toEqual(["raised", "resolved"]);
   await trial.clock.advance(300 * MINUTE);
   expect(emitted(short)).toEqual(["raised", "resolved"]);
-});
-
-test("an alarm with an unknown status stays open and causes at most 14 scope requests an hour", async () => {
-  const [id = ""] = await startWithAlarms(1);
-  trial.rewriteLists(
-    changeRecords((attributes, status) => {
-      if (status !== "active") Object.assign(attributes, { status: "closed", resolved_at: null });
-    }),
-  );
-  trial.control.resolveAlarm(id);
-  await trial.clock.advance(10 * MINUTE);
-  const asked = () => trial.requests.filter(({ path }) => path.endsWith("/me")).length;
-  const before = asked();
-  await trial.clock.advance(60 * MINUTE);
-  expect(emitted(id)).toEqual(["raised", "changed"]);
-  expect(asked() - before).toBeLessThanOrEqual(14);
 });
 
 test.each([

@@ -13,7 +13,7 @@ import { BUILDING } from "./building-of-eight-tags.ts";
 const told = (select: Selection, building = BUILDING) =>
   findSelectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
-describe("selectionMismatches", () => {
+describe("mismatches of a selection", () => {
   test.each<[what: string, select: Selection]>([
     ["no field", {}],
     ["fields that all match tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
@@ -80,7 +80,7 @@ describe("selectionMismatches", () => {
   });
 });
 
-describe("compareClasses", () => {
+describe("classes compared with the building", () => {
   const compared = (...classes: { name: string; select: Selection }[]) =>
     compareClasses(classes, BUILDING).map(({ name, tags, mismatches }) => [
       name,
@@ -119,7 +119,7 @@ describe("compareClasses", () => {
   });
 });
 
-describe("writableMismatches", () => {
+describe("mismatches of a writable tag", () => {
   const entry: WritableTag = { type: "number", site_id: 1, tag_id: "101", unit: "°C", gateway_id: "3" };
   const said = (changed: Partial<WritableTag>) =>
     findWritableMismatches({ ...entry, ...changed }, BUILDING).map(
@@ -145,7 +145,7 @@ describe("writableMismatches", () => {
   });
 });
 
-test("siteMismatches describes a token without sites, and `some` shortens a long list", () => {
+test("describes a token without sites, and shortens a long list", () => {
   expect(findSiteMismatches([4], { sites: [], followed: null })).toEqual([
     { path: [0], message: "The token sees no site 4; it sees none." },
   ]);

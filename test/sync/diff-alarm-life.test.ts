@@ -20,7 +20,7 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): S
 
 const differenceOf = (event: Event | undefined) => (event?.data as { readonly before?: unknown } | undefined)?.before;
 
-describe("begin", () => {
+describe("the begin of an alarm episode", () => {
   test("stores the episode and emits one raise with the trigger time", () => {
     const { stored: now, events } = beginEpisode(ALARM, false, CONTEXT);
     expect(now).toEqual({
@@ -55,14 +55,14 @@ describe("begin", () => {
     expect(raise?.time).toBe(AT);
   });
 
-  test("announce emits an initial raise with a different id for each start", () => {
+  test("announces a stored alarm by an initial raise that has another id at each start", () => {
     const ids = [EARLIER, AT].map((startedAt) => announceAtStart(held(), startedAt, CONTEXT).id);
     expect(new Set([...ids, beginEpisode(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
     expect(announceAtStart(held(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
   });
 });
 
-describe("goOn", () => {
+describe("an alarm that is listed again", () => {
   test.each([
     ["active", EARLIER, 0],
     ["missing", EARLIER, 0],
@@ -141,7 +141,7 @@ describe("the end of an episode", () => {
   const resolvedAt = "2026-11-02T07:45:00.000Z";
   const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
 
-  test("resolve emits the end with its stated time and clears the misses", () => {
+  test("emits the end of an alarm with its stated time and clears the misses", () => {
     const step = resolveEpisode(held({ state: "missing", misses: 2 }), over, CONTEXT);
     expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
@@ -150,7 +150,7 @@ describe("the end of an episode", () => {
     expect(secondEnd.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
-  test("resolve emits an acknowledgement before the end", () => {
+  test("emits an acknowledgement before the end of the alarm", () => {
     const now = { ...over, ...ACKNOWLEDGED };
     expect(kindsOf(resolveEpisode(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
     expect(kindsOf(resolveEpisode(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);

@@ -26,7 +26,7 @@ const poll = (known: Alarms, seen: Partial<AlarmReading>, options: Partial<DiffO
   return { told: kindsOf(events), events, held: put.get(ALARM.id) };
 };
 
-describe("findAbsent", () => {
+describe("alarms that a list lacks", () => {
   const none: readonly Alarm[] = [];
   test.each<[string, Partial<StoredAlarm>, readonly Alarm[], "complete" | "none", boolean, boolean]>([
     ["active and not listed", {}, none, "complete", true, true],
@@ -50,7 +50,7 @@ describe("findAbsent", () => {
   });
 });
 
-describe("diffAlarms with a listed alarm", () => {
+describe("a listed alarm", () => {
   test("raises a new listed alarm, marked initial if its site was not followed before", () => {
     const initial = (options: Partial<DiffOptions>) =>
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
@@ -62,7 +62,7 @@ describe("diffAlarms with a listed alarm", () => {
     expect(initial({ isTakenOver: () => false })).toMatchObject([{ initial: false }]);
   });
 
-  test("raises a stored alarm again at a start with `announce`, before its changes", () => {
+  test("raises a stored alarm again at an announcing start, before its changes", () => {
     const options = { startup: "announce", isTakenOver: () => false } as const;
     const changed = { ...ALARM, source: "VS2" };
     expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
@@ -100,7 +100,7 @@ describe("diffAlarms with a listed alarm", () => {
   });
 });
 
-describe("diffAlarms with an absent alarm", () => {
+describe("an alarm that the list lacks", () => {
   test("counts misses of an absent alarm, and emits alarm-vanished after enough misses and a search", () => {
     const once = poll(held(), {});
     expect([once.told, once.held?.misses]).toEqual([[], 1]);
@@ -148,7 +148,7 @@ describe("diffAlarms with an absent alarm", () => {
   });
 });
 
-describe("diffResolved", () => {
+describe("the list of resolved alarms", () => {
   const sweep = (known: Alarms, records: readonly Alarm[], options: Partial<ResolvedDiffOptions> = {}) => {
     const { put, events } = diffResolved(known, records, {
       ...CONTEXT,
@@ -161,7 +161,7 @@ describe("diffResolved", () => {
     return { told: kindsOf(events), put, held: put.get(ALARM.id) };
   };
 
-  test("emits raise and end of an unknown episode that ended at `fromMs` or later", () => {
+  test("emits raise and end of an unknown episode that ended at the start of the range or later", () => {
     expect(sweep(new Map(), [OVER]).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) + 1 }).put.size).toBe(0);
@@ -219,7 +219,7 @@ describe("diffResolved", () => {
     expect(sweep(untold, [acknowledged]).put.size).toBe(0);
   });
 
-  test("endOf returns the trigger time when no end is stated, and reads a time without an offset as UTC", () => {
+  test("the end of an alarm is its trigger time when no end is stated, and reads a time without an offset as UTC", () => {
     expect(endOrStartMs(OVER)).toBe(Date.parse(ENDED));
     expect(endOrStartMs({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
     expect(endOrStartMs({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));

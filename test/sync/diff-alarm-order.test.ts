@@ -67,7 +67,7 @@ function follow(first: readonly Alarm[] = []) {
   return self;
 }
 
-describe("relationOf", () => {
+describe("the relation of a record to the stored episode", () => {
   test.each<[string, string, number | null, string]>([
     ["the same time", START, 9001, "same"],
     ["the same time, and a later event", START, 9002, "same"],
@@ -116,7 +116,7 @@ describe("relationOf", () => {
     expect(relateRecord(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
-  test("completed takes an earlier start at once, and a later start only when the start is confirmed", () => {
+  test("a record takes an earlier start at once, and a later start only when the start is confirmed", () => {
     const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
     expect(fillFromStored(known, corrected)).toEqual(corrected);

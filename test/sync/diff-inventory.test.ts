@@ -69,7 +69,7 @@ function inventory<N extends "tag" | "gateway">(noun: N) {
 const whole = <T>(siteId: number, ...items: T[]) => ({ siteId, items, complete: true });
 const partly = <T>(siteId: number, ...items: T[]) => ({ siteId, items, complete: false });
 
-describe("inventorySteps over several lists", () => {
+describe("the inventory over several lists", () => {
   test("emits each new tag once, and a renamed tag with the previous name", () => {
     const tags = inventory("tag");
     expect(tags.see([whole(1, tag("1"), tag("2"))])).toEqual(["tag-added site/1/tag/1", "tag-added site/1/tag/2"]);
@@ -115,7 +115,7 @@ describe("inventorySteps over several lists", () => {
   });
 });
 
-describe("diffInventory with one list", () => {
+describe("the inventory compared with one list", () => {
   type Known = StoredItem<Tag | Gateway>;
   const at = (day: number) => new Date(START + day * DAY).toISOString();
   const known = (value: Tag | Gateway, siteId = 1, missingSince: string | null = null): [string, Known] => [
@@ -135,7 +135,7 @@ describe("diffInventory with one list", () => {
       hostsBehind: (id) => [{ id: `host of ${id}`, displayName: "" }] as never,
     });
 
-  test("writes no unchanged object, and keeps `since` of an object listed again", () => {
+  test("writes no unchanged object, and keeps the first time of an object listed again", () => {
     expect(diff("tag", [known(tag("1"))], [whole(1, tag("1"))])).toEqual({ put: new Map(), remove: [], events: [] });
     const returned = diff("tag", [known(tag("1"), 1, at(3))], [partly(1, tag("1"))]);
     expect(returned.put).toEqual(new Map([known(tag("1"))]));

@@ -186,13 +186,6 @@ describe("the progress of the first inventory", () => {
     });
   });
 
-  test("the progress is done immediately after a restart when an earlier start has read the building", async () => {
-    const { virtual } = await started({ sites: 1, tags: 200 });
-    await virtual.clock.advance(MINUTE);
-    await virtual.restart("stop");
-    expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
-  });
-
   test("the progress is done although one list is rejected and another list is switched off", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 200 }, { schedules: { systems: false } });
     building.fail = ({ endpoint }) =>

@@ -134,7 +134,7 @@ describe("offline gateways", () => {
   const held = (id: string, siteId: number, online: boolean | null, missingSince: string | null = null) =>
     [id, { value: { ...GATEWAY, id, online }, siteId, since: "", missingSince }] as const;
 
-  test("offlineGateways returns an offline gateway only if it is the only gateway of its site", () => {
+  test("finds an offline gateway only if it is the only gateway of its site", () => {
     const gateways = new Map([
       held("1", 1, false),
       held("2", 2, false),

@@ -4,7 +4,7 @@ import type { Page, Source } from "#src/engine/source/source.ts";
 import { describeListProgress, type ListProgress, tagsFromLists } from "#src/engine/sync/seen-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
-test("listingText states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
+test("the progress of the lists states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
   const at = (pages: number, pagesLeft: number) =>
     describeListProgress({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
   expect(at(1, 59)).toBe("Listing tags: 500, site 1 of 1, about 2 min more at the pace of lists");
@@ -14,7 +14,7 @@ test("listingText states the remaining time for 24 pages at once and 24 pages in
   expect(at(60, 0)).toBe("Listing tags: 30000, site 1 of 1");
 });
 
-test("tagsFromLists estimates the pages of a site not yet listed from the sites already listed", async () => {
+test("the progress of the lists estimates the pages of a site not yet listed from the sites already listed", async () => {
   async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<Page<Tag>> {
     for (let number = 1; number <= 3; number += 1)
       yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 } };

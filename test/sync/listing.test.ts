@@ -31,7 +31,7 @@ async function* broken(pages: readonly (readonly string[])[], at: number): Async
 
 const idOf = (item: Item) => item.id;
 
-describe("collect", () => {
+describe("reading all pages of a list", () => {
   test("returns a complete list when every page arrived and the total equals the number of ids", async () => {
     const listing = await readPages(list([["1", "2"], ["3"]], [3]), { idOf });
     expect(listing).toMatchObject({ complete: true, pages: 2 });
@@ -65,7 +65,7 @@ describe("collect", () => {
   });
 });
 
-describe("collectSteady", () => {
+describe("reading a list twice", () => {
   const steady = { idOf, sameAs: idOf };
 
   test("reads a list of a single page once", async () => {

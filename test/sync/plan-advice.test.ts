@@ -9,7 +9,7 @@ function changes(demands: readonly ClassDemand[], more: Partial<AdviceFacts> = {
   return proposeFittingChanges({ demands, overload, ...quota, ...more });
 }
 
-describe("changesThatFit", () => {
+describe("proposed changes of a plan that does not fit", () => {
   const often = demandOf("often", 400, 60);
   const rare = demandOf("rare", 200, 300, { importance: 2 });
 
@@ -58,7 +58,7 @@ describe("changesThatFit", () => {
 });
 
 describe("the demand on the quota", () => {
-  test("overloadFactor does not stretch firm classes that need up to four fifths of the quota", () => {
+  test("does not stretch the intervals of firm classes that need up to four fifths of the quota", () => {
     const factor = (tags: number) => {
       const demands = [demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)];
       return computeOverload(demands, 3_000, 20).factors.get("firm");

@@ -17,7 +17,7 @@ const searched = (id: string, ageMs: number, siteRequestedMs?: number, label = i
   ...{ ...tag(id, ageMs, 60_000, label), timing: "patient", siteRequestedMs },
 });
 
-describe("planGroup", () => {
+describe("the plan of the next read request", () => {
   test("returns an empty group while no tag would be late", () => {
     expect(planGroup(crowd(40, 10_000, 60_000), 0, RULES)).toEqual({ group: [] });
   });
@@ -120,12 +120,6 @@ describe("planGroup", () => {
     expect(planGroup([slow(58_000), tag("needs it", 59_000, 60_000)], 0, RULES).group).toEqual(["needs it"]);
   });
 
-  test("selects a tag earlier by the expected time of the reply", () => {
-    const rules = { ...RULES, leadMs: 6_000 };
-    expect(planGroup([tag("a", 51_500, 60_000)], 0, rules).group).toEqual(["a"]);
-    expect(planGroup([tag("a", 51_500, 60_000)], 0, RULES).group).toEqual([]);
-  });
-
   test("selects unread tags first, short intervals before long intervals, also if not eager", () => {
     const tags = [...crowd(15, 0, 60_000, "done"), tag("hourly", null, 3_600_000), tag("minutely", null, 60_000)];
     expect(planGroup(tags, 0, RULES).group.slice(0, 2)).toEqual(["minutely", "hourly"]);
@@ -206,7 +200,7 @@ describe("target intervals that exceed the quota", () => {
     expect(unread.filter((id) => !lastMs.has(id))).toEqual([]);
   });
 
-  test("overloadFactor stretches all classes by the same factor, important classes less, and firm classes not at all", () => {
+  test("stretches the intervals of all classes by the same factor, important classes less, and firm classes not at all", () => {
     const alike = computeOverload([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
@@ -218,7 +212,7 @@ describe("target intervals that exceed the quota", () => {
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
   });
 
-  test("backedOff requests a tag that stays null or is suspected up to ten times less often", () => {
+  test("requests a tag that stays null or is suspected up to ten times less often", () => {
     expect([0, 2, 3, 4, 20].map((nulls) => backOffInterval(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
     expect(backOffInterval(60_000, 0, true)).toBe(600_000);
   });

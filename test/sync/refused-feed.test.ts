@@ -100,7 +100,7 @@ const ROUTES = [
   ["the service", { kind: "error", status: 404 }],
 ] as const;
 
-test.each(ROUTES)("a missing endpoint `GET me`, as reported by %s, is no outage", async (_who, fault) => {
+test.each(ROUTES)("a missing endpoint GET me, as reported by %s, is no outage", async (_who, fault) => {
   await started();
   const before = trial.store.events.length;
   trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);

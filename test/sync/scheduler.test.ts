@@ -28,7 +28,7 @@ async function schedule(
   const metrics = createMetrics();
   const log = pino({ level: "silent" });
   const holding = await createSyncState(store, ["availability/main", "poll/main"]);
-  const availability = createAvailability({ source: "main", syncState: holding, clock });
+  const availability = createAvailability("main", holding, clock);
   const service = { me: async () => ({ sites: [], abilities: ["read:tags"] }) as unknown };
   const health = async () => ({ status: "unhealthy", time: null });
   const source = { name: "main", me: () => service.me(), health } as unknown as Source;
@@ -191,12 +191,6 @@ describe("jobs of the scheduler", () => {
     expect(store.events.map((event) => `${event.type} ${event.subject}`)).toEqual([
       "source-unavailable feature/gateways",
     ]);
-  });
-
-  test("emits no outage when one job fails while the service responds", async () => {
-    const { clock, store } = await schedule(() => [job("history", unreachable)]);
-    await clock.advance(6 * 3_600_000);
-    expect(store.events).toEqual([]);
   });
 
   test("requests the token at most once a minute while followers fail", async () => {

@@ -19,7 +19,7 @@ async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilM
 
 const WISH = "Class rooms wants its values to be at most 1m old.";
 
-describe("liveTag", () => {
+describe("the state of a tag in the live reads", () => {
   test("returns null for a tag outside the read classes", async () => {
     const { live, clock } = await shown();
     expect(describeLiveTag(live as Parameters<typeof describeLiveTag>[0], "1", clock)).toBeNull();

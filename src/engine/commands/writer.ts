@@ -255,9 +255,9 @@ export function createWriter(options: {
       return leavingCommands.map(({ command: { tagId, value } }) => ({ tagId, value }));
     }
     try {
-      const reply = await source.write(writes, AbortSignal.any([slot.signal, cutting]));
+      const readings = await source.write(writes, AbortSignal.any([slot.signal, cutting]));
       left.resolve();
-      const written = new Map(reply.written.map(({ id, value }) => [id, value]));
+      const written = new Map(readings.map(({ id, value }) => [id, value]));
       for (const { command } of leavingCommands) writerState.bisection.delete(command.tagId);
       // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
       const isTaken = ({ tagId, value }: SentCommand["command"]) => sameValue(written.get(tagId) ?? null, value);

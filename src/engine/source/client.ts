@@ -46,11 +46,8 @@ export function createSource(options: SourceOptions): Source {
       : { send: options.transport, close: async () => {} };
   const clockCheck = options.clockDoubt ?? createClockCheck({ clock, log });
   const clockSkew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
-  const listRateLimit = createListRateLimit({
-    perMinute: config.quota.list_requests_per_minute,
-    clock,
-    ...(leaving === undefined ? { mark: createMonotonicReader(clock) } : {}),
-  });
+  const readClock = leaving === undefined ? createMonotonicReader(clock) : undefined;
+  const listRateLimit = createListRateLimit(config.quota.list_requests_per_minute, clock, readClock);
   const send = createSend({
     ...{ name, limiter, lists: listRateLimit, clock, metrics, log, note: countUnusual, skew: clockSkew, leaving },
     baseUrl: config.base_url,
@@ -58,7 +55,7 @@ export function createSource(options: SourceOptions): Source {
     token: createToken(config.token, clock, environment),
     random: options.random ?? Math.random,
   });
-  const paging = createPaging({ clock, note: countUnusual, origin: new URL(config.base_url).origin });
+  const paging = createPaging(clock, countUnusual, new URL(config.base_url).origin);
 
   function list<T extends { readonly id: string | number }>(
     endpoint: ListEndpoint,
@@ -143,10 +140,10 @@ export function createSource(options: SourceOptions): Source {
       };
       try {
         const { answer } = await send.tags({ endpoint: "write", body }, "write", signal);
-        return { written: valueReader.readings(answer, ids).readings, receivedAtMs: clock.now() };
+        return valueReader.readings(answer, ids).readings;
       } catch (error) {
         if (!(error instanceof NothingToWriteError)) throw error;
-        return { written: [], receivedAtMs: clock.now() };
+        return [];
       }
     },
     async history(query, lane, signal) {

@@ -29,12 +29,6 @@ const ZERO_WAIT_MINUTES_MIN = 3;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
 const UNKNOWN_MS = Number.POSITIVE_INFINITY;
 
-interface ListRateLimitOptions {
-  readonly perMinute: number;
-  readonly clock: Clock;
-  readonly mark?: ReadClock;
-}
-
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
 /**
@@ -42,7 +36,7 @@ export type ListRateLimit = ReturnType<typeof createListRateLimit>;
  * most to what that minute granted. Two requests a minute are for active alarms, a third of the rate is for urgent
  * lists. Other lanes borrow all but three slots of that third: of 30 a minute, 20 at once and 27 in a minute.
  */
-export function createListRateLimit({ perMinute, clock, mark = () => readClocks(clock) }: ListRateLimitOptions) {
+export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadClock = () => readClocks(clock)) {
   const oneAtATime = () => new PQueue({ concurrency: 1 });
   const queues = { alarms: oneAtATime(), urgent: oneAtATime(), other: oneAtATime(), tags: oneAtATime() };
   const waitingLanes = new Set<ListLane>();

@@ -25,12 +25,6 @@ interface ListReply {
   readonly records?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
 }
 
-interface PagingOptions {
-  readonly clock: Clock;
-  readonly note: CountUnusualField;
-  readonly origin: string;
-}
-
 const LIST_PAGES_MAX = 1_000;
 const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
@@ -39,7 +33,7 @@ const DEFAULT_PAGE_SIZE = 100;
 const LIST_FILTERS = new Set("site_id status priority acknowledged search system_id gateway_id per_page".split(" "));
 
 /** Uses only the position in `links.next`: Laravel forgets filters in links, and a link may name another machine. */
-export function createPaging({ clock, note, origin }: PagingOptions) {
+export function createPaging(clock: Clock, note: CountUnusualField, origin: string) {
   const refusedSizes = new Set<string>();
 
   async function requestFirst<T>(list: ListRequest<T>) {

@@ -26,7 +26,7 @@ export interface Source {
   systems(filter: SystemFilter, signal: AbortSignal, stored?: FindStored<System>): AsyncIterable<Page<System>>;
   read(tagIds: readonly string[] | Chooser<readonly string[]>, lane: Lane, signal: AbortSignal): Promise<ReadReply>;
   /** Without writes from `prepare` nothing is sent. After `Retryable` or `Malformed`, read back and never repeat. */
-  write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<WriteReply>;
+  write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
   /** Returns the logged series of 1 to 20 tags; throws `NoLog` if any tag has no log. */
   history(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
@@ -110,11 +110,6 @@ export interface LeftOut {
 export interface TagWrite {
   readonly tagId: string;
   readonly value: TagScalar;
-}
-
-export interface WriteReply {
-  readonly written: readonly TagReading[];
-  readonly receivedAtMs: number;
 }
 
 export interface HistoryQuery {

@@ -6,16 +6,10 @@ import type { DocumentChange, StoreChange } from "../store/store.ts";
 import { type StoredUnavailability, syncSet } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
-interface AvailabilityOptions {
-  readonly source: string;
-  readonly syncState: SyncState;
-  readonly clock: Clock;
-}
-
 export type Availability = ReturnType<typeof createAvailability>;
 
 /** Emits `source-unavailable` and `source-available` once per loss of the service, a feature or a site. */
-export function createAvailability({ source, syncState, clock }: AvailabilityOptions) {
+export function createAvailability(source: string, syncState: SyncState, clock: Clock) {
   const set = syncSet("availability", source);
   const unavailable = () => syncState.get<StoredUnavailability>(set);
 

@@ -166,14 +166,10 @@ export interface TagClass {
   readonly select: Selection;
 }
 
-export interface ClassComparison {
-  readonly name: string;
-  readonly tags: number;
-  readonly mismatches: readonly Mismatch[];
-}
+export type ClassComparison = ReturnType<typeof compareClasses>[number];
 
 /** Returns the number of tags of each class, in order, and the class's mismatches, with paths relative to the class. */
-export function compareClasses(classes: readonly TagClass[], building: SeenBuilding): readonly ClassComparison[] {
+export function compareClasses(classes: readonly TagClass[], building: SeenBuilding) {
   const members = Map.groupBy(building.tags, createClassFinder(classes));
   return classes.map((each, index) => {
     const { name, select } = each;

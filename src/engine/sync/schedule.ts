@@ -6,9 +6,7 @@ import { combineWakeups, createWakeup, runLoop } from "../../core/runtime/waitin
 import { parseDuration } from "../../core/values/duration.ts";
 
 /** Calls functions at cron times in UTC, because daylight saving would pause every poll for an hour. */
-export interface ScheduleTicker {
-  every(expression: string, fire: () => void): () => void;
-}
+export type ScheduleTicker = ReturnType<typeof clockTicker>;
 
 const CRON_NICKNAMES: Readonly<Record<string, string>> = {
   "@hourly": "0 * * * *",
@@ -75,7 +73,7 @@ interface ScheduleTimer {
  * due at 12:05, in 4 minutes. Clock set back to 11:01: due at 11:05, also in 4 minutes. Set back to 11:00: due after 4
  * minutes of measured time, at 11:04, then at 11:05, 11:10 … Set forward by ten days: due once, at once.
  */
-export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">): ScheduleTicker {
+export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">) {
   /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
   const timers = new Set<ScheduleTimer>();
   const timerAdded = createWakeup();
@@ -124,7 +122,7 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
   }
 
   return {
-    every(expression, fire) {
+    every(expression: string, fire: () => void): () => void {
       const timer: ScheduleTimer = { fire, nextMatch: cronMatcher(expression), dueMs: 0, dueMonotonicMs: 0 };
       setDue(timer, timer.nextMatch(clock.now()));
       timers.add(timer);

@@ -166,13 +166,17 @@ function valueTypesById(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<s
 export type ClassLists = ReadonlyMap<string, readonly TagClass[]>;
 
 /** Logs classes that select no tag, with the reason, after each complete list of tags. Logs each reason once. */
-export function createSelectionWarning(options: {
+export function createSelectionWarning({
+  source,
+  lists,
+  followed,
+  log,
+}: {
   readonly source: string;
   readonly lists: ClassLists;
   readonly followed: readonly number[] | null;
   readonly log: Log;
 }): (store: Store) => Promise<void> {
-  const { source, lists, followed, log } = options;
   let loggedReasons: ReadonlySet<string> = new Set();
   return async (store) => {
     const sites = await visibleSites(store, source);

@@ -55,7 +55,7 @@ export async function openSync(options: SyncOptions) {
   syncState.observe<StoredAlarm>(sourceSet("alarm"), activeAlarms.changed);
   const lastPolls = new Map<string, PollTime>();
   const scope = createTokenScope(source, clock);
-  const availability = createAvailability({ source: source.name, syncState, clock });
+  const availability = createAvailability(source.name, syncState, clock);
   const lastToken = syncState.get<StoredToken>(sourceSet("token")).get("token");
   if (lastToken !== undefined) {
     const lostSites = availability.sitesDown();

@@ -20,28 +20,17 @@ export interface SourceCounts {
 }
 
 /** State of one tag in the live reads. Durations are seconds, times UTC. */
-export interface LiveTag {
-  readonly className: string;
-  readonly wishedSeconds: number;
-  /** Current read interval: the target interval times the overload factor, plus back-off of a failing tag. */
-  readonly everySeconds: number;
-  readonly lastAt: string | null;
-  readonly dueAt: string | null;
-  readonly reasons: readonly string[];
-}
+export type LiveTag = NonNullable<ReturnType<typeof describeLiveTag>>;
 
-export interface TagReading {
-  readonly className: string;
-  readonly promisedMs: number;
-}
+export type TagReading = NonNullable<ReturnType<typeof tagReading>>;
 
-export function tagReading(live: Pick<LiveReads, "known">, id: string): TagReading | null {
+export function tagReading(live: Pick<LiveReads, "known">, id: string) {
   const knownTag = live.known(id);
   if (knownTag === undefined) return null;
   return { className: knownTag.watched.readClass.name, promisedMs: knownTag.stretchedMs };
 }
 
-export function describeLiveTag(live: LiveReads, id: string, clock: Clock): LiveTag | null {
+export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   const knownTag = live.known(id);
   if (knownTag === undefined) return null;
   const { readClass } = knownTag.watched;
@@ -72,6 +61,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock): Live
   return {
     className: readClass.name,
     wishedSeconds: wishedMs / 1_000,
+    /** Current read interval: the target interval times the overload factor, plus back-off of a failing tag. */
     everySeconds: Math.round(intervalMs / 100) / 10,
     lastAt: lastMs === null ? null : formatWallTime(lastMs),
     dueAt: knownTag.underWay || !knownTag.inSight ? null : formatWallTime(dueMs),

@@ -3,7 +3,7 @@ import { type Event, eventSubject, makeEvent } from "../../../core/model/event.t
 import type { SeriesBreak } from "../../../core/model/tag-facts.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import type { StoredItem, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
-import type { InventoryStep } from "./diff.ts";
+import type { InventoryDiffOptions, InventoryStep } from "./diff.ts";
 
 export interface SystemObservation {
   readonly systemId: string;
@@ -20,10 +20,7 @@ export interface StoredTagContext {
   readonly seen: ReadonlyMap<string, StoredTagSeen>;
 }
 
-interface TagEventOptions {
-  readonly source: string;
-  readonly at: string;
-}
+type TagEventOptions = Pick<InventoryDiffOptions, "source" | "at">;
 
 export interface TagSystemsStep {
   readonly id: string;

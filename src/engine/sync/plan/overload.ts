@@ -9,10 +9,7 @@ export interface ClassDemand {
   readonly importance: number;
 }
 
-export interface Overload {
-  readonly demand: number;
-  readonly factors: ReadonlyMap<string, number>;
-}
+export type Overload = ReturnType<typeof computeOverload>;
 
 /** Share of the quota to plan with: 19.4 of 20 requests a minute; the rest covers integer slots and jitter. */
 const PLANNABLE_SHARE = 0.97;
@@ -29,7 +26,7 @@ export function computeOverload(
   size: number,
   share = PLANNABLE_SHARE,
   replyMs = 0,
-): Overload {
+) {
   const sumDemand = (some: readonly ClassDemand[], factorOf: (each: ClassDemand) => number) =>
     some.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
   const demand = sumDemand(classes, () => 1);
@@ -103,16 +100,13 @@ export function liveQuotaShare(perMinute: number, historyPerMinute: number, shar
   return PLANNABLE_SHARE - historyShare;
 }
 
-export interface HistoryDemand {
-  followingPerMinute(): number;
-  setFollowing(perMinute: number): void;
-}
+export type HistoryDemand = ReturnType<typeof createDemand>;
 
-export function createDemand(): HistoryDemand {
+export function createDemand() {
   let followingRate = 0;
   return {
     followingPerMinute: () => followingRate,
-    setFollowing(perMinute) {
+    setFollowing(perMinute: number): void {
       followingRate = perMinute;
     },
   };

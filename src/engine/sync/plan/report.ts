@@ -53,58 +53,12 @@ export interface AlarmPolling {
 }
 
 /** Report of `plenum plan`; durations are seconds, times UTC. */
-export interface PlanReport {
-  readonly source: string;
-  readonly madeAt: string;
-  readonly basis: PlanFacts["basis"];
-  readonly sites: number;
-  readonly tags: number;
-  readonly tagsNotRead: number;
-  readonly quota: QuotaFacts;
-  readonly lanes: readonly LanePlan[];
-  readonly fits: boolean;
-  /** Requests that the target intervals need, divided by the plannable requests; above 1 the intervals do not fit. */
-  readonly load: number;
-  readonly classes: readonly ClassPlan[];
-  readonly fullSweepSeconds: number;
-  readonly history: readonly (HistoryFacts & { readonly requestsPerMinute: number })[];
-  readonly learning: { readonly tags: number; readonly requestsPerMinute: number } | null;
-  readonly backfill: BackfillPlan | null;
-  readonly changes: readonly PlanChange[];
-  readonly alarms?: string;
-}
-
-interface LanePlan {
-  readonly lane: "write" | "live" | "history" | "spare";
-  readonly requestsPerMinute: number;
-  readonly share: number;
-}
-
-interface ClassPlan {
-  readonly name: string;
-  readonly tags: number;
-  readonly wishedSeconds: number;
-  readonly promisedSeconds: number;
-  readonly atBestSeconds: number;
-  readonly measuredSeconds: number | null;
-  readonly olderThanWished: boolean;
-  readonly stretch: number;
-  readonly requestsPerMinute: number;
-}
-
-interface BackfillPlan {
-  readonly requestsLeft: number;
-  readonly requestsPerMinute: number;
-  readonly paused: boolean;
-  readonly doneAt: string | null;
-  readonly requestsAtBest: number;
-  readonly atBestDoneAt: string | null;
-}
+export type PlanReport = ReturnType<typeof reportPlan>;
 
 const BACKFILL_SHARE_MIN = 0.03;
 const ASSUMED_REPLY_MS = 200;
 
-export function reportPlan(facts: PlanFacts): PlanReport {
+export function reportPlan(facts: PlanFacts) {
   const { source, basis, nowMs, sites, tags, quota, classes, history, toLearn = 0, backfill } = facts;
   const slotMs = 60_000 / quota.polls;
   const historyRate = followingPerMinute(history, quota.size);
@@ -115,10 +69,10 @@ export function reportPlan(facts: PlanFacts): PlanReport {
   const classPerMinute = (each: ClassDemand) =>
     requestsPerSlot(each, classFactor(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
   const liveRate = classDemands.reduce((sum, each) => sum + classPerMinute(each), 0);
-  const spareRate = Math.max(0, quota.polls - liveRate - (quota.shared ? historyRate : 0));
-  const freeRate = quota.shared ? spareRate : quota.polls - historyRate;
+  const idleRate = Math.max(0, quota.polls - liveRate - (quota.shared ? historyRate : 0));
+  const freeRate = quota.shared ? idleRate : quota.polls - historyRate;
   const pastPerMinute = Math.max(quota.polls * BACKFILL_SHARE_MIN, freeRate);
-  const lane = (name: LanePlan["lane"], requestsPerMinute: number): LanePlan => ({
+  const lane = (name: "write" | "live" | "history" | "spare", requestsPerMinute: number) => ({
     lane: name,
     requestsPerMinute: round(requestsPerMinute),
     share: round(requestsPerMinute / quota.perMinute, 4),
@@ -139,14 +93,15 @@ export function reportPlan(facts: PlanFacts): PlanReport {
       lane("write", quota.reserve),
       lane("live", liveRate),
       lane("history", historyRate),
-      lane("spare", spareRate),
+      lane("spare", idleRate),
     ],
     fits: overload.demand <= liveShare,
+    /** Requests that the target intervals need, divided by the plannable requests; above 1 the intervals do not fit. */
     load: round(overload.demand / liveShare, 4),
-    classes: classes.map((each): ClassPlan => {
+    classes: classes.map((each) => {
       const promisedMs = each.everyMs * classFactor(each);
       // If spare slots are used, too, each age shrinks by the load, to one slot at least.
-      const atBestMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * liveRate) / (liveRate + spareRate)));
+      const atBestMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * liveRate) / (liveRate + idleRate)));
       return {
         name: each.name,
         tags: each.allTags,
