@@ -71,7 +71,7 @@ describe("the health check (trap 19)", () => {
 });
 
 describe("pauses that the service requests", () => {
-  it("apply to the endpoint's quota after a 429, for the stated time and one second of rounding", async () => {
+  it("a 429 pauses the endpoint's quota for the stated time and one second of rounding", async () => {
     const trial = trialSource(() =>
       reply(429, { errors: [{ status: 429, message: "slow", meta: { retry_after: 12 } }] }),
     );
@@ -80,7 +80,7 @@ describe("pauses that the service requests", () => {
     expect(trial.holds).toEqual([{ forMs: 13_000, scope: "allowance", endpoint: "read" }]);
   });
 
-  it("apply to every lane after a 503, with growing back-off if no time is stated", async () => {
+  it("a 503 pauses every lane, with growing back-off if no time is stated", async () => {
     let now = 0;
     const sleep = async (ms: number) => {
       now += ms;
@@ -95,7 +95,7 @@ describe("pauses that the service requests", () => {
     expect(now).toBeGreaterThanOrEqual(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
   });
 
-  it("apply before the failed request frees its slot", async () => {
+  it("a pause applies before the refused request frees its slot", async () => {
     const order: string[] = [];
     const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
@@ -132,7 +132,7 @@ describe("a stale kept-alive socket (trap 15)", () => {
   it.each([
     ["read", 2, "a GET that fails twice"],
     ["write", 1, "a POST without repeating it"],
-  ])("makes a %s fail after %i requests: %s", async (name, requests) => {
+  ])("a stale socket makes a %s fail after %i requests: %s", async (name, requests) => {
     const trial = trialSource(() => {
       throw new StaleSocket("stale");
     });

@@ -22,7 +22,7 @@ describe("base_url", () => {
     "http://localhost:8080",
     "http://[::1]:8080",
     "http://sim.localhost",
-  ])("accepts %s", (base_url) => {
+  ])("accepts the address %s", (base_url) => {
     expect(complaint({ base_url })).toBe("fine");
   });
 
@@ -32,7 +32,7 @@ describe("base_url", () => {
     ["https://service.example/api/v1/", "https://service.example"],
     ["https://service.example:8443/path/api/v1//", "https://service.example:8443/path"],
     ["https://service.example/api/v12", "https://service.example/api/v12"],
-  ])("normalizes %s to %s", (base_url, address) => {
+  ])("normalizes the address %s to %s", (base_url, address) => {
     expect(SourceConfig.parse({ ...LEAST, base_url }).base_url).toBe(address);
   });
 
@@ -50,7 +50,7 @@ describe("base_url", () => {
     ["https://me:secret@service.example", "Take the user name and password out"],
     ["https://service.example?token=x", "The address must end with its path"],
     ["https://service.example/#x", "The address must end with its path"],
-  ])("rejects %s", (base_url, sentence) => {
+  ])("rejects the address %s with a reason", (base_url, sentence) => {
     expect(complaint({ base_url })).toContain(`base_url: ${sentence}`);
     expect(complaint({ base_url })).not.toContain("secret");
   });
@@ -69,6 +69,6 @@ it.each([
   [{ token: { file: "a", env: "B" } }, "token"],
   [{ token: "17|abc" }, "token"],
   [{ base_ulr: "x" }, "base_ulr"],
-])("SourceConfig rejects %j", (change, sentence) => {
+])("rejects the source configuration %j with a reason", (change, sentence) => {
   expect(complaint(change)).toContain(sentence);
 });

@@ -41,7 +41,7 @@ describe("normalizeTime: times of the service (trap 41)", () => {
     ["2016-12-31T23:59:60Z", "2017-01-01T00:00:00.000Z"],
     ["2016-12-31T23:59:60.5Z", "2017-01-01T00:00:00.000Z"],
     ["2017-01-01T00:59:60+01:00", "2017-01-01T00:00:00.000Z"],
-  ])("converts %s to %s", (raw, text) => {
+  ])("converts the time %s to %s", (raw, text) => {
     expect(normalizeTime(raw)).toEqual({ text, known: true });
   });
 
@@ -75,7 +75,7 @@ describe("formatRequestTime: times of a history request end with Z and have whol
     ["2026-06-01T12:00:00", null],
     ["2026-02-30T12:00:00Z", null],
     ["2026-06-01", null],
-  ])("converts %s to %s", (iso, text) => {
+  ])("formats the time %s for a history request as %s", (iso, text) => {
     expect(formatRequestTime(iso)).toBe(text);
   });
 });

@@ -52,12 +52,12 @@ describe("parseJson: JSON of the service (traps 13 and 17)", () => {
     ['{"id":1.2345678901234567}', { id: 1.2345678901234567 }],
     ['{"id":1234567890123456e5}', { id: 1234567890123456e5 }],
     ['{"a":"\\"id\\":12345678901234567891"}', { a: '"id":12345678901234567891' }],
-  ])("keeps every digit of an id in %s", (text, value) => {
+  ])("parses ids without losing a digit: %s", (text, value) => {
     expect(parsed(text)).toEqual({ ok: true, value });
   });
 
   it.each(['{"id":01234567890123456789}', '{"id":12345678901234567891x}', '{"id":"12345678901234567891}'])(
-    "rejects %s",
+    "rejects the invalid JSON %s",
     (text) => expect(parsed(text).ok).toBe(false),
   );
 

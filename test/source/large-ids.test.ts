@@ -10,13 +10,13 @@ const served = (records: readonly string[]) => trialSource(() => reply(200, page
 const attributes = `"attributes":{"display_name":"Supply","description":null,"unit":null}`;
 
 describe("ids beyond 2^53", () => {
-  it("keep every digit in a list of tags", async () => {
+  it("ids beyond 2^53 keep every digit in a list of tags", async () => {
     const trial = served([FIRST, SECOND].map((id) => `{"type":"tags","id":${id},${attributes}}`));
     const tags = await allItems(trial.source.tags({ siteId: 1 }, never()));
     expect(tags.map(({ id }) => id)).toEqual([FIRST, SECOND]);
   });
 
-  it("keep values and logs of two tags apart", async () => {
+  it("values and logs of two tags with ids beyond 2^53 stay apart", async () => {
     const record = (id: string, more: string) => `{"id":${id},${attributes},${more}}`;
     const reading = served([record(FIRST, `"value":1`), record(SECOND, `"value":2`)]);
     const { readings } = await reading.source.read([FIRST, SECOND], "live", never());
@@ -31,7 +31,7 @@ describe("ids beyond 2^53", () => {
     expect(logs.map(({ measurements }) => [...measurements][0]?.value)).toEqual([0.30000000000000004, 2 ** 60]);
   });
 
-  it("omit a site from a list, count the site, and keep the other sites", async () => {
+  it("a site with an id beyond 2^53 is left out of the list and counted", async () => {
     const trial = served([`{"id":${FIRST},"display_name":"A"}`, `{"id":7,"display_name":"B"}`]);
     const [only] = await allPages(trial.source.sites({}, never()));
     expect(only?.items).toEqual([{ id: 7, displayName: "B" }]);
@@ -39,7 +39,7 @@ describe("ids beyond 2^53", () => {
     expect((await trial.metrics.unknownWords.get()).values).toMatchObject([{ labels: { field: "site.id" }, value: 1 }]);
   });
 
-  it("omit a site from the token information and keep the other sites", async () => {
+  it("a site with an id beyond 2^53 is left out of the token information", async () => {
     const sites = `[{"id":${FIRST},"display_name":"A"},{"id":7,"display_name":"B"}]`;
     const token = `{"name":"t","abilities":["read:tags"],"expires_at":null,"sites":${sites}}`;
     const trial = trialSource(() => reply(200, `{"data":{"user":{},"token":${token}}}`));

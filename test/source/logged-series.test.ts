@@ -74,11 +74,11 @@ test("parseLogged yields to the event loop while it parses 250,000 measurements 
 });
 
 describe("parseLogged compared with parseJson", () => {
-  test.each([...NUMBERS, ...VALUES])("returns the same for the value %s", async (value) => {
+  test.each([...NUMBERS, ...VALUES])("both parsers of history agree on the value %s", async (value) => {
     await expectSame(reply(`[${entry(AT, value)},${entry(`"2026-06-01T00:05:00Z"`, "1")}]`));
   });
 
-  test.each(STAMPS)("returns the same for the timestamp %s", async (stamp) => {
+  test.each(STAMPS)("both parsers of history agree on the timestamp %s", async (stamp) => {
     await expectSame(reply(`[${entry(stamp, "1")},${entry(AT, "2")},${entry(stamp, `"x"`)}]`));
   });
 
@@ -100,7 +100,7 @@ describe("parseLogged compared with parseJson", () => {
     `[${"[".repeat(40)}${"]".repeat(40)}]`,
     `[${"[".repeat(28)}${"]".repeat(28)}]`,
     `[${"[".repeat(27)}${"]".repeat(27)}]`,
-  ])("returns the same for the measurements %s", async (list) => {
+  ])("both parsers of history agree on the measurements %s", async (list) => {
     await expectSame(reply(list));
   });
 
@@ -123,11 +123,11 @@ describe("parseLogged compared with parseJson", () => {
     `${reply(`[${one}]`)} x`,
     `${reply(`[${one}]`)}{}`,
     ...["", "{", `{"data":`, `"data`, `{"data":[{"measurements":`, `{"data":[{"measurements":[`, "null"],
-  ])("returns the same for the reply %s", async (text) => {
+  ])("both parsers of history agree on the reply %s", async (text) => {
     await expectSame(text);
   });
 
-  test("returns the same for any changed byte, also one that is not UTF-8, and for any truncation", async () => {
+  test("both parsers of history agree on any changed byte, also one that is not UTF-8, and for any truncation", async () => {
     const bytes = bytesOf(reply(`[${one},{"timestamp": ${AT}, "value": -2.50e1},${entry(AT, "null")}]`));
     for (let at = 0; at < bytes.length; at++) {
       await expectSame(bytes.slice(0, at));
@@ -139,7 +139,7 @@ describe("parseLogged compared with parseJson", () => {
     }
   });
 
-  test("returns the same for numbers of 14 to 18 digits", async () => {
+  test("both parsers of history agree on numbers of 14 to 18 digits", async () => {
     const long = fc
       .tuple(fc.bigInt({ min: 10n ** 13n, max: 10n ** 18n }), fc.integer({ min: 1, max: 12 }))
       .map(([digits, at]) => `${String(digits).slice(0, at)}.${String(digits).slice(at)}`);
@@ -151,7 +151,7 @@ describe("parseLogged compared with parseJson", () => {
     );
   });
 
-  test("returns the same for random lists longer than one chunk", async () => {
+  test("both parsers of history agree on random lists longer than one chunk", async () => {
     const usualNumber = fc.constantFrom(...NUMBERS.slice(0, 20));
     const number = fc.oneof(fc.double().map(String), fc.integer().map(String), usualNumber);
     const decimal = fc.tuple(fc.integer({ min: -9_999_999, max: 9_999_999 }), fc.integer({ min: 0, max: 6 }));

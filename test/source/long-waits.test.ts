@@ -74,7 +74,7 @@ const asked = ({ sent }: Rig, pattern: RegExp) => sent.filter(({ path }) => patt
 describe.each([
   ["a 503 with a wait of 30 days", maintenance],
   ["a 429 of a list with a wait of 30 days", tooMany],
-])("%s", (_name, refusal) => {
+])("a pause of 30 days: %s", (_name, refusal) => {
   test("lets the list continue within three minutes after the health check succeeds", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
@@ -168,7 +168,7 @@ describe("a 429 of the tag endpoints with a wait of 30 days", () => {
     expect(firstWrite?.atMs).toBeGreaterThanOrEqual((trialRead?.atMs ?? 0) + 50);
   });
 
-  test("ends by a trial after a restart, too", async () => {
+  test("a pause of 30 days also ends by a trial request after a restart", async () => {
     const before = rig();
     before.service.refusal = tooMany;
     const refused = failureOf(before.source.read(["1"], "live", never()));

@@ -24,7 +24,7 @@ const notes = async ({ metrics }: ReturnType<typeof trialSource>) =>
   );
 
 describe("a list page with unchanged bytes", () => {
-  it("returns the same record objects and continues to the next page", async () => {
+  it("an unchanged page returns the same record objects and continues to the next page", async () => {
     const list = listOfTags();
     const first = await list.tags();
     const second = await list.tags();
@@ -37,14 +37,14 @@ describe("a list page with unchanged bytes", () => {
     expect(other).toMatchObject({ number: 2, lastPage: 2, total: 4, more: false });
   });
 
-  it("is cached per request, and only for callers that store the records", async () => {
+  it("a page is cached per request, and only for callers that store the records", async () => {
     const list = listOfTags();
     const [first] = await list.tags();
     expect((await list.tags(NONE_STORED, 2))[0]).not.toBe(first);
     expect((await allItems(list.source.tags({ siteId: 1 }, never())))[0]).not.toBe(first);
   });
 
-  it("is not assumed when one record changed: every record of the page is parsed", async () => {
+  it("a page with one changed record is parsed completely", async () => {
     const list = listOfTags();
     const first = await list.tags();
     list.records[1] = { ...tagRecord("2"), attributes: { ...tagRecord("2").attributes, display_name: "New" } };
@@ -53,7 +53,7 @@ describe("a list page with unchanged bytes", () => {
     expect(second.map((tag, n) => tag === first[n])).toEqual([false, false, true, true]);
   });
 
-  it("counts its unusual fields each time", async () => {
+  it("a cached page counts its unusual fields each time", async () => {
     const strange = { ...tagRecord("3"), attributes: { ...tagRecord("3").attributes, description: 5 } } as never;
     const list = listOfTags([tagRecord("1"), tagRecord("2"), strange, tagRecord("4")]);
     for (const times of [1, 2, 3]) {
@@ -62,7 +62,7 @@ describe("a list page with unchanged bytes", () => {
     }
   });
 
-  it("masks a secret that is registered after the page was cached", async () => {
+  it("a cached page masks a secret that is registered later", async () => {
     const secret = "page-cache-secret-0123456789";
     const list = listOfTags([
       { ...tagRecord("1"), attributes: { ...tagRecord("1").attributes, display_name: secret } },
@@ -72,7 +72,7 @@ describe("a list page with unchanged bytes", () => {
     expect((await list.tags())[0]?.displayName).toBe("[redacted]");
   });
 
-  it("is not cached if it cannot be parsed", async () => {
+  it("a page that cannot be parsed is not cached", async () => {
     const list = listOfTags([tagRecord("1"), { ...tagRecord("2"), id: null } as never]);
     for (let n = 0; n < 2; n += 1) expect(await failureOf(list.tags())).toMatchObject({ kind: "malformed" });
   });

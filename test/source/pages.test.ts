@@ -73,7 +73,7 @@ describe("links.next (traps 8 and 9)", () => {
     }
   });
 
-  it("is followed if it has a cursor", async () => {
+  it("a next link with a cursor is followed", async () => {
     const cursors = [null, "abc", "def"];
     const trial = trialSource((request) => {
       const at = cursors.indexOf(paramsOf(request).get("cursor"));
@@ -91,12 +91,12 @@ describe("links.next (traps 8 and 9)", () => {
     ]);
   });
 
-  it("is replaced by the page numbers in meta if it is missing", async () => {
+  it("page numbers in meta replace a missing next link", async () => {
     const trial = pagedAlarms(5, () => null);
     expect(await allItems(trial.source.alarms({ status: "all" }, never()))).toHaveLength(5);
   });
 
-  it("is counted as unusual if it leads to another origin", async () => {
+  it("a next link to another origin is counted as unusual", async () => {
     const trial = pagedAlarms(5, (page) => `https://attacker.example/?page=${page}`);
     await allItems(trial.source.alarms({ status: "all" }, never()));
     expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
@@ -118,13 +118,13 @@ describe("endless lists (trap 10)", () => {
     ["a link to the first page", endless(() => LIST.concat("?page=1")), 1],
     ["the first page over and over", endless(() => `${LIST}?page=2`, { current_page: 1 }), 2],
     ["a page left out", endless((page) => `${LIST}?page=${page + 2}`), 2],
-  ])("are malformed with %s", async (_name, trial, requests) => {
+  ])("an endless list is malformed: %s", async (_name, trial, requests) => {
     const failure = await failureOf(allItems(trial.source.alarms({ status: "all" }, never())));
     expect(failure).toMatchObject({ kind: "malformed" });
     expect(trial.requests).toHaveLength(requests);
   });
 
-  it("end after 1,000 pages, or after 300 s without the time in Plenum's queues", async () => {
+  it("an endless list ends after 1,000 pages, or after 300 s without the time in Plenum's queues", async () => {
     let nowMs = 0;
     const clock = { now: () => nowMs, monotonic: () => nowMs, sleep: async () => {} };
     const listing = (queuedMs: number, ownMs: number) => {
@@ -218,7 +218,7 @@ describe("pages with uncountable records", () => {
     ["a record without id", envelope([tagRecord("1"), { type: "tags", attributes: {} }])],
     ["an id that is no whole number", envelope([{ ...tagRecord("1"), id: 1e300 }])],
     ["a record that is null", envelope([null])],
-  ])("are malformed: %s", async (_name, body) => {
+  ])("a page is malformed if its records cannot be counted: %s", async (_name, body) => {
     const trial = trialSource(() => reply(200, body));
     expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });

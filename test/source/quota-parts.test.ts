@@ -174,7 +174,7 @@ describe("limits and pauses stated by the service", () => {
     return { ...rig, limits, state };
   };
 
-  test("apply if lower, down to 1, and are ignored if invalid", async () => {
+  test("stated limits apply if lower, down to 1, and are ignored if invalid", async () => {
     const { state, limits } = await ready();
     for (const limit of [null, 0, 21, 20]) state(limit, 0);
     state(5, null);
@@ -186,7 +186,7 @@ describe("limits and pauses stated by the service", () => {
     expect(limitsAfter).toEqual([[10], [10], [1]]);
   });
 
-  test("are dropped after ten minutes and ten replies without the limit", async () => {
+  test("a stated limit is dropped after ten minutes and ten replies without it", async () => {
     const { ask, clock, state, limits } = await ready();
     state(2);
     for (let n = 0; n < 9; n++) void ask("live");
@@ -197,7 +197,7 @@ describe("limits and pauses stated by the service", () => {
     expect(limits()).toEqual([20]);
   });
 
-  test("are kept while the limit is repeated or replies are few", async () => {
+  test("a stated limit is kept while it is repeated or replies are few", async () => {
     const { ask, clock, state, limits } = await ready();
     for (let minute = 0; minute < 30; minute++) {
       state(minute % 5 === 0 ? 2 : 15);
@@ -213,7 +213,7 @@ describe("limits and pauses stated by the service", () => {
     expect(limits()).toEqual([2]);
   });
 
-  test("pause one endpoint by name, and all endpoints without a name", async () => {
+  test("a pause stops one endpoint by name, and all endpoints without a name", async () => {
     const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pause>) => {
       const { quota } = await ready({ sharing: "separate" });
       quota.pause(forMs, scope, endpoint);
@@ -226,7 +226,7 @@ describe("limits and pauses stated by the service", () => {
     expect(await held(10_000, "allowance", undefined)).toHaveLength(3);
   });
 
-  test("reject a request while the stored record is unreadable, and read the record again for the next request", async () => {
+  test("rejects a request while the stored record is unreadable, and reads the record again for the next request", async () => {
     const store = usedBefore();
     let isBroken = true;
     const load = async (key: string) => (isBroken ? Promise.reject(new Error("The disk is broken.")) : store.load(key));
@@ -238,7 +238,7 @@ describe("limits and pauses stated by the service", () => {
     expect(await asked).toBe("write");
   });
 
-  test("are logged and do not stop requests when the store fails", async () => {
+  test("failures of the store are logged and stop no request", async () => {
     const told: string[] = [];
     const store = usedBefore();
     let isBroken = false;
@@ -261,7 +261,7 @@ describe("limits and pauses stated by the service", () => {
     expect(told).toHaveLength(2);
   });
 
-  test("count a slot for a minute and 12 ms and store it in wall-clock time", async () => {
+  test("a slot counts for a minute and 12 ms and is stored in wall-clock time", async () => {
     const { ask, clock, left, store } = await ready();
     for (let n = 0; n < 21; n += 1) void ask("on-demand", `${n}`, { latencyMs: 0 });
     await clock.run(60_000);
@@ -273,7 +273,7 @@ describe("limits and pauses stated by the service", () => {
     expect(left).toHaveLength(21);
   });
 
-  test("are reported after the start if they were stored", async () => {
+  test("a stored pause is reported after the start", async () => {
     const shown: number[] = [];
     const count = { inc: () => undefined, observe: () => undefined };
     const quotaHeld = { set: (_labels: object, until: number) => shown.push(until) };

@@ -6,7 +6,7 @@ import { quantile } from "../bench/quota/sum.ts";
 import { replay, seed } from "../seed.ts";
 
 describe(`trap 27: two hours against limiters unknown to the client (${replay})`, () => {
-  test.each(WINDOWS)("%s: causes no refusal and uses 99.5 % of the quota", async (limiter) => {
+  test.each(WINDOWS)("against the limiter %s, causes no refusal and uses 99.5 % of the quota", async (limiter) => {
     const outcome = await simulate({ limiter, hours: 2, seed });
     expect(outcome.refused, replay).toBe(0);
     expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.995);
@@ -25,7 +25,7 @@ describe(`trap 27: two hours against limiters unknown to the client (${replay})`
   });
 
   test.each(["leaky, burst 1", "weighted counter"] as const)(
-    "%s: adapts after at most three refusals",
+    "against the limiter %s, adapts after at most three refusals",
     async (limiter) => {
       const outcome = await simulate({ limiter, hours: 2, seed });
       expect(outcome.refused, replay).toBeLessThanOrEqual(3);

@@ -66,7 +66,7 @@ describe("the pace and window of requests", () => {
 });
 
 describe("lanes (trap 31)", () => {
-  test("are served in the order write, on-demand, live, history", async () => {
+  test("lanes are served in the order write, on-demand, live, history", async () => {
     const rig = createRig({ perMinute: 4 });
     asked(rig, 4, "on-demand", "filler");
     await rig.clock.run(1_000);
@@ -75,7 +75,7 @@ describe("lanes (trap 31)", () => {
     expect(names(rig).slice(4)).toEqual(["write", "on-demand", "live", "history"]);
   });
 
-  test("leave every tenth slot to polls during a flood of writes, with a reserve too", async () => {
+  test("a flood of writes leaves every tenth slot to polls, also with a reserve", async () => {
     for (const reserve of [0, 1]) {
       const rig = createRig({ reserve });
       asked(rig, 300, "write", "write", { endpoint: "write" });
@@ -87,7 +87,7 @@ describe("lanes (trap 31)", () => {
     }
   });
 
-  test("drop an aborted request at once, without a slot", async () => {
+  test("an aborted request leaves its queue at once and uses no slot", async () => {
     const rig = createRig();
     asked(rig, 20, "on-demand");
     const caller = new AbortController();
@@ -106,7 +106,7 @@ describe("lanes (trap 31)", () => {
 });
 
 describe("pauses after a refusal", () => {
-  test("apply to all lanes after a 429 and a 503, with the end in the status", async () => {
+  test("a pause after a 429 or a 503 applies to all lanes, and the status states its end", async () => {
     for (const scope of ["allowance", "everything"] as const) {
       const rig = createRig();
       void rig.ask("live");
@@ -123,7 +123,7 @@ describe("pauses after a refusal", () => {
     }
   });
 
-  test("last 1 s when the service states 0 s", async () => {
+  test("a pause lasts 1 s when the service states 0 s", async () => {
     const rig = createRig();
     await rig.quota.start();
     rig.quota.pause(0, "allowance", "read");
@@ -132,7 +132,7 @@ describe("pauses after a refusal", () => {
     expect(await sentUntil(rig, 1_100)).toBe(1);
   });
 
-  test("report another client once when refusals continue (trap 30)", async () => {
+  test("continued refusals report another client once (trap 30)", async () => {
     const told: string[] = [];
     const rig = createRig({ onForeign: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
@@ -425,7 +425,7 @@ describe("the stored quota after restarts (trap 29)", () => {
 });
 
 describe("requests that choose their content when a slot is free", () => {
-  test("are offered the free slot lane by lane", async () => {
+  test("a free slot is offered lane by lane to requests that choose their content late", async () => {
     const rig = createRig();
     const decidedAt: string[] = [];
     const wants = { live: false, history: false };
@@ -458,7 +458,7 @@ describe("requests that choose their content when a slot is free", () => {
     expect(rig.clock.sleepers()).toBe(0);
   });
 
-  test("get their lane's own slot after nine slots went to other lanes", async () => {
+  test("a lane gets its own slot after nine slots went to other lanes", async () => {
     const rig = createRig();
     const offers: boolean[] = [];
     const choose = ({ isOwnSlot }: { readonly isOwnSlot: boolean }) => {
@@ -472,7 +472,7 @@ describe("requests that choose their content when a slot is free", () => {
     expect(offers).toEqual([false, true]);
   });
 
-  test("are rejected when the choice throws, without using a slot", async () => {
+  test("a request whose choice of content throws is rejected and uses no slot", async () => {
     const rig = createRig();
     const choose = () => {
       throw new Error("cannot decide");
@@ -486,7 +486,7 @@ describe("requests that choose their content when a slot is free", () => {
 });
 
 describe("a stored pause", () => {
-  test("ends on time, and starts again if the clock was set back", async () => {
+  test("a stored pause ends on time, and starts again if the clock was set back", async () => {
     const store = usedBefore();
     await store.savePause("test/read", { orderedAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
     await store.savePause("test/everything", { orderedAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
@@ -502,7 +502,7 @@ describe("the option polite", () => {
     [0.8, 16],
     [0.5, 10],
     [0.83, 16.6],
-  ])("with %d allows %d requests a minute, including urgent requests", async (polite, perMinute) => {
+  ])("polite %d allows %d requests a minute, including urgent requests", async (polite, perMinute) => {
     const rig = createRig({ polite });
     for (let i = 0; i < 300; i += 1) void rig.ask(i % 5 === 0 ? "on-demand" : "live");
     await rig.clock.run(600_000);
@@ -511,7 +511,7 @@ describe("the option polite", () => {
     expect(rig.quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(perMinute, 1);
   });
 
-  test("with a reserve: the status has the rate of polls", async () => {
+  test("with polite and a reserve, the status states the rate of polls", async () => {
     const { quota } = createRig({ polite: 0.8, reserve: 1 });
     await quota.start();
     expect(quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(15, 5);
@@ -519,7 +519,7 @@ describe("the option polite", () => {
 });
 
 describe("a changed share of the quota", () => {
-  test("applies at once if it is lower", async () => {
+  test("a lower share of the quota applies at once", async () => {
     const rig = createRig();
     asked(rig, 20);
     await rig.clock.run(10_000);
@@ -530,7 +530,7 @@ describe("a changed share of the quota", () => {
     expect(await sentUntil(rig, 181_000)).toBe(35);
   });
 
-  test("applies up to the service's 20, less the used slots, if it is higher", async () => {
+  test("a higher share of the quota applies up to the service's 20, less the used slots", async () => {
     const rig = createRig({ perMinute: 10 });
     asked(rig, 30);
     expect(await sentUntil(rig, 30_000)).toBe(10);
@@ -540,7 +540,7 @@ describe("a changed share of the quota", () => {
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
-  test("keeps the reserve for writes with separate counts", async () => {
+  test("a changed share keeps the reserve for writes with separate counts", async () => {
     for (const sharing of ["shared", "separate"] as const) {
       const rig = createRig({ sharing });
       const first = rig.ask("live");

@@ -94,7 +94,7 @@ describe("records of the service (traps 17 and 18)", () => {
     expect(PARSERS.gateway(changed(record, ["attributes", "online"], online))?.online).toBe(expected);
   });
 
-  it("leaves prototypes unchanged (trap 17)", () => {
+  it("parsing a record leaves prototypes unchanged (trap 17)", () => {
     const text = `{"type":"tags","id":"1","__proto__":{"polluted":1},"attributes":{"__proto__":{"polluted":1},"display_name":"x","constructor":{"prototype":{"polluted":1}}}}`;
     const tag = PARSERS.tag(JSON.parse(text));
     expect(tag).toEqual({ id: "1", displayName: "x", description: null, unit: null });
@@ -126,13 +126,13 @@ describe("token information", () => {
     ["no abilities", ["token", "abilities"], undefined],
     ["no sites", ["token", "sites"], null],
     ["a site without id", ["token", "sites"], [{ display_name: "x" }]],
-  ])("is malformed with %s", async (_name, place, to) => {
+  ])("token information is malformed with %s", async (_name, place, to) => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, place, to) };
     const trial = trialSource(() => reply(200, body));
     await expect(trial.source.me(never())).rejects.toMatchObject({ kind: "malformed" });
   });
 
-  it("has every ability of the interface for the ability *", async () => {
+  it("a token with the ability * has every ability of the interface", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "abilities"], ["*"]) };
     const trial = trialSource(() => reply(200, body));
     const { abilities } = await trial.source.me(never());
@@ -140,13 +140,13 @@ describe("token information", () => {
     expect(abilities.toSorted()).toEqual([...readable, "write:tags"]);
   });
 
-  it("has an unknown expiry if the expiry is no time", async () => {
+  it("a token whose expiry is no time has an unknown expiry", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "expires_at"], "never") };
     const trial = trialSource(() => reply(200, body));
     expect((await trial.source.me(never())).expiresAt).toBeNull();
   });
 
-  it("has lists that PHP sent as objects", () => {
+  it("token information accepts lists that PHP sent as objects", () => {
     const { data } = GOOD.me as { data: { token: object } };
     const token = { ...data.token, abilities: { 0: "read:tags", 2: "read:alarms" }, sites: {} };
     const expected = { abilities: ["read:tags", "read:alarms"], sites: [] };

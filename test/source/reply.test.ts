@@ -69,11 +69,11 @@ describe("replies with errors, data or both (trap 2)", () => {
     ["errors that are no objects", { errors: [null, 7], data }, { kind: "retryable" }],
     ["a list", [], { kind: "malformed" }],
     ["null", null, { kind: "malformed" }],
-  ])("return data only without errors: %s", (_name, body, expected) => {
+  ])("a reply returns data only without errors: %s", (_name, body, expected) => {
     expect(outcome(200, body)).toMatchObject(expected);
   });
 
-  it.each(Object.keys(CALLS))("are rejected by %s if they have data and errors", async (endpoint) => {
+  it.each(Object.keys(CALLS))("the endpoint %s rejects a reply with data and errors", async (endpoint) => {
     const body = { ...(GOOD[endpoint] as object), errors: [{ status: 500, message: "half" }] };
     const trial = trialSource(() => reply(200, body));
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
@@ -82,7 +82,7 @@ describe("replies with errors, data or both (trap 2)", () => {
 
 describe("several errors in a reply (trap 3)", () => {
   const order = [401, 403, 429, 503, 422, 404, 500];
-  it("result in the most restrictive status in any order, with all messages", () => {
+  it("several errors result in the most restrictive status in any order, with all messages", () => {
     for (let least = 1; least <= order.length; least++) {
       const group = order.slice(-least);
       for (const statuses of [group, group.toReversed(), [...group.slice(1), ...group.slice(0, 1)]]) {
@@ -96,12 +96,12 @@ describe("several errors in a reply (trap 3)", () => {
     }
   });
 
-  it("are ranked together with the HTTP status", () => {
+  it("errors are ranked together with the HTTP status", () => {
     expect(outcome(401, { errors: [{ status: 422, message: "m" }] })).toMatchObject({ reason: "unauthenticated" });
     expect(outcome(500, { errors: [{ status: 403, message: "m" }] })).toMatchObject({ reason: "forbidden" });
   });
 
-  it("rank other 4xx before 5xx, without invalid statuses", () => {
+  it("other 4xx errors rank before 5xx errors, and invalid statuses are ignored", () => {
     const failure = (...statuses: readonly unknown[]) =>
       outcome(200, { errors: statuses.map((status) => ({ status, message: `m${String(status)}` })) });
     expect(failure(409, 500)).toMatchObject({ kind: "config", reason: "validation" });
@@ -113,7 +113,7 @@ describe("several errors in a reply (trap 3)", () => {
     expect(failure(599, 422)).toMatchObject({ reason: "validation" });
   });
 
-  it("name the field of a validation failure", () => {
+  it("a validation failure names its field", () => {
     const errors = [
       { status: 422, message: "The from field is required.", source: "from" },
       { status: 422, message: "The to field is required.", source: "to" },
@@ -129,7 +129,7 @@ describe("several errors in a reply (trap 3)", () => {
 });
 
 describe("an HTTP error status without errors in the body", () => {
-  it.each(MEANINGS)("%i gives its error with a message, an empty body, or a proxy's page", (status, meaning) => {
+  it.each(MEANINGS)("HTTP %i gives its error with a message, an empty body, or a proxy's page", (status, meaning) => {
     expect(outcome(status, { message: "no" })).toMatchObject(meaning);
     expect(outcome(status, { data: [] })).toMatchObject(meaning);
     const page = outcome(status, "<html><body>no</body></html>", { "content-type": "text/html" });
@@ -186,7 +186,7 @@ describe("secrets in errors", () => {
     },
   );
 
-  it("are omitted from redirects: only the origin is quoted", () => {
+  it("the failure of a redirect quotes only the origin of the target", () => {
     const { message } = outcome(302, "", { location: "https://u:p@login.example:8443/path?token=secret" }) as Error;
     const target = "https://login.example:8443";
     expect(message).toBe(`The service redirects tags/read to ${target} (HTTP 302); that is not followed.`);

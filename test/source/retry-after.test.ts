@@ -24,7 +24,7 @@ describe("wait after a 429 (trap 4): the stated seconds and one more for roundin
   const stated = Object.entries(STATED_BY_SECONDS).flatMap(([seconds, values]: [string, readonly unknown[]]) =>
     values.map((value) => [value, Number(seconds)] as const),
   );
-  it.each(stated)("with retry_after %j is %i s", (value, seconds) => {
+  it.each(stated)("the wait after a 429 with retry_after %j is %i s", (value, seconds) => {
     expect(wait(inErrors(value))).toBe(seconds * 1000);
   });
 
@@ -43,11 +43,11 @@ describe("wait after a 429 (trap 4): the stated seconds and one more for roundin
     [{ errors: [{ status: 429 }] }, "Mon, 01 Jun 2026 12:00:20 GMT", 21],
     [{ errors: [{ status: 429 }] }, "garbage", 60],
     [{ errors: [{ status: 422 }, { status: 429, meta: { retry_after: 5 } }] }, undefined, 6],
-  ])("with body %j and header %s is %i s", (body, header, seconds) => {
+  ])("the wait after a 429 with body %j and header %s is %i s", (body, header, seconds) => {
     expect(wait(body, header)).toBe(seconds * 1000);
   });
 
-  it("applies to a 429 inside HTTP 200 as well", () => {
+  it("the stated wait applies to a 429 inside HTTP 200 as well", () => {
     const decode = () => decodeReply(reply(200, inErrors(3)), { endpoint: "x", missing: "settings", nowMs: 0 });
     expect(decode).toThrow(expect.objectContaining({ kind: "throttled", retryAfterMs: 4000 }));
   });
@@ -74,7 +74,7 @@ describe("wait after a 503 (trap 5): seconds, or a date by the service's clock, 
     [undefined, undefined, null],
     ["Mon, 01 Jun 2026 12:01:00 GMT", "garbage", 60],
     ["99999999999", undefined, 86_400],
-  ])("with header %s and Date %s is %s s", (header, dateHeader, seconds) => {
+  ])("the wait after a 503 with header %s and Date %s is %s s", (header, dateHeader, seconds) => {
     expect(retryAfterMs(header, now, dateHeader)).toBe(seconds === null ? null : seconds * 1000);
   });
 });

@@ -8,7 +8,7 @@ const notes = async (trial: ReturnType<typeof trialSource>) =>
   (await trial.metrics.unknownWords.get()).values.map((entry) => (entry.labels as { field: string }).field);
 
 describe("values of a read response", () => {
-  it.each([21.5, 0, -3, true, false, null])("%s is returned unchanged", async (value) => {
+  it.each([21.5, 0, -3, true, false, null])("the value %s of a read response is returned unchanged", async (value) => {
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value }] }));
     expect((await trial.source.read(["1"], "live", never())).readings).toMatchObject([{ id: "1", value }]);
   });
@@ -74,7 +74,7 @@ describe("values of a read response", () => {
 describe("logs of a history response", () => {
   const log = (measurements: unknown) => () => reply(200, { data: [{ ...tagRecord("1"), measurements }] });
 
-  it("have timestamps in UTC from any offset, and keep null values", async () => {
+  it("logs have timestamps in UTC from any offset, and keep null values", async () => {
     const trial = trialSource(
       log([
         { timestamp: "2026-06-01T00:00:00Z", value: 1 },
@@ -110,7 +110,7 @@ describe("logs of a history response", () => {
     [[{ value: 1 }], "The time of a measurement is missing, and no time."],
     [[{ timestamp: AT, value: 1 }, noon], 'The time of a measurement is the text "noon", and no time.'],
     [[7], "A measurement is 7, and no object."],
-  ])("with the measurements %j are unreadable, without effect on other logs", async (measurements, said) => {
+  ])("a log with the measurements %j is unreadable, without effect on other logs", async (measurements, said) => {
     const good = { ...tagRecord("2"), measurements: [{ timestamp: AT, value: 1 }] };
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), measurements }, good] }));
     const query = { ...RANGE, tagIds: ["1", "2"] };
@@ -122,7 +122,7 @@ describe("logs of a history response", () => {
   it.each([
     [1, 1, 1, undefined],
     [1, 2, 0, "The reply lists the log more than once with different measurements."],
-  ])("listed twice with %j and %j are readable only if equal", async (one, other, count, said) => {
+  ])("a log listed twice with %j and %j is readable only if equal", async (one, other, count, said) => {
     const of = (value: number) => ({ ...tagRecord("1"), measurements: [{ timestamp: AT, value }] });
     const trial = trialSource(() => reply(200, { data: [of(one), of(other)] }));
     const [series] = await trial.source.history(RANGE, "history", never());
@@ -130,7 +130,7 @@ describe("logs of a history response", () => {
     expect(series?.unreadable?.said).toBe(said);
   });
 
-  it("have no secrets and control characters in quoted values", async () => {
+  it("quoted values of logs have no secrets and no control characters", async () => {
     const value = `\u001b[31m${TOKEN} ${"x".repeat(5_000)}`;
     const trial = trialSource(log([{ timestamp: AT, value }]));
     const [series] = await trial.source.history(RANGE, "history", never());
@@ -159,7 +159,7 @@ describe("totals in all their forms (trap 49)", () => {
     ["null", { value: null }, null],
     ["null in measurements", { measurements: [null] }, null],
     ["no measurements in the period", { measurements: [] }, null],
-  ])("are read from: %s", async (_name, record, expected) => {
+  ])("a total is read from: %s", async (_name, record, expected) => {
     expect(await total(record).source.totals(RANGE, "history", never())).toMatchObject([{ id: "1", total: expected }]);
   });
 
@@ -171,13 +171,13 @@ describe("totals in all their forms (trap 49)", () => {
     ["two numbers", { measurements: [1, 2] }],
     ["nested lists", { measurements: [[1]] }],
     ["an empty object", { measurements: {} }],
-  ])("are unreadable from: %s", async (_name, record) => {
+  ])("a total is unreadable from: %s", async (_name, record) => {
     const [told] = await total(record).source.totals(RANGE, "history", never());
     expect(told).toMatchObject({ id: "1", total: null });
     expect(told?.unreadable).toMatch(/^The total is .*, and not one number\.$/);
   });
 
-  it("are unreadable if listed twice with different values", async () => {
+  it("a total listed twice with different values is unreadable", async () => {
     const of = (value: number) => ({ ...tagRecord("1"), value });
     const trial = trialSource(() => reply(200, { data: [of(1), of(2)] }));
     const unreadable = "The reply lists it 2 times with different totals: 1 and 2.";

@@ -25,21 +25,21 @@ const clock = systemClock;
 const revealed = () => createToken({ file }, clock)().reveal();
 
 describe("a token in a file", () => {
-  it("is read without the line end, and is not printed", () => {
+  it("a token is read from its file without the line end, and is not printed", () => {
     const secret = createToken({ file }, clock)();
     expect(secret.reveal()).toBe("17|first");
     expect([String(secret), JSON.stringify({ secret }), inspect(secret)].join()).not.toContain("first");
   });
 
   it.each([0o644, 0o640, 0o604, 0o660, 0o620])(
-    "with mode %o is rejected with the command that corrects the mode",
+    "a token file with mode %o is rejected with the command that corrects the mode",
     (mode) => {
       put("17|first\n", mode);
       expect(revealed).toThrow(expect.objectContaining({ kind: "config", hint: `Run: chmod 600 ${file}` }));
     },
   );
 
-  it("is read again after a change, even with the same time and size", () => {
+  it("a token file is read again after a change, even with the same time and size", () => {
     utimesSync(file, 1000, 1000);
     expect(revealed()).toBe("17|first");
     put("17|other\n");
@@ -48,7 +48,7 @@ describe("a token in a file", () => {
   });
 
   it.each(["", "  \n", "two words", "line\nbreak", "schlüssel"])(
-    "with the text %j is rejected, and the error does not repeat the text",
+    "a token file with the text %j is rejected, and the error does not repeat the text",
     (text) => {
       put(text);
       try {
@@ -61,7 +61,7 @@ describe("a token in a file", () => {
     },
   );
 
-  it("is a configuration error if it is missing", () => {
+  it("a missing token file is a configuration error", () => {
     rmSync(file);
     expect(revealed).toThrow(expect.objectContaining({ kind: "config" }));
   });

@@ -85,7 +85,7 @@ describe("a truncated body (trap 12)", () => {
   };
 
   it.each(Object.entries(FORMS))(
-    "%s is rejected at every length; only the complete body is accepted",
+    "a body %s is rejected at every truncated length; only the complete body is accepted",
     async (_name, whole) => {
       let cut = 0;
       const url = await raw(() => whole.slice(0, cut));
@@ -133,7 +133,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
     }
   });
 
-  it("is rejected as retryable with any other status", async () => {
+  it("a lost body with any other status is retryable", async () => {
     for (const status of [200, 401, 403, 404, 422, 500, 504]) {
       const url = await raw(() => `HTTP/1.1 ${status} X\r\nRetry-After: 40\r\n${LOST["cut off"]}`);
       const failure = await failureOf(trialSource(transportTo(url).send).source.read(["1"], "live", never()));
@@ -180,7 +180,7 @@ describe("redirects (trap 7)", () => {
 });
 
 describe("bodies that are too large (trap 13)", () => {
-  it("are rejected at once by their stated length", async () => {
+  it("a too large body is rejected at once by its stated length", async () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
     });
@@ -188,7 +188,7 @@ describe("bodies that are too large (trap 13)", () => {
     expect(await failureAt(url, { max_body_bytes: 65_536 })).toMatchObject({ kind: "malformed", message });
   });
 
-  it("are read only up to the limit if they are endless", async () => {
+  it("an endless body is read only up to the limit", async () => {
     let sent = 0;
     const url = await service((_request, response) => {
       response.writeHead(200);
@@ -204,7 +204,7 @@ describe("bodies that are too large (trap 13)", () => {
     expect(sent).toBeLessThan(64 * 1024 ** 2);
   });
 
-  it("are rejected without unpacking if they are compressed", async () => {
+  it("a compressed body is rejected without unpacking", async () => {
     const bomb = gzipSync(Buffer.alloc(64 * 1024 ** 2, 32), { level: 9 });
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-encoding": "gzip", "content-length": bomb.length }).end(bomb);
@@ -233,7 +233,7 @@ describe("slow responses (trap 14)", () => {
     },
   );
 
-  it("fail at the deadline if nothing arrives", async () => {
+  it("a request fails at the deadline if nothing arrives", async () => {
     expect(await failureAt(await service(() => undefined), QUICK)).toMatchObject({ kind: "retryable" });
   });
 
@@ -265,7 +265,7 @@ describe("slow responses (trap 14)", () => {
 describe("broken connections (trap 15)", () => {
   const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
-  it("are retryable errors if the connection is refused or the host name is unknown", async () => {
+  it("a refused connection and an unknown host name are retryable errors", async () => {
     const server = createTcpServer();
     const url = await listening(server);
     await new Promise((resolve) => server.close(resolve));
@@ -311,7 +311,7 @@ describe("broken connections (trap 15)", () => {
   it.each([
     ["that is not HTTP", "SSH-2.0-OpenSSH_9.2\r\n"],
     ["whose headers do not end", `HTTP/1.1 200 OK\r\nX: ${"x".repeat(100_000)}\r\n\r\n{}`],
-  ])("are malformed with a reply %s", async (_what, bytes) => {
+  ])("a reply %s is malformed", async (_what, bytes) => {
     expect(await failureAt(await raw(() => bytes))).toMatchObject({ kind: "malformed" });
   });
 
