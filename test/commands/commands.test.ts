@@ -394,15 +394,6 @@ test("max_per_day applies over restarts", async () => {
 });
 
 describe("a restart of the worker", () => {
-  test("expires queued commands without a write", async () => {
-    const rig = await testRig({ config: { group_window: "1m", default_ttl: "5m" } });
-    await rig.send({ id: "a", tag, value: 22 });
-    await rig.restart();
-    await rig.clock.advance(60_000);
-    expect(await rig.outcomes()).toEqual(["a expired stopped"]);
-    expect(rig.posts).toEqual([]);
-  });
-
   test.each([
     ["the write had arrived", faulty({ kind: "slow", delay_ms: 30_000 }), "confirmed"],
     ["the write had not arrived", faulty({ kind: "error", status: 500 }), "mismatch"],

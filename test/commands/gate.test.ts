@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Gateway, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { AllowedTag } from "#src/engine/commands/config.ts";
@@ -143,25 +142,6 @@ describe("the check of a command on arrival", () => {
   test("returns the reason of the first failing check", () => {
     expect(arrivalReason(arrival({ expirySeconds: 0, retained: true, value: 99 }))).toBe("expired");
     expect(arrivalReason(arrival({ retained: true, entry: undefined, value: 99 }))).toBe("retained");
-  });
-
-  test("rejects every retained command", () => {
-    const someMs = (max: number) => fc.option(fc.integer({ min: 1_000, max }));
-    fc.assert(
-      fc.property(
-        fc.option(fc.integer({ min: 0, max: 900 })),
-        someMs(300_000),
-        someMs(300_000),
-        fc.option(fc.integer({ min: 1, max: 600 })),
-        fc.constantFrom("broker", "operator"),
-        (agoMs, ttlMs, forMs, expirySeconds, via) => {
-          const issuedAtMs = agoMs === null ? null : NOW - agoMs;
-          const request = { ...plainRequest, value: 21, issuedAtMs, ttlMs, forMs };
-          const facts = arrival({ request, expirySeconds, via, entry: restorable });
-          expect(arrivalReason({ ...facts, retained: true })).toBe("retained");
-        },
-      ),
-    );
   });
 
   test("rejects for_s below one second or min_interval", () => {
@@ -357,27 +337,5 @@ describe("the check of a command before sending", () => {
     expect(checkDispatch(dispatch({ past: past([NOW - 60_000]) }))).toBeNull();
     const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();
     expect(checkDispatch(dispatch({ past: past(yesterday) }))).toBeNull();
-  });
-
-  test("accepts exactly the random commands within range, step and rate", () => {
-    fc.assert(
-      fc.property(
-        fc.double({ noNaN: true, min: -100, max: 100 }),
-        fc.double({ noNaN: true, min: -100, max: 100 }),
-        fc.integer({ min: 0, max: 200_000 }),
-        fc.integer({ min: 0, max: 200_000 }),
-        (value, present, ageMs, sinceWriteMs) => {
-          fc.pre(Math.abs(Math.abs(value - present) - 3) > 1e-9);
-          const passedArrival = arrivalReason(arrival({ value })) === null;
-          const passedDispatch =
-            checkDispatch(dispatch({ value, current: reading(present, ageMs), past: past([NOW - sinceWriteMs]) })) ===
-            null;
-          const lawful =
-            value >= 15 && value <= 25 && Math.abs(value - present) <= 3 && ageMs <= 60_000 && sinceWriteMs >= 60_000;
-          expect(passedArrival && passedDispatch).toBe(lawful);
-        },
-      ),
-      { numRuns: 2000 },
-    );
   });
 });

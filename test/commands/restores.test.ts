@@ -1,7 +1,5 @@
 import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { COMMAND_REFUSALS } from "#src/engine/commands/command.ts";
-import { isUnrestored, mayRetry } from "#src/engine/commands/timed.ts";
 import { type Rig, SITE } from "./rig.ts";
 import { allowed, TAG as tag, testRig } from "./test-rig.ts";
 
@@ -164,26 +162,5 @@ describe("the restore of a timed write", () => {
   test("has an id that a sender may not use", async () => {
     const rig = await testRig();
     expect(await rig.outcomeOf({ id: "a/restore", tag, value: 21 })).toBe("rejected invalid");
-  });
-
-  test("is retried only after temporary rejections", () => {
-    const finish = (reason: (typeof COMMAND_REFUSALS)[number]) =>
-      ({ outcome: "rejected", reason, message: "" }) as const;
-    expect(COMMAND_REFUSALS.filter((reason) => mayRetry(finish(reason)))).toEqual([
-      "disabled",
-      "killed",
-      "not-armed",
-      "unapproved",
-      "audit-full",
-      "clock-skew",
-      "expired",
-      "no-ability",
-      "value-unknown",
-      "too-soon",
-      "too-many",
-      "outside-hours",
-      "gateway-offline",
-    ]);
-    expect(COMMAND_REFUSALS.filter((reason) => !isUnrestored(finish(reason)))).toEqual(["unexpected-value"]);
   });
 });

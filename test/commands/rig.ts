@@ -44,7 +44,8 @@ export interface RigOptions {
   readonly isStarted?: boolean;
   readonly around?: (store: Store) => Store;
   readonly log?: Log;
-  readonly onPost?: (writes: readonly Written[]) => Promise<void>;
+  /** Called at each step of a command, e.g. `post before`, `accepted after`; may kill the worker. */
+  readonly onStep?: (step: string) => void;
 }
 
 const WAY = { thereMs: () => 20, backMs: 20, deadlineMs: 60_000 };
@@ -112,14 +113,21 @@ export async function createRig(options: RigOptions = {}) {
       if (request.method === "POST") {
         const { tags: writes } = JSON.parse(request.body ?? "{}") as { readonly tags: readonly Written[] };
         posts.push(writes);
-        await options.onPost?.(writes);
       }
-      const reply = await handle(request, signal);
-      return isDead ? new Promise(() => undefined) : reply;
+      return unlessKilled(request.method === "POST" ? "post" : "read", () => handle(request, signal));
     };
+    async function unlessKilled<T>(name: string, work: () => Promise<T>): Promise<T> {
+      options.onStep?.(`${name} before`);
+      const result = isDead ? null : await work();
+      options.onStep?.(`${name} after`);
+      return isDead || result === null ? new Promise(() => undefined) : result;
+    }
     const guarded: Store = {
       ...store,
-      commit: (change) => (isDead ? new Promise(() => undefined) : store.commit(change)),
+      commit(change) {
+        const [record] = (change.records ?? []) as readonly { readonly body: { readonly step: string } }[];
+        return unlessKilled(record?.body.step ?? "commit", () => store.commit(change));
+      },
     };
     const quota = createQuota({ source: "main", clock, store: store.quotaStore });
     const clockDoubt = createClockCheck({ clock, log });
@@ -243,6 +251,7 @@ export async function createRig(options: RigOptions = {}) {
     },
     audit: async () => (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body),
     requests: (endpoint: string) => simulator.truth.requests().filter((each) => each.endpoint === endpoint).length,
+    kill: () => life.kill(),
     /** Abandons the old process as a kill does and starts a new one on the same store. */
     async restart(input?: ConfigInput): Promise<void> {
       await life.kill();

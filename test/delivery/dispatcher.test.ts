@@ -121,16 +121,6 @@ describe("delivery", () => {
     expect(closed.writes).toEqual([]);
   });
 
-  test("stores rejected events as dead letters with the reason and settles the other events", async () => {
-    const sink = scriptedSink(() => ({ rejected: [{ index: 1, reason: "no such topic" }] }));
-    await started({ a: sink });
-    await commit(values(0, 3));
-    expect(await rig.store.outbox.deadLetters("a")).toMatchObject([
-      { reason: "no such topic", event: { id: valueEvent(1).id } },
-    ]);
-    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
-  });
-
   test("offers only the unsettled events of a batch again", async () => {
     const sink = scriptedSink(() => ({
       rejected: [
@@ -264,15 +254,6 @@ describe("delivery", () => {
       expect(await lag()).toMatchObject({ ended: null, depth: 0 });
     });
 
-    test("ends the sink again when the second server answers 410 too", async () => {
-      await stop(await endedAt("one"));
-      await stop(await endedAt("two"));
-      const third = at("two");
-      await started({ a: third });
-      await rig.clock.advance(60_000);
-      expect(third.writes).toEqual([]);
-    });
-
     test("resumes deliveries when an operator resumes the sink while the worker runs", async () => {
       const sink = at("one", gone);
       const dispatcher = await started({ a: sink });
@@ -322,17 +303,6 @@ describe("delivery", () => {
     await rig.clock.advance(1);
     expect(written(sink)).toEqual([poison, poison, poison, valueEvent(1).id]);
     expect(await rig.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
-  });
-
-  test("settles no event when the receipt does not fit its batch", async () => {
-    const sink = scriptedSink(() => ({ rejected: [{ index: 2, reason: "?" }] }));
-    const dispatcher = await started({ a: sink });
-    await commit(values(0, 2));
-    expect(await lag()).toMatchObject({ depth: 2, deadLetters: 0 });
-    expect(dispatcher.status()[0]?.lastError).toMatch(/receipt/);
-    sink.answer = () => ({ rejected: [] });
-    await rig.clock.advance(1_000);
-    expect(await lag()).toMatchObject({ depth: 0 });
   });
 
   test("does not call a sink that ignores the abort again, and uses the sink's late response", async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createFailurePolicy } from "#src/engine/delivery/failure-policy.ts";
 
 const RETRY = { first: 1_000, max: 60_000 };
@@ -8,22 +8,22 @@ const away = new Retryable("It is away.");
 const refused = new Rejected("It says no.");
 
 /** Random is 1: each wait has its full length. */
-const setbacks = (schedule?: readonly number[]) =>
+const failurePolicy = (schedule?: readonly number[]) =>
   createFailurePolicy({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
 
-const waitMs = (consequence: ReturnType<ReturnType<typeof setbacks>["decide"]>) =>
+const waitMs = (consequence: ReturnType<ReturnType<typeof failurePolicy>["decide"]>) =>
   consequence.go === "wait" ? consequence.waitMs : consequence.go;
 
-describe("createSetbacks", () => {
+describe("the failure policy of a sink", () => {
   test("doubles the wait with each failure up to the configured maximum", () => {
-    const { decide } = setbacks();
+    const { decide } = failurePolicy();
     const waits = Array.from({ length: 12 }, () => waitMs(decide(away, "1", true)));
     expect(waits.slice(0, 4)).toEqual([1_000, 2_000, 4_000, 8_000]);
     expect(waits.at(-1)).toBe(60_000);
   });
 
   test("doubles the wait although another event fails, counts attempts per event, and resets after an accepted event", () => {
-    const { decide, attempts, reset } = setbacks();
+    const { decide, attempts, reset } = failurePolicy();
     decide(away, "1", true);
     expect(attempts()).toBe(1);
     decide(away, "1", true);
@@ -35,22 +35,15 @@ describe("createSetbacks", () => {
     expect(waitMs(decide(away, "1", true))).toBe(1_000);
   });
 
-  test("waits as scheduled after rejections, then gives up the event; the next event starts the schedule again", () => {
-    const { decide, attempts } = setbacks(SCHEDULE);
-    expect([1, 2, 3].map(() => waitMs(decide(refused, "1", true)))).toEqual([5_000, 30_000, "give-up"]);
-    expect(attempts()).toBe(0);
-    expect(waitMs(decide(refused, "2", true))).toBe(5_000);
-  });
-
   test("does not count outages and failures to open against the schedule", () => {
-    const { decide } = setbacks(SCHEDULE);
+    const { decide } = failurePolicy(SCHEDULE);
     for (let n = 0; n < 20; n++) expect(decide(away, "1", true).go).toBe("wait");
     for (let n = 0; n < 20; n++) expect(decide(refused, "open", false).go).toBe("wait");
     expect(waitMs(decide(refused, "1", true))).toBe(5_000);
   });
 
   test("doubles the wait when the server throttles without a time, and resets the wait after an accepted event", () => {
-    const { decide, reset } = setbacks();
+    const { decide, reset } = failurePolicy();
     const hold = () => waitMs(decide(new Throttled("Slower.", null), "1", true));
     expect([hold(), hold(), hold()]).toEqual([1_000, 2_000, 4_000]);
     reset();
@@ -58,29 +51,11 @@ describe("createSetbacks", () => {
   });
 
   test("waits as long as a server demands, up to a day, without reopening", () => {
-    const { decide } = setbacks();
+    const { decide } = failurePolicy();
     expect(decide(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({
       ...{ go: "wait", as: "throttled", waitMs: 7_000, reopen: false },
     });
     expect(waitMs(decide(new Throttled("Slower.", 1e12), "1", true))).toBe(24 * 60 * 60_000);
     expect(waitMs(decide(new Throttled("Slower.", null), "1", true))).toBe(4_000);
-  });
-
-  test("retries a configuration error every five minutes and ends after 410 Gone", () => {
-    const { decide } = setbacks();
-    expect(decide(new ConfigError("No such channel."), "1", true)).toMatchObject({
-      ...{ as: "stopped", waitMs: 300_000, reopen: true },
-    });
-    expect(decide(new ConfigError("It is gone.", { reason: "gone" }), "1", true)).toEqual({
-      go: "end",
-      reason: expect.stringContaining("It is gone."),
-    });
-  });
-
-  test("counts no attempt for a local failure", () => {
-    const { decide, attempts } = setbacks();
-    decide(new LocalFailure("No descriptors are left."), "1", true);
-    expect(attempts()).toBe(0);
-    expect(waitMs(decide(away, "1", true))).toBe(1_000);
   });
 });

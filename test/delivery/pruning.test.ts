@@ -47,19 +47,6 @@ test("pruning removes expired events every minute, and logs how many matching ev
   expect(clock.sleepers()).toBe(0);
 });
 
-test("pruning stops when the signal of its start aborts", async () => {
-  const { clock } = rig;
-  const service = pruning(rig);
-  const running = new AbortController();
-  await service.start(running.signal);
-  await clock.advance(1_000);
-  expect(clock.sleepers()).toBe(1);
-  running.abort();
-  await clock.advance(0);
-  expect(clock.sleepers()).toBe(0);
-  await service.stop(1_000);
-});
-
 test("events do not age while the clock is in doubt or the process is suspended", async () => {
   const { store, clock, lines } = rig;
   await store.outbox.register("alarms", "beginning");

@@ -101,33 +101,6 @@ describe("the sequence numbers of a sink", () => {
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 4]);
   });
 
-  test("are stored together with a deferred cursor", async () => {
-    const sink = Object.assign(listener(), { toleratesRepeats: true as const });
-    await commit(values(0, 6));
-    await delivered(sink, { batch: 2 });
-    await commit(values(6, 4));
-    await delivered(sink, { batch: 2 });
-    expect(numbers(sink.offers)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-  });
-
-  test("include the number of a dead letter, which is stored and used again when the letter is sent again", async () => {
-    const sink = listener();
-    const take = sink.answer;
-    sink.answer = async (batch, ...rest) => {
-      await take(batch, ...rest);
-      return { rejected: batch.length > 1 ? [{ index: 1, reason: "No." }] : [] };
-    };
-    await commit(values(0, 3));
-    const [first] = await delivered(sink);
-    const [letter] = await rig.store.outbox.deadLetters("a");
-    expect(letter?.sequence).toEqual({ epoch: first?.sequence?.epoch, number: 2 });
-    await rig.store.outbox.resendDeadLetters("a", "all");
-    await commit(values(3, 1));
-    const next = await delivered(sink);
-    expect(next.map(({ id }) => id)).toEqual([valueEvent(1).id, valueEvent(3).id]);
-    expect(numbers(next)).toEqual([2, 4]);
-  });
-
   test("include the number of an event that became a dead letter after its last retry", async () => {
     const sink = listener();
     const take = sink.answer;

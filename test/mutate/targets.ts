@@ -35,7 +35,7 @@ export const TARGETS: readonly Target[] = [
     "test/sync": "history-spans history-ledger history-buckets",
   }),
   target("outbox", "src/engine/store/{outbox*,event-log,redeliveries,lag,deferred-writes,retention,sink-cursors}.ts", {
-    "test/store": "outbox-bounds sqlite-store one-damaged-row recent tail deferred-writes",
+    "test/store": "outbox-bounds sqlite-store one-damaged-row recent-events log-tail deferred-writes",
     "test/delivery": "lag",
   }),
   target("stored", "src/core/codec/{stored-event,history-event,points}.ts", { test: "stored-event history-event" }),
@@ -56,7 +56,7 @@ export const TARGETS: readonly Target[] = [
   }),
   target("dispatcher", "src/engine/delivery/!(config).ts", {
     "test/delivery":
-      "filter skipped failure-policy offer back-pressure pruning lag dispatcher change deadline restart-watch memory gathered snapshot",
+      "filter filtered-events failure-policy batches back-pressure pruning lag dispatcher sink-changes deadline restart-watch sink-state buffered-events snapshot",
     "test/status": "notices",
   }),
   target("postgres-store", "src/scale/postgres/*.ts", {

@@ -8,7 +8,7 @@ test.each([
   { values: [null, "x", "b"], before: "\u0000x" },
   { values: [7n, 0.5, null, "b"], before: "7\u00000.5\u0000" },
   { values: ["b"], before: "" },
-])("checksumOf($values) covers the text of all columns, with null as empty text", ({ values, before }) => {
+])("rowChecksum($values) covers the text of all columns, with null as empty text", ({ values, before }) => {
   expect(rowChecksum(...values)).toBe(crc32("b", crc32(before)));
 });
 
@@ -16,11 +16,11 @@ test.each([
   { last: null, as: "" },
   { last: Buffer.from("äb"), as: "äb" },
   { last: 12, as: "12" },
-])("checksumOf converts the last column to text: $last", ({ last, as }) => {
+])("rowChecksum converts the last column to text: $last", ({ last, as }) => {
   expect(rowChecksum("a", last)).toBe(crc32(as, crc32("a")));
 });
 
-test("checksumOfEvent returns what checksumOf returns for the same columns", () => {
+test("eventChecksum returns what rowChecksum returns for the same columns", () => {
   const columns = ["tag-value.1", "tag-value", 1, 1_795_161_600_000, 640, '{"id":"tag-value.1"}'] as const;
   expect(eventChecksum(...columns)).toBe(rowChecksum(...columns));
 });

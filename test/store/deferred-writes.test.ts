@@ -77,15 +77,6 @@ test("deferred writes are reported as unsaved after a failed commit, and retried
   expect([commits, soon.isBehind()]).toEqual([[["one"]], false]);
 });
 
-test("flushing deferred writes opens no transaction when no write is waiting", async () => {
-  const { commits, soon, write } = writing();
-  await soon.flush();
-  write("a", "one");
-  await soon.flush();
-  await soon.flush();
-  expect(commits).toEqual([["one"]]);
-});
-
 function onDisk() {
   const database = openDatabase(join(testFolder(), "plenum.db"));
   onTestFinished(() => database.close());

@@ -84,16 +84,6 @@ describe("joinStores", () => {
     expect(await stores.all.version(set)).toBe((await stores.north.version(set)) + (await stores.south.version(set)));
   });
 
-  test("changes its change number when one source changes", async () => {
-    const { all, north, south } = await stage({ north: [], south: [] });
-    for (const store of [north, south]) {
-      const [changes, version] = [await all.changes(), await all.version("silence")];
-      await store.commit({ documents: [{ set: "silence", put: [["s1", 1]] }] });
-      expect(await all.changes()).toBeGreaterThan(changes);
-      expect(await all.version("silence")).toBe(version + 1);
-    }
-  });
-
   test("returns the lag as the sum over the sources, with the oldest event of all sources", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
     await south.outbox.settle("broker", { again: false, through: 1, rejected: [{ position: 1, reason: "too large" }] });

@@ -74,13 +74,6 @@ describe("opening a state", () => {
     );
   });
 
-  test("rejects a second worker until the first worker has stopped", async () => {
-    await withStore(async () => {
-      expect(await refusal()).toMatch(/Another worker uses the state folder .*\. Stop it/);
-    });
-    await withStore(async () => {});
-  });
-
   test("rejects a command when no worker has created a state yet", async () => {
     expect(await refusal({ readOnly: true })).toMatch(/There is no state in .* yet\. Start the worker first/);
     expect(await refusal({ lock: false })).toMatch(/no state/);

@@ -3,9 +3,9 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { encodeEvent } from "#src/core/codec/stored-event.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import type { LagFilter, Store } from "#src/engine/store/store.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { valueEvent } from "../sample-events.ts";
 import { drain, rejectAll, settle, values } from "./store-steps.ts";
 
 const OFFER_BYTES = 1024 ** 2;
@@ -38,11 +38,7 @@ async function offered(limit = 10) {
   return [offer.again, offer.events.length] as const;
 }
 
-async function lag(wanted?: Partial<LagFilter>) {
-  const filter: LagFilter = { kinds: ["tag-value"], byKind: true, matches: () => true, ...wanted };
-  const [first] = await store.outbox.lag(wanted === undefined ? undefined : new Map([["a", filter]]));
-  return first;
-}
+const lag = async () => (await store.outbox.lag())[0];
 
 describe("a batch from the outbox", () => {
   test("contains at most 1 MiB, or a single larger event", async () => {
@@ -116,29 +112,5 @@ describe("a published gap", () => {
     };
     expect(await listedAfter(90)).toBe(1);
     expect(await listedAfter(90.01)).toBe(0);
-  });
-});
-
-describe("the lag of a sink", () => {
-  test("is counted exactly up to 2,000 events, and is an upper bound for more events", async () => {
-    await store.commit({ events: [...values(0, 1_998), sampleEvent("alarm-raised"), sampleEvent("site-added")] });
-    const kinds = ["tag-value", "alarm-raised"] as const;
-    expect(await lag({ kinds })).toMatchObject({ depth: 1_999, exact: true });
-    await store.commit({ events: [valueEvent(2_000)] });
-    expect(await lag({ kinds })).toMatchObject({ depth: 2_001, exact: false });
-    await drain(store, "a", 1_000);
-    expect(await lag({ kinds })).toMatchObject({ depth: 0, exact: true, oldest: null });
-    await store.outbox.replay("a", "2026-11-01T00:00:00Z");
-    expect(await lag({ kinds })).toMatchObject({ again: 2_001, exact: false });
-    expect(await lag()).toMatchObject({ again: 2_001, exact: true });
-  });
-
-  test("counts exactly the events that pass the filter when all events together have at most 1 MiB", async () => {
-    const isOdd = ({ data }: Event) => Number((data as { readonly value: number }).value) % 2 === 1;
-    const filter = { byKind: false, matches: isOdd };
-    await store.commit({ events: values(0, 500) });
-    expect(await lag(filter)).toMatchObject({ depth: 250, exact: true });
-    await store.commit({ events: [eventOf(1024 ** 2, 501)] });
-    expect(await lag(filter)).toMatchObject({ depth: 501, exact: false });
   });
 });

@@ -193,7 +193,6 @@ export function createMessages(options: {
 
   return {
     lawful,
-    borrowed: timedWrite,
     next(): Message {
       if (chance(0.25)) return unlawful();
       return chance(0.05) ? group() : lawful();

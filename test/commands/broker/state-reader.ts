@@ -16,18 +16,14 @@ export async function withRunningState<T>(folder: string, look: (store: Store) =
   }
 }
 
-export async function resultsIn(store: Store): Promise<readonly Event<"command-result">[]> {
-  const latest = await store.outbox.latest(10_000_000, ["command-result"]);
-  return latest.map(({ event }) => event as Event<"command-result">).toReversed();
-}
-
 export async function finalRecords(store: Store) {
   const verdict = await verifyAudit(store);
   const audit = (await store.records<AuditRecord>(AUDIT_LOG, 0, 10_000_000)).map((record) => record.body);
+  const results = await store.outbox.latest(10_000_000, ["command-result"]);
   return {
     verdict,
     audit,
-    results: await resultsIn(store),
+    results: results.map(({ event }) => event as Event<"command-result">).toReversed(),
     waiting: new Set((await store.outbox.next(FILES, 10_000_000)).events.map(({ event }) => event.id)),
   };
 }
@@ -45,9 +41,4 @@ export async function isSettled(store: Store): Promise<boolean> {
   const entries = await store.documents<{ readonly command?: unknown }>("command");
   const restores = await store.documents("command-restore");
   return restores.size === 0 && ![...entries.values()].some(({ command }) => command !== undefined);
-}
-
-export async function isWaiting(store: Store): Promise<boolean> {
-  const entries = await store.documents<{ readonly state: string }>("command");
-  return [...entries.values()].some(({ state }) => state === "accepted");
 }

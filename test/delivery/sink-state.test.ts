@@ -56,12 +56,6 @@ describe("the state of a sink", () => {
     expect(await remembered()).toEqual({ first: "settled" });
     expect(await lag()).toMatchObject({ depth: 2 });
   });
-
-  test("is not visible to a sink with another name", async () => {
-    await memory().put(new Map([["key", 1]]));
-    expect(await createSinkState("b", rig.store).all()).toEqual(new Map());
-    expect(await memory().get("key")).toBe(1);
-  });
 });
 
 describe("positions of a batch in the log", () => {

@@ -11,10 +11,10 @@ const logged = (count: number): readonly LoggedEvent[] =>
     event: valueEvent(n),
   }));
 const offer = (count: number): Offer => ({ again: false, events: logged(count), counted: { epoch: "e", number: 100 } });
-const portion = (count: number): Batch => takeBatch(offer(count), () => true, count);
+const batchOf = (count: number): Batch => takeBatch(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 
-describe("batchOf", () => {
+describe("takeBatch", () => {
   test("stops at the batch size and skips filtered events", () => {
     const even = takeBatch(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
     expect(even).toMatchObject({ events: [{ position: 11 }, { position: 13 }], through: 14, passed: 4 });
@@ -22,13 +22,13 @@ describe("batchOf", () => {
   });
 
   test("numbers the events of a batch from the last used sequence number", () => {
-    expect([0, 2].map((index) => sequenceOfEvent(portion(3), index)?.number)).toEqual([101, 103]);
+    expect([0, 2].map((index) => sequenceOfEvent(batchOf(3), index)?.number)).toEqual([101, 103]);
   });
 });
 
-describe("outcomeOf", () => {
+describe("applyReceipt", () => {
   test("settles all events of a complete receipt and does not count rejected ones as accepted", () => {
-    expect(applyReceipt("a", portion(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
+    expect(applyReceipt("a", batchOf(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
       settlement: {
         again: false,
         through: 13,
@@ -44,24 +44,16 @@ describe("outcomeOf", () => {
 
   test("settles the events before an unaccepted tail and ignores rejections within that tail", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
-    expect(applyReceipt("a", portion(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
+    expect(applyReceipt("a", batchOf(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
       accepted: 1,
       kept: { head: { position: 13 }, count: 2, error: AWAY },
     });
   });
 
-  test("settles no event when the complete batch is to be retried", () => {
-    expect(applyReceipt("a", portion(2), { rejected: [], retry: { from: 0, error: AWAY } })).toMatchObject({
-      settlement: null,
-      accepted: 0,
-      kept: { head: { position: 11 }, count: 2 },
-    });
-  });
-
   test("settles no buffered event and returns the rejected events", () => {
     const rejected = [{ index: 0, reason: "No." }];
-    expect(applyReceipt("a", portion(2), { rejected, buffered: true })).toMatchObject({
+    expect(applyReceipt("a", batchOf(2), { rejected, buffered: true })).toMatchObject({
       settlement: null,
       accepted: 0,
       buffered: [{ position: 11 }],
@@ -78,18 +70,10 @@ describe("outcomeOf", () => {
     ["a tail beyond the end", { rejected: [], retry: { from: 3, error: AWAY } }],
     ["both buffered and retried", { rejected: [], buffered: true, retry: { from: 2, error: AWAY } }],
   ])("settles no event for an invalid receipt: %s", (_, receipt) => {
-    expect(applyReceipt("a", portion(2), receipt as never)).toMatchObject({
+    expect(applyReceipt("a", batchOf(2), receipt as never)).toMatchObject({
       settlement: null,
       accepted: 0,
       kept: { head: { position: 11 }, count: 2, error: expect.any(Retryable) },
-    });
-  });
-
-  test("settles all events when the tail to be retried is empty", () => {
-    expect(applyReceipt("a", portion(2), { rejected: [], retry: { from: 2, error: AWAY } })).toMatchObject({
-      settlement: { through: 12 },
-      accepted: 2,
-      kept: null,
     });
   });
 });

@@ -116,16 +116,4 @@ describe("the cached tail of the log", () => {
     expect(await offered("slow")).toEqual([6]);
     expect(await offered()).toEqual([6]);
   });
-
-  test("offers events again that another process has marked for replay", async () => {
-    await commit(0, 3);
-    await offered();
-    await settle(store, "sink", 3, { mayDefer: true });
-    await commit(3, 1);
-    expect(await offered()).toEqual([4]);
-    const operator = await openStore({ folder, clock, lock: false });
-    expect(await operator.outbox.replay("sink", "2026-01-01T00:00:00Z")).toBe(3);
-    await operator.close();
-    expect(await store.outbox.next("sink", 10)).toMatchObject({ again: true, events: [{}, {}, {}] });
-  });
 });

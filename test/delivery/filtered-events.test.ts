@@ -1,0 +1,84 @@
+import { describe, expect, test } from "vitest";
+import type { Batch } from "#src/engine/delivery/batches.ts";
+import { createFilteredEvents } from "#src/engine/delivery/unsettled-events.ts";
+import type { Settlement } from "#src/engine/store/store.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+const batchThrough = (through: number, seen: number, again = false): Batch => ({
+  again,
+  events: [],
+  through,
+  passed: seen,
+  counted: undefined,
+});
+const past = (through: number, again = false): Settlement => ({ again, through, rejected: [] });
+
+async function trial() {
+  const clock = createVirtualClock(0);
+  await clock.advance(100_000);
+  const settled: Settlement[] = [];
+  const filtered = createFilteredEvents(clock, async (settlement) => void settled.push(settlement));
+  return { clock, settled, filtered };
+}
+
+describe("filtered events of a sink", () => {
+  test("settles 1,000 filtered events together", async () => {
+    const { settled, filtered } = await trial();
+    await filtered.addBatch(batchThrough(999, 999));
+    expect(settled).toEqual([]);
+    await filtered.addBatch(batchThrough(1_000, 1));
+    expect(settled).toEqual([past(1_000)]);
+    expect(filtered.dueInMs()).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  test("settles five seconds after the first filtered event and returns the remaining time", async () => {
+    const { clock, settled, filtered } = await trial();
+    expect(filtered.dueInMs()).toBe(Number.POSITIVE_INFINITY);
+    await filtered.addBatch(batchThrough(1, 1));
+    await clock.advance(4_000);
+    await filtered.addBatch(batchThrough(2, 1));
+    expect(filtered.dueInMs()).toBe(1_000);
+    await filtered.settleIfDue();
+    expect(settled).toEqual([]);
+    await clock.advance(1_000);
+    await filtered.settleIfDue();
+    expect(settled).toEqual([past(2)]);
+  });
+
+  test("is due after the returned time at any fraction of a millisecond", async () => {
+    const random = seededRandom(17);
+    for (let n = 0; n < 3_000; n += 1) {
+      const { clock, settled, filtered } = await trial();
+      // Thirds, so that no sum is exact.
+      await clock.advance((random() * 1e6) / 3);
+      await filtered.addBatch(batchThrough(1, 1));
+      await clock.advance((random() * 5_000) / 3);
+      for (let rests = 0; rests < 3 && filtered.dueInMs() > 0 && settled.length === 0; rests += 1)
+        await clock.advance(filtered.dueInMs());
+      await filtered.settleIfDue();
+      expect(settled).toHaveLength(1);
+    }
+  });
+
+  test("settles filtered replayed events at once and leaves other filtered events waiting", async () => {
+    const { settled, filtered } = await trial();
+    await filtered.addBatch(batchThrough(7, 1));
+    await filtered.addBatch(batchThrough(9, 1, true));
+    expect(settled).toEqual([past(9, true)]);
+    expect(filtered.through()).toBe(7);
+  });
+
+  test("discards filtered events that a later settlement covers, not those of an earlier settlement or a replay", async () => {
+    const { settled, filtered } = await trial();
+    await filtered.addBatch(batchThrough(5, 1));
+    filtered.forgetSettled(past(4));
+    filtered.forgetSettled(past(9, true));
+    await filtered.settle();
+    expect(settled).toEqual([past(5)]);
+    await filtered.addBatch(batchThrough(6, 1));
+    filtered.forgetSettled(past(6));
+    await filtered.settle();
+    expect(settled).toHaveLength(1);
+  });
+});
