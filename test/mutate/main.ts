@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { EQUIVALENTS } from "./equivalents.ts";
-import { type Mutant, findMutants } from "./mutants.ts";
+import { findMutants, type Mutant } from "./mutants.ts";
 import { type Player, startPlayer } from "./play.ts";
 import { listTargetFiles, ROOT, TARGETS, type Target } from "./targets.ts";
 

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { EQUIVALENTS } from "./equivalents.ts";
-import { type Mutant, findMutants } from "./mutants.ts";
+import { findMutants, type Mutant } from "./mutants.ts";
 import { listTargetFiles, ROOT, TARGETS } from "./targets.ts";
 
 /** Mutants as `before → after`, of the part that changes only. */

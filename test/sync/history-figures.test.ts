@@ -13,9 +13,9 @@ import {
   valuesBelowLimit,
 } from "#src/engine/sync/history/request-size.ts";
 import {
+  computeMean,
   halvingStrategy,
   MISSING_LOG_GOALS,
-  computeMean,
   tagsWithoutLog,
   workerStrategy,
 } from "../bench/history/missing-logs.ts";

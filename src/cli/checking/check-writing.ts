@@ -3,7 +3,7 @@ import { findConnector } from "../../app/config/config-sections.ts";
 import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { armingRefusal, readArmRequest } from "../../engine/commands/arming.ts";
-import { openAuditSize } from "../../engine/commands/audit/size.ts";
+import { openAuditSize } from "../../engine/commands/audit/audit.ts";
 import { createBuildingReader } from "../../engine/commands/building-view.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkGateway, checkHours } from "../../engine/commands/gate.ts";

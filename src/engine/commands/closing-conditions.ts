@@ -10,11 +10,6 @@ import type { WriteRefusal } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 
-interface RecordedRefusals {
-  readonly isThrown: boolean;
-  readonly approval: string | null;
-}
-
 const CHECK_INTERVAL_MS = 1_000;
 
 /** Conditions that close all writing. Checked when a command arrives and again before it is sent. */
@@ -29,7 +24,7 @@ export function createClosingConditions(options: {
   readonly log: Log;
 }) {
   const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
-  let recordedRefusals: RecordedRefusals = { isThrown: false, approval: null };
+  let recordedRefusals = { isThrown: false, approval: null as string | null };
   // A rehearsal writes nothing, so it needs no arming.
   const findArmingRefusal = () => (config().rehearsal ? null : arming.refusing());
 

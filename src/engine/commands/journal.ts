@@ -4,8 +4,15 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
-import { AUDIT_LOG, type AuditEntry, type AuditRecord, auditHeadEvent, CHAIN_START, hashEntry } from "./audit/audit.ts";
-import { openAuditSize } from "./audit/size.ts";
+import {
+  AUDIT_LOG,
+  type AuditEntry,
+  type AuditRecord,
+  auditHeadEvent,
+  CHAIN_START,
+  hashEntry,
+  openAuditSize,
+} from "./audit/audit.ts";
 import { type Command, type CommandEnd, type CommandState, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
@@ -143,7 +150,6 @@ export async function openJournal(options: {
         for (const [id, entry] of entries) openById.set(id, entry);
         return newCommands;
       }),
-
     sending: (leaving: readonly SentCommand[]): Promise<void> =>
       runInTurn(async () => {
         const changedAt = isoUtc(clock.now());
@@ -172,7 +178,6 @@ export async function openJournal(options: {
         writeCounts.remember(counts);
         for (const [key, promise] of restoreEntries) restores.set(key, promise);
       }),
-
     second: (id: string, by: string): Promise<boolean> =>
       runInTurn(async () => {
         const command = unseconded(id);
@@ -182,7 +187,6 @@ export async function openJournal(options: {
         return true;
       }),
     unseconded,
-
     /** Records the outcome; returns false when the command had ended before. Also ends the restores that it settles. */
     finish: (command: Command, finish: CommandEnd): Promise<boolean> =>
       runInTurn(async () => {
@@ -234,7 +238,6 @@ export async function openJournal(options: {
         if (isOver) unrestoredValues.delete(key);
         return true;
       }),
-
     report: (results: readonly MessageResult[]): Promise<void> =>
       runInTurn(async () => {
         const at = isoUtc(clock.now());
@@ -249,13 +252,11 @@ export async function openJournal(options: {
           (hashes) => results.map((result, index) => messageEvent(result, at, hashes[index] ?? at)),
         );
       }),
-
     note: (
       step: string,
       detail: Readonly<Record<string, unknown>>,
       documents: readonly DocumentChange[] = [],
     ): Promise<void> => runInTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
-
     knows: (id: string): boolean => openById.has(id) || finished.has(id),
     entry: (id: string): OpenEntry | undefined => openById.get(id),
     open: (): readonly OpenEntry[] => [...openById.values()],

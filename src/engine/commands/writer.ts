@@ -25,17 +25,6 @@ import type { ReadBack, SendResult } from "./read-back.ts";
  */
 export type CommandWriter = ReturnType<typeof createWriter>;
 
-interface WriterState {
-  /** By tag, oldest first. */
-  readonly queue: Map<string, AcceptedCommand>;
-  /** End of the time to live on the monotonic clock, so that setting the wall clock back prolongs none. */
-  readonly deadlines: WeakMap<AcceptedCommand, number>;
-  slot: WorkSignal | null;
-  /** Tags of a group that was refused as a whole: sent singly until one of them is answered. */
-  readonly bisection: Set<string>;
-  readonly background: Set<Promise<void>>;
-}
-
 const EXPIRED_END: CommandEnd = {
   outcome: "expired",
   reason: "expired",
@@ -77,27 +66,28 @@ export function createWriter(options: {
   readonly log: Log;
 }) {
   const { clock, config, endings, journal, log, source, values } = options;
-  const writerState: WriterState = {
-    queue: new Map(),
-    deadlines: new WeakMap(),
-    slot: null,
-    bisection: new Set(),
-    background: new Set(),
-  };
+  /** Accepted commands by tag, oldest first. */
+  const queue = new Map<string, AcceptedCommand>();
+  /** End of the time to live on the monotonic clock, so that setting the wall clock back prolongs none. */
+  const deadlines = new WeakMap<AcceptedCommand, number>();
+  /** Tags of a group that was refused as a whole: sent singly until one of them is answered. */
+  const bisectionTags = new Set<string>();
+  const backgroundTasks = new Set<Promise<void>>();
+  let quotaSlot: WorkSignal | null = null;
   const mayLeave = createWakeup();
   const queueGrew = createWakeup();
 
   const isAwaitingSecond = ({ command }: AcceptedCommand) => journal.unseconded(command.id) !== undefined;
   const untilExpiry = ({ command }: AcceptedCommand) => Date.parse(command.expiresAt) - clock.now();
   const msLeft = (accepted: AcceptedCommand) =>
-    Math.min(untilExpiry(accepted), (writerState.deadlines.get(accepted) ?? 0) - clock.monotonic());
+    Math.min(untilExpiry(accepted), (deadlines.get(accepted) ?? 0) - clock.monotonic());
 
   function add(accepted: AcceptedCommand): void {
-    writerState.deadlines.set(accepted, clock.monotonic() + untilExpiry(accepted));
+    deadlines.set(accepted, clock.monotonic() + untilExpiry(accepted));
     const key = tagKey(accepted.command);
-    const olderCommand = writerState.queue.get(key);
-    writerState.queue.delete(key);
-    writerState.queue.set(key, accepted);
+    const olderCommand = queue.get(key);
+    queue.delete(key);
+    queue.set(key, accepted);
     if (olderCommand !== undefined) supersede(olderCommand, accepted);
     queueGrew.wakeUp();
     mayLeave.wakeUp();
@@ -105,12 +95,12 @@ export function createWriter(options: {
 
   function removeFromQueue(accepted: AcceptedCommand): boolean {
     const key = tagKey(accepted.command);
-    return writerState.queue.get(key) === accepted && writerState.queue.delete(key);
+    return queue.get(key) === accepted && queue.delete(key);
   }
 
   function putBack(accepted: AcceptedCommand): void {
-    const newerCommand = writerState.queue.get(tagKey(accepted.command));
-    if (newerCommand === undefined) writerState.queue.set(tagKey(accepted.command), accepted);
+    const newerCommand = queue.get(tagKey(accepted.command));
+    if (newerCommand === undefined) queue.set(tagKey(accepted.command), accepted);
     else supersede(accepted, newerCommand);
     queueGrew.wakeUp();
   }
@@ -164,13 +154,13 @@ export function createWriter(options: {
 
   /** Commands that may share a request: approved, no unverified write of the tag, a bisection tag only singly. */
   function sendableCommands(): readonly AcceptedCommand[] {
-    const free = [...writerState.queue.values()].filter(
+    const freeCommands = [...queue.values()].filter(
       (each) => !isAwaitingSecond(each) && !journal.isUnderWay(each.command),
     );
-    const [first] = free;
+    const [first] = freeCommands;
     const maxGroupSize = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
-    if (first === undefined || writerState.bisection.has(first.command.tagId)) return free.slice(0, 1);
-    return free.filter(({ command }) => !writerState.bisection.has(command.tagId)).slice(0, maxGroupSize);
+    if (first === undefined || bisectionTags.has(first.command.tagId)) return freeCommands.slice(0, 1);
+    return freeCommands.filter(({ command }) => !bisectionTags.has(command.tagId)).slice(0, maxGroupSize);
   }
 
   /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
@@ -208,8 +198,8 @@ export function createWriter(options: {
     const backgroundTask = work().catch((error: unknown) => {
       if (!isStopping(error)) log.error({ err: error }, "the outcome of a command could not be recorded");
     });
-    writerState.background.add(backgroundTask);
-    void backgroundTask.then(() => writerState.background.delete(backgroundTask));
+    backgroundTasks.add(backgroundTask);
+    void backgroundTask.then(() => backgroundTasks.delete(backgroundTask));
   }
 
   async function endWithoutSlot(cutting: AbortSignal): Promise<void> {
@@ -231,7 +221,7 @@ export function createWriter(options: {
     await endWithoutSlot(cutting);
     if (!(await isAnySendable())) return AFTER_MISSING_MS;
     const slot = combineSignals(stopping);
-    writerState.slot = slot;
+    quotaSlot = slot;
     const requestSent = Promise.withResolvers<void>();
     runInBackground(() => sendAll(slot, requestSent, cutting));
     try {
@@ -246,7 +236,7 @@ export function createWriter(options: {
     let leavingCommands: readonly SentCommand[] = [];
     function releaseSlot(): void {
       slot.end();
-      if (writerState.slot === slot) writerState.slot = null;
+      if (quotaSlot === slot) quotaSlot = null;
     }
     async function writes(): Promise<readonly TagWrite[]> {
       releaseSlot();
@@ -258,7 +248,7 @@ export function createWriter(options: {
       const readings = await source.write(writes, AbortSignal.any([slot.signal, cutting]));
       left.resolve();
       const written = new Map(readings.map(({ id, value }) => [id, value]));
-      for (const { command } of leavingCommands) writerState.bisection.delete(command.tagId);
+      for (const { command } of leavingCommands) bisectionTags.delete(command.tagId);
       // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
       const isTaken = ({ tagId, value }: SentCommand["command"]) => sameValue(written.get(tagId) ?? null, value);
       startVerification(leavingCommands, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
@@ -286,7 +276,7 @@ export function createWriter(options: {
         await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);
       return;
     }
-    if (isRefused) for (const { command } of leaving) writerState.bisection.add(command.tagId);
+    if (isRefused) for (const { command } of leaving) bisectionTags.add(command.tagId);
     startVerification(leaving, () => (isRefused ? "group-refused" : "in-doubt"), errorText(failure));
   }
 
@@ -319,20 +309,20 @@ export function createWriter(options: {
 
   /** Ends queued commands whose time is over, or all when writing closes. */
   async function endOverdue(cutting: AbortSignal): Promise<number> {
-    for (const accepted of [...writerState.queue.values()]) {
+    for (const accepted of [...queue.values()]) {
       const end = endInQueue(accepted);
       if (end === null || !removeFromQueue(accepted)) continue;
-      if (writerState.queue.size === 0) writerState.slot?.abort(QUEUE_EMPTY);
+      if (queue.size === 0) quotaSlot?.abort(QUEUE_EMPTY);
       await endings.end(accepted.command, end, cutting);
     }
-    if (writerState.queue.size === 0) return Number.POSITIVE_INFINITY;
-    return Math.max(1, Math.min(CLOSED_CHECK_MS, ...[...writerState.queue.values()].map(msLeft)));
+    if (queue.size === 0) return Number.POSITIVE_INFINITY;
+    return Math.max(1, Math.min(CLOSED_CHECK_MS, ...[...queue.values()].map(msLeft)));
   }
 
   return {
     add,
     wake: mayLeave.wakeUp,
-    waiting: () => writerState.queue.size,
+    waiting: () => queue.size,
     /** Works until `stopping` aborts; `cutting` aborts a running request. */
     async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
       endings.onEnd(mayLeave.wakeUp);
@@ -352,9 +342,9 @@ export function createWriter(options: {
         backoff: SEND_BACKOFF,
       });
       await overdueLoop;
-      await Promise.all(writerState.background);
-      const queued = [...writerState.queue.values()];
-      writerState.queue.clear();
+      await Promise.all(backgroundTasks);
+      const queued = [...queue.values()];
+      queue.clear();
       for (const { command } of queued) await endings.end(command, STOPPED_END, cutting);
     },
   };

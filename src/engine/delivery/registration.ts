@@ -11,9 +11,7 @@ export const NOT_CONFIGURED = "not in the configuration";
 /** Document set: the server of each sink that ended for good. */
 const ENDED_AT_SET = "sink-ended-at";
 
-interface EndedServer {
-  readonly farEnd: string | null;
-}
+type EndedServer = { readonly farEnd: string | null };
 
 interface SinkToRegister {
   readonly name: string;

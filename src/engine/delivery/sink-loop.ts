@@ -84,47 +84,36 @@ export function createSinkDelivery(options: DeliveryOptions) {
     urgent: createFailurePolicy(config, options.random),
     others: createFailurePolicy(config, options.random),
   };
-  const redeliveryWindowMs = config.replay_after_restart;
-  const restartWatch = createRestartWatch({
-    name,
-    sink,
-    outbox,
-    clock,
-    windowMs: redeliveryWindowMs,
-    store,
-    log,
-    onRestart: state.onRestart,
-  });
+  const windowMs = config.replay_after_restart;
+  const restartWatch = createRestartWatch({ ...options, windowMs, onRestart: state.onRestart });
   const snapshot = createSnapshot({ sink: name, store, building, passes, clock, log });
-  const loop = {
-    isOpen: false,
-    failing: null as FailedRequest | null,
-    tickAtMs: sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY,
-    snapshotWaitsMs: null as number | null,
-    lane: "others" as "urgent" | "others",
-  };
+  let isOpen = false;
+  let failingRequest: FailedRequest | null = null;
+  let tickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+  let snapshotWaitsMs: number | null = null;
+  let lane: "urgent" | "others" = "others";
 
   async function runStep(): Promise<DelayMs> {
-    const wasOpened = loop.isOpen;
+    const wasOpened = isOpen;
     if (!wasOpened) {
       const failure = await captureError(() => withDeadline((signal) => sink.open(signal), draining));
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "open", giveUp: null });
-      loop.isOpen = true;
+      isOpen = true;
     }
     await restartWatch.checkIfDue(wasOpened ? "open" : "opened", draining);
     if (draining.aborted) return null;
-    if (clock.monotonic() >= loop.tickAtMs) {
+    if (clock.monotonic() >= tickAtMs) {
       const failure = await captureError(runTick);
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "tick", giveUp: null });
     }
 
     let snapshotEvents: readonly Event[] | null = [];
-    if (loop.snapshotWaitsMs === null || clock.monotonic() >= loop.snapshotWaitsMs) {
+    if (snapshotWaitsMs === null || clock.monotonic() >= snapshotWaitsMs) {
       snapshotEvents = await retryStoreWork(() => snapshot.next(maxEvents));
       if (snapshotEvents === null) return null;
-      loop.snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
+      snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
     }
     const afterPosition = Math.max(filteredOut.through(), buffered.through());
     const mayUrgentPass = snapshotEvents.length === 0 || snapshot.letsUrgentPass();
@@ -135,7 +124,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
     const offer = isUrgent ? urgent : await retryStoreWork(() => chooser.others(afterPosition));
     if (offer === null) return null;
-    loop.lane = isUrgent ? "urgent" : "others";
+    lane = isUrgent ? "urgent" : "others";
     const batch = takeBatch({ ...offer, counted: sequenceAfter(offer.counted, buffered.events()) }, passes, maxEvents);
     if (!isUrgent) chooser.noteBatch(batch);
     return batch.events.length === 0 ? settleFilteredOut(batch) : writeEvents(batch, !isUrgent);
@@ -155,7 +144,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     }
     await filteredOut.settleIfDue();
     if (chooser.isTurn()) return 0;
-    const dueMs = Math.min(loop.tickAtMs, loop.snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+    const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
     return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), chooser.othersDueInMs()));
   }
 
@@ -194,7 +183,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   async function afterWrite(outcome: WriteOutcome, failed: FailedWrite): Promise<DelayMs> {
     const { accepted, kept, settlement } = outcome;
-    if (settlement !== null) failurePolicies[loop.lane].reset();
+    if (settlement !== null) failurePolicies[lane].reset();
     countDeliveries("accepted", accepted);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
     countDeliveries("kept", kept?.count ?? 0);
@@ -207,12 +196,13 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   /** True when a failure is not over: since then the sink has only buffered events or taken urgent ones. */
   function hasOpenFailure(): boolean {
-    const { failing, lane } = loop;
-    return failing !== null || (!buffered.isEmpty() && failurePolicies[lane].attempts() > 0) || chooser.othersWait();
+    return (
+      failingRequest !== null || (!buffered.isEmpty() && failurePolicies[lane].attempts() > 0) || chooser.othersWait()
+    );
   }
 
   function reportFailing(failing: FailedRequest | undefined): void {
-    loop.failing = failing ?? null;
+    failingRequest = failing ?? null;
     if (failing === undefined) return;
     const as = asFailure(failing.error).kind === "throttled" ? "throttled" : "retrying";
     state.showTrouble(as, failing.error, failing.attempts, failing.retryInMs);
@@ -247,7 +237,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     if (failure !== null) return keepEventsFrom(batch, 0, failure.error);
     const writeOutcome = applyReceipt(name, batch, receipt);
     reportFailing(receipt?.failing);
-    loop.tickAtMs = Math.min(loop.tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
+    tickAtMs = Math.min(tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
     if (writeOutcome.settlement === null) await saveStateChanges(receipt?.stateChanges);
     return writeOutcome;
   }
@@ -262,10 +252,10 @@ export function createSinkDelivery(options: DeliveryOptions) {
     if (tickResult.settled === true && !buffered.isEmpty()) {
       await settleThrough({ ...buffered.settlement(), documents: buildSinkStateChanges(name, stateChanges) });
       countBuffered();
-      failurePolicies[loop.lane].reset();
+      failurePolicies[lane].reset();
       state.showWorking("idle");
     } else await saveStateChanges(stateChanges);
-    loop.tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, tickInMs);
+    tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, tickInMs);
   }
 
   /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
@@ -285,13 +275,13 @@ export function createSinkDelivery(options: DeliveryOptions) {
     // Buffered events are offer again from the first one, which is not the rejected one.
     const giveUpEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
-    const decision = failurePolicies[loop.lane].decide(error, what, giveUpEvent !== null);
+    const decision = failurePolicies[lane].decide(error, what, giveUpEvent !== null);
     if (decision.go === "end") {
       await retryStoreWork(() => options.endForGood(decision.reason));
       state.showEnded(decision.reason);
       return null;
     }
-    if (decision.go === "give-up" || decision.reopen) loop.isOpen = false;
+    if (decision.go === "give-up" || decision.reopen) isOpen = false;
     if (decision.go === "give-up") {
       await giveUpEvent?.();
       return 0;
@@ -308,13 +298,9 @@ export function createSinkDelivery(options: DeliveryOptions) {
     const { position } = kept.head;
     const reason = `attempts-exhausted: ${withoutCredentials(errorText(kept.error))}`;
     const index = batch.events.indexOf(kept.head);
-    await settleThrough({
-      again: batch.again,
-      urgent: batch.urgent,
-      through: position,
-      rejected: [{ position, reason, sequence: sequenceOfEvent(batch, index) }],
-      counted: sequenceAfter(batch.counted, index + 1),
-    });
+    const rejected = [{ position, reason, sequence: sequenceOfEvent(batch, index) }];
+    const counted = sequenceAfter(batch.counted, index + 1);
+    await settleThrough({ again: batch.again, urgent: batch.urgent, through: position, rejected, counted });
     countDeliveries("rejected", 1);
   }
 
@@ -359,7 +345,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
       if (!isLate) return;
       const timeoutError = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
       limitSignal.abort(timeoutError);
-      state.showTrouble("retrying", timeoutError, failurePolicies[loop.lane].attempts(), 0);
+      state.showTrouble("retrying", timeoutError, failurePolicies[lane].attempts(), 0);
     });
     try {
       return await call(limitSignal.signal);

@@ -1,9 +1,17 @@
-import type { BuildingView } from "../../core/connector.ts";
-import type { Event } from "../../core/model/event.ts";
+import type { AlarmView, BuildingView } from "../../core/connector.ts";
+import { type Event, type EventKind, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
-import { buildSnapshotEvents, SNAPSHOT_PARTS, type SnapshotEvent, type SnapshotPart } from "./snapshot-events.ts";
+
+/** Parts of the stored state in the order of sending: a site before its gateways. */
+const SNAPSHOT_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
+type SnapshotPart = (typeof SNAPSHOT_PARTS)[number];
+
+interface SnapshotEvent {
+  readonly key: string;
+  readonly event: Event;
+}
 
 interface StoredSnapshot {
   readonly askedAt: string;
@@ -41,8 +49,11 @@ export function createSnapshot(options: {
   async function readRemainingEvents(snapshot: StoredSnapshot): Promise<readonly SnapshotEvent[]> {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
     if (remaining?.key !== key) {
-      const events = await buildSnapshotEvents(building, snapshot.part, snapshot.askedAt);
-      remaining = { key, events: events.filter(({ event }) => passes(event)) };
+      const events = (await buildSnapshotEvents(building, snapshot.part, snapshot.askedAt))
+        .filter(passes)
+        .map((event) => ({ key: `${event.source} ${event.subject}`, event }))
+        .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
+      remaining = { key, events };
     }
     return remaining.events.filter(({ key }) => key > snapshot.after);
   }
@@ -98,4 +109,51 @@ export function createSnapshot(options: {
       await store.commit({ documents: [...progress, ...documents] });
     },
   };
+}
+
+/** Events marked `snapshot` of one part of the stored state. `askedAt` makes ids stable across attempts. */
+async function buildSnapshotEvents(
+  building: BuildingView,
+  part: SnapshotPart,
+  askedAt: string,
+): Promise<readonly Event[]> {
+  if (part === "alarm") return (await building.activeAlarms()).map((alarm) => buildAlarmEvent(alarm, askedAt));
+  if (part === "tag-systems") {
+    return (await building.tagSystems()).map(({ source, siteId, tag, systems }) => {
+      const data = { tag, systems, before: [] };
+      const subject = eventSubject("tag", siteId, tag.id);
+      return makeSnapshotEvent({ type: "tag-systems-changed", source, subject, siteId, time: askedAt, data }, askedAt);
+    });
+  }
+  if (part === "value") {
+    return (await building.values()).map(({ source, siteId, lastGood, quality, tag, time, value }) => {
+      const data = { tag, value, quality, time, latencyMs: 0, lastGood, behindGateway: null };
+      const subject = eventSubject("tag", siteId, tag.id);
+      return makeSnapshotEvent({ type: "tag-value", source, subject, siteId, time, data }, askedAt);
+    });
+  }
+  const presentObjects = (await building.inventory(part)).filter(({ isThere }) => isThere);
+  return presentObjects.map(({ source, siteId: ofSite, value }) => {
+    const siteId = part === "site" ? value.id : ofSite;
+    const subject = eventSubject(part, ofSite, String(value.id));
+    const data = { [part]: value } as never;
+    return makeSnapshotEvent({ type: `${part}-added`, source, subject, siteId, time: askedAt, data }, askedAt);
+  });
+}
+
+function buildAlarmEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
+  const siteId = alarm.site.id;
+  const subject = eventSubject("alarm", siteId, alarm.id);
+  const { priority } = alarm.trigger;
+  const data = { alarm, episode, late: false, behindGateway: null, initial: true };
+  const time = alarm.triggeredAt;
+  return makeSnapshotEvent({ type: "alarm-raised", source, subject, siteId, priority, time, data }, askedAt);
+}
+
+function makeSnapshotEvent<K extends EventKind>(
+  fields: Omit<Parameters<typeof makeEvent<K>>[0], "facts">,
+  askedAt: string,
+) {
+  const event = makeEvent({ ...fields, source: sourceUri(fields.source), facts: ["snapshot", askedAt] });
+  return { ...event, snapshot: true } as Event;
 }

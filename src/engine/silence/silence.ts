@@ -27,6 +27,8 @@ export const SILENCE_SET = "silence";
 
 const MAX_SILENCES = 1_000;
 
+type SilenceStore = Pick<Store, "commit" | "document">;
+
 export async function getSilences(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
   const all = [...(await store.documents<Silence>(SILENCE_SET)).values()];
   return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
@@ -40,12 +42,7 @@ export async function addSilence(store: Pick<Store, "commit" | "documents">, sil
 }
 
 /** Ends a silence and emits its end if its beginning was emitted. Returns false without such a silence. */
-export async function endSilence(
-  store: Pick<Store, "commit" | "document">,
-  id: string,
-  at: string,
-  by: string | null,
-): Promise<boolean> {
+export async function endSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined) return false;
   await store.commit({
@@ -59,12 +56,7 @@ export async function endSilence(
  * Ends a silence without emitting events, for a command next to a fleet. The worker that keeps the silences of this state emits
  * the end. False without a running silence.
  */
-export async function cutSilence(
-  store: Pick<Store, "commit" | "document">,
-  id: string,
-  at: string,
-  by: string | null,
-): Promise<boolean> {
+export async function cutSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined || silence.to <= at) return false;
   const cutShort: Silence = { ...silence, to: at, endedBy: by };

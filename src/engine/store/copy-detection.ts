@@ -23,6 +23,7 @@ const COPY_KEY = "copy";
 /** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
 const MACHINE_ID_FILE = "/etc/machine-id";
 
+type CopyRecord = StateCopy & { readonly file: string };
 type DocumentAccess = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
 
 /** Detects a restored or copied file, and starts new epochs: receivers may have seen its numbers for other events. */
@@ -43,14 +44,8 @@ export function detectCopy(
   const isHere = lastLocation.machine === location.machine;
   if (isHere && !isOriginalAt(lastLocation)) return;
   const identity = randomBytes(4).toString("hex");
-  const originalLocation = { folder: lastLocation.folder, host: lastLocation.host };
-  const copy: StateCopy & { readonly file: string } = {
-    identity,
-    at: isoUtc(nowMs),
-    from: originalLocation,
-    isHere,
-    file: lastLocation.file,
-  };
+  const { file, folder: originalFolder, host } = lastLocation;
+  const copy: CopyRecord = { identity, at: isoUtc(nowMs), from: { folder: originalFolder, host }, isHere, file };
   documents.change({ set: STATE_FILE_SET, put: [[COPY_KEY, copy]] });
 }
 
@@ -83,7 +78,7 @@ export function recordRegularClose(database: Database, documents: DocumentAccess
 
 /** Returns the original of this state; undefined when the state is no known copy. */
 export function readCopy(documents: Pick<DocumentAccess, "document">): SeenCopy | undefined {
-  const copy = documents.document<StateCopy & { readonly file: string }>(STATE_FILE_SET, COPY_KEY);
+  const copy = documents.document<CopyRecord>(STATE_FILE_SET, COPY_KEY);
   if (copy === undefined) return undefined;
   const { file, ...original } = copy;
   return { ...original, isOriginalThere: original.isHere && isOriginalAt({ file, folder: original.from.folder }) };

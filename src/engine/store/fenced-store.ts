@@ -4,11 +4,8 @@ import type { Store } from "./store.ts";
 /** Another member holds the source with a later epoch; nothing was committed. Stop without saving anything. */
 export class FencedError extends Error {
   readonly source: string;
-  constructor(source: string, options: { readonly cause?: unknown } = {}) {
-    super(
-      `Another member of the fleet holds the source ${source} by now; nothing was committed here.`,
-      options.cause === undefined ? undefined : { cause: options.cause },
-    );
+  constructor(source: string, options?: ErrorOptions) {
+    super(`Another member of the fleet holds the source ${source} by now; nothing was committed here.`, options);
     this.name = "Fenced";
     this.source = source;
   }

@@ -13,7 +13,6 @@ import {
   readFileSync,
   renameSync,
   rmSync,
-  type Stats,
   statfsSync,
   statSync,
   truncateSync,
@@ -128,21 +127,17 @@ function refuseSharedFolder(folder: string): void {
 export function refuseWritableByOthers(folder: string): void {
   // Windows has no permission bits.
   if (process.platform === "win32") return;
-  const folderStats = statFolder(folder);
-  if (folderStats === undefined || (folderStats.mode & 0o022) === 0) return;
-  const modeText = (folderStats.mode & 0o7777).toString(8).padStart(3, "0");
+  let mode = 0;
+  try {
+    mode = statSync(folder, { throwIfNoEntry: false })?.mode ?? 0;
+  } catch {
+    // Opening a file in the folder reports the reason.
+  }
+  if ((mode & 0o022) === 0) return;
+  const modeText = (mode & 0o7777).toString(8).padStart(3, "0");
   throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${modeText}).`, {
     hint: `Run: chmod go-w ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
   });
-}
-
-function statFolder(folder: string): Stats | undefined {
-  try {
-    return statSync(folder, { throwIfNoEntry: false });
-  } catch {
-    // Opening a file in the folder reports the reason.
-    return undefined;
-  }
 }
 
 /** Undefined on Windows, which has no such links by default. */

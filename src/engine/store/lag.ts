@@ -154,9 +154,6 @@ async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: La
 }
 
 function summarizePending(rows: readonly PendingRow[], exact: boolean): EventCount {
-  const oldestMs = rows.reduce<number | null>(
-    (first, { committed_ms: ms }) => (first === null || ms < first ? ms : first),
-    null,
-  );
+  const oldestMs = rows.length === 0 ? null : Math.min(...rows.map((row) => row.committed_ms));
   return { events: rows.length, oldestMs, exact: exact || rows.length === 0 };
 }

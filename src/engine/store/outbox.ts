@@ -127,7 +127,6 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
 
   return {
     forget: forgetCached,
-
     async register(sink, from) {
       forgetCached();
       if ((await sinks.find(sink)) === undefined) {
@@ -139,7 +138,6 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       const { position = 0, urgent = 0, ended = null } = (await sinks.find(sink)) ?? {};
       return { sink, position, urgent, ended };
     },
-
     async next(sink, limit, after = 0) {
       options.lookForChanges?.();
       const markedEvents = await redeliveries.next(sink, limit);
@@ -152,7 +150,6 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       }
       return { ...(await createOffer(sink, await log.after(position, limit))), urgentThrough: cursors.urgent };
     },
-
     async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
       options.lookForChanges?.();
       const markedEvents = await redeliveries.nextUrgent(sink, limit);
@@ -164,7 +161,6 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       if ((events.at(-1)?.position ?? 0) === position + events.length) return createOffer(sink, events);
       return { again: false, urgent: true, events, counted: await readSequenceNumber(sink) };
     },
-
     async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
       const cursor = urgent ? "urgent" : "position";
       const isPlain = !again && !urgent && rejected.length === 0 && documents.length === 0;
@@ -191,7 +187,6 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       if (again) redeliveries.settled(sink, through);
       else sinks.applyMove(sink, through, counted, cursor);
     },
-
     async setEnded(sink, reason) {
       // A sink that continues may have missed events that left the log while it was ended.
       const extraStatements = reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink);
@@ -200,18 +195,14 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       forgetCached();
       changes.wakeUp();
     },
-
     deadLetters: (sink, limit = 100) => deadLetters.list(sink, limit),
-
     async resendDeadLetters(sink, ids) {
       const markedCount = await deadLetters.resend(sink, ids);
       forgetCached();
       changes.wakeUp();
       return markedCount;
     },
-
     discardDeadLetters: async (sink, ids) => deadLetters.discard(sink, ids),
-
     async replay(sink, since, kinds) {
       const sinceMs = Date.parse(since);
       if (Number.isNaN(sinceMs)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
@@ -219,30 +210,24 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       changes.wakeUp();
       return markedCount;
     },
-
     async replayBetween(sink, after, through, urgentAfter = after) {
       const lastPosition = Math.min(through, await log.end());
       const markedCount = await redeliveries.markBetween(sink, after, lastPosition, urgentAfter);
       if (markedCount > 0) changes.wakeUp();
       return markedCount;
     },
-
     lag: (wanted) => computeSinkLags(sql, wanted, unsavedCursors),
-
     async pressure() {
       const count = await sql.changes();
       if (cachedPressure?.changes !== count) cachedPressure = { changes: count, pressure: await readPressure() };
       return cachedPressure.pressure;
     },
-
     gaps: (sink) => retention.gaps(sink),
-
     async prune(bounds) {
       const { published, ...report } = await retention.prune(bounds);
       if (published > 0) changes.wakeUp();
       return report;
     },
-
     latest: async (...search) => log.latest(...search),
     after: async (position, limit) => log.after(position, limit),
     recent: async (...search) => log.recent(...search),

@@ -133,7 +133,6 @@ export function createRedeliveries(
 
   return {
     forget: forgetCached,
-
     async next(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       if (unmarkedSinks.has(sink)) return [];
       const forgetCount = forgetCalls;
@@ -142,7 +141,6 @@ export function createRedeliveries(
       if (offeredEvents.length === 0 && mayCache(forgetCount)) unmarkedSinks.add(sink);
       return offeredEvents;
     },
-
     /** A replay of a million values has few urgent events, so the query starts from urgent events. */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       const firstPosition = firstUrgentPosition.get(sink) ?? 0;
@@ -166,7 +164,6 @@ export function createRedeliveries(
       if (mayCache(forgetCount)) firstUrgentPosition.set(sink, offeredEvents[0]?.position ?? Number.POSITIVE_INFINITY);
       return offeredEvents;
     },
-
     /** Positions of the last offer up to a position, without the settled ones. */
     offeredThrough: (sink: string, through: number): readonly number[] =>
       (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= through),
@@ -185,14 +182,12 @@ export function createRedeliveries(
         values: [sink, positions, first],
       };
     },
-
     /** Removes settled positions from the last offer, after their marks were removed. */
     settled(sink: string, through: number): void {
       const offer = lastOffers.get(sink);
       if (offer === undefined) return;
       lastOffers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > through) });
     },
-
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
     mark: (sink: string, sinceMs: number, kinds: readonly EventKind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
@@ -204,7 +199,6 @@ export function createRedeliveries(
       markSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT}))`, urgentAfter),
 
     isUnmarked: (sink: string): boolean => unmarkedSinks.has(sink),
-
     /**
      * Marks the events of a batch that has just been settled, if a replay marked events of the same class (urgent or
      * not) while the batch was in flight. Otherwise the replay would end with an older state than the batch: alarm
@@ -231,7 +225,6 @@ export function createRedeliveries(
         values: [sink, after, through],
       }));
     },
-
     cancel: (sink: string): readonly SqlStatement[] => [
       { text: "delete from again where source = $1 and sink = $2", values: [sink] },
       { text: "update dead_letter set resending = false where source = $1 and sink = $2", values: [sink] },
@@ -277,7 +270,6 @@ export function createDeadLetters(sql: SqlDriver) {
         ...(sound ? { ...toSequenceField(numbered), event: parseEvent(body) } : { event: null, bytes: body }),
       }));
     },
-
     /**
      * If the event has left the log, nothing is stored, because retention has counted it. A returning letter keeps its
      * number.
@@ -304,12 +296,10 @@ export function createDeadLetters(sql: SqlDriver) {
         values: [sink, position, reason, nowMs, sequence?.number ?? null, sequence?.epoch ?? null],
       },
     ],
-
     remove: (sink: string, positions: readonly number[]): SqlStatement => ({
       text: `delete from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
       values: [sink, positions],
     }),
-
     resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
         const hiddenLetters = yield* runSql<{ readonly position: number }>(

@@ -64,12 +64,10 @@ async function recoverEvents(pages: SqlitePages, database: Database, clock: Cloc
     .all<{ readonly name: string }>()
     .map(({ name }) => name);
   const firstPosition = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
-  const { taken, known, wanted } = await appendEvents(pages, pageByPosition, firstPosition, database, clock);
+  const { counts } = await appendEvents(pages, pageByPosition, firstPosition, database, clock);
   return {
     ...countScannedRows(pages, scannedRows),
-    taken,
-    known,
-    delivered: pageByPosition.size - wanted,
+    ...counts,
     cursors: Object.fromEntries(
       [...new Set([...inUse, ...cursors.keys()])].map((name) => [name, cursors.get(name) ?? null]),
     ),
@@ -84,14 +82,8 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
     const { pageByPosition, cursors, isCursorLost } = scannedRows;
     const firstPosition = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
     const missedPositions = findUnreachableEvents(file);
-    const { taken, known, wanted, positions } = await appendEvents(
-      pages,
-      pageByPosition,
-      firstPosition,
-      database,
-      clock,
-      missedPositions,
-    );
+    const appended = await appendEvents(pages, pageByPosition, firstPosition, database, clock, missedPositions);
+    const { counts, positions } = appended;
     database.transaction(() => {
       const insertion = database.prepare(
         `insert into sink (name, position, ended, epoch, urgent, checksum)
@@ -114,13 +106,7 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
           )
           .run(clock.now(), file);
     });
-    return {
-      ...countScannedRows(pages, scannedRows),
-      taken,
-      known,
-      delivered: pageByPosition.size - wanted,
-      cursors: Object.fromEntries(cursors),
-    };
+    return { ...countScannedRows(pages, scannedRows), ...counts, cursors: Object.fromEntries(cursors) };
   } finally {
     pages.close();
   }
@@ -199,7 +185,9 @@ async function appendEvents(
     });
     await yieldToEventLoop();
   }
-  return { taken: takenCount, known: wantedPositions.length - takenCount, wanted: wantedPositions.length, positions };
+  const { length } = wantedPositions;
+  const counts = { taken: takenCount, known: length - takenCount, delivered: pageByPosition.size - length };
+  return { counts, positions };
 }
 
 function scanPages(pages: SqlitePages) {

@@ -231,14 +231,12 @@ const describeDamaged: ErrorMeaning = (path, detail) => [
 
 /** By SQLite's primary result codes: https://www.sqlite.org/rescode.html */
 const ERROR_MEANINGS: Readonly<Record<number, ErrorMeaning>> = {
-  ...{
-    5: describeBusy,
-    6: describeBusy,
-    10: describeUnreadable,
-    11: describeDamaged,
-    14: describeUnreadable,
-    26: describeDamaged,
-  },
+  5: describeBusy,
+  6: describeBusy,
+  10: describeUnreadable,
+  11: describeDamaged,
+  14: describeUnreadable,
+  26: describeDamaged,
   8: (path) => [ConfigError, `${path} may not be written.`, "Run the worker as the owner of the state folder."],
   13: (path) => [
     Retryable,

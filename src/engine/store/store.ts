@@ -97,23 +97,13 @@ export interface DamagedRows {
 }
 
 /** The snapshot sets of one source; a key is the object's id as text. */
-export type SnapshotName =
-  | "site"
-  | "gateway"
-  | "host"
-  | "system"
-  | "tag"
-  | "alarm"
-  | "value"
-  | "history"
-  | "poll"
-  | "token";
+export type SetName = "site" | "gateway" | "host" | "system" | "tag" | "alarm" | "value" | "history" | "poll" | "token";
 
 export function sinkStateSet(sink: string): string {
   return `memory/${sink}`;
 }
 
-export function documentSet(name: SnapshotName, source: string): string {
+export function documentSet(name: SetName, source: string): string {
   return `${name}/${source}`;
 }
 

@@ -8,7 +8,7 @@ import type {
 } from "../../core/connector.ts";
 import type { System, Tag } from "../../core/model/building.ts";
 import { getSilences, isSilenced } from "../silence/silence.ts";
-import { documentSet, type SnapshotName } from "../store/store.ts";
+import { documentSet, type SetName } from "../store/store.ts";
 import {
   lastGoodOf,
   type StoredAlarm,
@@ -24,26 +24,26 @@ import { createTimeSeriesReader, type TimeSeriesStore } from "./time-series.ts";
 /** Creates the view of all sources' documents for connectors. `zones` has each source's time zone by name. */
 export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
   async function mapDocuments<H, P>(
-    name: SnapshotName,
+    name: SetName,
     view: (source: string, key: string, held: H) => P | undefined,
   ): Promise<readonly P[]> {
     const mappedViews: P[] = [];
     for (const source of zones.keys()) {
       for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
-        const one = view(source, key, held);
-        if (one !== undefined) mappedViews.push(one);
+        const mappedView = view(source, key, held);
+        if (mappedView !== undefined) mappedViews.push(mappedView);
       }
     }
     return mappedViews;
   }
 
-  async function mappedView<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
+  async function findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
     const storedObject = await store.document<StoredItem<InventoryMap[N]>>(documentSet(noun, source), id);
     return storedObject?.value;
   }
 
   return {
-    findObject: mappedView,
+    findObject,
     async firstListed(noun, source, id) {
       return (await store.document<StoredItem<unknown>>(documentSet(noun, source), id))?.since;
     },
@@ -56,7 +56,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     },
     async systemsOf(source, tagId) {
       const storedSystems = await store.document<StoredTagSystems>(syncSet("tag-system", source), tagId);
-      const systems = await Promise.all((storedSystems?.systemIds ?? []).map((id) => mappedView("system", source, id)));
+      const systems = await Promise.all((storedSystems?.systemIds ?? []).map((id) => findObject("system", source, id)));
       return systems.filter((system): system is System => system !== undefined);
     },
     timeZone: (source) => zones.get(source) ?? "UTC",

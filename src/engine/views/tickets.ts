@@ -30,13 +30,12 @@ export interface Ticket {
 
 export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
 
+type ReadDocuments = <T>(set: string) => Promise<ReadonlyMap<string, T>>;
+
 export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
 
 /** Reads the tickets from the stored state of the sinks. */
-export async function readTickets(
-  documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
-  sinks: readonly string[],
-): Promise<Tickets> {
+export async function readTickets(documents: ReadDocuments, sinks: readonly string[]): Promise<Tickets> {
   const tickets = new Map<string, Ticket[]>();
   for (const sink of sinks) {
     const incidents = await documents<Partial<IncidentState>>(sinkStateSet(sink));
@@ -60,7 +59,7 @@ export async function readTickets(
 
 /** Names of the sinks that still have to send a message about the alarm with this `ticketKey`. */
 export async function findSinksBehind(
-  documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
+  documents: ReadDocuments,
   sinks: readonly string[],
   key: string,
 ): Promise<ReadonlySet<string>> {

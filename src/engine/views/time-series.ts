@@ -36,17 +36,9 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["ti
     const tagSystems = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
     const tags = [...storedTags]
       .filter(([, { missingSince }]) => missingSince === null)
-      .map(
-        ([
-          id,
-          {
-            siteId,
-            value: { displayName: name },
-          },
-        ]) => {
-          return { id, siteId, name, systemIds: tagSystems.get(id)?.systemIds ?? [] };
-        },
-      );
+      .map(([id, { siteId, value }]) => {
+        return { id, siteId, name: value.displayName, systemIds: tagSystems.get(id)?.systemIds ?? [] };
+      });
     tagsBySource.set(source, { readMs: nowMs, tags });
     return tags;
   }

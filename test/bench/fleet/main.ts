@@ -8,15 +8,15 @@ import { Client } from "pg";
 import { absent, startMosquitto, startPostgres, startVictoriaMetrics } from "../../real-servers.ts";
 import {
   checkGoal,
-  endPrograms,
   decimal,
+  endPrograms,
   printMachine,
   printTable,
+  readUsage,
   type Service,
   sourcesConfig,
   startService,
   startWorker,
-  readUsage,
   withFolder,
 } from "../harness.ts";
 

@@ -2,15 +2,15 @@ import type { PlannedTag } from "../../sync/planned-tags.ts";
 import { checkGoal, percent, printTable } from "../harness.ts";
 import {
   type Class,
+  computeLoad,
   ELEVEN_CLASSES,
   FOUR_CLASSES,
+  GROUP_SIZE,
   LONG_CLASSES,
   leastStretch,
   loadInSlots,
-  computeLoad,
   OVERLOAD,
   type Policy,
-  GROUP_SIZE,
   scaleClasses,
   simulate,
 } from "./simulate.ts";

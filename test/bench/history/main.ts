@@ -1,12 +1,12 @@
 import { checkGoal, decimal, percent, printTable } from "../harness.ts";
 import {
+  computeMean,
+  GROUP_SIZE,
   halvingStrategy,
   leastRequests,
   MISSING_LOG_GOALS,
-  computeMean,
   oneByOneStrategy,
   SEEDS,
-  GROUP_SIZE,
   TAGS,
   tagsWithoutLog,
   workerStrategy,

@@ -10,10 +10,10 @@ import {
   MEBIBYTE,
   printMachine,
   printTable,
+  readUsage,
   sourceConfig,
   startService,
   startWorker,
-  readUsage,
   withFolder,
 } from "../harness.ts";
 

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { runPlenum } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
-import { checkGoal, printMachine, sourceConfig, trackProgram, startWorker, readUsage, withFolder } from "../harness.ts";
+import { checkGoal, printMachine, readUsage, sourceConfig, startWorker, trackProgram, withFolder } from "../harness.ts";
 
 /** Start, memory and processor time of the worker, measured from outside (`npm run bench`). */
 const { minutes } = parseArgs({ options: { minutes: { type: "string", default: "10" } } }).values;

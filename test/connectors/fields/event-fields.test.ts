@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { EventKind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../../sample-events.ts";
-import { EVENT_FIELDS, type NotCarried, type FieldPlace } from "./event-fields.ts";
+import { EVENT_FIELDS, type FieldPlace, type NotCarried } from "./event-fields.ts";
 import { findFieldDestinations } from "./field-destinations.ts";
 
 const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);

@@ -8,7 +8,7 @@ import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { freePort } from "../../real-servers.ts";
-import { report, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
+import { checkPrivileges, missingPrograms, ROOT, report, runIfInstalled, say } from "../real-run.ts";
 
 /** Builds the image and runs it with a read-only root and a state volume (`npm run container:real [-- FOLDER]`). */
 

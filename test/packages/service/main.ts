@@ -8,7 +8,7 @@ import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { release } from "../../../tools/release/release.ts";
 import { freePort } from "../../real-servers.ts";
-import { report, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
+import { checkPrivileges, missingPrograms, ROOT, report, runIfInstalled, say } from "../real-run.ts";
 
 /** Installs a release in a systemd of its own and runs the unit against the simulator (`npm run service:real`). */
 
