@@ -31,8 +31,8 @@ export function buildSearchCommand(
   { folder, name, path }: { readonly folder: string; readonly name: string; readonly path?: string | undefined },
   { subject, type, siteid }: Event,
 ): string {
-  const parts = { kind: type, site: siteid ?? null, date: "*" };
-  const subfolder = path === undefined ? "" : `${buildFolderPath(path, parts)}/`;
+  const pathParts = { kind: type, site: siteid ?? null, date: "*" };
+  const subfolder = path === undefined ? "" : `${buildFolderPath(path, pathParts)}/`;
   const shellQuote = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
   return `zgrep -hF ${shellQuote(`"subject":${JSON.stringify(subject)}`)} ${shellQuote(resolve(folder))}/${subfolder}${name}-*`;
 }

@@ -16,6 +16,7 @@ const GZIP_OPTIONS: ZlibOptions = { level: 1 };
 const compressGzip = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
 const MAX_SPARE_BUFFER_BYTES = 2 ** 20;
+const NO_BUFFER = Buffer.alloc(0);
 
 /** Maximum size of a response. Successful responses are usually empty. */
 const MAX_RESPONSE_BYTES = 65_536;
@@ -45,7 +46,7 @@ export function createHttpExchange(options: ExchangeOptions) {
     ? new HttpsAgent({ ...VERIFIED_TLS, keepAlive: true, ca: options.ca })
     : new HttpAgent({ keepAlive: true });
   const closing = new AbortController();
-  let spareBuffer: Buffer | null = null;
+  let spareBuffer: Buffer = NO_BUFFER;
   // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for https.
   if (options.proxy !== null) tunnelThroughProxy(options.proxy, agent, options, closing.signal);
   const { transport } = new InfluxDB({ url: options.url, timeout: options.timeoutMs, transportOptions: { agent } });
@@ -59,9 +60,8 @@ export function createHttpExchange(options: ExchangeOptions) {
   async function compressPieces(chunks: readonly Buffer[], length: number): Promise<Buffer> {
     const [singlePiece] = chunks;
     if (singlePiece !== undefined && chunks.length === 1) return compressGzip(singlePiece, GZIP_OPTIONS);
-    const isLargeEnough = spareBuffer !== null && spareBuffer.length >= length;
-    const joinBytes = isLargeEnough && spareBuffer !== null ? spareBuffer : Buffer.allocUnsafeSlow(length);
-    spareBuffer = null;
+    const joinBytes = spareBuffer.length >= length ? spareBuffer : Buffer.allocUnsafeSlow(length);
+    spareBuffer = NO_BUFFER;
     let at = 0;
     for (const chunkBytes of chunks) at += chunkBytes.copy(joinBytes, at);
     const compressedBody = await compressGzip(joinBytes.subarray(0, length), GZIP_OPTIONS);

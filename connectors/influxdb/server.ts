@@ -55,8 +55,8 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
 
   async function readPolicyRetentionMs(signal: AbortSignal): Promise<number | null> {
     const rows = parseFirstRows(await runQuery(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal));
-    const wanted = config.retention_policy;
-    const policy = rows.find((row) => (wanted === undefined ? row.default === true : row.name === wanted));
+    const policyName = config.retention_policy;
+    const policy = rows.find((row) => (policyName === undefined ? row.default === true : row.name === policyName));
     return typeof policy?.duration === "string" ? parseGoDurationMs(policy.duration) : null;
   }
 

@@ -79,11 +79,10 @@ export function mapBatchError(code: number, topic: string): Failure {
 export function mapProducerIdError(code: number): Failure {
   const errorName = getErrorName(code);
   if (errorName === "CLUSTER_AUTHORIZATION_FAILED") {
-    return new ConfigError(`The Kafka cluster does not let us use an idempotent producer (${errorName}).`, {
-      hint: "Allow Write on the topics for our user, before Kafka 2.8 also IdempotentWrite on the cluster; or set idempotent: false.",
-      reason: "forbidden",
-      field: "idempotent",
-    });
+    const message = `The Kafka cluster does not let us use an idempotent producer (${errorName}).`;
+    const hint =
+      "Allow Write on the topics for our user, before Kafka 2.8 also IdempotentWrite on the cluster; or set idempotent: false.";
+    return new ConfigError(message, { hint, reason: "forbidden", field: "idempotent" });
   }
   return new Retryable(`The Kafka cluster gave us no producer id (${errorName}).`);
 }

@@ -143,10 +143,8 @@ const ALWAYS_ACCEPTED_CHARACTERS = 1_024;
 export function addSizeHint(reason: unknown, longestPayload: number): unknown {
   if (!(reason instanceof Retryable) || reason.hint !== undefined || longestPayload <= ALWAYS_ACCEPTED_CHARACTERS)
     return reason;
-  return new Retryable(reason.message, {
-    cause: reason.cause,
-    hint: `If that stays so, the broker may find a message too large: the longest on its way has ${longestPayload} characters, and max_message_bytes can be set lower.`,
-  });
+  const hint = `If that stays so, the broker may find a message too large: the longest on its way has ${longestPayload} characters, and max_message_bytes can be set lower.`;
+  return new Retryable(reason.message, { cause: reason.cause, hint });
 }
 
 function readErrorCode(error: unknown): number | string | undefined {

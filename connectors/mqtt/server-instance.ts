@@ -18,8 +18,8 @@ type BrokerReport = StoredBrokerState & { readonly sessionLost: boolean };
 const UPTIME_TOLERANCE_MS = 15_000;
 
 export function detectServerInstance(stored: string | null, { sessionLost, ...current }: BrokerReport): ServerInstance {
-  const previous = stored === null ? null : parseBrokerState(stored);
-  const isNew = previous !== null && (sessionLost || isUptimeTooShort(current, previous));
+  const previousState = stored === null ? null : parseBrokerState(stored);
+  const isNew = previousState !== null && (sessionLost || isUptimeTooShort(current, previousState));
   return { instanceId: JSON.stringify(current), isNew };
 }
 

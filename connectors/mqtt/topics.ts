@@ -40,8 +40,8 @@ export function createTopics(prefix: string, template: string, source?: string) 
 
     buildTopic(parts: TopicParts): string {
       let topic = "";
-      for (const word of layout) {
-        const topicLevel = word.startsWith("{") ? resolvePlaceholder(word, prefix, parts) : word;
+      for (const level of layout) {
+        const topicLevel = level.startsWith("{") ? resolvePlaceholder(level, prefix, parts) : level;
         if (topicLevel !== undefined) topic += topic === "" ? topicLevel : `/${topicLevel}`;
       }
       return topic;

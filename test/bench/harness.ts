@@ -19,9 +19,9 @@ export function decimal(value: number | null, digits = 0): string {
 export const percent = (share: number, digits = 1): string => decimal(share * 100, digits);
 
 export function printTable(title: string, head: readonly string[], rows: readonly (readonly string[])[]): void {
-  const widthOf = head.map((cell, column) => Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)));
+  const cellWidth = head.map((cell, column) => Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)));
   const line = (cells: readonly string[]) =>
-    cells.map((cell, n) => (n === 0 ? cell.padEnd(widthOf[n] ?? 0) : cell.padStart(widthOf[n] ?? 0))).join("  ");
+    cells.map((cell, n) => (n === 0 ? cell.padEnd(cellWidth[n] ?? 0) : cell.padStart(cellWidth[n] ?? 0))).join("  ");
   console.log(["", ...(title === "" ? [] : [title, ""]), line(head), ...rows.map(line)].join("\n"));
 }
 

@@ -116,10 +116,10 @@ async function play(seed: number): Promise<CampaignResult> {
     }
     if (kind === "slew") await slew(random.pick([-0.5, 0.5]));
     if (kind === "restart") await worker.restart("stop");
-    if (kind === "ahead") await wasAhead(ms);
+    if (kind === "ahead") await runAhead(ms);
   }
 
-  async function wasAhead(ms: number): Promise<void> {
+  async function runAhead(ms: number): Promise<void> {
     stepWallClock(ms);
     await run(3 * MINUTE_MS);
     stepWallClock(trueMs(clock) - clock.now());

@@ -61,7 +61,7 @@ test.each([-10 * DAY_MS, -HOUR_MS, HOUR_MS, 10 * DAY_MS])(
   },
 );
 
-test("a start with a clock eight days ahead ends no restore and forgets no command id", async () => {
+test("a start with a clock that is eight days ahead loses neither a planned restore nor a known command id", async () => {
   const rig = await ownTimeRig();
   await rig.sendAndWait({ id: "a", tag, value: 22, for_s: 3_600 }, {}, 60_000);
   rig.clock.stepWall(8 * DAY_MS);

@@ -36,7 +36,7 @@ test("reports a clock step with its size until two replies in a row agree with t
   expect(lines.at(-1)?.msg).toContain("trusted");
 });
 
-test("adds a second step to an unconfirmed first step, and keeps the doubt when both cancel out", () => {
+test("adds a second clock step to an unconfirmed first step, and still distrusts the clock when both cancel out", () => {
   const { clock, doubt } = createCheckRig();
   clock.stepWall(10 * HOUR_MS);
   expect(doubt.stepped()?.byMs).toBe(10 * HOUR_MS);
@@ -57,7 +57,7 @@ test("reports no step for slewing by a time server, a suspension, or a step of o
   expect(doubt.stepped()).toBeNull();
 });
 
-test("adds up several small steps in a row", async () => {
+test("reports several small clock steps in a row as one step", async () => {
   const { clock, doubt } = createCheckRig();
   for (let n = 0; n < 3; n += 1) {
     clock.stepWall(-900);
@@ -67,7 +67,7 @@ test("adds up several small steps in a row", async () => {
   expect(doubt.stepped()).not.toBeNull();
 });
 
-test("reports a difference to a service from the second reply on, until two replies agree", () => {
+test("reports a clock difference to a service from the second reply on, until two replies agree", () => {
   const { doubt } = createCheckRig();
   doubt.compared("a", 8 * 24 * HOUR_MS);
   expect(doubt.anywhere()).toBeNull();
@@ -82,7 +82,7 @@ test("reports a difference to a service from the second reply on, until two repl
   expect(doubt.anywhere()).toBeNull();
 });
 
-test("checks the clock every few seconds, signals a step, and leaves no sleeper when stopped", async () => {
+test("checks the wall clock every few seconds, signals a step, and leaves no timer when stopped", async () => {
   const { clock, doubt } = createCheckRig();
   const watchEnd = new AbortController();
   const watchEnded = doubt.watch(watchEnd.signal);
@@ -96,7 +96,7 @@ test("checks the clock every few seconds, signals a step, and leaves no sleeper 
   expect(clock.sleepers()).toBe(0);
 });
 
-test("reports a step back at the start when the clock is behind the last known time", () => {
+test("reports a clock step back at the start when the clock is behind the last known time", () => {
   const { clock } = createCheckRig();
   const log = pino({ level: "silent" });
   const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).stepped();

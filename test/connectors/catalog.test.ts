@@ -10,8 +10,6 @@ const folder = join(import.meta.dirname, "../../connectors");
 interface JsonSchema {
   readonly description?: string;
   readonly properties?: Readonly<Record<string, JsonSchema>>;
-  readonly anyOf?: readonly JsonSchema[];
-  readonly $ref?: string;
 }
 
 describe.each(CONNECTOR_NAMES)("connector %s", (name) => {

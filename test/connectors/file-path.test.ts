@@ -33,7 +33,7 @@ for (const gzip of [false, true]) {
 const setUp = (options: Record<string, unknown> = {}, clock: Clock = systemClock) =>
   setUpFolder({ path: BY_DAY, ...options }, clock);
 
-describe("the `path` template of the file sink", () => {
+describe("the path template of the file sink", () => {
   test("the folder path of an event consists of kind, site and day of the event", async () => {
     const { folder, open: openSink } = setUp();
     const sink = await openSink();
@@ -124,7 +124,7 @@ describe("a history event of several days in the file sink", () => {
     }
   });
 
-  test("history of a single day is written as one line without a `part` field", async () => {
+  test("history of a single day is written as one line without a part field", async () => {
     const { folder, open: openSink } = setUp();
     const sink = await openSink();
     await sink.write([sampleEvent("tag-history")], never());
@@ -134,9 +134,9 @@ describe("a history event of several days in the file sink", () => {
   });
 });
 
-describe("files of the file sink with a `path` template", () => {
+describe("files of the file sink with a path template", () => {
   test.each([false, true])(
-    "a file gets its final name when it is closed after `finish_after` (gzip: %s)",
+    "a file gets its final name when it is closed after finish_after (gzip: %s)",
     async (gzip) => {
       const clock = monotonic();
       const { folder, open: openSink } = setUp({ gzip, finish_after: "10m" }, clock);

@@ -128,7 +128,7 @@ describe("the file sink", () => {
     expect(readFileSync(linkTarget, "utf8")).toBe("");
   });
 
-  test.each(["0600", "0640"])("creates files with mode %s", async (mode) => {
+  test.each(["0600", "0640"])("creates files with the permission %s", async (mode) => {
     const { folder, open: openSink } = setUpFolder({ mode });
     const sink = await openSink();
     await sink.close();

@@ -59,7 +59,7 @@ async function readNameTags(events: readonly Event[], wanted: readonly (typeof N
   });
 }
 
-describe("the name tags of InfluxDB points (`tags_from`)", () => {
+describe("the name tags of InfluxDB points (tags_from)", () => {
   test("values, history and totals get the tag name of the event and the current site name and systems", async () => {
     const events = [valueEvent(1), sampleEvent("tag-history"), sampleEvent("tag-total")];
     for (const tags of await readNameTags(events))

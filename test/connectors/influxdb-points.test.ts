@@ -93,7 +93,7 @@ describe("the mapping of events to InfluxDB points", () => {
     expect(keys.size).toBe(count - 1);
   });
 
-  test("gives two events of the same millisecond and series different times", () => {
+  test("gives two events of the same millisecond and series different nanoseconds", () => {
     const gap = sampleEvent("delivery-gap");
     const silence = sampleEvent("silence-started");
     const result = sampleEvent("command-result");
@@ -167,7 +167,7 @@ describe("the mapping of events to InfluxDB points", () => {
     );
   });
 
-  test("rejects NaN", () => {
+  test("rejects a field whose value is NaN", () => {
     const pointParts = { measurement: "m", tags: {}, timeMs: 0 };
     expect(() => formatLine({ ...pointParts, fields: { value: Number.NaN } })).toThrow(
       "NaN is no number for the field value.",

@@ -84,7 +84,7 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     expect(await databases()).not.toContain("nowhere");
   });
 
-  test("suggests `api: v1` when the server has no InfluxDB 2 API", async () => {
+  test("suggests api: v1 when the server has no InfluxDB 2 API", async () => {
     const sink = createSink({ url: server.url, bucket: "b" });
     await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", hint: /api: v1/ });
   });

@@ -29,7 +29,7 @@ test("treats only a later start time as a server restart", async () => {
   expect(await detectRestart("200", 100)).toEqual({ instanceId: "200", isNew: false });
 });
 
-test("serverInstanceOf returns null when the server hides its start time, and rejects when the server is unreachable", async () => {
+test("reports no server instance when the server hides its start time, and rejects when the server is unreachable", async () => {
   const refusingClient = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
   expect(await detectServerInstance(refusingClient, "100", never())).toBeNull();
   expect(

@@ -114,7 +114,7 @@ describe("requests of the InfluxDB sink", () => {
       ),
       { kind: "config", field: "url", message: expect.not.stringContaining("requestURI") },
     ],
-  ])("the response %j keeps the complete batch", async (answer, expected) => {
+  ])("the response %j settles no event of the batch", async (answer, expected) => {
     const stub = await startStubInTest(() => answer);
     const sink = createSink(stub);
     await expect(sink.write([valueEvent(1), valueEvent(2)], never())).rejects.toMatchObject(expected);
@@ -385,7 +385,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     expect(receipt).toEqual({ rejected: [], retry: { from: 10_000, error: new Error("away") } });
   });
 
-  test("does not reject an event that is kept", async () => {
+  test("does not reject an event that is offered again", async () => {
     const sixLines = [0, 0, 1, 1, 2, 2].map((owner) => ({ owner, text: `${owner}` }));
     const receipt = await storeLines(sixLines, async (part) => {
       const owners = new Set(part.map(({ owner }) => owner));

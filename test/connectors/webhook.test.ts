@@ -150,7 +150,7 @@ describe("the signature of a webhook request", () => {
     },
   );
 
-  test("is omitted only with `unsigned: true`", () => {
+  test("is omitted only with unsigned: true", () => {
     const url = "https://example.com/";
     expect(WebhookConfig.safeParse({ url }).success).toBe(false);
     expect(WebhookConfig.safeParse({ url, unsigned: true }).success).toBe(true);
@@ -159,7 +159,7 @@ describe("the signature of a webhook request", () => {
 });
 
 describe("requests and responses of the webhook sink", () => {
-  test("the format `standard` sends type, timestamp and data of every event kind", async () => {
+  test("the format standard sends type, timestamp and data of every event kind", async () => {
     const { stub, sink } = await signed({ format: "standard" });
     for (const event of sampleOfEveryKind()) await sink.write([event], never());
     sampleOfEveryKind().forEach((event, n) => {

@@ -6,7 +6,7 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { EQUIVALENTS } from "./equivalents.ts";
 import { findMutants, type Mutant } from "./mutants.ts";
 import { type Player, startPlayer } from "./play.ts";
-import { listTargetFiles, ROOT, TARGETS, type Target } from "./targets.ts";
+import { listTargetFiles, ROOT, TARGETS, type MutationTarget } from "./targets.ts";
 
 /**
  * Mutation tests (`npm run mutate`): changes the source and checks that a test fails.
@@ -22,7 +22,7 @@ const LANES = 2;
 type TrialVerdict = "killed" | "timeout" | "survived" | "not tried";
 
 interface Job {
-  readonly target: Target;
+  readonly target: MutationTarget;
   readonly mutant: Mutant;
   verdict: TrialVerdict;
 }
@@ -39,13 +39,13 @@ const seed = Number(process.env.PLENUM_SEED ?? 1);
 const untilMs = performance.now() + Number(values.minutes) * 60_000;
 const readSource = (file: string) => readFileSync(join(ROOT, file), "utf8");
 
-const jobs = chosenTargets.flatMap((target) =>
+const allTrials = chosenTargets.flatMap((target) =>
   drawSample(target).map((mutant): Job => ({ target, mutant, verdict: "not tried" })),
 );
-const trials = jobs.filter(({ mutant }) => !isEquivalent(mutant));
+const trials = allTrials.filter(({ mutant }) => !isEquivalent(mutant));
 const queue = [...trials];
 /** Duration in milliseconds of the tests of a target with the unchanged code. */
-const usualMsByTarget = new Map<Target, Promise<number>>();
+const usualMsByTarget = new Map<MutationTarget, Promise<number>>();
 
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
@@ -55,7 +55,7 @@ process.once("exit", () => rmSync(temporary, { recursive: true, force: true, max
 await Promise.all(Array.from({ length: LANES }, () => playAll()));
 process.exitCode = printReport() ? 0 : 1;
 
-function drawSample(target: Target): readonly Mutant[] {
+function drawSample(target: MutationTarget): readonly Mutant[] {
   const all = listTargetFiles(target).flatMap((file) => findMutants(file, readSource(file)));
   const random = seededRandom(seed);
   const drawnMutants = all.map((mutant) => ({ mutant, at: random() })).toSorted((a, b) => a.at - b.at);
@@ -88,13 +88,13 @@ async function playAll(): Promise<void> {
   }
 }
 
-function usualMsOf(target: Target, player: Player): Promise<number> {
+function usualMsOf(target: MutationTarget, player: Player): Promise<number> {
   const knownMs = usualMsByTarget.get(target) ?? measureUsualMs(target, player);
   usualMsByTarget.set(target, knownMs);
   return knownMs;
 }
 
-async function measureUsualMs(target: Target, player: Player): Promise<number> {
+async function measureUsualMs(target: MutationTarget, player: Player): Promise<number> {
   const played = await player.play({ file: null, text: "" }, Math.max(0, untilMs - performance.now()));
   if (played === null) throw new Error(`The tests of ${target.name} did not end in time.`);
   if (played.failed !== null) throw new Error(`This test fails without a mutant: ${played.failed}`);
@@ -114,7 +114,7 @@ function printReport(): boolean {
       timeout: count("timeout"),
       survived: count("survived"),
       "not tried": count("not tried"),
-      equivalent: jobs.filter((job) => job.target === target).length - targetTrials.length,
+      equivalent: allTrials.filter((job) => job.target === target).length - targetTrials.length,
       "detected %": Math.round((1000 * detected) / Math.max(1, targetTrials.length)) / 10,
     };
   });

@@ -57,9 +57,9 @@ export function findMutants(file: string, text: string): readonly Mutant[] {
   return foundMutants.toSorted((a, b) => a.start - b.start || a.end - b.end);
 }
 
-type Change = (start: number, end: number, replacement: string) => void;
+type AddMutant = (start: number, end: number, replacement: string) => void;
 
-function mutate(node: Node, text: string, change: Change): void {
+function mutate(node: Node, text: string, change: AddMutant): void {
   switch (node.type) {
     case "BinaryExpression":
     case "LogicalExpression":
@@ -87,7 +87,7 @@ function mutate(node: Node, text: string, change: Change): void {
   }
 }
 
-function mutateOperator(node: Node, text: string, change: Change): void {
+function mutateOperator(node: Node, text: string, change: AddMutant): void {
   const leftOperand = node.left as Node;
   const right = node.right as Node;
   if (node.operator === "??") change(leftOperand.end, node.end, "");

@@ -1,11 +1,11 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { join } from "node:path";
 import type { Played, Task } from "./player.ts";
-import type { Target } from "./targets.ts";
+import type { MutationTarget } from "./targets.ts";
 
 /** A child process that runs the tests of one target against mutants. */
 export interface Player {
-  readonly target: Target;
+  readonly target: MutationTarget;
   isAlive(): boolean;
   /** Returns null and kills the process on a timeout. A process that dies has detected the mutant. */
   play(task: Task, limitMs: number): Promise<Played | null>;
@@ -14,7 +14,7 @@ export interface Player {
 
 const PROGRAM = join(import.meta.dirname, "player.ts");
 
-export function startPlayer(target: Target, environment: NodeJS.ProcessEnv): Player {
+export function startPlayer(target: MutationTarget, environment: NodeJS.ProcessEnv): Player {
   // A fixed seed makes mutants comparable. `detached` makes a process group, which is killed with the workers of vitest.
   const playerProcess = fork(PROGRAM, target.tests, {
     env: { ...process.env, ...environment, PLENUM_SEED: "1", NO_COLOR: "1" },

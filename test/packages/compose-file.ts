@@ -34,7 +34,7 @@ export function copyPackages(folder: string): string {
   return root;
 }
 
-export function expectCareful({ services }: Compose, service: Service): void {
+export function expectSecured({ services }: Compose, service: Service): void {
   expect(service.image).toMatch(/:v?\d+(\.\d+){1,2}$/);
   expect(service).toMatchObject({ read_only: true, cap_drop: ["ALL"], security_opt: ["no-new-privileges:true"] });
   expect(service.user).toContain("PLENUM_UID");

@@ -9,7 +9,7 @@ import { DEFAULT_TOKEN, SimulatorOptions } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { copyPackages, expectCareful, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
+import { copyPackages, expectSecured, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
 
 const run = promisify(execFile);
 
@@ -26,7 +26,7 @@ function prepared(): string {
   return folder;
 }
 
-describe("compose.yaml of a fleet", () => {
+describe("the Compose file of a fleet", () => {
   test("has three members, a database, a broker, and a simulator for each source", () => {
     expect(Object.keys(services).toSorted()).toEqual([
       ...["member-1", "member-2", "member-3", "mosquitto", "postgres"],
@@ -36,7 +36,7 @@ describe("compose.yaml of a fleet", () => {
   });
 
   test.each(serviceEntries)("%s has a pinned image, no privileges, a health check and loopback ports", (_, service) =>
-    expectCareful(compose, service),
+    expectSecured(compose, service),
   );
 
   test("has members that differ only in name and port and use the image of this version", () => {
@@ -52,7 +52,7 @@ describe("compose.yaml of a fleet", () => {
       expect(image).toBe(`plenum:${version}`);
   });
 
-  test("mounts existing files only after `prepare`, and secrets have mode 600", () => {
+  test("mounts existing files only after prepare, and secrets have mode 600", () => {
     const folder = prepared();
     expectPrepared(compose, folder);
     for (const sourceName of ["north", "south", "west"])

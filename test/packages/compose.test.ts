@@ -6,7 +6,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { absent, programPath, startMosquitto } from "../real-servers.ts";
-import { copyPackages, expectCareful, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
+import { copyPackages, expectSecured, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
 
 const FOLDER = "packages/compose";
 const readPackageFile = (path: string) => readFileSync(join(ROOT, FOLDER, path), "utf8");
@@ -21,14 +21,14 @@ function prepared(): string {
   return copyRoot;
 }
 
-describe("compose.yaml", () => {
+describe("the Compose file of one worker", () => {
   test("has the worker, a broker, a database and dashboards", () => {
     expect(Object.keys(services).toSorted()).toEqual(["grafana", "mosquitto", "plenum", "victoria-metrics"]);
   });
 
   test.each(serviceEntries)("%s has a pinned image, no privileges, a health check and loopback ports", (_, service) => {
     expect(service.image).toMatch(/:v?\d+\.\d+\.\d+$/);
-    expectCareful(compose, service);
+    expectSecured(compose, service);
   });
 
   test("uses the image of the current version of Plenum", () => {
@@ -36,11 +36,11 @@ describe("compose.yaml", () => {
     expect(services.plenum?.image).toBe(`plenum:${version}`);
   });
 
-  test("mounts existing files only after `prepare`, and secrets have mode 600", () => {
+  test("mounts existing files only after prepare, and secrets have mode 600", () => {
     expectPrepared(compose, join(prepared(), FOLDER));
   });
 
-  test("`prepare` keeps existing passwords and reports a missing token", () => {
+  test("prepare keeps existing passwords and reports a missing token", () => {
     const folder = join(prepared(), "packages/compose");
     const passwordBefore = readFileSync(join(folder, "secrets/mqtt_password"), "utf8");
     execFileSync(join(folder, "prepare"));
@@ -77,8 +77,8 @@ test.skipIf(absent("victoria-metrics"))("VictoriaMetrics accepts the scrape conf
   expect({ status, trouble: status === 0 ? "" : stderr }).toEqual({ status: 0, trouble: "" });
 });
 
-describe.skipIf(absent("mosquitto") || absent("mosquitto_passwd"))("the broker", () => {
-  test("accepts only the passwords of `prepare` for the worker and the viewer", async () => {
+describe.skipIf(absent("mosquitto") || absent("mosquitto_passwd"))("the MQTT broker of the Compose file", () => {
+  test("accepts only the passwords of prepare for the worker and the viewer", async () => {
     const copyRoot = prepared();
     const folder = join(copyRoot, "packages/compose");
     const run = join(copyRoot, "run");

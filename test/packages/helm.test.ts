@@ -68,7 +68,7 @@ const pod = set.spec.template.spec;
 const [container] = pod.containers;
 
 describe("the Helm chart", () => {
-  test("has the version of Plenum", () => {
+  test("has the version of Plenum and its container image", () => {
     const { version } = JSON.parse(readFileSync(join(CHART, "../../../package.json"), "utf8"));
     expect(chart).toMatchObject({ apiVersion: "v2", name: "plenum", version, appVersion: version });
     expect(container.image).toBe(`plenum:${version}`);
@@ -162,7 +162,7 @@ describe("the Helm chart", () => {
     expect(set.spec.selector.matchLabels).toEqual(set.spec.template.metadata.labels);
   });
 
-  test("has no other templates", () => {
+  test("has only the templates that these tests render, and notes", () => {
     expect(readdirSync(join(CHART, "templates")).toSorted()).toEqual([
       "NOTES.txt",
       "configmap.yaml",

@@ -65,7 +65,7 @@ describe("expressions of alert rules and dashboards", () => {
   });
 });
 
-describe.skipIf(absent("promtool"))("promtool", () => {
+describe.skipIf(absent("promtool"))("promtool of Prometheus", () => {
   test("accepts the alert rules", () => {
     expect(promtool(["check", "rules", "plenum.rules.yaml"])).toEqual(FINE);
   });
@@ -77,8 +77,8 @@ describe.skipIf(absent("promtool"))("promtool", () => {
   });
 });
 
-describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker", () => {
-  test("exports valid metrics, and all panels and rules can be queried", async () => {
+describe.skipIf(absent("promtool") || absent("victoria-metrics"))("the metrics of a real worker", () => {
+  test("are valid, and all panels and alert rules can be queried", async () => {
     const [service, victoria] = await Promise.all([simulatedServer(), startVictoriaMetrics()]);
     onTestFinished(() => victoria.stop());
     const workFolder = workplace(service.url);

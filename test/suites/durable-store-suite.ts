@@ -27,32 +27,32 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
   const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
   const settle = (through: number, more: Partial<Settlement> = {}) =>
     store.outbox.settle("sink", { again: false, through, rejected: [], mayDefer: true, ...more });
-  const offered = async (limit = 1_000, sink = "sink") => positionsOf((await store.outbox.next(sink, limit)).events);
-  const comesAgain = () => testedStore.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
+  const listOffers = async (limit = 1_000, sink = "sink") => positionsOf((await store.outbox.next(sink, limit)).events);
+  const repeats = () => testedStore.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
-  describe(`${name}: a deferred cursor`, () => {
+  describe(`${name}: the cursor of a sink, whose writes are deferred`, () => {
     test("moves at once in memory, and is stored with the next transaction", async () => {
       await commit(0, 20);
-      expect(await offered()).toHaveLength(20);
+      expect(await listOffers()).toHaveLength(20);
       await settle(20);
-      expect(await offered()).toEqual([]);
+      expect(await listOffers()).toEqual([]);
       expect((await store.outbox.lag())[0]).toMatchObject({ depth: 0, position: 20 });
-      expect(await comesAgain()).toBe(20);
+      expect(await repeats()).toBe(20);
       await commit(20, 1);
-      expect(await comesAgain()).toBe(1);
+      expect(await repeats()).toBe(1);
     });
 
     test("moves for each of two sinks when one transaction stores both", async () => {
       await store.outbox.register("other", "beginning");
       await commit(0, 3);
-      await offered();
-      await offered(10, "other");
+      await listOffers();
+      await listOffers(10, "other");
       await settle(3);
       await store.outbox.settle("other", { again: false, through: 3, rejected: [], mayDefer: true });
       await commit(3, 1);
       await new Promise((resolve) => setImmediate(resolve));
-      expect(await offered()).toEqual([4]);
-      expect(await offered(10, "other")).toEqual([4]);
+      expect(await listOffers()).toEqual([4]);
+      expect(await listOffers(10, "other")).toEqual([4]);
     });
 
     test("is stored together with its sequence number", async () => {
@@ -71,15 +71,15 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
 
     test("is stored after five seconds without another transaction, and when the store closes", async () => {
       await commit(0, 20);
-      await offered();
+      await listOffers();
       await settle(10);
       await clock.advance(4_900);
-      expect(await comesAgain()).toBe(20);
+      expect(await repeats()).toBe(20);
       await clock.advance(200);
-      await expect.poll(comesAgain).toBe(10);
+      await expect.poll(repeats).toBe(10);
       await settle(15);
       store = await testedStore.reopen();
-      expect(await offered()).toEqual([16, 17, 18, 19, 20]);
+      expect(await listOffers()).toEqual([16, 17, 18, 19, 20]);
     });
 
     test.each([7, 20, 60, 100, 250])(
@@ -87,25 +87,25 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       async (batch) => {
         await commit(0, 700);
         for (;;) {
-          const positions = await offered(batch);
+          const positions = await listOffers(batch);
           const lastPosition = positions.at(-1);
           if (lastPosition === undefined) break;
           const repeated = await testedStore.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events);
           const had = repeated.filter(({ position }) => position <= lastPosition).length;
           expect(had).toBeLessThanOrEqual(Math.max(100, batch));
           await settle(lastPosition);
-          expect((await comesAgain()) - (700 - lastPosition)).toBeLessThanOrEqual(100);
+          expect((await repeats()) - (700 - lastPosition)).toBeLessThanOrEqual(100);
         }
       },
     );
 
     test("is stored at once together with a dead letter or sink state, and for replayed events", async () => {
       await commit(0, 30);
-      await offered();
+      await listOffers();
       await settle(10, { rejected: [{ position: 10, reason: "no" }] });
-      expect(await comesAgain()).toBe(20);
+      expect(await repeats()).toBe(20);
       await settle(20, { documents: [{ set: "memory/sink", put: [["a", 1]] }] });
-      expect(await comesAgain()).toBe(10);
+      expect(await repeats()).toBe(10);
       expect(await testedStore.afterKill((left) => left.document("memory/sink", "a"))).toBe(1);
       await store.outbox.replay("sink", "2026-01-01T00:00:00Z");
       const { again, events } = await store.outbox.next("sink", 5);
@@ -117,9 +117,9 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
 
   test(`${name}: settling an urgent event stores its cursor and the deferred cursor at once`, async () => {
     await commit(0, 10);
-    await offered();
+    await listOffers();
     await settle(4);
-    expect(await comesAgain()).toBe(10);
+    expect(await repeats()).toBe(10);
     await store.commit({ events: [sampleEvent("alarm-raised", {}, 1), valueEvent(10)] });
     await settle(6);
     const { counted, events, urgent } = await store.outbox.nextUrgent("sink", 10);
@@ -135,9 +135,9 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     expect(storedState.urgent.events).toEqual([]);
   });
 
-  test.each([1, 50])(`${name}: pruned events are not offered (%i)`, async (count) => {
+  test.each([1, 50])(`${name}: of %i pruned events none is offered, only their delivery gap`, async (count) => {
     await commit(0, count);
-    expect(await offered()).toHaveLength(count);
+    expect(await listOffers()).toHaveLength(count);
     await store.outbox.prune({ maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 });
     const { events } = await store.outbox.next("sink", 100);
     expect(events.map(({ event }) => event.type)).toEqual(["delivery-gap"]);

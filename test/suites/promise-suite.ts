@@ -27,10 +27,10 @@ export function describePromise(runs: number, place: () => Place): void {
       await fc.assert(
         fc.asyncProperty(
           fc.array(anyStep, { minLength: 3, maxLength: 25 }),
-          fc.array(misdeed, { minLength: 1, maxLength: 40 }),
+          fc.array(anyBehaviour, { minLength: 1, maxLength: 40 }),
           fc.boolean(),
           fc.boolean(),
-          (...schedule) => keepsThePromise(place(), ...schedule),
+          (...schedule) => checkGuarantees(place(), ...schedule),
         ),
         { numRuns: schedules, seed, endOnFailure: true },
       );
@@ -39,12 +39,12 @@ export function describePromise(runs: number, place: () => Place): void {
   );
 }
 
-const misdeed = fc.oneof(
+const anyBehaviour = fc.oneof(
   { weight: 4, arbitrary: fc.constant("accept" as const) },
   fc.constantFrom("reject", "keep", "reject and keep", "hang", "ignore", "nonsense", "nothing", "slow"),
   fc.constantFrom("retryable", "throttled", "config", "rejected", "no-log", "malformed", "unknown", "undefined"),
 );
-type Misdeed = typeof misdeed extends fc.Arbitrary<infer T> ? T : never;
+type SinkBehaviour = typeof anyBehaviour extends fc.Arbitrary<infer T> ? T : never;
 
 const anyStep = fc.oneof(
   {
@@ -63,16 +63,16 @@ const anyStep = fc.oneof(
 
 type ScheduleStep = typeof anyStep extends fc.Arbitrary<infer T> ? T : never;
 
-async function keepsThePromise(
+async function checkGuarantees(
   place: Place,
   steps: readonly ScheduleStep[],
-  misdeeds: readonly Misdeed[],
+  behaviours: readonly SinkBehaviour[],
   alarmsOnly: boolean,
   sequence: boolean,
 ): Promise<void> {
   const rig = await openDispatcherRig(place);
   const { clock } = rig;
-  const delivery = { batch: 7, deadline: "20s", sequence, filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
+  const deliveryOptions = { batch: 7, deadline: "20s", sequence, filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
   const passesFilter = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
   const committed: Event[] = [];
   const gapEvents = new Map<string, Event>();
@@ -82,28 +82,29 @@ async function keepsThePromise(
   const idsByEpoch = new Map<string, string[]>();
   let pruned = 0;
   let writeCalls = 0;
-  let wellBehaved = false;
+  let isHealthy = false;
 
-  function chaotic(): ScriptedSink {
+  function createFaultySink(): ScriptedSink {
     const sink = scriptedSink((batch, signal, _, offer) => {
-      for (const [index, { id }] of batch.entries()) noteNumber(idsByEpoch, id, offer?.sequences?.[index] ?? null);
-      const deed = wellBehaved ? "accept" : misdeeds[writeCalls % misdeeds.length];
+      for (const [index, { id }] of batch.entries()) recordNumber(idsByEpoch, id, offer?.sequences?.[index] ?? null);
+      const behaviour = isHealthy ? "accept" : behaviours[writeCalls % behaviours.length];
       writeCalls += 1;
       const acceptEvents = (events: readonly Event[]) => accepted.push(...events);
-      if (deed === "reject" || deed === "reject and keep") for (const { id } of batch) refusedIds.add(id);
-      if (deed === "slow") return clock.sleep(3_000, signal).then(() => respond("accept", batch, signal, acceptEvents));
-      return respond(deed ?? "accept", batch, signal, acceptEvents);
+      if (behaviour === "reject" || behaviour === "reject and keep") for (const { id } of batch) refusedIds.add(id);
+      if (behaviour === "slow")
+        return clock.sleep(3_000, signal).then(() => respond("accept", batch, signal, acceptEvents));
+      return respond(behaviour ?? "accept", batch, signal, acceptEvents);
     });
     sinks.push(sink);
     return sink;
   }
   const startDispatcher = async () => {
-    const dispatcher = rig.dispatcher({ a: chaotic() }, delivery);
+    const dispatcher = rig.dispatcher({ a: createFaultySink() }, deliveryOptions);
     await dispatcher.start(new AbortController().signal);
     return dispatcher;
   };
 
-  const noteGaps = async () => {
+  const recordGaps = async () => {
     for (const { event } of await rig.store.outbox.latest(100_000, ["delivery-gap"])) gapEvents.set(event.id, event);
   };
 
@@ -124,7 +125,7 @@ async function keepsThePromise(
       } else if (scheduleStep.do === "prune") {
         const { maxBytes } = scheduleStep;
         pruned = committed.length;
-        await noteGaps();
+        await recordGaps();
         await rig.store.outbox.prune({
           maxBytes,
           ranMs: 0,
@@ -135,10 +136,10 @@ async function keepsThePromise(
       } else if (scheduleStep.do === "replay") await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
       else await rig.store.outbox.resendDeadLetters("a", "all");
     }
-    wellBehaved = true;
+    isHealthy = true;
     await clock.advance(700_000);
 
-    await noteGaps();
+    await recordGaps();
     const all = new Map([...committed.map((event) => [event.id, event] as const), ...gapEvents]);
     const delivered = new Set(accepted.map(({ id }) => id));
     for (const event of accepted) {
@@ -147,8 +148,8 @@ async function keepsThePromise(
     }
     const [lag] = await rig.store.outbox.lag();
     expect(lag).toMatchObject({ depth: 0, again: 0 });
-    const letters = new Set((await rig.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""));
-    const missingEvents = committed.filter(({ id }) => !delivered.has(id) && !letters.has(id)).filter(passesFilter);
+    const letterIds = new Set((await rig.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""));
+    const missingEvents = committed.filter(({ id }) => !delivered.has(id) && !letterIds.has(id)).filter(passesFilter);
     expect(missingEvents.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
 
     const commitIndexById = new Map(committed.map(({ id }, place) => [id, place]));
@@ -176,7 +177,7 @@ async function keepsThePromise(
   }
 }
 
-function noteNumber(numbered: Map<string, string[]>, id: string, sequence: Sequence | null): void {
+function recordNumber(numbered: Map<string, string[]>, id: string, sequence: Sequence | null): void {
   if (sequence === null) return;
   const ids = numbered.get(sequence.epoch) ?? [];
   numbered.set(sequence.epoch, ids);
@@ -193,7 +194,7 @@ function nextEvent(n: number): Event {
 
 /** `take` records the events that the server has received. */
 function respond(
-  deed: Misdeed,
+  behaviour: SinkBehaviour,
   batch: readonly Event[],
   signal: AbortSignal,
   take: (events: readonly Event[]) => void,
@@ -201,7 +202,7 @@ function respond(
   const middleIndex = Math.floor(batch.length / 2);
   const rejectedEvents = batch.flatMap((_, index) => (index % 3 === 0 ? [{ index, reason: "unwanted" }] : []));
   const dropRejected = (events: readonly Event[]) => events.filter((_, index) => index % 3 !== 0);
-  switch (deed) {
+  switch (behaviour) {
     case "accept":
       take(batch);
       return { rejected: [] };
@@ -232,11 +233,11 @@ function respond(
     case "nothing":
       return undefined as never;
     default:
-      return Promise.reject(createError(deed));
+      return Promise.reject(createError(behaviour));
   }
 }
 
-function createError(deed: string): unknown {
+function createError(behaviour: string): unknown {
   const errors: Record<string, unknown> = {
     retryable: new Retryable("try again"),
     throttled: new Throttled("wait", null),
@@ -246,5 +247,5 @@ function createError(deed: string): unknown {
     malformed: new Malformed("odd", "<html>"),
     unknown: new TypeError("x is undefined"),
   };
-  return errors[deed];
+  return errors[behaviour];
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Service } from "#src/core/runtime/lifecycle.ts";
+import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
 import { ticksUntil } from "../effort.ts";
 
 export interface ServiceUnderTest {
@@ -66,7 +67,7 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
         await checkService((service) =>
           Promise.all(
             Array.from({ length: CALLERS }, async (_, caller) => {
-              for (let loopTurn = 0; loopTurn < (round + caller) % 4; loopTurn += 1) await eventLoopTurn();
+              for (let loopTurn = 0; loopTurn < (round + caller) % 4; loopTurn += 1) await yieldToEventLoop();
               if ((round + caller) % 3 === 0) await service.stop(1_000);
               else await service.start(new AbortController().signal);
             }),
@@ -79,8 +80,4 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
 
 async function promptly(work: Promise<unknown>): Promise<void> {
   expect(await ticksUntil(work)).toBeLessThan(PROMPT_TICKS);
-}
-
-function eventLoopTurn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }

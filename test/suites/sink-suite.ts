@@ -6,9 +6,9 @@ import { ticksUntil } from "../effort.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 
 /** The contract of every sink. `make` returns a server and a sink that is not open yet. */
-export interface FarEnd {
+export interface SinkServer {
   readonly sink: Sink;
-  received(): Promise<readonly Arrived[]>;
+  received(): Promise<readonly ReceivedEvent[]>;
   breakServer?(): Promise<void>;
   heal?(): Promise<void>;
   /** From now on the server accepts connections and never answers. */
@@ -16,7 +16,7 @@ export interface FarEnd {
   dispose(): Promise<void>;
 }
 
-export interface Arrived {
+export interface ReceivedEvent {
   /** The event's id unless `identity` says otherwise. */
   readonly identity: string;
   /** The complete CloudEvent, if the server gets it. */
@@ -24,7 +24,7 @@ export interface Arrived {
 }
 
 export interface SinkSuite {
-  make(): Promise<FarEnd>;
+  make(): Promise<SinkServer>;
   /** Abilities that the server cannot have; their tests are skipped. */
   readonly without?: readonly ("breakServer" | "stall")[];
   /** For servers that do not store event ids. */
@@ -37,7 +37,7 @@ const PROMPT_TICKS = 20;
 export function describeSink(name: string, suite: SinkSuite): void {
   const identity = suite.identity ?? ((event: Event) => event.id);
 
-  async function farEnd(): Promise<FarEnd> {
+  async function startServer(): Promise<SinkServer> {
     const end = await suite.make();
     onTestFinished(async () => {
       await end.sink.close();
@@ -46,14 +46,14 @@ export function describeSink(name: string, suite: SinkSuite): void {
     return end;
   }
 
-  async function arrivedInOrder(end: FarEnd, expected: readonly Event[]): Promise<void> {
+  async function expectInOrder(end: SinkServer, expected: readonly Event[]): Promise<void> {
     const listMissingIds = async () => {
       const receivedIds = new Set((await end.received()).map((one) => one.identity));
       return expected.map(identity).filter((id) => !receivedIds.has(id));
     };
     await expect.poll(listMissingIds).toEqual([]);
     const arrived = await end.received();
-    const firstPositions = findFirstPositions(arrived.map(({ identity }) => identity));
+    const firstPositions = new Map(arrived.map(({ identity }, position) => [identity, position] as const).toReversed());
     const latestByKey = new Map<string, number>();
     for (const event of expected) {
       const position = firstPositions.get(identity(event)) ?? -1;
@@ -63,7 +63,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
     for (const { identity: id, event } of arrived) {
       if (event === undefined) continue;
       const sentEvent = expected.find((candidate) => identity(candidate) === id);
-      if (sentEvent !== undefined) expect(event).toEqual(asJson(toCloudEvent(sentEvent)));
+      if (sentEvent !== undefined) expect(event).toEqual(JSON.parse(JSON.stringify(toCloudEvent(sentEvent))));
     }
   }
 
@@ -71,43 +71,43 @@ export function describeSink(name: string, suite: SinkSuite): void {
 
   describe(`${name}: behaviour of every sink`, () => {
     test("delivers accepted events once and in order, even after a second open", async () => {
-      const end = await farEnd();
-      await end.sink.open(never());
-      await end.sink.open(never());
+      const end = await startServer();
+      await end.sink.open(neverAborted());
+      await end.sink.open(neverAborted());
       const batch = [1, 2, 3, 4, 5].flatMap((n) => [valueEvent(n, "10042"), valueEvent(n, "10043")]);
       await offerBatch(end.sink, batch);
-      await arrivedInOrder(end, batch);
+      await expectInOrder(end, batch);
       expect(await end.received()).toHaveLength(batch.length);
     });
 
     test("accepts an event of every kind", async () => {
-      const end = await farEnd();
-      await end.sink.open(never());
+      const end = await startServer();
+      await end.sink.open(neverAborted());
       const samples = sampleOfEveryKind();
       const rejectedIds = await offerBatch(end.sink, samples);
       expect(rejectedIds).toEqual([]);
-      await arrivedInOrder(
+      await expectInOrder(
         end,
         samples.filter((event) => event.type === "tag-value" || event.type.startsWith("alarm-")),
       );
     });
 
     test("delivers special texts, null, booleans, extreme numbers and the events around them unchanged", async () => {
-      const end = await farEnd();
-      await end.sink.open(never());
+      const end = await startServer();
+      await end.sink.open(neverAborted());
       const values = [null, true, false, 0, -0.1, 1e-300, 1.7e308, Number.MAX_SAFE_INTEGER, null];
       const valueEvents = values.map((value, n) => valueEvent(n, "10044", value));
       const batch = [...AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]), ...valueEvents];
       expect(await offerBatch(end.sink, batch)).toEqual([]);
-      await arrivedInOrder(end, batch);
+      await expectInOrder(end, batch);
     });
 
     test("accepts the same event twice", async () => {
-      const end = await farEnd();
-      await end.sink.open(never());
+      const end = await startServer();
+      await end.sink.open(neverAborted());
       await offerBatch(end.sink, [valueEvent(1)]);
       await offerBatch(end.sink, [valueEvent(1)]);
-      await arrivedInOrder(end, [valueEvent(1)]);
+      await expectInOrder(end, [valueEvent(1)]);
     });
 
     test("closes without having been opened", async () => {
@@ -117,42 +117,42 @@ export function describeSink(name: string, suite: SinkSuite): void {
     });
 
     test("rejects a write at once when the signal has already aborted, and sends no event", async () => {
-      const end = await farEnd();
-      await end.sink.open(never());
+      const end = await startServer();
+      await end.sink.open(neverAborted());
       const reason = new Error("stop");
       await expect(end.sink.write([valueEvent(1)], AbortSignal.abort(reason))).rejects.toThrow();
       expect(await end.received()).toEqual([]);
     });
 
     test("checks the connection without sending an event", async () => {
-      const end = await farEnd();
+      const end = await startServer();
       if (end.sink.probe === undefined) return;
-      await end.sink.probe(never());
-      await end.sink.open(never());
+      await end.sink.probe(neverAborted());
+      await end.sink.open(neverAborted());
       await offerBatch(end.sink, [valueEvent(1)]);
-      await arrivedInOrder(end, [valueEvent(1)]);
+      await expectInOrder(end, [valueEvent(1)]);
       expect(await end.received()).toHaveLength(1);
     });
 
     if (can("breakServer")) {
       test("settles no event while the server is down, and delivers all events once the server is back", async () => {
-        const end = await farEnd();
-        if (!end.breakServer || !end.heal) throw new Error("The far end cannot break and heal.");
-        await end.sink.open(never());
+        const end = await startServer();
+        if (!end.breakServer || !end.heal) throw new Error("The server cannot break and heal.");
+        await end.sink.open(neverAborted());
         const eventsBefore = [valueEvent(1), valueEvent(2)];
         await offerBatch(end.sink, eventsBefore);
         await end.breakServer();
         const eventsDuring = [valueEvent(3), valueEvent(4, "10043"), valueEvent(5)];
         const unsettled = await writeAndListKept(end.sink, eventsDuring);
-        expect(unsettled, "nothing can be accepted by a far end that is away").toEqual(eventsDuring);
+        expect(unsettled, "nothing can be accepted by a server that is away").toEqual(eventsDuring);
         await end.heal();
         await offerBatch(end.sink, eventsDuring);
-        await arrivedInOrder(end, [...eventsBefore, ...eventsDuring]);
+        await expectInOrder(end, [...eventsBefore, ...eventsDuring]);
       });
 
       test("closes after a failed open", async () => {
         const end = await suite.make();
-        if (end.breakServer === undefined) throw new Error("The far end cannot break.");
+        if (end.breakServer === undefined) throw new Error("The server cannot break.");
         await end.breakServer();
         await end.sink.open(AbortSignal.timeout(1_000)).then(
           () => "a connector without a connection has nothing to open",
@@ -165,9 +165,9 @@ export function describeSink(name: string, suite: SinkSuite): void {
 
     if (can("stall")) {
       test("rejects a write promptly when the signal aborts during that write", async () => {
-        const end = await farEnd();
-        if (end.stall === undefined) throw new Error("The far end cannot stall.");
-        await end.sink.open(never());
+        const end = await startServer();
+        if (end.stall === undefined) throw new Error("The server cannot stall.");
+        await end.sink.open(neverAborted());
         await end.stall();
         const abort = new AbortController();
         const write = end.sink.write([valueEvent(1)], abort.signal);
@@ -180,7 +180,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
   });
 }
 
-function never(): AbortSignal {
+function neverAborted(): AbortSignal {
   return new AbortController().signal;
 }
 
@@ -192,8 +192,8 @@ async function offerBatch(sink: Sink, events: readonly Event[]): Promise<readonl
   while (nextIndex < events.length) {
     const batch = events.slice(nextIndex, nextIndex + (sink.maxBatch ?? 100));
     try {
-      if (failures > 0) await sink.open(never());
-      const receipt = await sink.write(batch, never());
+      if (failures > 0) await sink.open(neverAborted());
+      const receipt = await sink.write(batch, neverAborted());
       checkReceipt(receipt, batch.length);
       rejectedIds.push(...receipt.rejected.map(({ index }) => batch[index]?.id ?? ""));
       nextIndex += receipt.retry?.from ?? batch.length;
@@ -256,16 +256,4 @@ function awkward(text: string, n: number): Event<"alarm-raised"> {
       },
     },
   };
-}
-
-function findFirstPositions(identities: readonly string[]): Map<string, number> {
-  const firstPositions = new Map<string, number>();
-  identities.forEach((id, position) => {
-    if (!firstPositions.has(id)) firstPositions.set(id, position);
-  });
-  return firstPositions;
-}
-
-function asJson(value: unknown): unknown {
-  return JSON.parse(JSON.stringify(value));
 }

@@ -236,12 +236,13 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       ]);
       await commit(Array.from({ length: 3_000 }, (_, n) => valueEvent(10 + n, "another")));
       const { source } = valueEvent(1);
-      const latestOf = async (subjects: readonly string[], ...kinds: EventKind[]) =>
+      const listSubjects = async (subjects: readonly string[], ...kinds: EventKind[]) =>
         (await store.outbox.latest(9, kinds[0] && kinds, { source, subjects })).map(({ event }) => event.subject);
-      expect(await latestOf([tag])).toEqual([`${tag}/history/5m`, tag]);
-      expect(await latestOf(["site/1/tag/77", tag], "tag-value")).toEqual(["site/1/tag/77", `${tag}/history/5m`, tag]);
-      expect(await latestOf([tag], "alarm-raised")).toEqual([]);
-      expect(await latestOf([])).toEqual([]);
+      const historyOfTag = `${tag}/history/5m`;
+      expect(await listSubjects([tag])).toEqual([historyOfTag, tag]);
+      expect(await listSubjects(["site/1/tag/77", tag], "tag-value")).toEqual(["site/1/tag/77", historyOfTag, tag]);
+      expect(await listSubjects([tag], "alarm-raised")).toEqual([]);
+      expect(await listSubjects([])).toEqual([]);
     });
 
     test("commit times ascend after the clock was set back by an hour, and follow it by more than a day", async () => {

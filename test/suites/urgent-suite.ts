@@ -30,7 +30,7 @@ const anyStep = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant("crash" as const) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("replay" as const) }) },
 );
-const anyDeed = fc.oneof(
+const anyBehaviour = fc.oneof(
   { weight: 3, arbitrary: fc.constant("accept" as const) },
   fc.constantFrom("slow" as const, "half" as const, "lost" as const, "refuse" as const),
 );
@@ -275,15 +275,15 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     test(`events per alarm and per tag arrive in order despite replays, failures and crashes (${replay})`, async () => {
       const schedules = fc.asyncProperty(
         fc.array(anyStep, { minLength: 5, maxLength: 25 }),
-        fc.array(anyDeed, { minLength: 1, maxLength: 20 }),
-        (steps, deeds) => keepsOrder(steps, deeds),
+        fc.array(anyBehaviour, { minLength: 1, maxLength: 20 }),
+        (steps, behaviours) => checkOrder(steps, behaviours),
       );
       await fc.assert(schedules, { numRuns: runs, seed, endOnFailure: true });
     }, 120_000);
 
-    async function keepsOrder(
+    async function checkOrder(
       steps: readonly (typeof anyStep extends fc.Arbitrary<infer T> ? T : never)[],
-      deeds: readonly (typeof anyDeed extends fc.Arbitrary<infer T> ? T : never)[],
+      behaviours: readonly (typeof anyBehaviour extends fc.Arbitrary<infer T> ? T : never)[],
     ): Promise<void> {
       await rig.dispose();
       rig = await openDispatcherRig(place?.());
@@ -292,22 +292,22 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const delivered: Event[] = [];
       let writeCalls = 0;
       let repeats = 1;
-      let isWell = false;
+      let isHealthy = false;
 
       /** A worker whose settlements come to nothing once it has crashed, and whose connection is cut then. */
       async function startWorker() {
         let isGone = false;
         const sink = scriptedSink(async (batch) => {
-          const deed = isWell ? "accept" : (deeds[writeCalls % deeds.length] ?? "accept");
+          const behaviour = isHealthy ? "accept" : (behaviours[writeCalls % behaviours.length] ?? "accept");
           writeCalls += 1;
           const deliverEvents = (count: number) => void (isGone || delivered.push(...batch.slice(0, count)));
           const halfLength = batch.length >> 1;
-          if (deed === "slow") await clock.sleep(700);
-          if (deed !== "accept" && deed !== "slow") repeats += 1;
-          if (deed === "refuse") throw new Retryable("not now");
-          deliverEvents(deed === "half" ? halfLength : batch.length);
-          if (deed === "lost") throw new Retryable("no answer");
-          return deed === "half"
+          if (behaviour === "slow") await clock.sleep(700);
+          if (behaviour !== "accept" && behaviour !== "slow") repeats += 1;
+          if (behaviour === "refuse") throw new Retryable("not now");
+          deliverEvents(behaviour === "half" ? halfLength : batch.length);
+          if (behaviour === "lost") throw new Retryable("no answer");
+          return behaviour === "half"
             ? { rejected: [], retry: { from: halfLength, error: new Retryable("half") } }
             : { rejected: [] };
         });
@@ -348,7 +348,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           await store.outbox.replay("a", ALL_TIME);
         }
       }
-      isWell = true;
+      isHealthy = true;
       await clock.advance(60_000);
       expect(await lag()).toMatchObject({ depth: 0, again: 0 });
       const firsts = [...new Map(delivered.map((event) => [event.id, event])).values()];

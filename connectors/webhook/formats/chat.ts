@@ -273,9 +273,8 @@ export const teams = createPostOnlyFormat(
       }
       if (code !== undefined) return createUnconfirmedFailure(response, who);
       const isAccepted = response.status === 202 || ["", "1"].includes(response.body.trim());
-      return isAccepted
-        ? null
-        : createUnconfirmedFailure(response, who, "A flow that was made from the template answers 202.");
+      const hint = "A flow that was made from the template answers 202.";
+      return isAccepted ? null : createUnconfirmedFailure(response, who, hint);
     },
   },
   (incident) => fitTextToBytes(incident, TEAMS_MAX_BYTES, (text) => buildAdaptiveCard(incident, text)),

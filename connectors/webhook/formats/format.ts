@@ -65,15 +65,13 @@ export function createUnconfirmedFailure(response: ReceiverResponse, who: string
   const { status } = response;
   const bodyText = toPrintable(response.body).trim();
   if (status < 300 && isHtmlPage(bodyText)) {
-    return new Retryable(`${who} answered ${status} with a page, and does not say that it took it.`, {
-      hint: hint ?? "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
-    });
+    const pageHint = "If that stays so, check whether url leads to the receiver, and not to a page for signing in.";
+    const message = `${who} answered ${status} with a page, and does not say that it took it.`;
+    return new Retryable(message, { hint: hint ?? pageHint });
   }
   const bodyQuote = bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 200)}`;
-  return new Rejected(
-    `${who} answered ${status}, but does not say that it took it.${bodyQuote}`,
-    hint === undefined ? {} : { hint },
-  );
+  const message = `${who} answered ${status}, but does not say that it took it.${bodyQuote}`;
+  return new Rejected(message, hint === undefined ? {} : { hint });
 }
 
 export function failUnlessConfirmed(confirms: (response: ReceiverResponse) => boolean): ReceiverFormat["findFailure"] {

@@ -201,11 +201,8 @@ export const servicenowEvent = createAlertPerKeyFormat(
     const isAccepted = response.json !== undefined && readMember(response.json, "error") === undefined;
     if (isAccepted || response.body.trim() === "") return null;
     // A hibernating instance answers 200 with a page.
-    return createUnconfirmedFailure(
-      response,
-      who,
-      "If it is an instance of a developer, it may be asleep; wake it up in a browser.",
-    );
+    const hint = "If it is an instance of a developer, it may be asleep; wake it up in a browser.";
+    return createUnconfirmedFailure(response, who, hint);
   },
   (incident, action) =>
     action === "trigger" || action === "resolve"

@@ -269,14 +269,14 @@ function fillJson(tree: unknown, value: FieldValues): unknown {
 
 /** Reads the reference from the response to the opening. A missing id is a ConfigError. */
 function parseReference(template: TemplateConfig, json: unknown): IncidentReference {
-  const readAt = (path: string | undefined) => (path === undefined ? undefined : readAnswerValue(json, path));
-  const id = readAt(template.id);
+  const readPath = (path: string | undefined) => (path === undefined ? undefined : readAnswerValue(json, path));
+  const id = readPath(template.id);
   if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
     const hint = "It was opened there. Set the path right; until then it would be opened once more each time.";
     throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, { field: "template.id", hint });
   }
-  const ticket = toText(readAt(template.ticket));
-  const link = toText(readAt(template.link));
+  const ticket = toText(readPath(template.ticket));
+  const link = toText(readPath(template.link));
   return {
     ref: template.id === undefined ? null : { id },
     ticket: ticket === "" ? null : ticket,

@@ -34,8 +34,8 @@ export async function driveWorker(
   const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory()) });
   const silentLog = createLog({ level: "silent" });
   const warnings: unknown[] = [];
-  const warn = (...args: unknown[]) => void warnings.push(args);
-  const log = Object.assign(Object.create(silentLog) as typeof silentLog, { warn });
+  const countWarning = (...args: unknown[]) => void warnings.push(args);
+  const log = Object.assign(Object.create(silentLog) as typeof silentLog, { warn: countWarning });
   const intervalById = new Map<string, number>();
   const classById = new Map<string, number>();
   const lastReadMs = new Map<string, number>();

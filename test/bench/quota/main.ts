@@ -4,7 +4,7 @@ import { GOALS, WINDOWS } from "./goals.ts";
 import { LIMITERS, type LimiterName } from "./limiters.ts";
 import { type Network, ordinary, slowGateway, stalling } from "./network.ts";
 import { createRandom } from "./random.ts";
-import type { ClientMaker, Outcome, Scenario } from "./run.ts";
+import type { ClientMaker, SimulationResult, Scenario } from "./run.ts";
 import { computeMean, quantile, type Sum, simulateSeeds } from "./sum.ts";
 
 /** The worker's quota against unknown limiters, compared with its bound and p-queue (`npm run bench:quota`). */
@@ -136,8 +136,8 @@ async function kills(): Promise<void> {
     const strictSum = await simulateStrictQueue({ limiter, hours: 10, killEveryMs: KILL_EVERY_MS }, 60_500, 11);
     rows.push([limiter, String(sum.kills), perKill(sum), perKill(strictSum)]);
   }
-  const title = "Killed every 15 min, 3 s down, state stored; % of the quota / 429 per kill (down time included)";
-  printTable(title, ["", "kills", "the quota", "p-queue strict 60.5 s"], rows);
+  const tableTitle = "Killed every 15 min, 3 s down, state stored; % of the quota / 429 per kill (down time included)";
+  printTable(tableTitle, ["", "kills", "the quota", "p-queue strict 60.5 s"], rows);
   const total = (value: (sum: Sum) => number) => all.reduce((result, sum) => result + value(sum), 0);
   const [killCount, refusals, shares] = [total((s) => s.kills), total((s) => s.refused), total((s) => s.utilisation)];
   checkGoal("kills", killCount, "at least", GOALS.kills.atLeast);
@@ -151,24 +151,24 @@ async function foreignClient(): Promise<void> {
   for (const limiter of WINDOWS) {
     const cells: string[] = [];
     for (const headers of [true, false]) {
-      const foreign = { foreignPerMinute: FOREIGN_PER_MINUTE, foreignFromMs: FOREIGN_FROM_MS };
-      const sum = await simulateSeeds({ limiter, hours: FOREIGN_HOURS, headers, ...foreign }, SEEDS);
+      const foreignOptions = { foreignPerMinute: FOREIGN_PER_MINUTE, foreignFromMs: FOREIGN_FROM_MS };
+      const sum = await simulateSeeds({ limiter, hours: FOREIGN_HOURS, headers, ...foreignOptions }, SEEDS);
       const slowestMs = Math.max(...sum.outcomes.map(reportedAfterMs));
       longestMs = Math.max(longestMs, slowestMs);
       const hours = FOREIGN_HOURS - FOREIGN_FROM_MS / 3_600_000;
       const perMinute = (sum.utilisation * 20 * FOREIGN_HOURS - 20) / hours;
-      const refused = sum.refused / sum.outcomes.length / hours;
-      cells.push(`${(slowestMs / 60_000).toFixed(1)} min`, `${perMinute.toFixed(1)} / ${refused.toFixed(1)}`);
+      const refusalsPerHour = sum.refused / sum.outcomes.length / hours;
+      cells.push(`${(slowestMs / 60_000).toFixed(1)} min`, `${perMinute.toFixed(1)} / ${refusalsPerHour.toFixed(1)}`);
     }
     rows.push([limiter, ...cells]);
   }
-  const title = `Another client sends ${FOREIGN_PER_MINUTE} requests a minute; reported after, then own requests a minute / 429 per hour`;
-  printTable(title, ["", "headers: reported", "then", "no headers: reported", "then"], rows);
+  const tableTitle = `Another client sends ${FOREIGN_PER_MINUTE} requests a minute; reported after, then own requests a minute / 429 per hour`;
+  printTable(tableTitle, ["", "headers: reported", "then", "no headers: reported", "then"], rows);
   const withinS = GOALS.foreign.reportedWithinMs / 1000;
   checkGoal("another client is reported after", longestMs / 1000, "at most", withinS, " s");
 }
 
-function reportedAfterMs({ foreignReportedMs, foreignCountedMs }: Outcome): number {
+function reportedAfterMs({ foreignReportedMs, foreignCountedMs }: SimulationResult): number {
   if (foreignReportedMs === null || foreignCountedMs === null || foreignReportedMs < foreignCountedMs)
     return Number.POSITIVE_INFINITY;
   return foreignReportedMs - foreignCountedMs;

@@ -31,7 +31,7 @@ export interface Scenario {
   readonly globalTimers?: boolean;
 }
 
-export interface Outcome {
+export interface SimulationResult {
   readonly utilisation: number;
   readonly refused: number;
   readonly refusedPerHour: number;
@@ -50,18 +50,18 @@ const START_MS = 1_704_067_200_000;
 const BACKLOG = 24;
 const DOWN_MS = 3_000;
 
-export async function simulate(scenario: Scenario): Promise<Outcome> {
-  const truth = createVirtualClock(START_MS);
-  if (scenario.globalTimers !== true) return simulateWith(truth, scenario);
-  const restore = installGlobalTimers(truth);
+export async function simulate(scenario: Scenario): Promise<SimulationResult> {
+  const trueClock = createVirtualClock(START_MS);
+  if (scenario.globalTimers !== true) return simulateWith(trueClock, scenario);
+  const restore = installGlobalTimers(trueClock);
   try {
-    return await simulateWith(truth, scenario);
+    return await simulateWith(trueClock, scenario);
   } finally {
     restore();
   }
 }
 
-async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Outcome> {
+async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<SimulationResult> {
   const random = createRandom(scenario.seed);
   const limiter = LIMITERS[scenario.limiter]();
   const network = scenario.network ?? ordinary;
@@ -69,8 +69,8 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   const endMs = scenario.hours * 3_600_000;
   const disk: QuotaDisk = { slots: new Map(), holds: new Map() };
   const urgentWaitsMs: number[] = [];
-  let accepted = 0;
-  let refused = 0;
+  let acceptedCount = 0;
+  let refusedCount = 0;
   let kills = 0;
   let foreignReportedMs: number | null = null;
   let foreignCountedMs: number | null = null;
@@ -79,14 +79,14 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     if (life.dead()) return forEver();
     const way = network(random);
     await truth.sleep(way.upMs);
-    const verdict = limiter.arrive(truth.monotonic());
-    if (verdict.ok) accepted += 1;
-    else refused += 1;
+    const limiterVerdict = limiter.arrive(truth.monotonic());
+    if (limiterVerdict.ok) acceptedCount += 1;
+    else refusedCount += 1;
     await life.clock.sleep(way.downMs);
-    return verdict;
+    return limiterVerdict;
   };
 
-  const boot = (): KillableProcess => {
+  const startClient = (): KillableProcess => {
     const life = createKillableProcess(truth, random.between(-100, 100));
     const client = makeClient(life, disk, random, () => {
       foreignReportedMs ??= truth.monotonic();
@@ -107,7 +107,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
         void sendUrgent();
       }
     };
-    for (let caller = 0; caller < BACKLOG; caller += 1) void callForEver();
+    for (let callerIndex = 0; callerIndex < BACKLOG; callerIndex += 1) void callForEver();
     if (scenario.urgentEveryMs !== undefined) void urgentForEver(scenario.urgentEveryMs);
     return life;
   };
@@ -119,30 +119,30 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
       if (limiter.arrive(truth.monotonic()).counted) foreignCountedMs ??= truth.monotonic();
     }
   };
-  const steps = async (everyMs: number) => {
+  const stepClock = async (everyMs: number) => {
     for (;;) {
       await truth.sleep(random.after(everyMs));
       truth.stepWall(random.between(-2_000, 2_000));
     }
   };
   if (scenario.foreignPerMinute !== undefined) void foreignClient(scenario.foreignPerMinute);
-  if (scenario.clockStepEveryMs !== undefined) void steps(scenario.clockStepEveryMs);
+  if (scenario.clockStepEveryMs !== undefined) void stepClock(scenario.clockStepEveryMs);
 
-  let life = boot();
+  let killableProcess = startClient();
   while (scenario.killEveryMs !== undefined) {
-    const next = truth.monotonic() + random.after(scenario.killEveryMs);
-    if (next >= endMs) break;
-    await truth.run(next);
-    life.kill();
+    const nextKillMs = truth.monotonic() + random.after(scenario.killEveryMs);
+    if (nextKillMs >= endMs) break;
+    await truth.run(nextKillMs);
+    killableProcess.kill();
     kills += 1;
     await truth.advance(DOWN_MS);
-    life = boot();
+    killableProcess = startClient();
   }
   await truth.run(endMs);
-  life.kill();
-  const [utilisation, refusedPerHour] = [accepted / (20 * 60 * scenario.hours), refused / scenario.hours];
-  const foreign = { foreignReportedMs, foreignCountedMs };
-  return { utilisation, refused, refusedPerHour, kills, urgentWaitsMs, ...foreign };
+  killableProcess.kill();
+  const [utilisation, refusedPerHour] = [acceptedCount / (20 * 60 * scenario.hours), refusedCount / scenario.hours];
+  const foreignTimes = { foreignReportedMs, foreignCountedMs };
+  return { utilisation, refused: refusedCount, refusedPerHour, kills, urgentWaitsMs, ...foreignTimes };
 }
 
 /** The worker's quota with a small decoder: a refusal pauses for the retry time plus one second. */
@@ -154,7 +154,7 @@ export function quotaClient(
     const commitMs = scenario.killEveryMs === undefined ? () => 0 : () => random.between(0, 10);
     const store = createDiskQuotaStore(disk, life.clock, commitMs);
     const quota = createQuota({ source: "bench", clock: life.clock, store, onForeign, ...options });
-    const never = new AbortController().signal;
+    const neverAborted = new AbortController().signal;
     const exchange = async (send: () => Promise<LimiterVerdict>) => {
       const sentMs = life.clock.monotonic();
       const { ok, remaining, retryAfterS } = await send();
@@ -167,7 +167,7 @@ export function quotaClient(
     return {
       async run(lane, send) {
         try {
-          await quota.run(lane, lane === "write" ? "write" : "read", () => exchange(send), never);
+          await quota.run(lane, lane === "write" ? "write" : "read", () => exchange(send), neverAborted);
         } catch (error) {
           if (!(error instanceof Throttled)) throw error;
         }
@@ -178,7 +178,7 @@ export function quotaClient(
 
 /** Replaces the date and timers of the runtime by virtual time; returns a function that restores them. */
 function installGlobalTimers(clock: VirtualClock): () => void {
-  const real = { now: Date.now, setTimeout: globalThis.setTimeout, clearTimeout: globalThis.clearTimeout };
+  const realTimers = { now: Date.now, setTimeout: globalThis.setTimeout, clearTimeout: globalThis.clearTimeout };
   const start = (callback: () => void, ms: number) => {
     const timer = new AbortController();
     clock.sleep(ms, timer.signal).then(callback, () => undefined);
@@ -188,7 +188,7 @@ function installGlobalTimers(clock: VirtualClock): () => void {
   const stop = (timer: AbortController | undefined) => timer?.abort();
   Object.assign(globalThis, { setTimeout: start, clearTimeout: stop });
   return () => {
-    Date.now = real.now;
-    Object.assign(globalThis, { setTimeout: real.setTimeout, clearTimeout: real.clearTimeout });
+    Date.now = realTimers.now;
+    Object.assign(globalThis, { setTimeout: realTimers.setTimeout, clearTimeout: realTimers.clearTimeout });
   };
 }

@@ -1,4 +1,4 @@
-import { type Outcome, type Scenario, simulate } from "./run.ts";
+import { type SimulationResult, type Scenario, simulate } from "./run.ts";
 
 export interface Sum {
   readonly utilisation: number;
@@ -6,13 +6,14 @@ export interface Sum {
   readonly refusedPerHour: number;
   readonly kills: number;
   readonly waitsMs: readonly number[];
-  readonly outcomes: readonly Outcome[];
+  readonly outcomes: readonly SimulationResult[];
 }
 
 export async function simulateSeeds(scenario: Omit<Scenario, "seed">, seeds: readonly number[]): Promise<Sum> {
-  const outcomes: Outcome[] = [];
+  const outcomes: SimulationResult[] = [];
   for (const seed of seeds) outcomes.push(await simulate({ ...scenario, seed }));
-  const addOutcomes = (value: (outcome: Outcome) => number) => outcomes.reduce((sum, each) => sum + value(each), 0);
+  const addOutcomes = (value: (outcome: SimulationResult) => number) =>
+    outcomes.reduce((sum, each) => sum + value(each), 0);
   return {
     utilisation: addOutcomes((each) => each.utilisation) / outcomes.length,
     refused: addOutcomes((each) => each.refused),

@@ -5,7 +5,7 @@ import { buildRecord } from "#connectors/kafka/records.ts";
 import { valueEvent } from "../../sample-events.ts";
 
 describe("an error code of a Kafka broker", () => {
-  test("a code that the client library does not know is named by its number", () => {
+  test("an unknown error code is named by its number", () => {
     expect(getErrorName(10)).toBe("MESSAGE_TOO_LARGE");
     expect(getErrorName(9_999)).toBe("error 9999");
   });

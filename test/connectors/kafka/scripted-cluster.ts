@@ -114,11 +114,12 @@ export async function startScriptedCluster(script: Script = {}) {
             const partition = inner.readInt32();
             const batch = decodeBatch(broker, topic, partition, inner.readBytes(false));
             batches.push(batch);
-            const outcome = script.produce?.(batch) ?? 0;
-            if (outcome === 0 || outcome === "late") storedRecords.push(...batch.records);
-            if (outcome === "late") connectionEnd = "cut";
-            else if (typeof outcome === "string") connectionEnd = outcome;
-            return bytes(int32(partition), int16(typeof outcome === "number" ? outcome : 0), int64(0n), int64(-1n));
+            const resultCode = script.produce?.(batch) ?? 0;
+            if (resultCode === 0 || resultCode === "late") storedRecords.push(...batch.records);
+            if (resultCode === "late") connectionEnd = "cut";
+            else if (typeof resultCode === "string") connectionEnd = resultCode;
+            const code = typeof resultCode === "number" ? resultCode : 0;
+            return bytes(int32(partition), int16(code), int64(0n), int64(-1n));
           },
           false,
           false,

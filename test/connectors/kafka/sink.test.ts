@@ -272,7 +272,7 @@ describe("the idempotent Kafka producer", () => {
     expect(new Set(cluster.batches.map(({ producerId }) => producerId))).toEqual(new Set([4_001n]));
   });
 
-  test("continues in a later epoch after a lost response, so that brokers refuse the late batch", async () => {
+  test("continues in a later producer epoch after a lost response, so that brokers refuse the late batch", async () => {
     let isResponseLost = true;
     const { cluster, sink } = await setUp({ topics: 1, produce: () => (isResponseLost ? "late" : 0) });
     await sink.open(never());
@@ -313,7 +313,7 @@ describe("the idempotent Kafka producer", () => {
     ]);
   });
 
-  test("the option `idempotent: false` disables the producer id, and a missing right names both solutions", async () => {
+  test("the option idempotent: false disables the producer id, and the error for a missing right names both solutions", async () => {
     const withoutProducerId = await setUp({}, { idempotent: false });
     await withoutProducerId.sink.write([valueEvent(1)], never());
     expect(withoutProducerId.cluster.asked).not.toContain("InitProducerId");
@@ -363,7 +363,7 @@ describe("requests to Kafka brokers", () => {
 });
 
 describe("a missing Kafka topic", () => {
-  test("is retryable again when the topic existed in between", async () => {
+  test("is retryable for 20 s, also after the topic existed for a while, and then a ConfigError", async () => {
     let nowMs = 0;
     let isThere = false;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
@@ -406,7 +406,7 @@ describe("a server that does not speak the Kafka protocol", () => {
   test.each([
     ["accepts the connection and never responds", false, / gave no answer in time\.$/],
     ["closes the connection at once", true, / broke the connection\.$/],
-  ])("that %s fails the write as retryable", async (_, hangsUp, message) => {
+  ])("that %s fails the opening of the sink as retryable", async (_, hangsUp, message) => {
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
       if (hangsUp) socket.destroy();

@@ -44,7 +44,7 @@ describe("Kafka topics of events", () => {
     expect(buildTopic("plenum.{source}.{site}", sampleEvent("delivery-gap"))).toBe("plenum._worker._none");
   });
 
-  test("events with the same key have the same `{noun}`, whatever their kind", () => {
+  test("events with the same key have the same {noun}, whatever their kind", () => {
     expect(findSubjectNoun("site/1")).toBe("site");
     expect(findSubjectNoun("site/1/tag/10042/history/1h")).toBe("tag");
     expect(findSubjectNoun("gateway/9")).toBe("gateway");

@@ -106,7 +106,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
       expect(new Set(turns).size).toBe(200);
     });
 
-    test("a command that the broker stored has `retained` set", async () => {
+    test("a command that the broker retained is marked as retained", async () => {
       const server = await mosquitto();
       const operator = await connectOperator(server.url);
       await operator.publish("plenum/cmd/main/1/set", "21.5", { retain: true });
@@ -136,7 +136,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     });
   });
 
-  test("a command has expiry, response topic, correlation data and user properties of MQTT 5", async () => {
+  test("a received command has the expiry, response topic, correlation data and user properties of MQTT 5", async () => {
     const { into, operator } = await startListening();
     const sentAtMs = Date.now();
     await operator.publish("plenum/cmd/main/a%2Fb/set", "21.5", {
@@ -175,7 +175,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
     ]);
   });
 
-  test("command topics are not subscribed to unless `commands.enabled` is true", async () => {
+  test("command topics are not subscribed to unless commands.enabled is true", async () => {
     const server = await mosquitto();
     const commands = createMqttCommands(MqttConfig.parse({ url: server.url }), contextFor("building"));
     const recorder = createRecorder();
@@ -209,7 +209,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
     return broker;
   }
 
-  test("is sent to the broker only after `accept` has resolved", async () => {
+  test("is sent to the broker only after accept has resolved", async () => {
     const { promise: journaled, resolve } = Promise.withResolvers<void>();
     const recorder = createRecorder(() => journaled);
     const broker = await setUp(recorder);
@@ -221,7 +221,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
     expect(await broker.until("puback")).toMatchObject([{ messageId: 7 }]);
   });
 
-  test("is not sent when `accept` rejects, and the commands connector connects and subscribes again", async () => {
+  test("is not sent when accept rejects, and the commands connector connects and subscribes again", async () => {
     let isDiskFull = true;
     const recorder = createRecorder(async () => {
       if (isDiskFull) throw new Error("disk full");

@@ -1,16 +1,11 @@
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { buildClientId } from "#connectors/mqtt/client-options.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import { startBroker } from "#src/cli/demo/services.ts";
-import { valueEvent } from "../../sample-events.ts";
-import { contextFor, never } from "../context.ts";
-import { observeInTest } from "./observer.ts";
 
 const findComplaint = (config: unknown) => MqttConfig.safeParse(config).error?.issues[0]?.message ?? "";
 
 describe("the configuration of the MQTT sink", () => {
-  test("requires only `url`", () => {
+  test("requires only url", () => {
     expect(MqttConfig.parse({ url: "mqtts://broker.example" })).toMatchObject({
       protocol: "5",
       prefix: "plenum",
@@ -84,21 +79,5 @@ describe("the MQTT client id", () => {
     expect(buildClientId(config, { name: "scada", assignment: { ...share, source: "south" } }, "a")).not.toBe(id);
     expect(buildClientId(config, { name: "scada", assignment: { ...share, fleet: "ffffffff" } }, "a")).not.toBe(id);
     expect(buildClientId({ ...config, client_id: "plant" }, { name: "scada", assignment: share })).toBe("plant-north");
-  });
-});
-
-describe("the built-in MQTT broker of the demo", () => {
-  test("accepts and retains messages of MQTT 3.1.1 and refuses MQTT 5", async () => {
-    const broker = await startBroker();
-    onTestFinished(() => broker.close());
-    const sink = createMqttSink(MqttConfig.parse({ url: broker.url, protocol: "3.1.1" }), contextFor("demo"));
-    onTestFinished(() => sink.close());
-    await sink.open(never());
-    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-    const lateObserver = await observeInTest(broker.url, "plenum/#", { protocolVersion: 4 });
-    expect((await lateObserver.until(({ topic }) => topic.endsWith("/value"))).retained).toBe(true);
-    const modern = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("modern"));
-    onTestFinished(() => modern.close());
-    await expect(modern.open(never())).rejects.toMatchObject({ kind: "config", hint: 'Set protocol: "3.1.1".' });
   });
 });

@@ -8,11 +8,11 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { ConfigError, errorText, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
-import { type Answers, connack, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
+import { type AnswerPacket, connack, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
 
 type Settings = Partial<z.input<typeof MqttConfig>>;
 
-async function setUp(answers: Answers, settings: Settings = {}, version: 4 | 5 = 5) {
+async function setUp(answers: AnswerPacket, settings: Settings = {}, version: 4 | 5 = 5) {
   const broker = await startScriptedBroker(version, answers);
   const protocol = version === 5 ? "5" : "3.1.1";
   const config = MqttConfig.parse({ url: broker.url, protocol, ...settings });
@@ -34,7 +34,7 @@ const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.end
 const values = (broker: ScriptedBroker) => broker.came.filter(isValue);
 const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n));
 
-function answerWithReason(nth: number, reasonCode: number): Answers {
+function answerWithReason(nth: number, reasonCode: number): AnswerPacket {
   let valueIndex = -1;
   return (packet) => {
     if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
@@ -57,7 +57,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
     [145, Retryable],
     [151, Throttled],
     [255, Retryable],
-  ])("code %i keeps the events from this one on and the connection", async (code, failure) => {
+  ])("code %i offers this and all later events again and keeps the connection", async (code, failure) => {
     const { broker, sink } = await setUpOpen(answerWithReason(2, code));
     const { rejected, retry } = await sink.write(batch, never());
     expect(retry).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
@@ -207,11 +207,11 @@ describe("a lost connection to the MQTT broker", () => {
 });
 
 describe("limits that the MQTT broker announces", () => {
-  const limited = (properties: Record<string, unknown>): Answers => {
+  const limited = (properties: Record<string, unknown>): AnswerPacket => {
     return (packet) => (packet.cmd === "connect" ? [{ ...connack(5, 0), properties } as Packet] : undefined);
   };
 
-  test("the receive maximum limits the messages in flight", async () => {
+  test("the receive maximum limits the unacknowledged messages", async () => {
     let waitingAcks: Packet[] = [];
     let maxWaiting = 0;
     const { broker, sink } = await setUpOpen((packet) => {
@@ -289,8 +289,8 @@ describe("connecting to an MQTT broker", () => {
     // CONNACK as MQTT 3.1.1 has it: two bytes, the second of which says "unacceptable protocol version".
     ["responds with a CONNACK of MQTT 3.1.1", (socket: Socket) => void socket.end(Buffer.from([0x20, 2, 0, 1]))],
     ["resets the connection", (socket: Socket) => void socket.resetAndDestroy()],
-  ])("fails with advice to set `protocol` when a broker knows only MQTT 3.1.1 and %s", async (_, refuse) => {
-    const refuseMqtt5: Answers = (packet, socket) => {
+  ])("fails with advice to set protocol when a broker knows only MQTT 3.1.1 and %s", async (_, refuse) => {
+    const refuseMqtt5: AnswerPacket = (packet, socket) => {
       if (packet.cmd !== "connect" || packet.protocolVersion !== 5) return undefined;
       refuse(socket);
       return [];
@@ -321,13 +321,13 @@ describe("connecting to an MQTT broker", () => {
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
   });
 
-  test("rejects when the signal aborts", async () => {
+  test("rejects the opening of the sink when the signal aborts", async () => {
     const { sink } = await setUp(() => []);
     await expect(sink.open(AbortSignal.timeout(50))).rejects.toThrow();
   });
 });
 
-function gathering(): Answers {
+function gathering(): AnswerPacket {
   const heldAnswers: Packet[] = [];
   let isUnconfirmed = false;
   let came = 0;

@@ -76,7 +76,7 @@ describe("a PUBLISH packet built without the MQTT library", () => {
     );
   });
 
-  test("has the exact size that `bytesIfOver` returns", () => {
+  test("has the exact size that packetBytesIfOver returns", () => {
     const sentMessage: MqttMessage = {
       ...{ topic: "a/b", payload: "21,5 °C", retain: true },
       ...{ contentType: "application/json", properties: {} },

@@ -61,7 +61,7 @@ test("the table of messages in flight stays small while one message remains unac
   expect(flight.slots()).toBeLessThan(200);
 });
 
-test("packet ids are reused after 65,535", () => {
+test("packet ids of acknowledged messages are reused after the id 65,535", () => {
   const flight = createInFlightQueue<{ readonly id: number }>();
   for (let n = 0; n < 140_000; n += 1) {
     const id = (n % 65_535) + 1;

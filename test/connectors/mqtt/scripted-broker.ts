@@ -4,9 +4,9 @@ import { parser as createParser, type Packet, writeToStream } from "mqtt-packet"
 
 export type ScriptedBroker = Awaited<ReturnType<typeof startScriptedBroker>>;
 
-export type Answers = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
+export type AnswerPacket = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
 
-export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers, port = 0) {
+export async function startScriptedBroker(protocolVersion: 4 | 5, answers: AnswerPacket, port = 0) {
   const came: Packet[] = [];
   const sockets = new Set<Socket>();
   const pendingLooks = new Set<() => void>();

@@ -145,7 +145,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     expect(value.packet.properties?.userProperties).not.toHaveProperty("sequence");
   });
 
-  test("clears the retained topics of removed objects", async () => {
+  test("deletes the retained messages of removed tags and vanished alarms", async () => {
     const server = await broker();
     const sink = await openSink(server.url);
     await sink.write([sampleEvent("tag-added"), valueEvent(1), sampleEvent("alarm-raised")], never());
@@ -156,7 +156,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     expect(lateObserver.heard.map(({ topic }) => topic)).toEqual(["plenum/main/1/tag/10099/value"]);
   });
 
-  test("publishes a command result on its own topic and the response topic, and the acceptance on `accepted` topics", async () => {
+  test("publishes a command result on its own topic and the response topic, and the acceptance on accepted topics", async () => {
     const server = await broker();
     const observer = await observeInTest(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
     const sink = await openSink(server.url);

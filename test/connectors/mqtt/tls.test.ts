@@ -68,7 +68,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     await observer.until(({ json }) => json.id === valueEvent(1).id);
   });
 
-  test("accepts a certificate for the name in `servername`", async () => {
+  test("accepts a certificate for the name in servername", async () => {
     const { url } = await brokerWith(authority.issue("named", { altName: "DNS:broker.example" }));
     const sink = createSink(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
     await delivers(sink);
@@ -83,7 +83,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     await refusal(url, { ca_file: authority.caFile });
   });
 
-  test("works with the example configuration for Mosquitto", async () => {
+  test("delivers to a Mosquitto that runs with the example configuration", async () => {
     const example = readFileSync(join(import.meta.dirname, "../../../connectors/mqtt/mosquitto.example.conf"), "utf8");
     const acl = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
     const passwords = join(folder, "example-passwords");

@@ -264,21 +264,6 @@ await runStep(`kill -9 at ${kills} random moments while events flow`, async () =
   return summaryText;
 });
 
-await runStep("how fast", async () => {
-  await createTopic(at(plain), "fast", 3);
-  const sink = await openSink(createSinkAt(plain, { topic: "fast" }));
-  const batches = Array.from({ length: 100 }, (_, round) =>
-    Array.from({ length: 1_000 }, (_, n) => valueEvent(round * 1_000 + n, String(n))),
-  );
-  for (const batch of batches.slice(0, 20)) await sink.write(batch, never());
-  const [began, used] = [performance.now(), process.cpuUsage()];
-  for (const batch of batches) await sink.write(batch, never());
-  const { user, system } = process.cpuUsage(used);
-  const values = batches.length * 1_000;
-  const rate = values / ((performance.now() - began) / 1_000);
-  return `${Math.round(rate)} values a second, ${((user + system) / values).toFixed(1)} µs of our processor each`;
-});
-
 for (const sink of sinks) await sink.close();
 await server.stop();
 rmSync(folder, { recursive: true });
