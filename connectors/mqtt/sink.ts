@@ -100,13 +100,13 @@ export async function deliverBatch(
     inFlightWaiter = null;
   }
 
-  function retryFrom(index: number, error: unknown): void {
+  function keepFromIndex(index: number, error: unknown): void {
     if (retry === undefined || index < retry.from) retry = { from: index, error };
   }
 
   function handleFailure(index: number, message: MqttMessage, error: unknown): void {
     const failure = asFailure(error);
-    if (!(failure instanceof Rejected)) retryFrom(index, error);
+    if (!(failure instanceof Rejected)) keepFromIndex(index, error);
     else if (message.bestEffort === true) options.onBestEffortRejected(error);
     else reasonByIndex.set(index, failure.message);
   }
@@ -114,7 +114,7 @@ export async function deliverBatch(
   sending: for (const [index, event] of batch.entries()) {
     for (const message of buildMessages(event, index)) {
       if (inFlight >= maxInFlight) await waitForInFlight(maxInFlight - 1);
-      if (signal.aborted) retryFrom(index, signal.reason);
+      if (signal.aborted) keepFromIndex(index, signal.reason);
       if (retry !== undefined) break sending;
       const bytes = packetBytesIfOver(maxBytes, message);
       if (bytes !== null) {

@@ -42,7 +42,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["(let attempt = «0 → 1»; attempt <", ANY_BOUND],
   ],
   "connectors/parquet/delta/log.ts": [
-    ["signal, false))) return load(signal, «false → true»);", "The statistics stay in memory and are not read."],
+    [
+      "signal, false))) return loadSnapshot(signal, «false → true»);",
+      "The statistics stay in memory and are not read.",
+    ],
   ],
   "connectors/parquet/delta/statistics.ts": [
     ["return text.length «<= → <» MAX_BOUND_LENGTH ?", "Both branches return a text of that length unchanged."],
@@ -90,7 +93,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "connectors/shared/receiver/agenda.ts": [
     ["end = setTimeOfDay(to «< → <=» from ? day", "The configuration rejects equal times."],
-    ["return current.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
+    ["return currentSilences.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
   "src/app/reload/file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [
@@ -102,7 +105,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["allocUnsafeSlow(«0 → 1») };", "Either size is too small for the first event, so the buffer grows."],
     ["if (kind < «0 → 1» || kind >", "The stored text begins with a brace, so the kind is never at 0."],
     ["if (kind «< → <=» 0 || kind", "The stored text begins with a brace, so the kind is never at 0."],
-    ["if (from «< → <=» PACKED_MARK.length", "The packed text never starts exactly at the end of its marker."],
+    ["if (pointsStart «< → <=» PACKED_MARK.length", "The packed text never starts exactly at the end of its marker."],
     ["length && after «=== → !==» tail.length", "ASCII text reads the same as UTF-8."],
   ],
   "src/core/codec/points.ts": [
@@ -119,8 +122,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["atMs }) => atMs «> → >=» sinceMs).", "One millisecond of a window of at least a minute."],
     ["const MAX_CURSOR_POINTS = «500 → (500 * 2)»;", ANY_BOUND],
     ["const MAX_RANGE_DISTANCE = «1_000 → (1_000 * 2)»;", ANY_BOUND],
-    ["- before.last «<= → <» MAX_RANGE_DISTANCE;", "Two outages are never exactly that far apart."],
-    ["kept?.nowMs ?? «0 → 1»;", "One millisecond of a window of at least a minute."],
+    ["- lastRange.last «<= → <» MAX_RANGE_DISTANCE;", "Two outages are never exactly that far apart."],
+    ["storedInstance?.nowMs ?? «0 → 1»;", "One millisecond of a window of at least a minute."],
     ["null, seenMs: «0 → 1», points:", "One millisecond of a window of at least a minute."],
     ["let silentChecks = «0 → 1»;", "The check at the opening of the sink sets it first."],
   ],
