@@ -1,6 +1,6 @@
-import { existsSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { ARM_FILE, requestArming } from "#src/engine/commands/arming.ts";
 import type { Rig } from "./rig.ts";
@@ -25,23 +25,16 @@ test("writing is armed within 2 s after the worker's user creates the request fi
   expect(await attempt(rig, "c")).toBe("confirmed");
 });
 
-describe("writing stays unarmed when the request file", () => {
-  test("is a link", async () => {
-    const rig = await testRig({ isArmed: false });
-    const elsewhere = join(rig.folder, "elsewhere");
-    writeFileSync(elsewhere, "");
-    symlinkSync(elsewhere, join(rig.folder, ARM_FILE));
-    await rig.clock.advance(LOOK_MS);
-    expect(await attempt(rig, "a")).toBe(NOT_ARMED);
-  });
-
-  test("has another name", async () => {
-    const rig = await testRig({ isArmed: false });
-    requestArming(rig.folder);
-    renameSync(join(rig.folder, ARM_FILE), join(rig.folder, `${ARM_FILE}.txt`));
-    await rig.clock.advance(LOOK_MS);
-    expect(await attempt(rig, "a")).toBe(NOT_ARMED);
-  });
+test.each([
+  ["a link", (file: string) => symlinkSync(`${file}.target`, file)],
+  ["under another name", (file: string) => writeFileSync(`${file}.txt`, "")],
+])("writing stays unarmed when the request file is %s", async (_, request) => {
+  const rig = await testRig({ isArmed: false });
+  const file = join(rig.folder, ARM_FILE);
+  writeFileSync(`${file}.target`, "");
+  request(file);
+  await rig.clock.advance(LOOK_MS);
+  expect(await attempt(rig, "a")).toBe(NOT_ARMED);
 });
 
 test("a rehearsal needs no arming", async () => {

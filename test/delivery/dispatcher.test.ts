@@ -205,24 +205,6 @@ describe("delivery", () => {
     expect(written(sink)).toEqual(ids(events));
   });
 
-  test("settles accepted replayed events of a failed batch, and retries the rest of that batch", async () => {
-    const events = values(0, 4);
-    const sink = scriptedSink();
-    await started({ a: sink });
-    await commit(events, 1_000);
-    let tries = 0;
-    sink.answer = async (batch, _signal, accepted) => {
-      tries += 1;
-      if (tries > 1) return { rejected: [] };
-      accepted?.(2);
-      throw new Retryable(`away after 2 of ${batch.length}`);
-    };
-    await rig.store.outbox.replay("a", "2026-11-02T00:00:00Z");
-    await rig.clock.advance(60_000);
-    expect(sink.writes.slice(1).map(ids)).toEqual([ids(events), ids(events.slice(2))]);
-    expect(await lag()).toMatchObject({ depth: 0, again: 0 });
-  });
-
   describe("a server that answers 410 Gone", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
     const at = (serverId: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { serverId });
@@ -315,21 +297,6 @@ describe("delivery", () => {
     await rig.clock.advance(1_000);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect([sink.writes.length, sink.faults]).toEqual([1, []]);
-  });
-
-  test("shows a sink as delivering after its first accepted batch", async () => {
-    const sink = scriptedSink(() => Promise.reject(new Retryable("away")));
-    const dispatcher = await started({ a: sink }, { batch: 1 });
-    await commit(values(0, 2));
-    expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "away", attempts: 1 }]);
-    let answers = 0;
-    sink.answer = () => {
-      answers += 1;
-      return answers === 1 ? { rejected: [] } : new Promise(() => {});
-    };
-    await rig.clock.advance(5_000);
-    expect(answers).toBe(2);
-    expect(dispatcher.status()).toMatchObject([{ state: "delivering", lastError: null, attempts: 0 }]);
   });
 
   test("settles accepted events without sending them again after the state was unwritable for a while", async () => {

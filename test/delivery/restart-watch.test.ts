@@ -71,14 +71,6 @@ describe("a restarted server", () => {
     expectWindow(again);
   });
 
-  test("needs at most five stored points after two hours without events", async () => {
-    await started({ a: mortalSink() });
-    await minutes(0, 3);
-    await rig.clock.advance(120 * MINUTE);
-    const held = await rig.store.document<{ points: unknown[] }>("sink-life", "a");
-    expect(held?.points.length).toBeLessThanOrEqual(5);
-  });
-
   test("receives all replayed events again when the replay was shortly before the restart", async () => {
     const sink = mortalSink();
     await started({ a: sink }, { batch: 1 });

@@ -5,8 +5,6 @@ export interface ByteCuttingProxy {
   bytesToCommit(): number;
   /** Breaks the connection after so many more bytes to the server. */
   cutAfter(bytes: number): void;
-  /** Passes the next commit on, and breaks the connection before the reply. */
-  cutAtCommit(): void;
   close(): Promise<void>;
 }
 
@@ -15,7 +13,6 @@ export async function startByteCuttingProxy(databasePort: number): Promise<ByteC
   let passed = 0;
   let atCommit = 0;
   let cutAt: number | null = null;
-  let isCommitCut = false;
 
   const server = createServer((client) => {
     const far = connect(databasePort, "127.0.0.1");
@@ -37,11 +34,6 @@ export async function startByteCuttingProxy(databasePort: number): Promise<ByteC
         cutAt = null;
         client.destroy();
       }
-      if (isCommitCut && chunk.includes("commit\0")) {
-        isCommitCut = false;
-        far.removeAllListeners("data");
-        far.once("data", () => client.destroy());
-      }
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -52,9 +44,6 @@ export async function startByteCuttingProxy(databasePort: number): Promise<ByteC
     cutAfter(bytes) {
       passed = 0;
       cutAt = bytes;
-    },
-    cutAtCommit() {
-      isCommitCut = true;
     },
     async close() {
       for (const socket of sockets) socket.destroy();

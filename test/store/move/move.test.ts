@@ -18,6 +18,7 @@ import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
 import { CLOCK } from "../furnished-state.ts";
+import { startCuttingProxy } from "../postgres/cutting-proxy.ts";
 import { drain, editState, ids } from "../store-steps.ts";
 import { startByteCuttingProxy } from "./byte-cutting-proxy.ts";
 import { furnishTwo, OWN, type TwoSources } from "./two-sources.ts";
@@ -295,11 +296,12 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("checks on the next run whether a commit without a response succeeded; no worker starts meanwhile", async () => {
-    const way = await startByteCuttingProxy(server.port);
-    onTestFinished(() => way.close());
-    const database = await open(way.port);
-    way.cutAtCommit();
+    const proxy = await startCuttingProxy(server.port);
+    onTestFinished(() => proxy.close());
+    const database = await open(proxy.port);
+    const cut = proxy.cut("unanswered");
     await expect(move({ database })).rejects.toThrow();
+    await cut;
     expect(JSON.parse(readFileSync(join(folder, MOVE_MARK_FILE), "utf8"))).toMatchObject({ movedAt: null });
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
       "it is not known yet whether the move was committed",

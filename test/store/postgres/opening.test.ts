@@ -116,16 +116,6 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     );
   });
 
-  test("accepts an existing empty schema", async () => {
-    await rig.ask(
-      `create role owner_${rig.schema} login password 'right'; create schema ${rig.schema} authorization owner_${rig.schema}`,
-    );
-    process.env[PASSWORD] = "right";
-    const url = urlAt(server.port, `owner_${rig.schema}`);
-    await rig.open({ config: { url, password: { env: PASSWORD } } });
-    expect(await rig.ask(`select count(*)::int from pg_tables where schemaname = '${rig.schema}'`)).not.toEqual([[0]]);
-  });
-
   test("reports a missing or wrong password, a missing privilege, an unknown database and a wrong port", async () => {
     const role = `poor_${rig.schema}`;
     await rig.ask(`create role ${role} login password 'right'`);
