@@ -14,7 +14,7 @@ import {
   nothingIsInvented,
   unansweredHistoryIsNotFetched,
 } from "./judge/history.ts";
-import { returnedSitesAreRead, unaffectedTagsAreOnTime } from "./judge/punctual.ts";
+import { unaffectedTagsAreOnTime } from "./judge/punctual.ts";
 import { reportedGaps } from "./judge/reported-gaps.ts";
 import {
   onlyRejectedTagsAreQuarantined,
@@ -140,7 +140,6 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   note("what has no log is named", missingLogsAreReported(stage, far, named));
   note("nothing unanswered is had", unansweredHistoryIsNotFetched(stage, far, named));
   note("nobody else is late", unaffectedTagsAreOnTime(stage, far, quietMs));
-  note("what returns is read again", returnedSitesAreRead(stage, far, quietMs));
   note("the quota is kept", quotaIsKept(stage));
   note("nothing is flooded", serviceIsNotFlooded(stage));
   note("the token is asked sparingly", tokenRequestsAreRare(stage));

@@ -1,4 +1,3 @@
-import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -169,5 +168,3 @@ export function backfillOrder(stage: Stage, random: SeededRandom, id: string): O
   };
   return { id, held, tagIds: new Set(tagIds) };
 }
-
-export type TagHistory = Event<"tag-history">;

@@ -168,38 +168,6 @@ describe("events about complete days of a site", () => {
     expect(at("day-sealed") >= "2026-11-04T06:00").toBe(true);
   });
 
-  test.each([
-    ["among which one has 25 hours", "2026-10-20T12:00:00Z"],
-    ["among which one has 23 hours", "2027-03-23T12:00:00Z"],
-  ])(
-    "finalizes each day with the same delay, for daily values %s that are fetched earlier each day",
-    async (_days, start) => {
-      const zone = "Europe/Oslo";
-      const here = stage(Date.parse(start), zone);
-      await here.tags(["101"]);
-      here.log("101", "1d", Date.parse(start) - DAY_MS, Date.parse(start) + 14 * DAY_MS, () => 1);
-      const daily = { name: "daily", resolution: "1d", every: "1d", backfill: "1d", look_back: "1d" };
-      const fetchedAt: string[] = [];
-      const lags: number[] = [];
-      for (let n = 0; n < 12; n += 1) {
-        const before = here.sealed().length;
-        await here.work([daily], 30_000, DAY_MS - 30_500);
-        fetchedAt.push(
-          ...here
-            .sealed()
-            .slice(before)
-            .map(({ date }) => date),
-        );
-        const last = here.sealed().at(-1)?.date;
-        if (last !== undefined) lags.push(Math.round((here.clock.now() - Date.parse(last)) / DAY_MS));
-      }
-      expect(faultsOf(here.events())).toEqual([]);
-      expect(lags.length).toBeGreaterThan(6);
-      expect(new Set(lags).size).toBe(1);
-      expect(new Set(fetchedAt).size).toBe(fetchedAt.length);
-    },
-  );
-
   test("emits one new revision of a finalized day an hour after its values changed", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101"]);

@@ -37,7 +37,7 @@ function account(
   return countSeriesDay({ ledger: held, rules: RULES, located: placed }, day, count, NOW);
 }
 
-describe("the account of a series for a UTC day", () => {
+describe("the account of a followed series for one UTC day", () => {
   test("counts values, nulls and absent buckets of a fetched day", () => {
     expect(account(ledger(), 4, { had: 200, null: 8 })).toEqual({
       ...{ expected: 288, had: 200, null: 8, absent: 80, withoutLog: 0, refused: 0, pending: 0, notWanted: 0 },
@@ -84,16 +84,6 @@ describe("the account of a series for a UTC day", () => {
     expect(account(held, 5)).toMatchObject({ expected: 288, refused: 144, pending: 144, refusal: SAID });
     expect(account(held, 3)).toMatchObject({ expected: 216, refused: 0, pending: 216, refusal: null });
     expect(account({ ...held, state: "unproven" }, 3)).toMatchObject({ refused: 216, pending: 0, refusal: SAID });
-  });
-
-  test("requires no further buckets of a tag that left the lists", () => {
-    const held = ledger({ spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
-    expect(account(held, 4, { had: 72, null: 0 }, { outOfSight: "tag" })).toMatchObject({
-      ...{ expected: 72, had: 72, pending: 0, notWanted: 216 },
-    });
-    expect(account(held, 4, { had: 72, null: 0 }, { outOfSight: "site" })).toMatchObject({
-      ...{ expected: 288, pending: 216, why: "out-of-scope" },
-    });
   });
 });
 

@@ -19,7 +19,7 @@ import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-day
 import { bucketEnd, bucketStart, bucketStartFinder, countBuckets, DAY_MS } from "#src/engine/sync/history/buckets.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import { toStoredRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import { type StoredDayChange, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
+import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -32,8 +32,8 @@ const RULES = {
   ...{ backfillMs: 400 * DAY_MS, graceMs: 120_000, lookBackMs: DAY_MS },
 };
 
-describe("packed counts of points by day", () => {
-  test("packed counts equal a plain map after random additions, and store equal consecutive days as one entry", () => {
+describe("stored counts of points per UTC day", () => {
+  test("the count text of a series equals a plain map after random additions, and joins equal consecutive days", () => {
     const random = seededRandom(seed);
     let text = "";
     const plain = new Map<number, { had: number; null: number }>();
@@ -63,7 +63,7 @@ describe("packed counts of points by day", () => {
     );
   });
 
-  test("a revision moves a point between value and null, and several points of a bucket count once", () => {
+  test("a revised point moves between the counts of values and nulls, and several points of a bucket count once", () => {
     const [fresh, revised] = [new Points(), new Points()];
     for (const minute of [0, 2, 5, 10]) fresh.push(NOW + minute * 60_000, 1);
     revised.push(NOW + 900_000, Number.NaN);
@@ -117,7 +117,7 @@ const finalizedDays = (store: MemoryStore) =>
 const had = (from: string, to: string) =>
   toStoredRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
 
-describe("day counts of a ledger", () => {
+describe("counts per UTC day in the ledger of a series", () => {
   test("a ledger of an earlier version has no counted days before its first count", async () => {
     const { days: _, ...before } = {
       ...createLedger(RULES, NOW),
@@ -142,44 +142,6 @@ describe("day counts of a ledger", () => {
       true,
     ]);
     expect(dayReach(seriesWith(held, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
-  });
-
-  test("marks changed finalized days with the number of changed points, and keeps the time of a mark for five minutes", async () => {
-    const ledger = { ...createLedger(RULES, NOW), state: "following" as const, watermark: "2026-11-02T05:55:00.000Z" };
-    const before = { ...ledger, spans: had("2026-10-31T00:00Z", "2026-11-01T00:00Z") };
-    const after = { ...ledger, spans: had("2026-10-30T12:00Z", "2026-11-01T12:00Z") };
-    const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"];
-    const fresh = new Points();
-    for (const minute of [0, 5]) fresh.push(Date.parse("2026-10-31T06:00Z") + minute * 60_000, 1);
-    const at = (msAgo: number) => new Date(NOW - msAgo).toISOString();
-    const marksWith = async (known: StoredDayChange | undefined) => {
-      const store = createMemoryStore();
-      const finalized = days.map((date) => [`1 ${date}`, { revision: 1 }] as const);
-      const changed = known === undefined ? [] : ([["1 2026-10-31", known]] as const);
-      await store.commit({
-        documents: [
-          { set: syncSet("day-sealed", "trial"), put: finalized },
-          { set: syncSet("day-changed", "trial"), put: changed },
-        ],
-      });
-      const all = finalizedDays(store);
-      await all.refreshIfStale();
-      const notes = all.notes(NOW);
-      const emitted = { fresh, revised: new Points(), before: new Map() };
-      await notes.count(seriesWith(before, RULES), before, after, emitted);
-      await store.commit({ documents: notes.documents() });
-      return store.documents<StoredDayChange>(syncSet("day-changed", "trial"));
-    };
-    expect(await marksWith(undefined)).toEqual(
-      new Map([
-        ["1 2026-10-30", { at: at(0), points: 0 }],
-        ["1 2026-10-31", { at: at(0), points: 2 }],
-        ["1 2026-11-01", { at: at(0), points: 0 }],
-      ]),
-    );
-    const marked = async (msAgo: number) => (await marksWith({ at: at(msAgo), points: 3 })).get("1 2026-10-31");
-    expect(await marked(299_999)).toEqual({ at: at(299_999), points: 5 });
-    expect(await marked(300_000)).toEqual({ at: at(0), points: 5 });
   });
 
   test("moves long counts out of the ledger and still returns the count of each day", async () => {

@@ -44,12 +44,12 @@ describe("calendar days of a time zone", () => {
     }
   });
 
-  test("subtractCalendarTime returns minus infinity for an infinite length", () => {
+  test("subtracting an infinite length from a time gives minus infinity", () => {
     expect(subtractCalendarTime(0, Number.POSITIVE_INFINITY, "UTC")).toBe(Number.NEGATIVE_INFINITY);
   });
 });
 
-describe("buckets in the time zone", () => {
+describe("history buckets in a time zone with clock changes", () => {
   test.each<[string, Resolution, string, string, string, string]>([
     ["a day of 23 hours", "1d", "Europe/Stockholm", "2027-03-28T12:00", "2027-03-27T23:00", "2027-03-28T22:00"],
     ["a day of 25 hours", "1d", "Europe/Stockholm", "2027-10-31T12:00", "2027-10-30T22:00", "2027-10-31T23:00"],
@@ -59,7 +59,7 @@ describe("buckets in the time zone", () => {
     ["an hour of 30 minutes", "1h", "Australia/Lord_Howe", "2027-04-03T15:10", "2027-04-03T15:00", "2027-04-03T15:30"],
     ["a week from Monday", "1w", "Europe/Stockholm", "2026-11-01T12:00", "2026-10-25T23:00", "2026-11-01T23:00"],
     ["a month from the first", "1mo", "Europe/Stockholm", "2026-11-15T12:00", "2026-10-31T23:00", "2026-11-30T23:00"],
-  ])("starts and ends the bucket correctly: %s", (_what, resolution, zone, time, from, to) => {
+  ])("finds the start and the end of %s", (_what, resolution, zone, time, from, to) => {
     const ends = [start(`${time}:00Z`, zone, resolution), end(`${from}:00Z`, zone, resolution)];
     expect(ends).toEqual([`${from}:00Z`, `${to}:00Z`]);
   });

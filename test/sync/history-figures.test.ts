@@ -35,7 +35,7 @@ describe("group testing for tags without a log", () => {
     },
   );
 
-  test("repeats a group until the group is settled, and accepts new members in between", () => {
+  test("repeats the request for a group until its reply is settled, and accepts new tags in between", () => {
     const testing = createGroupTesting<number>(20);
     testing.add([1, 2, 3]);
     expect(testing.next()).toEqual([1, 2, 3]);
@@ -49,15 +49,15 @@ describe("group testing for tags without a log", () => {
   });
 });
 
-describe("the size of a history request", () => {
+describe("the number of values in one history request", () => {
   test.each(LIMITS)(
-    "with an unknown limit of %i values, needs at most 5 %% more requests than with a known limit",
+    "a service with an unknown limit of %i values gets at most 5 %% more requests than with a known limit",
     (limit) => {
       expect(learnedRequests(limit) / oracleRequests(limit)).toBeLessThanOrEqual(WINDOW_GOAL);
     },
   );
 
-  test("shrinks after repeated failures at a size that worked before, and grows back later", () => {
+  test("the request size shrinks after repeated failures at a size that worked before, and grows back later", () => {
     const limits = { valuesMax: 1_000_000 };
     let window = INITIAL_SIZE;
     let requests = 0;
@@ -84,7 +84,7 @@ const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
-test("acceptCounts accepts a round count as no limit after two complete responses, and any other count after one", () => {
+test("a round number of points is no response limit after two complete responses, any other number after one", () => {
   const once = acceptCounts(INITIAL_SAFE_COUNTS, { series: 1_000, answer: 4_108 });
   expect(once.safe).toEqual({ series: 99, answer: 4_108 });
   expect(acceptCounts(once, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
@@ -92,7 +92,7 @@ test("acceptCounts accepts a round count as no limit after two complete response
   expect(another.safe.series).toBe(99);
 });
 
-test("a response limit expires after 30 days, and one bucket per tag is always allowed", () => {
+test("a learned limit of points per response expires after 30 days, and always allows one bucket per tag", () => {
   const cut = learnPointLimit(null, { series: 100, answer: 0 }, AT);
   expect(valuesBelowLimit(cut, NOW + 30 * DAY_MS)).toBe(20 * 97);
   expect(valuesBelowLimit(cut, NOW + 30 * DAY_MS + 1)).toBe(Number.POSITIVE_INFINITY);

@@ -24,6 +24,7 @@ import {
   recordRefusal,
   retractNoLog,
   type SeriesRules,
+  type SettledPoints,
   settleFollowing,
   settlePast,
   targetPastRange,
@@ -156,7 +157,7 @@ describe("a ledger after random responses and refusals", () => {
   });
 });
 
-describe("requests of complete buckets", () => {
+describe("history requests consist of complete buckets", () => {
   const readAgain = (): StoredHistory => ({
     ...createLedger(RULES, at(48)),
     state: "following",
@@ -166,7 +167,7 @@ describe("requests of complete buckets", () => {
     dailyAt: isoUtc(at(24) + 1_000),
   });
 
-  test("a request consists of complete buckets despite a size limit and a stored time inside a bucket", () => {
+  test("a request starts and ends at bucket borders despite a size limit and a stored time inside a bucket", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series = seriesWith(readAgain(), RULES);
@@ -177,7 +178,7 @@ describe("requests of complete buckets", () => {
     );
   });
 
-  test("rereads from the start of the bucket in which a requested range ends", () => {
+  test("the next request rereads from the start of the bucket in which the last requested range ended", () => {
     const ledger = readAgain();
     const range = { fromMs: at(25), toMs: at(26) + 1_000 };
     const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
@@ -198,14 +199,14 @@ test("a request made while the clock was eight days ahead moves the watermark on
   expect(rangeToFollow(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
 });
 
-test("requests only closed buckets after the clock was ahead", () => {
+test("the backfill requests only closed buckets after the clock was ahead", () => {
   const series = seriesWith({ ...createLedger(RULES, at(4)), state: "following" }, RULES);
   const limit = { values: 100, singleFirst: false };
   expect(chooseBackfill([series], START, limit)?.range.toMs).toBe(closedUntilMs(RULES, START));
   expect(chooseBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
-test("restarts a series created while the clock was ahead, unless its points were fetched", () => {
+test("the ledger of a series created while the clock was ahead restarts, unless points were fetched", () => {
   const rules = { ...RULES, backfillMs: 0 };
   const early: StoredHistory = { ...createLedger(rules, at(4)), state: "following" };
   const found = prepareLedger(early, rules, false, START);
@@ -216,7 +217,7 @@ test("restarts a series created while the clock was ahead, unless its points wer
   expect(prepareLedger(had, rules, false, START)).toBe(had);
 });
 
-describe("retries by the reason of a range", () => {
+describe("retries of refused history", () => {
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
     let ledger: StoredHistory = { ...createLedger(RULES, START), state: "following" };
     const waits: number[] = [];
@@ -260,7 +261,7 @@ describe("the gaps of a series", () => {
   const nullsFirst = points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1));
   const silent = settlePast(seen, nullsFirst, hours(-30, 0)).ledger;
 
-  test("listHistoryGaps returns each gap with its reason and the service's message, and ranges of nulls on request", () => {
+  test("the list of gaps contains each gap with its reason and the service's message, and ranges of nulls on request", () => {
     const ledger = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
     const gap = ["backfill", targetStart(ledger), null];
     const refusal = ["refused", isoUtc(at(-40)), "403, Forbidden."];
@@ -268,7 +269,7 @@ describe("the gaps of a series", () => {
     expect(named(ledger, { silences: true })).toEqual([gap, refusal, ["null", isoUtc(at(-30)), null]]);
   });
 
-  test("listHistoryGaps returns gaps of sites out of scope, lost logs and unproven series", () => {
+  test("the list of gaps contains series of sites out of scope, without a log, and not yet requested", () => {
     const outOfScope = ["out-of-scope", targetStart(silent), null];
     expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([outOfScope]);
     expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", targetStart(silent), "404"]]);
@@ -280,7 +281,7 @@ describe("the gaps of a series", () => {
   const targetStart = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));
 });
 
-describe("a ledger of the old format", () => {
+describe("a history ledger stored by an older version", () => {
   const writtenBefore = (state: StoredHistory["state"]): LegacyLedger =>
     ({
       ...{ resolution: "5m", timeZone: "UTC", state, rereadFrom: null, askAgainAt: null, refusals: 0 },
@@ -289,7 +290,7 @@ describe("a ledger of the old format", () => {
       ...{ dailyAt: isoUtc(at(4)), weeklyAt: isoUtc(at(4)), rememberedFrom: isoUtc(at(-20)) },
     }) as unknown as LegacyLedger;
 
-  test("upgradeLedger keeps the followed range and requests the past again", () => {
+  test("the upgrade keeps the followed range and requests the past again", () => {
     const ledger = upgradeLedger(writtenBefore("following"), false);
     expect(ledger).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
@@ -298,7 +299,7 @@ describe("a ledger of the old format", () => {
     expect(closedUntilMs(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
-  test("upgradeLedger keeps the complete fetched range of a series of totals", () => {
+  test("the upgrade keeps the complete fetched range of a series of totals", () => {
     const ledger = upgradeLedger(writtenBefore("following"), true);
     expect(ledger.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });
@@ -327,12 +328,13 @@ test.each([
     const rules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };
     let ledger: StoredHistory = { ...createLedger(rules, START), state: "following" };
     const emitted = new Map<number, number>();
-    const settle = ({ fresh, revised }: { readonly fresh: Points; readonly revised: Points }) => {
-      expect(revised.length).toBe(0);
-      for (let n = 0; n < fresh.length; n += 1) {
-        expect(emitted.has(fresh.timeMs(n))).toBe(false);
-        emitted.set(fresh.timeMs(n), Number(fresh.value(n)));
+    const settle = (settled: SettledPoints) => {
+      expect(settled.revised.length).toBe(0);
+      for (const { time, value } of settled.fresh) {
+        expect(emitted.has(parseTime(time))).toBe(false);
+        emitted.set(parseTime(time), Number(value));
       }
+      ledger = settled.ledger;
     };
     const asked = (range: TimeRange) => {
       const fromMs = bucketBefore(range.fromMs, { resolution, timeZone });
@@ -344,17 +346,12 @@ test.each([
     cuts.push(bucketStart(toMs - 25 * lengthMs, { resolution, timeZone }), fromMs);
     for (let n = 1; n < cuts.length; n += 1) {
       const range = { fromMs: cuts[n] ?? 0, toMs: cuts[n - 1] ?? 0 };
-      const settled = settlePast(ledger, asked(range), range);
-      settle(settled);
-      ledger = settled.ledger;
+      settle(settlePast(ledger, asked(range), range));
     }
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;
       const range = rangeToFollow(ledger, rules, nowMs);
-      if (range === null) continue;
-      const settled = settleFollowing(ledger, rules, asked(range), range, emitted, nowMs);
-      settle(settled);
-      ledger = settled.ledger;
+      if (range !== null) settle(settleFollowing(ledger, rules, asked(range), range, emitted, nowMs));
     }
 
     const times = [...emitted.keys()].toSorted((a, b) => a - b);

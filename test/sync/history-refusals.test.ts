@@ -259,7 +259,7 @@ describe("a 404 of a log", () => {
     expect([...north, ...south].flatMap(missing)).toEqual([]);
   });
 
-  test("records a 404 for a single tag with its message, and counts the tag in the backfill request", async () => {
+  test("records a 404 of one tag in a backfill with its message, and counts the tag as without a log", async () => {
     const tags = logged(ids(4));
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
     const held = backfillFrom(fromMs, toMs);
@@ -324,7 +324,7 @@ describe("the monthly overview of a log", () => {
 });
 
 describe("log discovery", () => {
-  test("runs in the slots that live reads leave, and then starts following", async () => {
+  test("requests for log discovery use the slots that live reads leave, and following starts afterwards", async () => {
     const tags = logged(ids(60));
     service.withoutLog.add("130");
     const demand = createDemand();

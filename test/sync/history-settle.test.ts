@@ -41,7 +41,7 @@ function askFor(series: readonly Series[]): HistoryRequest {
   return { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 };
 }
 
-test("commits a long response in several transactions, with the same events and ledger as a single one", async () => {
+test("a long history response is committed in several transactions, with each point in one event and a complete ledger", async () => {
   const store = createMemoryStore();
   const settle = settleTo(store);
   const series = ["101", "102"].map(seriesOf);

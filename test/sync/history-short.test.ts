@@ -74,7 +74,7 @@ const ofAll =
 const byTag = (time: string, tag: number) => `${String(tag).padStart(3, "0")} ${time}`;
 const byTime = (time: string, tag: number) => `${time} ${tag}`;
 
-describe("a service that cuts its responses without an error", () => {
+describe("a service that cuts history responses without an error", () => {
   const cuts: readonly (readonly [string, Cut])[] = [
     ["the first 1,000 values of each series", each((all) => all.slice(0, 1_000))],
     ["the last 1,000 values of each series", each((all) => all.slice(-1_000))],
@@ -150,7 +150,7 @@ describe("a service that cuts its responses without an error", () => {
   });
 });
 
-describe("a service that sends complete responses", () => {
+describe("a service that sends complete history responses", () => {
   function building(count: number): readonly string[] {
     const tags = ids(count);
     for (const [place, id] of tags.entries()) {
@@ -175,12 +175,12 @@ describe("a service that sends complete responses", () => {
     return bulk();
   }
 
-  test("sends at most 136 requests for 200 tags, of which 114 are necessary", async () => {
+  test("the backfill of 200 tags takes at most 136 requests, of which 114 are necessary", async () => {
     expect(await cost(200)).toBeLessThanOrEqual(136);
   });
 });
 
-describe("a tag missing in a response", () => {
+describe("a tag missing in a history response", () => {
   const order = backfillFrom(START - 5 * DAY_MS, START - DAY_MS);
 
   test("requests a tag again at once when a single response leaves it out, and ends the backfill request within a minute", async () => {

@@ -49,7 +49,7 @@ const minutes = ({ fromMs, toMs, why }: LedgerRange) =>
 const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
   mergeLearnedRanges(toStoredRanges(before), spans, "5m");
 
-describe("a new statement about a recorded range", () => {
+describe("a new response about a recorded range of history", () => {
   test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
     ["values replace a range of nulls", "null", {}, "points", {}, true],
     ["values stay when a range of nulls is stated later", "points", {}, "null", {}, false],
@@ -67,18 +67,6 @@ describe("a new statement about a recorded range", () => {
   test("changes only the part of a range that the new statement covers", () => {
     const spans = learned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
     expect(summarize(spans)).toEqual(["0 3 null", "3 6 points", "6 9 null"]);
-  });
-
-  test("merges adjacent refusals only when they share a retry time", () => {
-    const refusal = (from: number, againAt: string, times = 1) =>
-      span(from, from + 1, "refused", { said: "no", times, againAt });
-    expect(learned([refusal(0, "a")], refusal(1, "a"))).toHaveLength(1);
-    expect(learned([refusal(0, "a")], refusal(1, "b"))).toHaveLength(2);
-    expect(learned([refusal(0, "a")], refusal(1, "a", 2))).toHaveLength(2);
-    const statement = (from: number, said: string) => span(from, from + 1, "no-log", { said, againAt: `${from}` });
-    expect(learned([statement(0, "a")], statement(1, "a"))).toHaveLength(1);
-    expect(learned([statement(0, "a")], statement(1, "b"))).toHaveLength(2);
-    expect(learned([statement(0, "a")], statement(2, "a"))).toHaveLength(2);
   });
 
   test("merges values across a range of nulls shorter than two hours, if all three ranges touch", () => {
@@ -120,7 +108,7 @@ describe("ranges of a response", () => {
   });
 });
 
-describe("the limit of 48 ranges per ledger", () => {
+describe("the limit of 48 ranges per history ledger", () => {
   function silences(count: number): LedgerRange[] {
     const spans: LedgerRange[] = [];
     let from = 0;
@@ -161,17 +149,6 @@ describe("the limit of 48 ranges per ledger", () => {
 
   const unreadable = (from: number, to: number) => span(from, to, "refused", { reason: "unreadable" });
 
-  test("merges the two nearest unreadable ranges", () => {
-    const spans = Array.from({ length: 25 }, (_, n) => [
-      unreadable(n < 10 ? 3 * n : 3 * n - 1, n < 10 ? 3 * n + 1 : 3 * n),
-      span(n < 10 ? 3 * n + 1 : 3 * n, n < 9 ? 3 * n + 3 : 3 * n + 2, "points"),
-    ]).flat();
-    const kept = mergeLearnedRanges([], spans, "5m");
-    expect(kept).toHaveLength(LEDGER_RANGES_MAX);
-    expect(summarize(kept).slice(17, 20)).toEqual(["25 27 points", "27 30 refused", "30 32 points"]);
-    expect(kept[18]).toMatchObject({ reason: "unreadable", emitted: true });
-  });
-
   test.each([
     ["joins unreadable ranges", unreadable],
     ["drops isolated fetched ranges", (from: number, to: number) => span(from, to, "points")],
@@ -181,7 +158,7 @@ describe("the limit of 48 ranges per ledger", () => {
   });
 });
 
-describe("following of a series", () => {
+describe("following the new history of a series", () => {
   const nowMs = at(48);
   const ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
 
@@ -219,7 +196,7 @@ describe("following of a series", () => {
     expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });
 
-  test("adaptLedger keeps the ledger when the depth of the backfill changes, and restarts it in another time zone", () => {
+  test("a ledger stays when the depth of the backfill changes, and restarts in another time zone", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
     expect(adaptLedger(ledger, RULES, nowMs)).toBe(ledger);
     expect(adaptLedger(ledger, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(ledger);
@@ -236,7 +213,7 @@ describe("following of a series", () => {
 describe("responses for the past of a series", () => {
   const ledger: StoredHistory = { ...createLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
-  test("moves the watermark when a total or an empty range touches it", () => {
+  test("a fetched range that touches the watermark moves the watermark to its end", () => {
     expect(addRanges(ledger, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
     expect(addRanges(ledger, [span(11, 12, "points")]).watermark).toBe(ledger.watermark);
     const statement = { said: "none", at: isoUtc(START) };
@@ -253,26 +230,20 @@ const RANGE = range(-2, -1);
 const withPoints: StoredHistory = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "points" }]) };
 const noLog = (ledger: StoredHistory) => recordNoLog(ledger, "no log", START);
 
-describe("hasNoLog", () => {
-  test.each([
-    ["false without a statement", LEDGER, false],
-    ["true after one statement when the tag never had points", noLog(LEDGER), true],
-    ["false after one statement when the tag had points", noLog(withPoints), false],
-    ["true after two statements when the tag had points", noLog(noLog(withPoints)), true],
-    ["false when the number of statements is unknown", { ...noLog(withPoints), refusal: null }, false],
-  ])("returns %s", (_case, ledger, expected) => {
-    expect(hasNoLog(ledger)).toBe(expected);
-  });
+test.each([
+  ["before any missing-log reply", false, LEDGER],
+  ["after one missing-log reply when the tag never had points", true, noLog(LEDGER)],
+  ["after one missing-log reply when the tag had points", false, noLog(withPoints)],
+  ["after two missing-log replies when the tag had points", true, noLog(noLog(withPoints))],
+  ["when the number of missing-log replies is unknown", false, { ...noLog(withPoints), refusal: null }],
+])("a tag counts as a tag without a log %s: %s", (_case, expected, ledger) => {
+  expect(hasNoLog(ledger)).toBe(expected);
 });
 
-describe("a refused request of a tag without a log", () => {
-  test("keeps the state and the number of statements, and is retried after ten minutes", () => {
-    const before = noLog(LEDGER);
-    const after = recordRefusal(before, "try later", START);
-    expect(after.state).toBe("no-log");
-    expect(after.refusal?.times).toBe(1);
-    expect(after.refusal?.againAt).toBe(isoUtc(START + 10 * MINUTE_MS));
-  });
+test("a refused request for a tag without a log keeps the number of missing-log replies and is retried after ten minutes", () => {
+  const { state, refusal } = recordRefusal(noLog(LEDGER), "try later", START);
+  expect(state).toBe("no-log");
+  expect(refusal).toMatchObject({ times: 1, againAt: isoUtc(START + 10 * MINUTE_MS) });
 });
 
 test("a refusal stored without a count is followed by the first counted refusal", () => {
@@ -281,7 +252,7 @@ test("a refusal stored without a count is followed by the first counted refusal"
   expect(recordPastRefusal(stored, RANGE, "not now", START).spans).toMatchObject([{ why: "refused", times: 1 }]);
 });
 
-test("a retracted statement of a total moves the watermark back to the range, and of a point series does not", () => {
+test("retracting a missing-log reply moves the watermark of a total back to its range, and not of a point series", () => {
   const spans = toStoredRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
   const ledger: StoredHistory = { ...LEDGER, watermark: isoUtc(START), spans };
   expect(retractNoLog(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));

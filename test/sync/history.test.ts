@@ -83,7 +83,7 @@ function expectComplete(told: ToldPoints, tags: readonly string[], fromMs: numbe
   expect([wrong.length, ...wrong.slice(0, 5), ...wrong.slice(-3)]).toEqual([0]);
 }
 
-describe("live following of history", () => {
+describe("following closed history buckets", () => {
   test.each([
     ["both ends included", { from: true, to: true }],
     ["no end included", { from: false, to: false }],
@@ -129,7 +129,7 @@ describe("live following of history", () => {
   });
 });
 
-describe("the backfill of history", () => {
+describe("the configured backfill of history", () => {
   test("fetches the past down to the configured depth while live following continues, marks it as backfill, and then stops", async () => {
     const tags = logged(30, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "10d" }]);

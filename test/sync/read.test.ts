@@ -3,6 +3,7 @@ import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/
 import type { TagReading, TagValue } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -16,7 +17,6 @@ import {
   openStage,
   partialSource,
   tagNamed,
-  trialMetrics,
 } from "./trial-building.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
@@ -102,8 +102,8 @@ const isolated = (reads: ReturnType<typeof createLiveReads>) =>
   ids(60).filter((id) => (reads.known(id)?.isolation ?? null) !== null).length;
 const heldValues = () => store.documents<StoredValue>(documentSet("value", "trial"));
 
-describe("a live value", () => {
-  test("stores a document and emits an event, both with the time when the reply was received", async () => {
+describe("a live value of a tag", () => {
+  test("a read value is stored and emitted with the time when the reply was received", async () => {
     const { source } = building(all(21.5));
     await runFor(await live(source, ids(3)), 4_000);
     const [event] = await told();
@@ -158,7 +158,7 @@ describe("a live value", () => {
   });
 });
 
-describe("live reads", () => {
+describe("requests for live values", () => {
   test("keeps every interval with full requests while the intervals fit into the quota", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(100)), 240_000);
@@ -200,7 +200,7 @@ describe("live reads", () => {
     },
   );
 
-  test("uses spare slots for fresher values", async () => {
+  test("spare request slots read tags before their interval has passed", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(40)), 60_000, { history: false });
     expect(asked.length).toBeGreaterThanOrEqual(19);
@@ -226,7 +226,7 @@ describe("live reads", () => {
     expect(readsOf("110")).toBeLessThan(16);
   });
 
-  test("ends the run after a failure of the local machine, without suspecting a tag", async () => {
+  test("a failure of the local machine ends the live reads, and no tag is suspected", async () => {
     let isOurs = true;
     const { source, asked } = building((group) => (isOurs ? new LocalFailure("no descriptor is left") : all(1)(group)));
     const reads = await live(source, ids(20));
@@ -240,7 +240,7 @@ describe("live reads", () => {
     expect((await told()).length).toBeGreaterThanOrEqual(20);
   });
 
-  test("throws after three failures in a row, and not after the first", async () => {
+  test("three failed requests in a row end the live reads, one does not", async () => {
     let failing = 1;
     const { source, asked } = building((group) => (failing-- > 0 ? new Retryable("reset") : all(1)(group)));
     expect(await runFor(await live(source, ids(60)), 60_000)).toBeNull();
@@ -267,7 +267,7 @@ describe("live reads", () => {
     expect(asked.slice(before).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
-  test("clears all suspicions when a control tag fails too", async () => {
+  test("no tag stays suspected when a tag that was readable before fails too", async () => {
     let failing = 0;
     const { source } = building((group) => (failing-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await live(source, ids(60));
@@ -279,7 +279,7 @@ describe("live reads", () => {
     expect(isolated(reads)).toBe(0);
   });
 
-  test("clears all suspicions after an outage", async () => {
+  test("no tag stays suspected after an outage of the service", async () => {
     let failing = 0;
     const { source } = building((group) => (failing-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await live(source, ids(60));
@@ -464,7 +464,7 @@ describe("a refusal not caused by a tag", () => {
   });
 
   test("the freshness gauges grow while no tag is read", async () => {
-    const metrics = trialMetrics();
+    const metrics = createMetrics();
     const { source } = building(all(1));
     const reads = await live(source, ids(20), undefined, { metrics });
     await runFor(reads, 60_000);

@@ -37,7 +37,7 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
   return { from: at(from), to: at(to), why: "points", ...more };
 }
 
-describe("a day of a site", () => {
+describe("the account of all series of a site for one UTC day", () => {
   test("adds up the accounts of its series, in total and by resolution, zone and kind", () => {
     const siteDay = createSiteDay(day("04"));
     const full = { had: 288, null: 0 };
@@ -64,31 +64,14 @@ describe("a day of a site", () => {
       ...{ timeZones: ["UTC", "Europe/Oslo"], seriesWithoutLogCount: 0, seriesRefusedCount: 0 },
     });
   });
-
-  test("names up to 200 series without a log and up to 200 refused series", () => {
-    const siteDay = createSiteDay(day("04"));
-    const statement = { said: "no", at: at("05T00:00") };
-    const part = (why: "no-log" | "refused") => ({
-      spans: [span("01T00:00", "04T06:00"), span("04T06:00", "05T12:00", { why, ...statement })],
-    });
-    for (let n = 0; n < 201; n += 1) siteDay.add(series(`n${n}`, part("no-log")), undefined, NOW);
-    for (let n = 0; n < 202; n += 1) siteDay.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
-    const fact = buildDayFact({ id: 1, displayName: "Site" }, day("04"), siteDay.done(), 1, 0);
-    expect([fact.seriesWithoutLog.length, fact.seriesWithoutLogCount]).toEqual([200, 201]);
-    expect([fact.seriesRefused.length, fact.seriesRefusedCount]).toEqual([200, 202]);
-    expect(fact.seriesWithoutLog[0]).toEqual({
-      ...{ tagId: "n0", resolution: "5m", total: false, buckets: 216, ...statement },
-    });
-    expect(fact.seriesRefused[0]).toMatchObject({ tagId: "r0", total: true, buckets: 216, ...statement });
-  });
 });
 
-describe("the reach of a series", () => {
+describe("the complete days of a series", () => {
   const NEVER = Number.NEGATIVE_INFINITY;
   const EVER = Number.POSITIVE_INFINITY;
   const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
 
-  test("extends from the first required day to the last complete day, and days are finalizable after the look-back", () => {
+  test("complete days reach from the first required to the last complete day, and may be finalized after the look-back", () => {
     expect(dayReach(series("1", reads))).toEqual({
       ...{ begin: day("01"), from: NEVER, until: day("05"), sealFrom: NEVER, sealUntil: day("04") },
     });
@@ -112,7 +95,7 @@ describe("the reach of a series", () => {
     expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
   });
 
-  test("includes ranges refused three times, but not ranges refused twice", () => {
+  test("days with ranges refused three times may be finalized, days with ranges refused twice may not", () => {
     const refused = (times: number) => ({
       ...reads,
       spans: [
@@ -125,7 +108,7 @@ describe("the reach of a series", () => {
     expect(dayReach(series("1", refused(3)))).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
   });
 
-  test("the reach is unlimited after three refusals of following", () => {
+  test("after three refusals in a row, a series holds back no day of its site", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const ledger = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
     const sealUntil = (times: number) => dayReach(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;

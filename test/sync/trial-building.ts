@@ -132,8 +132,6 @@ export function partialSource(parts: Partial<Source>): Source {
   });
 }
 
-export const trialMetrics = createMetrics;
-
 export function wholeMsClock(startMs: number, turns = 2): VirtualClock {
   const virtual = createVirtualClock(startMs, { turns });
   return { ...virtual, now: () => Math.floor(virtual.now()) };
@@ -155,7 +153,7 @@ type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial
 
 export function createTrialReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
   return createLiveReads({
-    ...{ store, clock, log: createLog({ level: "silent" }), metrics: trialMetrics(), demand: createDemand() },
+    ...{ store, clock, log: createLog({ level: "silent" }), metrics: createMetrics(), demand: createDemand() },
     classes: ReadConfig.parse(classes),
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
     scope: { sees: () => true, respondedAtMs: () => clock.monotonic(), explain: async () => "unexplained" },

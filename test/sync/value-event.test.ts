@@ -30,7 +30,7 @@ function outcomes(
   });
 }
 
-describe("the stored document of a reading", () => {
+describe("the stored document of a live value", () => {
   const storedAfter = (values: readonly TagValue[], onChange = false) =>
     outcomes(
       values.map((value) => ({ value })),
@@ -98,7 +98,7 @@ describe("the type of a value", () => {
   test.each([
     ...["°C", "%", "kWh", "Pa", "l/s", "W/m2", "oktas"].map((unit) => [unit, true] as const),
     ...[null, "", " ", "On / Off", "BOOL", "av/på", "no units"].map((unit) => [unit, false] as const),
-  ])("decides whether the unit %j is numeric: %s", (unit, isOfNumbers) => {
+  ])("the unit %j implies numeric values: %s", (unit, isOfNumbers) => {
     expect(isNumericUnit(unit)).toBe(isOfNumbers);
   });
 });

@@ -76,41 +76,4 @@ describe("comparison of logs and live values", () => {
   ])("reports no finding for %s", (_, watched) => {
     expect(found(watched), replay).toEqual([]);
   });
-
-  test("compares a 5-minute log with one value per hour, but not a log with one value in three hours", () => {
-    const pairsWith = (everyHours: number) => {
-      const rows = rowsOf({
-        "1": { live: () => 20, logged: (hour) => (hour % everyHours === 0 ? 20 : undefined), resolution: "5m" },
-      });
-      return [...rows][0]?.[1].log?.pairs;
-    };
-    expect(pairsWith(1)).toBeGreaterThan(70);
-    expect(pairsWith(3)).toBe(0);
-  });
-});
-
-describe("stored statistics of sensors", () => {
-  test("statistics of hundreds of tags are the same after packing and loading", () => {
-    const random = seededRandom(seed);
-    const table = createSensorTable();
-    for (let n = 0; n < 5_000; n++) {
-      const id = String(Math.floor(random() * 600));
-      if (random() < 0.5) table.read(id, random() < 0.2 ? null : random() * 100, n % 168, START + n * HOUR);
-      else
-        table.logged(
-          id,
-          "5m",
-          Points.of([{ time: new Date(START + n * HOUR).toISOString(), value: random() }]),
-          START + n * HOUR,
-        );
-    }
-    expect(table.groups()).toBe(3);
-    expect(table.changedGroups()).toHaveLength(3);
-    const again = createSensorTable();
-    for (const group of table.changedGroups()) again.load(JSON.parse(JSON.stringify(table.pack(group))));
-    expect([...again.rows()], replay).toEqual([...table.rows()]);
-    expect(table.changedGroups()).toEqual([]);
-    table.read("5", 1, 1, null);
-    expect(table.changedGroups()).toHaveLength(1);
-  });
 });

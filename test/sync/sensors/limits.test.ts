@@ -30,7 +30,7 @@ function judged(rows: readonly Partial<SensorRow>[], unit: string | null = "kW",
 const found = (row: Partial<SensorRow>, unit?: string | null, mayRest?: boolean) =>
   judged([row], unit, mayRest).map(({ finding }) => finding);
 
-describe("isJudged", () => {
+describe("the least number of readings for a finding about a sensor", () => {
   test.each([
     [12, 120, 168, true],
     [11, 120, 168, false],
@@ -38,12 +38,15 @@ describe("isJudged", () => {
     [6, 24, 24, true],
     [5, 24, 24, false],
     [12, 720, 744, true],
-  ])("judges a tag read in %i hours over %i of %i hours: %s", (hours, spanHours, periodHours, expected) => {
-    expect(hasEnoughReadings({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
-  });
+  ])(
+    "a sensor read in %i hours over a span of %i of %i hours is judged: %s",
+    (hours, spanHours, periodHours, expected) => {
+      expect(hasEnoughReadings({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
+    },
+  );
 });
 
-describe("the limits of never-moved", () => {
+describe("the limits of the sensor finding never-moved", () => {
   test.each([
     [0, "°C", true],
     [0, "K", true],
@@ -71,14 +74,14 @@ describe("the limits of never-moved", () => {
   });
 });
 
-test("reports always-null only for a tag without any value", () => {
+test("the sensor finding always-null is reported only for a tag without any value", () => {
   const none = { nulls: 100, min: 0, max: 0, type: "none" } as const;
   expect(found(none)).toEqual(["always-null"]);
   expect(found({ ...none, nulls: 99 })).toEqual([]);
   expect(found({ ...none, spanHours: 100 })).toEqual([]);
 });
 
-describe("the limits of log-differs", () => {
+describe("the limits of the sensor finding log-differs", () => {
   // Mean 10; the standard error is the spread divided by the root of 16 pairs.
   const spread = (deviation: number) =>
     logOf({ pairs: 16, each: 10, sumOffSquared: 16 * (100 + deviation * deviation) });
@@ -86,27 +89,27 @@ describe("the limits of log-differs", () => {
   const standing = (off: number, max = 7) => logOf({ off, min: 7, max });
   const BOOLEAN = { type: "boolean", min: 0, max: 1 } as const;
 
-  test.each<[string, LogOf, Partial<SensorRow>, boolean]>([
-    ["whose mean difference is 5.1 % of the size", logOf({ each: 5.1 }), {}, true],
-    ["whose mean difference is -5.1 % of the size", logOf({ each: -5.1 }), {}, true],
-    ["whose mean difference is 5 % of the size", logOf({ each: 5 }), {}, false],
-    ["with six pairs", logOf({ each: 5.1, pairs: 6 }), {}, true],
-    ["with five pairs", logOf({ each: 5.1, pairs: 5 }), {}, false],
-    ["that differs by 5 % of the range of live values", logOf({ each: 10 }), { min: 0, max: 200 }, false],
-    ["that differs by 5.05 % of the range of live values", logOf({ each: 10.1 }), { min: 0, max: 200 }, true],
-    ["of which half of the pairs differ", logOf({ each: 10, off: 10 }), {}, true],
-    ["of which less than half of the pairs differ", logOf({ each: 10, off: 9 }), {}, false],
-    ["with a mean difference above four standard errors", spread(9.9), {}, true],
-    ["with a mean difference of four standard errors", spread(10), {}, false],
-    ["of a boolean that is on 20.5 % of the time more", ofBoolean(15, 9.1), BOOLEAN, true],
-    ["of a boolean that is on 20.5 % of the time less", ofBoolean(15, 0.9), BOOLEAN, true],
-    ["of a boolean of which 70 % of the pairs differ", ofBoolean(14, 9.1), BOOLEAN, false],
-    ["of a boolean that is on 20 % of the time more", ofBoolean(15, 9), BOOLEAN, false],
-    ["that is constant while the live value moves", standing(15), {}, true],
-    ["that is constant and of which 70 % of the pairs differ", standing(14), {}, false],
-    ["that moves and of which 75 % of the pairs differ", standing(15, 8), {}, false],
-    ["of a tag with too few readings to judge the live value", logOf({ each: 10 }), { hours: 1 }, true],
-  ])("judges whether to report a log %s", (_log, log, row, isReported) => {
+  test.each<[string, boolean, LogOf, Partial<SensorRow>]>([
+    ["whose mean difference is 5.1 % of the size", true, logOf({ each: 5.1 }), {}],
+    ["whose mean difference is -5.1 % of the size", true, logOf({ each: -5.1 }), {}],
+    ["whose mean difference is 5 % of the size", false, logOf({ each: 5 }), {}],
+    ["with six pairs", true, logOf({ each: 5.1, pairs: 6 }), {}],
+    ["with five pairs", false, logOf({ each: 5.1, pairs: 5 }), {}],
+    ["that differs by 5 % of the range of live values", false, logOf({ each: 10 }), { min: 0, max: 200 }],
+    ["that differs by 5.05 % of the range of live values", true, logOf({ each: 10.1 }), { min: 0, max: 200 }],
+    ["of which half of the pairs differ", true, logOf({ each: 10, off: 10 }), {}],
+    ["of which less than half of the pairs differ", false, logOf({ each: 10, off: 9 }), {}],
+    ["with a mean difference above four standard errors", true, spread(9.9), {}],
+    ["with a mean difference of four standard errors", false, spread(10), {}],
+    ["of a boolean that is on 20.5 % of the time more", true, ofBoolean(15, 9.1), BOOLEAN],
+    ["of a boolean that is on 20.5 % of the time less", true, ofBoolean(15, 0.9), BOOLEAN],
+    ["of a boolean of which 70 % of the pairs differ", false, ofBoolean(14, 9.1), BOOLEAN],
+    ["of a boolean that is on 20 % of the time more", false, ofBoolean(15, 9), BOOLEAN],
+    ["that is constant while the live value moves", true, standing(15), {}],
+    ["that is constant and of which 70 % of the pairs differ", false, standing(14), {}],
+    ["that moves and of which 75 % of the pairs differ", false, standing(15, 8), {}],
+    ["of a tag with too few readings to judge the live value", true, logOf({ each: 10 }), { hours: 1 }],
+  ])("reports a log %s: %s", (_log, isReported, log, row) => {
     expect(found({ ...row, log })).toEqual(isReported ? ["log-differs"] : []);
   });
 
@@ -121,7 +124,7 @@ describe("the limits of log-differs", () => {
   });
 });
 
-describe("the limits of log-clock-off", () => {
+describe("the limits of the sensor finding log-clock-off", () => {
   const HOUR = 3_600_000;
   const lagging = (leastLagMs: number, more: Partial<LogOf> = {}, others = 5) =>
     judged(
@@ -141,7 +144,7 @@ describe("the limits of log-clock-off", () => {
     expect(judged(rows)).toHaveLength(count);
   });
 
-  test("requires three replies for the log, and five logs of the site with three replies each", () => {
+  test("a late log is reported after three replies, at a site with five logs with three replies each", () => {
     expect(lagging(9 * HOUR, { replies: 3 })).toHaveLength(1);
     expect(lagging(9 * HOUR, { replies: 2 })).toEqual([]);
     expect(lagging(9 * HOUR, {}, 4)).toHaveLength(1);
@@ -149,7 +152,7 @@ describe("the limits of log-clock-off", () => {
     expect(lagging(9 * HOUR, { resolution: "1d" })).toEqual([]);
   });
 
-  test("states the lag and its direction", () => {
+  test("the message about a late log states the lag and its direction", () => {
     expect(lagging(3 * HOUR)[0]).toMatchObject({
       message: "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
       lagMs: 3 * HOUR,

@@ -92,7 +92,7 @@ describe("pairs of live value and log", () => {
     expect(one.pairs()).toBe(pairs);
   });
 
-  test("accepts a live value within the range of the previous bucket, unless that bucket is too old", () => {
+  test("a live value within the range of the previous log bucket agrees with the log, unless that bucket is too old", () => {
     for (const [before, off] of [
       [1, 0],
       [-1, 1],
@@ -110,13 +110,16 @@ describe("pairs of live value and log", () => {
     ["5m", 2.01, 0],
     ["1d", 36, 1],
     ["1d", 36.01, 0],
-  ] as const)("for %s buckets that are %d hours apart, makes %i pairs", (resolution, hours, pairs) => {
-    const one = watched(resolution);
-    one.log([0, 5]);
-    one.read(0.01, 5);
-    one.log([hours, 5]);
-    expect(one.pairs()).toBe(pairs);
-  });
+  ] as const)(
+    "log buckets of %s that are %d hours apart give %i pairs of live and logged values",
+    (resolution, hours, pairs) => {
+      const one = watched(resolution);
+      one.log([0, 5]);
+      one.read(0.01, 5);
+      one.log([hours, 5]);
+      expect(one.pairs()).toBe(pairs);
+    },
+  );
 
   test("pairs only the first reading of each bucket with a reliable time", () => {
     const one = watched();
@@ -175,7 +178,7 @@ test.each([
   expect(distanceFromBuckets(live, buckets)).toBeCloseTo(off, 9);
 });
 
-test("the configuration accepts periods from 1d to 31d and class names of one letter", () => {
+test("the configuration of silent sensors accepts periods from 1d to 31d and class names of one letter", () => {
   const isTaken = (config: object) => SilentSensorsConfig.safeParse(config).success;
   for (const config of [{ every: "1d" }, { every: "31d" }, { exclude: { classes: ["a"] } }, {}])
     expect(isTaken(config), JSON.stringify(config)).toBe(true);
@@ -186,7 +189,7 @@ test("the configuration accepts periods from 1d to 31d and class names of one le
   expect(SilentSensorsConfig.parse({})).toMatchObject({ every: 7 * 24 * HOUR, may_rest: { units: [""] } });
 });
 
-describe("reportParts", () => {
+describe("parts of a long report on silent sensors", () => {
   function findingOf(characters: number): SensorFinding {
     const none = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
     const bare: SensorFinding = { finding: "always-null", tag: TAG, message: "", readings: 9, ...none };
@@ -198,7 +201,7 @@ describe("reportParts", () => {
       (part) => part.findings.length,
     );
 
-  test("limits a part to 500 findings and 150,000 characters", () => {
+  test("a part has at most 500 findings and 150,000 characters", () => {
     expect(sizesOf([])).toEqual([0]);
     expect(sizesOf(Array(500).fill(findingOf(300)))).toEqual([500]);
     expect(sizesOf(Array(501).fill(findingOf(300)))).toEqual([500, 1]);

@@ -26,7 +26,7 @@ async function watched(silentSensors: object | false) {
   };
 }
 
-test("watches every read and followed tag without additional requests", async () => {
+test("the complete worker watches every read and followed tag for silent sensors without additional requests", async () => {
   const on = await watched({});
   expect(on.ids.toSorted()).toEqual(on.tags.toSorted());
   const width = on.numbers.length / on.ids.length;
