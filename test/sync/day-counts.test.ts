@@ -35,26 +35,26 @@ const RULES = {
 describe("stored counts of points per UTC day", () => {
   test("the count text of a series equals a plain map after random additions, and joins equal consecutive days", () => {
     const random = seededRandom(seed);
-    let text = "";
-    const plain = new Map<number, { had: number; null: number }>();
+    let counts = "";
+    const expectedCounts = new Map<number, { had: number; null: number }>();
     for (let round = 0; round < 300; round++) {
-      const more = new Map<number, { had: number; null: number }>();
-      const first = 100 + Math.floor(random() * 30);
-      for (let day = first; day < first + random() * 10; day++) {
-        const known = plain.get(day) ?? { had: 0, null: 0 };
-        const added = { had: Math.floor(random() * 3) - Math.min(1, known.had), null: Math.floor(random() * 2) };
-        more.set(day, added);
-        plain.set(day, { had: known.had + added.had, null: known.null + added.null });
+      const addedCounts = new Map<number, { had: number; null: number }>();
+      const firstDay = 100 + Math.floor(random() * 30);
+      for (let day = firstDay; day < firstDay + random() * 10; day++) {
+        const knownCount = expectedCounts.get(day) ?? { had: 0, null: 0 };
+        const added = { had: Math.floor(random() * 3) - Math.min(1, knownCount.had), null: Math.floor(random() * 2) };
+        addedCounts.set(day, added);
+        expectedCounts.set(day, { had: knownCount.had + added.had, null: knownCount.null + added.null });
       }
-      text = addCounts(text, more);
+      counts = addCounts(counts, addedCounts);
       expect(
-        new Map([...countsBetween(text, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }])),
+        new Map([...countsBetween(counts, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }])),
         replay,
-      ).toEqual(new Map([...plain].sort(([a], [b]) => a - b)));
+      ).toEqual(new Map([...expectedCounts].sort(([a], [b]) => a - b)));
       const at = 95 + Math.floor(random() * 45);
-      expect(countOn(text, at)?.had, replay).toBe(plain.get(at)?.had);
-      const [before, rest] = splitCounts(text, at);
-      expect(addCounts(before, countsBetween(rest, 0, 200)), replay).toBe(text);
+      expect(countOn(counts, at)?.had, replay).toBe(expectedCounts.get(at)?.had);
+      const [before, rest] = splitCounts(counts, at);
+      expect(addCounts(before, countsBetween(rest, 0, 200)), replay).toBe(counts);
     }
     const year = new Map(Array.from({ length: 365 }, (_, i) => [20_000 + i, { had: 288, null: 0 }] as const));
     expect(addCounts("", year)).toBe("20000+364:288");
@@ -69,12 +69,16 @@ describe("stored counts of points per UTC day", () => {
     revised.push(NOW + 900_000, Number.NaN);
     revised.push(NOW + 1_200_000, 3);
     revised.push(NOW + 1_500_000, 4);
-    const before = new Map<number, number | null>([
+    const valuesBefore = new Map<number, number | null>([
       [NOW + 900_000, 1],
       [NOW + 1_200_000, null],
       [NOW + 1_500_000, null],
     ]);
-    expect(countEmitted({ fresh, revised, before }, RULES).get(utcDay(NOW))).toEqual({ had: 4, null: -1, points: 6 });
+    expect(countEmitted({ fresh, revised, before: valuesBefore }, RULES).get(utcDay(NOW))).toEqual({
+      had: 4,
+      null: -1,
+      points: 6,
+    });
   });
 });
 
@@ -94,16 +98,16 @@ describe("buckets of a UTC day", () => {
         resolution === "5m"
           ? [dateToDay("2026-03-20"), dateToDay("2026-04-10")]
           : [dateToDay("2026-01-01"), dateToDay("2027-01-01")];
-      const starts = new Map<number, number>();
-      const rules = { resolution, timeZone: zone };
-      const finder = bucketStartFinder(rules);
-      for (let at = bucketStart(from * DAY_MS, rules); at < until * DAY_MS; at = bucketEnd(at, rules)) {
-        starts.set(utcDay(at), (starts.get(utcDay(at)) ?? 0) + 1);
-        const lastMs = bucketEnd(at, rules) - 1;
+      const startsByDay = new Map<number, number>();
+      const bucketRules = { resolution, timeZone: zone };
+      const finder = bucketStartFinder(bucketRules);
+      for (let at = bucketStart(from * DAY_MS, bucketRules); at < until * DAY_MS; at = bucketEnd(at, bucketRules)) {
+        startsByDay.set(utcDay(at), (startsByDay.get(utcDay(at)) ?? 0) + 1);
+        const lastMs = bucketEnd(at, bucketRules) - 1;
         expect([finder(at), finder(at + 1), finder(lastMs)]).toEqual([at, at, at]);
       }
       for (let day = from; day < until; day++)
-        expect(countBuckets(day, rules), `${zone} ${resolution} ${dayDate(day)}`).toBe(starts.get(day) ?? 0);
+        expect(countBuckets(day, bucketRules), `${zone} ${resolution} ${dayDate(day)}`).toBe(startsByDay.get(day) ?? 0);
     }
   });
 });
@@ -125,45 +129,44 @@ describe("counts per UTC day in the ledger of a series", () => {
       spans: had("2026-10-01T00:00Z", "2026-11-02T05:55Z"),
       watermark: "2026-11-02T05:55:00.000Z",
     };
-    const after = {
+    const ledgerAfter = {
       ...before,
       spans: had("2026-10-01T00:00Z", "2026-11-04T00:00Z"),
       watermark: "2026-11-04T00:00:00.000Z",
     };
-    const notes = finalizedDays(createMemoryStore()).notes(NOW);
-    const told = { fresh: new Points(), revised: new Points(), before: new Map() };
-    const held = await notes.count(seriesWith(before, RULES), before, after, told);
-    expect(held.countedFrom).toBe("2026-11-02T05:55:00.000Z");
-    expect(notes.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
+    const dayChanges = finalizedDays(createMemoryStore()).notes(NOW);
+    const noPoints = { fresh: new Points(), revised: new Points(), before: new Map() };
+    const countedLedger = await dayChanges.count(seriesWith(before, RULES), before, ledgerAfter, noPoints);
+    expect(countedLedger.countedFrom).toBe("2026-11-02T05:55:00.000Z");
+    expect(dayChanges.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
       ["2026-11-03", "2026-11-03"],
     ]);
-    expect([dateToDay("2026-11-02"), dateToDay("2026-11-03")].map((day) => isCountedDay(held, day, NOW))).toEqual([
-      false,
-      true,
-    ]);
-    expect(dayReach(seriesWith(held, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
+    expect(
+      [dateToDay("2026-11-02"), dateToDay("2026-11-03")].map((day) => isCountedDay(countedLedger, day, NOW)),
+    ).toEqual([false, true]);
+    expect(dayReach(seriesWith(countedLedger, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
   });
 
   test("moves long counts out of the ledger and still returns the count of each day", async () => {
     const store = createMemoryStore();
-    let held: StoredHistory = { ...createLedger(RULES, NOW), state: "following" };
-    const from = NOW - 300 * DAY_MS;
-    for (let part = 0; part < 3; part++) {
-      const fresh = new Points();
-      for (let day = part * 100; day < part * 100 + 100; day++)
+    let ledger: StoredHistory = { ...createLedger(RULES, NOW), state: "following" };
+    const firstMs = NOW - 300 * DAY_MS;
+    for (let round = 0; round < 3; round++) {
+      const newPoints = new Points();
+      for (let day = round * 100; day < round * 100 + 100; day++)
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
-          fresh.push(Math.floor(from / DAY_MS + day) * DAY_MS + n * 300_000, n);
-      const notes = finalizedDays(store).notes(NOW);
-      held = await notes.count(seriesWith(held, RULES), held, held, {
-        fresh,
+          newPoints.push(Math.floor(firstMs / DAY_MS + day) * DAY_MS + n * 300_000, n);
+      const dayChanges = finalizedDays(store).notes(NOW);
+      ledger = await dayChanges.count(seriesWith(ledger, RULES), ledger, ledger, {
+        fresh: newPoints,
         revised: new Points(),
         before: new Map(),
       });
-      await store.commit({ documents: notes.documents() });
-      expect(held.days?.length).toBeLessThanOrEqual(600);
+      await store.commit({ documents: dayChanges.documents() });
+      expect(ledger.days?.length).toBeLessThanOrEqual(600);
     }
     for (let day = 0; day < 300; day++)
-      expect((await loadCount(store, "trial", "101 5m", held, utcDay(from) + day))?.had).toBe(1 + (day % 7) * 3);
+      expect((await loadCount(store, "trial", "101 5m", ledger, utcDay(firstMs) + day))?.had).toBe(1 + (day % 7) * 3);
   });
 
   test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {

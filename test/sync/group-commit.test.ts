@@ -7,8 +7,8 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 let clock: VirtualClock;
 let commits: { readonly atMs: number; readonly change: StoreChange }[];
 let fault: Error | null;
-let together: GroupCommit;
-let alone: GroupCommit;
+let groupCommit: GroupCommit;
+let singleSourceCommit: GroupCommit;
 beforeEach(() => {
   clock = createVirtualClock(Date.parse("2026-11-21T09:00:00Z"));
   commits = [];
@@ -20,81 +20,81 @@ beforeEach(() => {
       return { lastPosition: 0, repeated: [] };
     },
   };
-  together = createGroupCommit({ store, clock, sources: 20 });
-  alone = createGroupCommit({ store, clock, sources: 1 });
+  groupCommit = createGroupCommit({ store, clock, sources: 20 });
+  singleSourceCommit = createGroupCommit({ store, clock, sources: 1 });
 });
 
 const never = new AbortController().signal;
 const put = (source: string, value: number) => ({
   documents: [{ set: `value/${source}`, put: [["1", value] as const] }],
 });
-async function outcome(work: Promise<void>): Promise<string> {
-  const ended = await work.then(
+async function outcomeOf(work: Promise<void>): Promise<string> {
+  const result = await work.then(
     () => "durable",
     (error: Error) => error.message,
   );
-  return `${ended} at ${clock.monotonic()}`;
+  return `${result} at ${clock.monotonic()}`;
 }
-const commit = (source: string, value: number, hurry = never, among = together) =>
-  outcome(among.commit(source, async () => put(source, value), hurry));
+const commit = (source: string, value: number, hurry = never, among = groupCommit) =>
+  outcomeOf(among.commit(source, async () => put(source, value), hurry));
 async function committed(): Promise<void> {
   const hurried = new AbortController();
   hurried.abort();
   await commit("a", 0, hurried.signal);
 }
-const sourcesOf = ({ change }: { readonly change: StoreChange }) =>
+const listSources = ({ change }: { readonly change: StoreChange }) =>
   (change.documents ?? []).map(({ set }) => set.slice("value/".length));
 
 describe("the common transaction for replies of several sources", () => {
   test("commits replies of several sources together after 250 ms, and later replies a second after that", async () => {
-    const first = commit("a", 1);
+    const firstOutcome = commit("a", 1);
     await clock.advance(100);
-    const soon = commit("b", 1);
+    const secondOutcome = commit("b", 1);
     await clock.advance(200);
-    const others = ["c", "d", "e"].map((source) => commit(source, 1));
+    const laterOutcomes = ["c", "d", "e"].map((source) => commit(source, 1));
     await clock.advance(2_000);
-    expect([await first, await soon]).toEqual(["durable at 250", "durable at 250"]);
-    expect(await Promise.all(others)).toEqual(others.map(() => "durable at 1250"));
-    expect(commits.map(sourcesOf)).toEqual([
+    expect([await firstOutcome, await secondOutcome]).toEqual(["durable at 250", "durable at 250"]);
+    expect(await Promise.all(laterOutcomes)).toEqual(laterOutcomes.map(() => "durable at 1250"));
+    expect(commits.map(listSources)).toEqual([
       ["a", "b"],
       ["c", "d", "e"],
     ]);
   });
 
   test("commits the replies of a single source at once", async () => {
-    const ended: Promise<string>[] = [];
+    const outcomes: Promise<string>[] = [];
     for (let n = 0; n < 3; n += 1) {
-      ended.push(commit("a", n, never, alone));
+      outcomes.push(commit("a", n, never, singleSourceCommit));
       await clock.advance(3_000);
     }
-    expect(await Promise.all(ended)).toEqual(["durable at 0", "durable at 3000", "durable at 6000"]);
+    expect(await Promise.all(outcomes)).toEqual(["durable at 0", "durable at 3000", "durable at 6000"]);
   });
 
   test("commits at most 20 replies in one transaction", async () => {
     await committed();
-    const ended = Array.from({ length: 50 }, (_, n) => commit(`s${n}`, 1));
+    const outcomes = Array.from({ length: 50 }, (_, n) => commit(`s${n}`, 1));
     await clock.advance(1_000);
-    await Promise.all(ended);
-    expect(commits.map((each) => sourcesOf(each).length)).toEqual([1, 20, 20, 10]);
+    await Promise.all(outcomes);
+    expect(commits.map((each) => listSources(each).length)).toEqual([1, 20, 20, 10]);
   });
 
   test("commits several replies of one source in order, one per transaction, without another wait", async () => {
     await committed();
-    const ended = [commit("a", 1), commit("b", 1), commit("a", 2), commit("a", 3)];
+    const outcomes = [commit("a", 1), commit("b", 1), commit("a", 2), commit("a", 3)];
     await clock.advance(1_000);
-    expect(await Promise.all(ended)).toEqual(ended.map(() => "durable at 1000"));
-    expect(commits.map(sourcesOf)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
+    expect(await Promise.all(outcomes)).toEqual(outcomes.map(() => "durable at 1000"));
+    expect(commits.map(listSources)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
   });
 
   test("commits the documents, events and records of all replies of a group", async () => {
     await committed();
-    const about = { type: "tag-value", subject: "site/1/tag/1", time: "2026-11-21T09:00:00.000Z" } as const;
+    const eventFields = { type: "tag-value", subject: "site/1/tag/1", time: "2026-11-21T09:00:00.000Z" } as const;
     const event = (source: string) =>
-      makeEvent({ ...about, source: sourceUri(source), facts: [source], data: {} as never });
+      makeEvent({ ...eventFields, source: sourceUri(source), facts: [source], data: {} as never });
     const records = [{ log: "audit", body: 1 }];
     const [b, c] = [event("b"), event("c")];
-    void together.commit("b", async () => ({ ...put("b", 1), events: [b] }), never);
-    void together.commit("c", async () => ({ events: [c], records }), never);
+    void groupCommit.commit("b", async () => ({ ...put("b", 1), events: [b] }), never);
+    void groupCommit.commit("c", async () => ({ events: [c], records }), never);
     await clock.advance(1_000);
     expect(commits.at(-1)?.change).toEqual({ ...put("b", 1), events: [b, c], records });
   });
@@ -102,33 +102,33 @@ describe("the common transaction for replies of several sources", () => {
   test("commits waiting replies at once when the worker stops", async () => {
     await committed();
     const stop = new AbortController();
-    const ended = commit("b", 1, stop.signal);
+    const outcome = commit("b", 1, stop.signal);
     await clock.advance(300);
     stop.abort();
     await clock.advance(0);
-    expect(await ended).toBe("durable at 300");
+    expect(await outcome).toBe("durable at 300");
   });
 });
 
 describe("a failure in the common transaction for several sources", () => {
   test("a failed change function rejects only its own reply", async () => {
     await committed();
-    const bad = outcome(together.commit("b", () => Promise.reject(new Error("two values for one tag")), never));
-    const good = commit("c", 1);
+    const bad = outcomeOf(groupCommit.commit("b", () => Promise.reject(new Error("two values for one tag")), never));
+    const goodOutcome = commit("c", 1);
     await clock.advance(1_000);
-    expect([await bad, await good]).toEqual(["two values for one tag at 1000", "durable at 1000"]);
-    expect(commits.map(sourcesOf)).toEqual([["a"], ["c"]]);
+    expect([await bad, await goodOutcome]).toEqual(["two values for one tag at 1000", "durable at 1000"]);
+    expect(commits.map(listSources)).toEqual([["a"], ["c"]]);
   });
 
   test("a failed transaction rejects all its replies, and no later reply", async () => {
     await committed();
     fault = new Error("the disk is full");
-    const ended = [commit("b", 1), commit("c", 1)];
+    const outcomes = [commit("b", 1), commit("c", 1)];
     await clock.advance(1_000);
-    expect(await Promise.all(ended)).toEqual(ended.map(() => "the disk is full at 1000"));
+    expect(await Promise.all(outcomes)).toEqual(outcomes.map(() => "the disk is full at 1000"));
     fault = null;
-    const next = commit("b", 2);
+    const nextOutcome = commit("b", 2);
     await clock.advance(1_000);
-    expect(await next).toBe("durable at 2000");
+    expect(await nextOutcome).toBe("durable at 2000");
   });
 });

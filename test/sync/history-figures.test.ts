@@ -59,23 +59,23 @@ describe("the number of values in one history request", () => {
 
   test("the request size shrinks after repeated failures at a size that worked before, and grows back later", () => {
     const limits = { valuesMax: 1_000_000 };
-    let window = INITIAL_SIZE;
+    let size = INITIAL_SIZE;
     let requests = 0;
     const fetch = (limit: number) => {
-      const values = planValues(window, limits);
+      const values = planValues(size, limits);
       requests++;
-      window = values > limit ? sizeAfterFailure(window, values) : sizeAfterReply(window, values, limits);
+      size = values > limit ? sizeAfterFailure(size, values) : sizeAfterReply(size, values, limits);
       return values;
     };
     while (requests < 60) fetch(100_000);
-    const before = planValues(window, limits);
+    const sizeBefore = planValues(size, limits);
     requests = 0;
     while (fetch(3_000) > 3_000);
     expect(requests).toBeLessThanOrEqual(10);
     for (let i = 0; i < 20; i++) fetch(3_000);
-    expect(planValues(window, limits)).toBeGreaterThan(2_900);
+    expect(planValues(size, limits)).toBeGreaterThan(2_900);
     requests = 0;
-    while (planValues(window, limits) < before) fetch(100_000);
+    while (planValues(size, limits) < sizeBefore) fetch(100_000);
     expect(requests).toBeLessThanOrEqual(3_500);
   });
 });
@@ -85,11 +85,11 @@ const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
 test("a round number of points is no response limit after two complete responses, any other number after one", () => {
-  const once = acceptCounts(INITIAL_SAFE_COUNTS, { series: 1_000, answer: 4_108 });
-  expect(once.safe).toEqual({ series: 99, answer: 4_108 });
-  expect(acceptCounts(once, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
-  const another = acceptCounts(acceptCounts(once, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
-  expect(another.safe.series).toBe(99);
+  const first = acceptCounts(INITIAL_SAFE_COUNTS, { series: 1_000, answer: 4_108 });
+  expect(first.safe).toEqual({ series: 99, answer: 4_108 });
+  expect(acceptCounts(first, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
+  const single = acceptCounts(acceptCounts(first, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
+  expect(single.safe.series).toBe(99);
 });
 
 test("a learned limit of points per response expires after 30 days, and always allows one bucket per tag", () => {

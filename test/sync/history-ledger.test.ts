@@ -45,13 +45,13 @@ const RULES: SeriesRules = {
   ...{ backfillMs: 3 * DAY_MS, graceMs: 2 * MINUTE_MS, lookBackMs: DAY_MS },
 };
 
-const NOTHING = new Points();
+const NO_POINTS = new Points();
 
 function points({ fromMs, toMs }: TimeRange, value: (atMs: number) => number | null | undefined): Points {
   const all = new Points();
   for (let atMs = fromMs; atMs < toMs; atMs += FIVE_MS) {
-    const each = value(atMs);
-    if (each !== undefined) all.add({ time: isoUtc(atMs), value: each });
+    const pointValue = value(atMs);
+    if (pointValue !== undefined) all.add({ time: isoUtc(atMs), value: pointValue });
   }
   return all;
 }
@@ -60,8 +60,8 @@ const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): TimeRange => ({ fromMs: at(from), toMs: at(to) });
 
 describe("a ledger after random responses and refusals", () => {
-  type Step = { readonly kind: string; readonly size: number; readonly waitMs: number; readonly every: number };
-  const step = fc.record({
+  type RandomStep = { readonly kind: string; readonly size: number; readonly waitMs: number; readonly every: number };
+  const randomStep = fc.record({
     kind: fc.constantFrom("answer", "answer", "answer", "no-log", "refused", "scope-lost", "asleep"),
     size: fc.integer({ min: 1, max: 300 }),
     waitMs: fc.constantFrom(0, 0, 10 * MINUTE_MS, HOUR_MS, 7 * HOUR_MS),
@@ -70,77 +70,81 @@ describe("a ledger after random responses and refusals", () => {
 
   test("fetched ranges and gaps cover the target, every fetched range had a response, and no point is emitted twice", () => {
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
-        let nowMs = START;
-        let ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
-        const answered: TimeRange[] = [];
-        const emitted = new Map<number, TagValue>();
-        for (const [i, { kind, size, waitMs, every }] of steps.entries()) {
-          nowMs += waitMs;
-          if (kind === "asleep") continue;
-          if (kind === "scope-lost") {
-            ledger = retractNoLog(ledger, isoUtc(nowMs - HOUR_MS), false);
-            ledger = { ...ledger, state: "following" };
-            continue;
-          }
-          const value = (atMs: number) =>
-            every === 0 ? (atMs % 2 === 0 ? null : undefined) : (atMs / FIVE_MS) % every === 0 ? i : undefined;
-          const isFront = followsFirst === (i % 2 === 0);
-          if (isFront) {
-            const range = isBackingOff(ledger, nowMs) ? null : rangeToFollow(ledger, RULES, nowMs);
-            if (range === null) continue;
-            const part = { fromMs: range.fromMs, toMs: Math.min(range.toMs, range.fromMs + size * FIVE_MS) };
-            if (kind === "no-log") ledger = { ...recordNoLog(ledger, "404", nowMs), state: "following" };
-            else if (kind === "refused") ledger = recordRefusal(ledger, "403", nowMs);
-            else {
-              const settled = settleFollowing(ledger, RULES, points(part, value), part, emitted, nowMs);
-              ledger = settled.ledger;
-              for (const fresh of settled.fresh) emitted.set(parseTime(fresh.time), fresh.value);
-              answered.push(part);
+      fc.property(
+        fc.array(randomStep, { maxLength: 80 }),
+        fc.boolean(),
+        (steps: readonly RandomStep[], followsFirst) => {
+          let nowMs = START;
+          let ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
+          const answeredRanges: TimeRange[] = [];
+          const emitted = new Map<number, TagValue>();
+          for (const [i, { kind, size, waitMs, every }] of steps.entries()) {
+            nowMs += waitMs;
+            if (kind === "asleep") continue;
+            if (kind === "scope-lost") {
+              ledger = retractNoLog(ledger, isoUtc(nowMs - HOUR_MS), false);
+              ledger = { ...ledger, state: "following" };
+              continue;
             }
-          } else {
-            const open = listGapParts(ledger, targetPastRange(ledger), nowMs).at(-1);
-            if (open === undefined) continue;
-            const part = { fromMs: Math.max(open.fromMs, open.toMs - size * FIVE_MS), toMs: open.toMs };
-            if (kind === "no-log") {
-              const word = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
-              ledger = { ...ledger, spans: mergeLearnedRanges(ledger.spans, [{ ...part, ...word }], "5m") };
-            } else if (kind === "refused") ledger = recordPastRefusal(ledger, part, "403", nowMs);
-            else {
-              const settled = settlePast(ledger, points(part, value), part);
-              ledger = settled.ledger;
-              for (const fresh of settled.fresh) {
-                expect(emitted.has(parseTime(fresh.time))).toBe(false);
-                emitted.set(parseTime(fresh.time), fresh.value);
+            const value = (atMs: number) =>
+              every === 0 ? (atMs % 2 === 0 ? null : undefined) : (atMs / FIVE_MS) % every === 0 ? i : undefined;
+            const isFront = followsFirst === (i % 2 === 0);
+            if (isFront) {
+              const range = isBackingOff(ledger, nowMs) ? null : rangeToFollow(ledger, RULES, nowMs);
+              if (range === null) continue;
+              const part = { fromMs: range.fromMs, toMs: Math.min(range.toMs, range.fromMs + size * FIVE_MS) };
+              if (kind === "no-log") ledger = { ...recordNoLog(ledger, "404", nowMs), state: "following" };
+              else if (kind === "refused") ledger = recordRefusal(ledger, "403", nowMs);
+              else {
+                const settled = settleFollowing(ledger, RULES, points(part, value), part, emitted, nowMs);
+                ledger = settled.ledger;
+                for (const fresh of settled.fresh) emitted.set(parseTime(fresh.time), fresh.value);
+                answeredRanges.push(part);
               }
-              answered.push(part);
+            } else {
+              const openGap = listGapParts(ledger, targetPastRange(ledger), nowMs).at(-1);
+              if (openGap === undefined) continue;
+              const part = { fromMs: Math.max(openGap.fromMs, openGap.toMs - size * FIVE_MS), toMs: openGap.toMs };
+              if (kind === "no-log") {
+                const statement = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
+                ledger = { ...ledger, spans: mergeLearnedRanges(ledger.spans, [{ ...part, ...statement }], "5m") };
+              } else if (kind === "refused") ledger = recordPastRefusal(ledger, part, "403", nowMs);
+              else {
+                const settled = settlePast(ledger, points(part, value), part);
+                ledger = settled.ledger;
+                for (const fresh of settled.fresh) {
+                  expect(emitted.has(parseTime(fresh.time))).toBe(false);
+                  emitted.set(parseTime(fresh.time), fresh.value);
+                }
+                answeredRanges.push(part);
+              }
             }
-          }
 
-          const spans = toRanges(ledger.spans);
-          for (const [n, span] of spans.entries()) {
-            expect(span.fromMs).toBeLessThan(span.toMs);
-            expect(span.fromMs).toBeGreaterThanOrEqual(spans[n - 1]?.toMs ?? 0);
-          }
-          const values = spans.filter(({ why }) => why === "points" || why === "null");
-          expect(values.flatMap((span) => subtractRanges(span, answered))).toEqual([]);
-          const whole = targetPastRange(ledger);
-          const holes = listGapParts(ledger, whole, Number.MAX_SAFE_INTEGER);
-          const hadInside = subtractRanges(whole, subtractRanges(whole, fetchedRanges(ledger.spans)));
-          expect(totalLengthMs(holes) + totalLengthMs(hadInside)).toBe(whole.toMs - whole.fromMs);
-          expect(isComplete(ledger)).toBe(
-            holes.length === 0 && ledger.refusal === null && !spans.some((span) => !isFetched(span)),
-          );
+            const ledgerRanges = toRanges(ledger.spans);
+            for (const [n, span] of ledgerRanges.entries()) {
+              expect(span.fromMs).toBeLessThan(span.toMs);
+              expect(span.fromMs).toBeGreaterThanOrEqual(ledgerRanges[n - 1]?.toMs ?? 0);
+            }
+            const values = ledgerRanges.filter(({ why }) => why === "points" || why === "null");
+            expect(values.flatMap((span) => subtractRanges(span, answeredRanges))).toEqual([]);
+            const targetRange = targetPastRange(ledger);
+            const holes = listGapParts(ledger, targetRange, Number.MAX_SAFE_INTEGER);
+            const hadInside = subtractRanges(targetRange, subtractRanges(targetRange, fetchedRanges(ledger.spans)));
+            expect(totalLengthMs(holes) + totalLengthMs(hadInside)).toBe(targetRange.toMs - targetRange.fromMs);
+            expect(isComplete(ledger)).toBe(
+              holes.length === 0 && ledger.refusal === null && !ledgerRanges.some((span) => !isFetched(span)),
+            );
 
-          const series = seriesWith(ledger, RULES);
-          const named = listHistoryGaps([series], { open: [], paused: false }, nowMs, { silences: true }).map(
-            ({ from, to }) => ({ fromMs: parseTime(from ?? ""), toMs: parseTime(to ?? "") }),
-          );
-          const valueRanges = spans.filter(({ why }) => why === "points");
-          expect(mergeRanges([...named, ...valueRanges]).length).toBe(1);
-          expect(totalLengthMs(named)).toBe(totalLengthMs(mergeRanges(named)));
-        }
-      }),
+            const series = seriesWith(ledger, RULES);
+            const reportedGaps = listHistoryGaps([series], { open: [], paused: false }, nowMs, { silences: true }).map(
+              ({ from, to }) => ({ fromMs: parseTime(from ?? ""), toMs: parseTime(to ?? "") }),
+            );
+            const valueRanges = ledgerRanges.filter(({ why }) => why === "points");
+            expect(mergeRanges([...reportedGaps, ...valueRanges]).length).toBe(1);
+            expect(totalLengthMs(reportedGaps)).toBe(totalLengthMs(mergeRanges(reportedGaps)));
+          }
+        },
+      ),
       {
         numRuns: 150,
         // A silence where the past had no log, and the retracted statement about that log.
@@ -177,24 +181,12 @@ describe("history requests consist of complete buckets", () => {
       }),
     );
   });
-
-  test("the next request rereads from the start of the bucket in which the last requested range ended", () => {
-    const ledger = readAgain();
-    const range = { fromMs: at(25), toMs: at(26) + 1_000 };
-    const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
-    const emitted = new Map(Array.from(before, ({ time, value }) => [parseTime(time), value]));
-    const answer = points({ fromMs: at(25), toMs: at(26) }, () => 1);
-    answer.add({ time: isoUtc(at(26)), value: 99 });
-    const settled = settleFollowing(ledger, RULES, answer, range, emitted, at(49));
-    expect([...settled.revised]).toEqual([]);
-    expect(settled.ledger.rereadFrom).toBe(isoUtc(at(26)));
-  });
 });
 
 test("a request made while the clock was eight days ahead moves the watermark only up to the closed buckets", () => {
   const ledger = createLedger(RULES, START);
   const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
-  const settled = settleFollowing(ledger, RULES, NOTHING, range, new Map(), at(1));
+  const settled = settleFollowing(ledger, RULES, NO_POINTS, range, new Map(), at(1));
   expect(settled.ledger.watermark).toBe(isoUtc(closedUntilMs(RULES, at(1))));
   expect(rangeToFollow(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
 });
@@ -207,75 +199,75 @@ test("the backfill requests only closed buckets after the clock was ahead", () =
 });
 
 test("the ledger of a series created while the clock was ahead restarts, unless points were fetched", () => {
-  const rules = { ...RULES, backfillMs: 0 };
-  const early: StoredHistory = { ...createLedger(rules, at(4)), state: "following" };
-  const found = prepareLedger(early, rules, false, START);
-  expect(found).toEqual({ ...createLedger(rules, START), state: "following" });
-  expect(rangeToFollow(found, rules, at(1))).toMatchObject({ toMs: closedUntilMs(rules, at(1)) });
-  expect(prepareLedger(early, rules, false, at(4))).toBe(early);
-  const had: StoredHistory = { ...early, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
-  expect(prepareLedger(had, rules, false, START)).toBe(had);
+  const liveRules = { ...RULES, backfillMs: 0 };
+  const earlyLedger: StoredHistory = { ...createLedger(liveRules, at(4)), state: "following" };
+  const preparedLedger = prepareLedger(earlyLedger, liveRules, false, START);
+  expect(preparedLedger).toEqual({ ...createLedger(liveRules, START), state: "following" });
+  expect(rangeToFollow(preparedLedger, liveRules, at(1))).toMatchObject({ toMs: closedUntilMs(liveRules, at(1)) });
+  expect(prepareLedger(earlyLedger, liveRules, false, at(4))).toBe(earlyLedger);
+  const had: StoredHistory = { ...earlyLedger, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
+  expect(prepareLedger(had, liveRules, false, START)).toBe(had);
 });
 
 describe("retries of refused history", () => {
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
     let ledger: StoredHistory = { ...createLedger(RULES, START), state: "following" };
-    const waits: number[] = [];
+    const waitsInMinutes: number[] = [];
     let nowMs = START;
     for (let i = 0; i < 5; i++) {
       ledger = recordPastRefusal(ledger, hours(-20, 0), "403", nowMs);
       const againMs = parseTime(ledger.spans[0]?.againAt ?? "");
-      waits.push((againMs - nowMs) / MINUTE_MS);
+      waitsInMinutes.push((againMs - nowMs) / MINUTE_MS);
       expect(listGapParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
       expect(listGapParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
       nowMs = againMs;
     }
-    expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
+    expect(waitsInMinutes).toEqual([10, 60, 360, 1_440, 1_440]);
   });
 
   test("retries a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {
-    const waitsOf = (first: StoredHistory) => {
+    const listWaits = (first: StoredHistory) => {
       let ledger = first;
       return Array.from({ length: 7 }, () => {
         ledger = recordNoLog(ledger, "404", START);
         return (parseTime(ledger.refusal?.againAt ?? "") - START) / HOUR_MS;
       });
     };
-    const seen = createLedger(RULES, START);
-    expect(waitsOf(seen)).toEqual([24, 48, 96, 192, 384, 768, 768]);
+    const newLedger = createLedger(RULES, START);
+    expect(listWaits(newLedger)).toEqual([24, 48, 96, 192, 384, 768, 768]);
     const value = points(hours(-1, 0), () => 1);
-    expect(waitsOf(settlePast(seen, value, hours(-1, 0)).ledger)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
+    expect(listWaits(settlePast(newLedger, value, hours(-1, 0)).ledger)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
   });
 });
 
 describe("the gaps of a series", () => {
   const nowMs = at(0) + MINUTE_MS;
-  const named = (ledger: StoredHistory, { outOfSight = {}, silences = false } = {}) => {
+  const describeGaps = (ledger: StoredHistory, { outOfSight = {}, silences = false } = {}) => {
     const series = seriesWith(ledger, RULES);
     const located = { ...series.located, ...outOfSight };
     return listHistoryGaps([{ ...series, located }], { open: [], paused: false }, nowMs, { silences }).map(
       ({ why, from, said }) => [why, from, said],
     );
   };
-  const seen: StoredHistory = { ...createLedger(RULES, START), state: "following" };
+  const followed: StoredHistory = { ...createLedger(RULES, START), state: "following" };
   const nullsFirst = points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1));
-  const silent = settlePast(seen, nullsFirst, hours(-30, 0)).ledger;
+  const nullLedger = settlePast(followed, nullsFirst, hours(-30, 0)).ledger;
 
   test("the list of gaps contains each gap with its reason and the service's message, and ranges of nulls on request", () => {
-    const ledger = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
+    const ledger = recordPastRefusal(nullLedger, hours(-40, -30), "403, Forbidden.", START);
     const gap = ["backfill", targetStart(ledger), null];
     const refusal = ["refused", isoUtc(at(-40)), "403, Forbidden."];
-    expect(named(ledger)).toEqual([gap, refusal]);
-    expect(named(ledger, { silences: true })).toEqual([gap, refusal, ["null", isoUtc(at(-30)), null]]);
+    expect(describeGaps(ledger)).toEqual([gap, refusal]);
+    expect(describeGaps(ledger, { silences: true })).toEqual([gap, refusal, ["null", isoUtc(at(-30)), null]]);
   });
 
   test("the list of gaps contains series of sites out of scope, without a log, and not yet requested", () => {
-    const outOfScope = ["out-of-scope", targetStart(silent), null];
-    expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([outOfScope]);
-    expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", targetStart(silent), "404"]]);
-    expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", targetStart(seen), null]]);
-    const refused = recordRefusal({ ...seen, state: "unproven" }, "403", START);
-    expect(named(refused)).toEqual([["refused", targetStart(seen), "403"]]);
+    const outOfScope = ["out-of-scope", targetStart(nullLedger), null];
+    expect(describeGaps(nullLedger, { outOfSight: { outOfSight: "site" } })).toEqual([outOfScope]);
+    expect(describeGaps(recordNoLog(nullLedger, "404", START))).toEqual([["no-log", targetStart(nullLedger), "404"]]);
+    expect(describeGaps({ ...followed, state: "unproven" })).toEqual([["unproven", targetStart(followed), null]]);
+    const refusedLedger = recordRefusal({ ...followed, state: "unproven" }, "403", START);
+    expect(describeGaps(refusedLedger)).toEqual([["refused", targetStart(followed), "403"]]);
   });
 
   const targetStart = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));
@@ -308,8 +300,8 @@ describe("a history ledger stored by an older version", () => {
 /** A service with other bucket borders: each value counts the requested minutes of its bucket. */
 function cutElsewhere(query: TimeRange, lengthMs: number, shiftMs: number): Points {
   const all = new Points();
-  const first = Math.floor((query.fromMs - shiftMs) / lengthMs) * lengthMs + shiftMs;
-  for (let atMs = first; atMs < query.toMs; atMs += lengthMs) {
+  const firstMs = Math.floor((query.fromMs - shiftMs) / lengthMs) * lengthMs + shiftMs;
+  for (let atMs = firstMs; atMs < query.toMs; atMs += lengthMs) {
     if (atMs < query.fromMs) continue;
     all.add({ time: isoUtc(atMs), value: (Math.min(atMs + lengthMs, query.toMs) - atMs) / MINUTE_MS });
   }
@@ -325,8 +317,8 @@ test.each([
   "emits a bucket across two ranges once and with its complete value: %s",
   (_name, resolution, timeZone, lengthMs, shiftMs) => {
     const lengths = { everyMs: lengthMs, backfillMs: 40 * lengthMs, lookBackMs: 3 * lengthMs };
-    const rules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };
-    let ledger: StoredHistory = { ...createLedger(rules, START), state: "following" };
+    const bucketRules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };
+    let ledger: StoredHistory = { ...createLedger(bucketRules, START), state: "following" };
     const emitted = new Map<number, number>();
     const settle = (settled: SettledPoints) => {
       expect(settled.revised.length).toBe(0);
@@ -336,7 +328,7 @@ test.each([
       }
       ledger = settled.ledger;
     };
-    const asked = (range: TimeRange) => {
+    const fetchPoints = (range: TimeRange) => {
       const fromMs = bucketBefore(range.fromMs, { resolution, timeZone });
       return cutElsewhere({ ...range, fromMs }, lengthMs, shiftMs);
     };
@@ -346,17 +338,17 @@ test.each([
     cuts.push(bucketStart(toMs - 25 * lengthMs, { resolution, timeZone }), fromMs);
     for (let n = 1; n < cuts.length; n += 1) {
       const range = { fromMs: cuts[n] ?? 0, toMs: cuts[n - 1] ?? 0 };
-      settle(settlePast(ledger, asked(range), range));
+      settle(settlePast(ledger, fetchPoints(range), range));
     }
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;
-      const range = rangeToFollow(ledger, rules, nowMs);
-      if (range !== null) settle(settleFollowing(ledger, rules, asked(range), range, emitted, nowMs));
+      const range = rangeToFollow(ledger, bucketRules, nowMs);
+      if (range !== null) settle(settleFollowing(ledger, bucketRules, fetchPoints(range), range, emitted, nowMs));
     }
 
-    const times = [...emitted.keys()].toSorted((a, b) => a - b);
+    const emittedTimes = [...emitted.keys()].toSorted((a, b) => a - b);
     expect(new Set(emitted.values())).toEqual(new Set([lengthMs / MINUTE_MS]));
-    expect(times.length).toBeGreaterThan(40);
-    expect(times.every((time, n) => n === 0 || time - (times[n - 1] ?? 0) === lengthMs)).toBe(true);
+    expect(emittedTimes.length).toBeGreaterThan(40);
+    expect(emittedTimes.every((time, n) => n === 0 || time - (emittedTimes[n - 1] ?? 0) === lengthMs)).toBe(true);
   },
 );

@@ -13,9 +13,9 @@ import type { RefusalCause, TokenScope } from "#src/engine/sync/scope.ts";
 import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
-import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
+import { followUntilIdle, inventory, runFollower, startFollower, tagNamed } from "./trial-building.ts";
 import {
-  backfillFrom,
+  createTestPull,
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
@@ -23,17 +23,17 @@ import {
   ids,
   logBuckets,
   MINUTE_MS,
-  pullOf,
   START,
   type TrialHistory,
+  testBackfill,
   toldPoints,
 } from "./trial-history.ts";
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
 const MONTH_MS = Date.parse("2026-11-01T00:00:00Z");
 const OCTOBER_MS = Date.parse("2026-10-01T00:00:00Z");
-const forbidden = () => new ConfigError("history: 403, Forbidden.", { reason: "forbidden" });
-const wrong = () =>
+const forbiddenError = () => new ConfigError("history: 403, Forbidden.", { reason: "forbidden" });
+const invalidError = () =>
   new ConfigError("history: 422, tags: The tags field is invalid.", { reason: "validation", field: "tags" });
 
 interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "respondedWallMs"> {
@@ -56,17 +56,17 @@ beforeEach(() => {
 
 function trialScope(): TrialScope {
   let unseen: readonly number[] = [];
-  let always: RefusalCause | null = null;
+  let cause: RefusalCause | null = null;
   let respondedAtMs = clock.now();
   const changes = createWakeup();
   return {
     changes,
     sees: (siteId) => !unseen.includes(siteId),
     respondedWallMs: () => respondedAtMs,
-    explain: async ({ siteIds }) => always ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained"),
+    explain: async ({ siteIds }) => cause ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained"),
     say(nowUnseen, why = null) {
       unseen = nowUnseen;
-      always = why;
+      cause = why;
       respondedAtMs = clock.now();
       changes.wakeUp();
     },
@@ -84,12 +84,12 @@ async function pull(
   more: Partial<HistoryPullOptions> = {},
 ): Promise<HistoryPull> {
   for (const [site, members] of Object.entries(tags)) {
-    const listed = members.map((id) => tagNamed(id));
-    await inventory(store, "trial", listed, Number(site));
+    const listedTags = members.map((id) => tagNamed(id));
+    await inventory(store, "trial", listedTags, Number(site));
   }
-  const silent = { info: () => undefined, warn: () => undefined };
-  const log = { ...silent, error: (_about: unknown, text: string) => errors.push(text) };
-  return pullOf({ service, store, clock }, [], classes, {
+  const silentLog = { info: () => undefined, warn: () => undefined };
+  const log = { ...silentLog, error: (_about: unknown, text: string) => errors.push(text) };
+  return createTestPull({ service, store, clock }, [], classes, {
     log: log as unknown as HistoryPullOptions["log"],
     scope,
     ...more,
@@ -102,7 +102,7 @@ const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => 
 async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_MS): Promise<void> {
   const endAtMs = clock.monotonic() + forMs;
   while (clock.monotonic() < endAtMs) {
-    const failure = await followFor(clock, history, Math.min(restMs, endAtMs - clock.monotonic()));
+    const failure = await runFollower(clock, history, Math.min(restMs, endAtMs - clock.monotonic()));
     if (failure !== null) await clock.advance(restMs);
   }
   await runOnce(history);
@@ -111,12 +111,12 @@ async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_
 const ledger = async (id: string) =>
   (await store.document<StoredHistory>(documentSet("history", "trial"), `${id} 5m`)) as StoredHistory;
 
-function missing(id: string): readonly string[] {
-  const told = toldPoints(store.events as readonly AnyEvent[]);
-  const known = told.values.get(`${id} 5m`) ?? new Map();
-  const all: string[] = [...told.faults];
+function listMissing(id: string): readonly string[] {
+  const emitted = toldPoints(store.events as readonly AnyEvent[]);
+  const emittedValues = emitted.values.get(`${id} 5m`) ?? new Map();
+  const all: string[] = [...emitted.faults];
   for (let atMs = START - DAY_MS; atMs < clock.now() - 25 * MINUTE_MS; atMs += FIVE_MS)
-    if (!known.has(atMs)) all.push(isoUtc(atMs));
+    if (!emittedValues.has(atMs)) all.push(isoUtc(atMs));
   return all;
 }
 
@@ -124,24 +124,24 @@ const putOrder = (order: StoredBackfill) =>
   store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
 const storedOrder = () => store.document<StoredBackfill>(syncSet("backfill", "trial"), "a");
 
-const concerns = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
+const containsTag = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
 
 describe("a 403 for history", () => {
   test("a 403 for two of 20 tags: requests those tags singly after a pause, and finally emits every point", async () => {
     const tags = logged(ids(20));
     const bad = ["103", "117"];
-    const until = START + 40 * MINUTE_MS;
+    const untilMs = START + 40 * MINUTE_MS;
     service.trouble = ({ tagIds }) =>
-      clock.now() < until && bad.some((id) => tagIds.includes(id)) ? forbidden() : null;
+      clock.now() < untilMs && bad.some((id) => tagIds.includes(id)) ? forbiddenError() : null;
     const history = await pull({ 1: tags });
     await runOnce(history);
     const refusal = { said: "history: 403, Forbidden.", times: 1 };
     for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [], refusal });
     expect(history.progress().resolutions[0]).toMatchObject({ tags: 20, complete: 18, refused: 2 });
     await follow(history, 3 * HOUR_MS);
-    expect(tags.flatMap(missing)).toEqual([]);
+    expect(tags.flatMap(listMissing)).toEqual([]);
     expect(history.progress().resolutions[0]).toMatchObject({ complete: 20, refused: 0, withoutLog: 0 });
-    const early = service.asked.filter((query) => concerns("103")(query) && query.to <= isoUtc(until));
+    const early = service.asked.filter((query) => containsTag("103")(query) && query.to <= isoUtc(untilMs));
     expect(early.length).toBeLessThan(12);
   });
 
@@ -152,16 +152,16 @@ describe("a 403 for history", () => {
     service.trouble = ({ tagIds }) => {
       const isUnseen = tagIds.some((id) => south.includes(id));
       if (isUnseen && scope.sees(2)) scope.say([2]);
-      return isUnseen ? forbidden() : null;
+      return isUnseen ? forbiddenError() : null;
     };
     await follow(history, HOUR_MS);
-    expect(north.flatMap(missing)).toEqual([]);
+    expect(north.flatMap(listMissing)).toEqual([]);
     expect(service.asked.filter(({ tagIds }) => tagIds.some((id) => south.includes(id)))).toHaveLength(1);
     for (const id of south) expect(await ledger(id)).toMatchObject({ spans: [], refusal: null });
     service.trouble = () => null;
     scope.say([]);
     await follow(history, HOUR_MS);
-    expect([...north, ...south].flatMap(missing)).toEqual([]);
+    expect([...north, ...south].flatMap(listMissing)).toEqual([]);
   });
 
   test.each([
@@ -170,13 +170,13 @@ describe("a 403 for history", () => {
   ] as const)("a 403 %s is thrown, not recorded, and retried", async (_what, explanation, kind) => {
     const tags = logged(ids(5));
     scope.say([], explanation);
-    service.trouble = forbidden;
+    service.trouble = forbiddenError;
     const history = await pull({ 1: tags });
     expect(await runOnce(history)).toBeInstanceOf(kind);
     expect(await ledger("101")).toMatchObject({ state: "unproven", spans: [], refusal: null });
     service.trouble = () => null;
     await follow(history, HOUR_MS);
-    expect(tags.flatMap(missing)).toEqual([]);
+    expect(tags.flatMap(listMissing)).toEqual([]);
   });
 
   test("refusals of a group are divided with at most 22 requests when the scope may be requested once a minute", async () => {
@@ -192,16 +192,16 @@ describe("a 403 for history", () => {
     Object.assign(scope, { explain });
     const history = await pull({ 1: tags });
     await follow(history, 30 * MINUTE_MS, MINUTE_MS);
-    const good = tags.filter((id) => !bad.includes(id));
-    expect(good.flatMap(missing)).toEqual([]);
+    const goodTags = tags.filter((id) => !bad.includes(id));
+    expect(goodTags.flatMap(listMissing)).toEqual([]);
     for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [] });
-    const refused = service.asked.filter(({ tagIds }) => bad.some((id) => tagIds.includes(id)));
-    expect(refused.length).toBeLessThanOrEqual(22);
+    const refusedRequests = service.asked.filter(({ tagIds }) => bad.some((id) => tagIds.includes(id)));
+    expect(refusedRequests.length).toBeLessThanOrEqual(22);
   });
 
   test("a 403 for every request ends the run after at most 14 requests", async () => {
     const tags = logged(ids(60));
-    service.trouble = forbidden;
+    service.trouble = forbiddenError;
     expect(await runOnce(await pull({ 1: tags }))).toBeInstanceOf(Retryable);
     expect(service.asked.length).toBeLessThanOrEqual(14);
   });
@@ -211,20 +211,20 @@ describe("a 422, or a failure without relation to a log", () => {
   test("a 422 for one range is logged once and not recorded, and following continues", async () => {
     const tags = logged(ids(20));
     const metrics = createMetrics();
-    const until = START + 15 * MINUTE_MS;
+    const untilMs = START + 15 * MINUTE_MS;
     service.trouble = ({ from, resolution }) =>
-      resolution === "5m" && clock.now() < until && Date.parse(from) < START - HOUR_MS ? wrong() : null;
+      resolution === "5m" && clock.now() < untilMs && Date.parse(from) < START - HOUR_MS ? invalidError() : null;
     const history = await pull({ 1: tags }, [FIVE], { metrics });
     await follow(history, 6 * HOUR_MS);
     expect(errors).toEqual(["the service calls a request for history wrong"]);
-    expect(tags.flatMap(missing)).toEqual([]);
+    expect(tags.flatMap(listMissing)).toEqual([]);
     expect(await metrics.registry.getSingleMetricAsString("plenum_history_refusals_total")).toContain("mistake");
     for (const id of tags) expect((await ledger(id)).state).toBe("following");
   });
 
   test.each([
     ["a 404 that is not about a log", () => new Rejected("history: 404, Not found.")],
-    ["a 422", wrong],
+    ["a 422", invalidError],
     ["an error of the local machine", () => new Error("EMFILE: too many open files")],
   ])("%s for the complete past records no range as fetched", async (_, trouble) => {
     const tags = logged(ids(3));
@@ -233,9 +233,9 @@ describe("a 422, or a failure without relation to a log", () => {
     const history = await pull({ 1: tags });
     for (let i = 0; i < 3; i++) await runOnce(history);
     for (const id of tags) {
-      const held = await ledger(id);
-      expect(held.spans.filter(({ why }) => why !== "refused")).toEqual([]);
-      expect(isComplete(held)).toBe(false);
+      const storedLedger = await ledger(id);
+      expect(storedLedger.spans.filter(({ why }) => why !== "refused")).toEqual([]);
+      expect(isComplete(storedLedger)).toBe(false);
     }
     expect(history.progress().resolutions[0]?.complete).toBe(0);
   });
@@ -256,14 +256,14 @@ describe("a 404 of a log", () => {
     service.withoutLog.clear();
     scope.say([]);
     await follow(history, HOUR_MS);
-    expect([...north, ...south].flatMap(missing)).toEqual([]);
+    expect([...north, ...south].flatMap(listMissing)).toEqual([]);
   });
 
   test("records a 404 of one tag in a backfill with its message, and counts the tag as without a log", async () => {
     const tags = logged(ids(4));
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
-    const held = backfillFrom(fromMs, toMs);
-    await putOrder(held);
+    const backfill = testBackfill(fromMs, toMs);
+    await putOrder(backfill);
     service.trouble = ({ tagIds, from, to, resolution }) =>
       resolution === "5m" && tagIds.includes("102") && Date.parse(from) >= fromMs - FIVE_MS && Date.parse(to) <= toMs
         ? new NoLog("404, no log")
@@ -275,27 +275,27 @@ describe("a 404 of a log", () => {
     expect((await ledger("102")).spans).toContainEqual(
       expect.objectContaining({ from: isoUtc(fromMs), to: isoUtc(toMs), why: "no-log", said: "404, no log" }),
     );
-    const told = toldPoints(store.events as readonly AnyEvent[]);
-    expect([...(told.values.get("101 5m")?.keys() ?? [])]).toContain(fromMs);
+    const emitted = toldPoints(store.events as readonly AnyEvent[]);
+    expect([...(emitted.values.get("101 5m")?.keys() ?? [])]).toContain(fromMs);
   });
 
   test("keeps a backfill request open while a site is out of scope", async () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
-    const order = backfillFrom(START - DAY_MS, START);
+    const order = testBackfill(START - DAY_MS, START);
     await putOrder(order);
-    const doneAt = async () => (await storedOrder())?.doneAt;
+    const loadDoneAt = async () => (await storedOrder())?.doneAt;
     const history = await pull({ 1: north, 2: south }, []);
     scope.say([2]);
     await inventory(store, "trial", [], 2, isoUtc(START));
     await follow(history, HOUR_MS);
-    expect(north.flatMap((id) => missing(id).filter((time) => time < isoUtc(START)))).toEqual([]);
-    expect(await doneAt()).toBeNull();
+    expect(north.flatMap((id) => listMissing(id).filter((time) => time < isoUtc(START)))).toEqual([]);
+    expect(await loadDoneAt()).toBeNull();
     expect(history.progress().orders[0]?.done).toBe(0.5);
     await inventory(store, "trial", [], 2);
     scope.say([]);
     await follow(history, HOUR_MS);
-    expect(await doneAt()).not.toBeNull();
+    expect(await loadDoneAt()).not.toBeNull();
     expect(service.asked.length).toBeLessThan(20);
   });
 });
@@ -315,11 +315,15 @@ describe("the monthly overview of a log", () => {
     logged(ids(3), START - 40 * DAY_MS);
     overview(months);
     await follow(await pull({ 1: ids(3) }, YEAR), HOUR_MS);
-    const told = toldPoints(store.events as readonly AnyEvent[]).values.get("101 5m");
-    expect(Math.min(...(told?.keys() ?? []))).toBe(START - 40 * DAY_MS);
+    const emittedValues = toldPoints(store.events as readonly AnyEvent[]).values.get("101 5m");
+    expect(Math.min(...(emittedValues?.keys() ?? []))).toBe(START - 40 * DAY_MS);
     if (months.length === 0) return;
-    const said = expect.stringContaining("overview");
-    expect((await ledger("101")).spans[0]).toMatchObject({ why: "null", to: "2026-08-01T00:00:00.000Z", said });
+    const overviewText = expect.stringContaining("overview");
+    expect((await ledger("101")).spans[0]).toMatchObject({
+      why: "null",
+      to: "2026-08-01T00:00:00.000Z",
+      said: overviewText,
+    });
   });
 });
 
@@ -329,32 +333,32 @@ describe("log discovery", () => {
     service.withoutLog.add("130");
     const demand = createDemand();
     const history = await pull({ 1: tags }, [FIVE], { demand });
-    const over = new AbortController();
+    const liveReadsEnded = new AbortController();
     let offers = 0;
-    const choose = () => (offers++ % 30 === 29 ? { passMs: 3_000 } : { ask: ["live"] });
-    const take = async () => {
-      while (!over.signal.aborted) {
-        const request = service.quota.run("live", "read", choose, over.signal, async () => undefined);
+    const chooseLiveRead = () => (offers++ % 30 === 29 ? { passMs: 3_000 } : { ask: ["live"] });
+    const takeSlots = async () => {
+      while (!liveReadsEnded.signal.aborted) {
+        const request = service.quota.run("live", "read", chooseLiveRead, liveReadsEnded.signal, async () => undefined);
         await request.catch(() => undefined);
       }
     };
-    const taking = take();
-    const work = begin(history);
+    const taking = takeSlots();
+    const pullRun = startFollower(history);
     await clock.advance(2_000);
     expect(demand.followingPerMinute()).toBeCloseTo(3 / 15, 5);
     await clock.advance(41 * MINUTE_MS);
-    await work.drain(clock);
-    over.abort(new Stopping());
+    await pullRun.drain(clock);
+    liveReadsEnded.abort(new Stopping());
     await taking;
     expect(history.progress().unproven).toBe(0);
-    const told = toldPoints(store.events as readonly AnyEvent[]);
-    expect(told.values.size).toBe(59);
+    const emitted = toldPoints(store.events as readonly AnyEvent[]);
+    expect(emitted.values.size).toBe(59);
   });
 
   test("the progress states since when log discovery is due without a request", async () => {
     const tags = logged(ids(20));
     const history = await pull({ 1: tags }, [FIVE]);
-    const work = begin(history);
+    const pullRun = startFollower(history);
     await clock.advance(40 * MINUTE_MS);
     expect(history.progress().starving).toBeNull();
     const dueMs = clock.now();
@@ -363,6 +367,6 @@ describe("log discovery", () => {
     expect(Date.parse(history.progress().starving?.since ?? "")).toBeGreaterThanOrEqual(dueMs);
     await clock.advance(4 * MINUTE_MS);
     expect(history.progress().starving).toBeNull();
-    await work.drain(clock);
+    await pullRun.drain(clock);
   });
 });

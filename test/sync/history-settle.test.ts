@@ -15,13 +15,13 @@ import { seriesWith } from "./trial-history.ts";
 const DAY_MS = 86_400_000;
 const NOW = Date.UTC(2026, 10, 2);
 const CLOCK = { now: () => NOW, monotonic: () => NOW, sleep: () => new Promise<void>(() => undefined) };
-const RULES = {
+const SERIES_RULES = {
   ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: DAY_MS, backfillMs: 400 * DAY_MS },
   ...{ graceMs: 60_000, lookBackMs: DAY_MS },
 };
 const RANGE = { fromMs: NOW - 100 * DAY_MS + 3_600_000, toMs: NOW - DAY_MS };
 
-const seriesOf = (id: string) => seriesWith(createLedger(RULES, NOW), RULES, id);
+const newSeries = (id: string) => seriesWith(createLedger(SERIES_RULES, NOW), SERIES_RULES, id);
 
 function logOf(id: string) {
   const measurements = new Points();
@@ -30,27 +30,27 @@ function logOf(id: string) {
   return { ...tagNamed(id), measurements };
 }
 
-function settleTo(store: Store) {
+function createSettle(store: Store) {
   const context = { store, clock: CLOCK, source: "main" };
   const days = createFinalizedDays({ ...context, series: () => [], knowsTagsOf: () => false });
   return createHistorySettle({ ...context, days });
 }
 
-function askFor(series: readonly Series[]): HistoryRequest {
-  const ranges = new Map(series.map(({ key }) => [key, RANGE]));
-  return { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 };
+function requestFor(series: readonly Series[]): HistoryRequest {
+  const requestedRanges = new Map(series.map(({ key }) => [key, RANGE]));
+  return { kind: "backfill", series, range: RANGE, ranges: requestedRanges, isSingle: false, values: 1 };
 }
 
 test("a long history response is committed in several transactions, with each point in one event and a complete ledger", async () => {
   const store = createMemoryStore();
-  const settle = settleTo(store);
-  const series = ["101", "102"].map(seriesOf);
-  await settle.logs(askFor(series), [logOf("101"), logOf("102")], []);
+  const settle = createSettle(store);
+  const series = ["101", "102"].map(newSeries);
+  await settle.logs(requestFor(series), [logOf("101"), logOf("102")], []);
   expect(store.commits()).toBeGreaterThan(4);
 
-  const emitted = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
+  const historyEvents = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
   for (const each of series) {
-    const own = emitted.filter(({ data }) => data.tag.id === each.located.tag.id);
+    const own = historyEvents.filter(({ data }) => data.tag.id === each.located.tag.id);
     expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.located.tag.id).measurements]);
     expect(own.every(({ data }) => new Set(data.points.map(({ time }) => time.slice(0, 10))).size === 1)).toBe(true);
     expect(each.ledger.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);

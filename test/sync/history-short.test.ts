@@ -5,24 +5,24 @@ import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
 import { type StoredCut, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
-import { followFor, followUntilIdle } from "./trial-building.ts";
+import { followUntilIdle, runFollower } from "./trial-building.ts";
 import {
-  backfillFrom,
+  createTestPull,
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
   historyStage,
   ids,
   logBuckets,
-  pullOf,
   START,
   type TrialHistory,
   type TrialLog,
+  testBackfill,
   toldPoints,
 } from "./trial-history.ts";
 
 const LONG_AGO = START - 35 * DAY_MS;
-const LAST = START + 11 * DAY_MS;
+const LOGGED_UNTIL = START + 11 * DAY_MS;
 const BACKFILL_MS = 12 * DAY_MS;
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "12d" };
 
@@ -35,29 +35,29 @@ beforeEach(() => {
 });
 
 const logged = (id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS) =>
-  logBuckets(service, [id], fromMs, LAST, { isSilent: (atMs) => isSilent(atMs) || atMs % stepMs !== 0 });
+  logBuckets(service, [id], fromMs, LOGGED_UNTIL, { isSilent: (atMs) => isSilent(atMs) || atMs % stepMs !== 0 });
 
 const pull = (tags: readonly string[], more: object = {}, valuesMax = 100_000) =>
-  pullOf({ service, store, clock }, tags, [{ ...FIVE, ...more }], { valuesMax });
+  createTestPull({ service, store, clock }, tags, [{ ...FIVE, ...more }], { valuesMax });
 
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-function missing(tags: readonly string[], beforeMs: number): readonly string[] {
-  const told = toldPoints(store.events as readonly AnyEvent[]);
-  const lost = tags.flatMap((id) =>
+function listMissing(tags: readonly string[], beforeMs: number): readonly string[] {
+  const emitted = toldPoints(store.events as readonly AnyEvent[]);
+  const missingPoints = tags.flatMap((id) =>
     (service.truth.get(`${id} 5m`) ?? [])
       .filter(({ atMs }) => atMs >= START - beforeMs && atMs < clock.now() - HOUR_MS)
-      .filter(({ atMs }) => told.values.get(`${id} 5m`)?.has(atMs) !== true)
+      .filter(({ atMs }) => emitted.values.get(`${id} 5m`)?.has(atMs) !== true)
       .map(({ atMs }) => `${id} ${isoUtc(atMs)}`),
   );
-  return [...told.faults, ...lost];
+  return [...emitted.faults, ...missingPoints];
 }
 
 const bulk = () => service.asked.filter(({ resolution }) => resolution === "5m").length;
 const cut = () => store.document<StoredCut>(syncSet("history-window", "trial"), "cut");
 
 type Cut = (logs: readonly TrialLog[]) => readonly TrialLog[];
-const each =
+const cutEachSeries =
   (part: (all: TrialLog["measurements"]) => TrialLog["measurements"]): Cut =>
   (logs) =>
     logs.map((log) => ({ ...log, measurements: part(log.measurements) }));
@@ -66,19 +66,19 @@ const ofAll =
   (most: number, isLast: boolean, keyOf: (time: string, tag: number) => string): Cut =>
   (logs) => {
     const keys = logs.flatMap(({ measurements }, tag) => [...measurements].map(({ time }) => keyOf(time, tag))).sort();
-    const left = new Set(isLast ? keys.slice(-most) : keys.slice(0, most));
-    const rest = ({ measurements }: TrialLog, tag: number) =>
-      measurements.filter(({ time }) => left.has(keyOf(time, tag)));
-    return logs.map((log, tag) => ({ ...log, measurements: rest(log, tag) }));
+    const keptKeys = new Set(isLast ? keys.slice(-most) : keys.slice(0, most));
+    const cutLog = ({ measurements }: TrialLog, tag: number) =>
+      measurements.filter(({ time }) => keptKeys.has(keyOf(time, tag)));
+    return logs.map((log, tag) => ({ ...log, measurements: cutLog(log, tag) }));
   };
 const byTag = (time: string, tag: number) => `${String(tag).padStart(3, "0")} ${time}`;
 const byTime = (time: string, tag: number) => `${time} ${tag}`;
 
 describe("a service that cuts history responses without an error", () => {
   const cuts: readonly (readonly [string, Cut])[] = [
-    ["the first 1,000 values of each series", each((all) => all.slice(0, 1_000))],
-    ["the last 1,000 values of each series", each((all) => all.slice(-1_000))],
-    ["the first 100 values of each series", each((all) => all.slice(0, 100))],
+    ["the first 1,000 values of each series", cutEachSeries((all) => all.slice(0, 1_000))],
+    ["the last 1,000 values of each series", cutEachSeries((all) => all.slice(-1_000))],
+    ["the first 100 values of each series", cutEachSeries((all) => all.slice(0, 100))],
     ["the first 1,000 values of all series", ofAll(1_000, false, byTag)],
     ["the last 1,000 values of all series", ofAll(1_000, true, byTag)],
     ["the earliest 5,000 values of all series", ofAll(5_000, false, byTime)],
@@ -90,8 +90,8 @@ describe("a service that cuts history responses without an error", () => {
     for (const id of tags) logged(id, LONG_AGO);
     const history = await pull(tags);
     await runOnce(history);
-    await followFor(clock, history, 30 * 60_000);
-    expect(missing(tags, BACKFILL_MS)).toEqual([]);
+    await runFollower(clock, history, 30 * 60_000);
+    expect(listMissing(tags, BACKFILL_MS)).toEqual([]);
     expect(await cut()).toBeDefined();
     expect(history.progress().requestsLeft).toBe(0);
   });
@@ -105,8 +105,8 @@ describe("a service that cuts history responses without an error", () => {
       logged("103", START - 3 * DAY_MS);
       const history = await pull(ids(3));
       await runOnce(history);
-      await followFor(clock, history, 30 * 60_000);
-      expect(missing(ids(3), BACKFILL_MS)).toEqual([]);
+      await runFollower(clock, history, 30 * 60_000);
+      expect(listMissing(ids(3), BACKFILL_MS)).toEqual([]);
     },
   );
 
@@ -120,8 +120,8 @@ describe("a service that cuts history responses without an error", () => {
       await clock.advance(10 * DAY_MS);
       const history = await pull(tags, { backfill: "0s" });
       await runOnce(history);
-      await followFor(clock, history, 30 * 60_000);
-      expect(missing(tags, 0)).toEqual([]);
+      await runFollower(clock, history, 30 * 60_000);
+      expect(listMissing(tags, 0)).toEqual([]);
     },
   );
 
@@ -131,22 +131,22 @@ describe("a service that cuts history responses without an error", () => {
       service.shorten = shorten;
       const tags = ids(5);
       for (const id of tags) logged(id, LONG_AGO);
-      for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
+      for (let i = 0; i < 30; i++) await runFollower(clock, await pull(tags), 5_000);
       await runOnce(await pull(tags));
-      expect(missing(tags, BACKFILL_MS)).toEqual([]);
+      expect(listMissing(tags, BACKFILL_MS)).toEqual([]);
     },
   );
 
   test("sends smaller requests after the first short response, also after a restart", async () => {
-    service.shorten = each((all) => all.slice(0, 1_000));
+    service.shorten = cutEachSeries((all) => all.slice(0, 1_000));
     const tags = ids(20);
     for (const id of tags) logged(id, START - 47 * DAY_MS);
     await runOnce(await pull(tags));
     expect(await cut()).toMatchObject({ series: 1_000 });
-    const before = bulk();
+    const requestsBefore = bulk();
     await runOnce(await pull(tags, { backfill: "42d" }));
-    expect(bulk() - before).toBeLessThanOrEqual(Math.ceil((30 * 288) / 997) + 2);
-    expect(missing(tags, 42 * DAY_MS)).toEqual([]);
+    expect(bulk() - requestsBefore).toBeLessThanOrEqual(Math.ceil((30 * 288) / 997) + 2);
+    expect(listMissing(tags, 42 * DAY_MS)).toEqual([]);
   });
 });
 
@@ -168,8 +168,8 @@ describe("a service that sends complete history responses", () => {
     const tags = building(count);
     const history = await pull(tags, { backfill: "30d" }, 20_000);
     await runOnce(history);
-    await followFor(clock, history, 30 * 60_000);
-    expect(missing(tags, 30 * DAY_MS)).toEqual([]);
+    await runFollower(clock, history, 30 * 60_000);
+    expect(listMissing(tags, 30 * DAY_MS)).toEqual([]);
     expect(history.progress()).toMatchObject({ requestsLeft: 0, resolutions: [{ complete: count }] });
     expect(await cut()).toBeUndefined();
     return bulk();
@@ -181,30 +181,19 @@ describe("a service that sends complete history responses", () => {
 });
 
 describe("a tag missing in a history response", () => {
-  const order = backfillFrom(START - 5 * DAY_MS, START - DAY_MS);
+  const order = testBackfill(START - 5 * DAY_MS, START - DAY_MS);
 
   test("requests a tag again at once when a single response leaves it out, and ends the backfill request within a minute", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
-    let left = 1;
+    let cutsLeft = 1;
     service.shorten = (logs) => {
       const isLong = logs.some(({ measurements }) => measurements.length > 20);
-      return isLong && left-- > 0 ? logs.filter(({ id }) => id !== "107") : logs;
+      return isLong && cutsLeft-- > 0 ? logs.filter(({ id }) => id !== "107") : logs;
     };
     const history = await pull(ids(20), { backfill: "0s" });
-    await followFor(clock, history, 60_000);
+    await runFollower(clock, history, 60_000);
     expect(history.progress().orders).toEqual([]);
-    expect(missing(["107"], 5 * DAY_MS).filter((text) => text < `107 ${order.to}`)).toEqual([]);
-  });
-
-  test("requests a tag that every response leaves out at most three times in ten minutes", async () => {
-    for (const id of ids(20)) logged(id, LONG_AGO);
-    service.shorten = (logs) => logs.filter(({ id }) => id !== "107");
-    const history = await pull(ids(20), { backfill: "1d" });
-    await runOnce(history);
-    const asked = () => service.asked.filter(({ tagIds }) => tagIds.includes("107")).length;
-    const before = asked();
-    await followFor(clock, history, 10 * 60_000);
-    expect(asked() - before).toBeLessThanOrEqual(3);
+    expect(listMissing(["107"], 5 * DAY_MS).filter((text) => text < `107 ${order.to}`)).toEqual([]);
   });
 });

@@ -46,7 +46,7 @@ const summarize = (spans: ReturnType<typeof mergeLearnedRanges>) =>
   spans.map(({ from, to, why }) => `${hours(from)} ${hours(to)} ${why}`);
 const minutes = ({ fromMs, toMs, why }: LedgerRange) =>
   `${(fromMs - START) / MINUTE_MS} ${(toMs - START) / MINUTE_MS} ${why}`;
-const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
+const mergeLearned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
   mergeLearnedRanges(toStoredRanges(before), spans, "5m");
 
 describe("a new response about a recorded range of history", () => {
@@ -60,23 +60,23 @@ describe("a new response about a recorded range of history", () => {
     ["a newer refusal replaces an older refusal", "refused", { said: "a" }, "refused", { said: "b" }, true],
     ["a fetched range stays after a refusal", "no-log", { said: "a" }, "refused", { said: "b" }, false],
   ])("%s", (_what, why, more, newWhy, newMore, isReplaced) => {
-    const [now] = learned([span(0, 3, why, more)], span(0, 3, newWhy, newMore));
+    const [now] = mergeLearned([span(0, 3, why, more)], span(0, 3, newWhy, newMore));
     expect([now?.why, now?.said]).toEqual(isReplaced ? [newWhy, newMore.said] : [why, more.said]);
   });
 
   test("changes only the part of a range that the new statement covers", () => {
-    const spans = learned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
-    expect(summarize(spans)).toEqual(["0 3 null", "3 6 points", "6 9 null"]);
+    const merged = mergeLearned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
+    expect(summarize(merged)).toEqual(["0 3 null", "3 6 points", "6 9 null"]);
   });
 
   test("merges values across a range of nulls shorter than two hours, if all three ranges touch", () => {
-    const short = learned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
-    expect(summarize(short)).toEqual(["0 4 points"]);
-    const long = learned([span(0, 1, "points"), span(1, 3, "null")], span(3, 4, "points"));
+    const merged = mergeLearned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
+    expect(summarize(merged)).toEqual(["0 4 points"]);
+    const long = mergeLearned([span(0, 1, "points"), span(1, 3, "null")], span(3, 4, "points"));
     expect(summarize(long)).toHaveLength(3);
-    const apart = learned([span(0, 0.9, "points"), span(1, 2, "null")], span(2, 4, "points"));
+    const apart = mergeLearned([span(0, 0.9, "points"), span(1, 2, "null")], span(2, 4, "points"));
     expect(summarize(apart)).toHaveLength(3);
-    const only = learned([span(0, 1, "no-log"), span(1, 2, "null")], span(2, 4, "points"));
+    const only = mergeLearned([span(0, 1, "no-log"), span(1, 2, "null")], span(2, 4, "points"));
     expect(summarize(only)).toHaveLength(3);
   });
 });
@@ -102,8 +102,8 @@ describe("ranges of a response", () => {
 
   test("returns ranges of nulls before, between and after the values, and ignores nulls and points outside the request", () => {
     const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
-    const spans = rangesFromPoints(points, range(0, 12), RULES).map(minutes);
-    expect(spans).toEqual(["0 60 null", "60 65 points", "65 540 null", "540 545 points", "545 720 null"]);
+    const responseRanges = rangesFromPoints(points, range(0, 12), RULES).map(minutes);
+    expect(responseRanges).toEqual(["0 60 null", "60 65 points", "65 540 null", "540 545 points", "545 720 null"]);
     expect(rangesFromPoints(new Points(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
   });
 });
@@ -113,19 +113,19 @@ describe("the limit of 48 ranges per history ledger", () => {
     const spans: LedgerRange[] = [];
     let from = 0;
     for (let n = 0; n < count; n += 1) {
-      const length = n % 2 === 0 ? 1 : 3 + Math.abs(n - 25);
-      spans.push(span(from, from + length, n % 2 === 0 ? "points" : "null"));
-      from += length;
+      const lengthHours = n % 2 === 0 ? 1 : 3 + Math.abs(n - 25);
+      spans.push(span(from, from + lengthHours, n % 2 === 0 ? "points" : "null"));
+      from += lengthHours;
     }
     return spans;
   }
 
   test("merges the shortest range of nulls with the values on both sides when there are 49 ranges", () => {
     const spans = silences(LEDGER_RANGES_MAX + 1);
-    const kept = mergeLearnedRanges([], spans, "5m");
-    const merged: LedgerRange = { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" };
-    expect(kept).toEqual(toStoredRanges([...spans.slice(0, 24), merged, ...spans.slice(27)]));
-    expect(fetchedRanges(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
+    const stored = mergeLearnedRanges([], spans, "5m");
+    const mergedRange: LedgerRange = { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" };
+    expect(stored).toEqual(toStoredRanges([...spans.slice(0, 24), mergedRange, ...spans.slice(27)]));
+    expect(fetchedRanges(stored)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
   });
 
   test.each([
@@ -134,17 +134,19 @@ describe("the limit of 48 ranges per history ledger", () => {
   ])("merges a range of nulls %s a value, and no range of nulls between gaps", (_, one, other) => {
     const apart = Array.from({ length: LEDGER_RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     const shorter = span(8_000, 8_001, "null");
-    const kept = mergeLearnedRanges([], [...apart, shorter, one, other], "5m");
-    expect(kept).toEqual(toStoredRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]));
+    const stored = mergeLearnedRanges([], [...apart, shorter, one, other], "5m");
+    expect(stored).toEqual(
+      toStoredRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]),
+    );
   });
 
   test("drops the shortest refusal when no range of nulls touches values", () => {
     const apart = Array.from({ length: LEDGER_RANGES_MAX }, (_, n) =>
       n % 2 === 0 ? span(100 * n, 100 * n + 1, "null") : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
     );
-    const kept = mergeLearnedRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
-    expect(kept).toHaveLength(LEDGER_RANGES_MAX);
-    expect(summarize(kept).find((text) => text.endsWith("refused"))).toBe("300 305 refused");
+    const stored = mergeLearnedRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
+    expect(stored).toHaveLength(LEDGER_RANGES_MAX);
+    expect(summarize(stored).find((text) => text.endsWith("refused"))).toBe("300 305 refused");
   });
 
   const unreadable = (from: number, to: number) => span(from, to, "refused", { reason: "unreadable" });
@@ -164,36 +166,36 @@ describe("following the new history of a series", () => {
 
   test("rereads two buckets at each request, the last day once a day, and the look-back once a week", () => {
     const all = toStoredRanges([span(-400, 48, "points")]);
-    const before = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
-    const from = (changes: Partial<StoredHistory>) =>
-      ((rangeToFollow({ ...before, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
+    const followedLedger = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
+    const requestedFromHour = (changes: Partial<StoredHistory>) =>
+      ((rangeToFollow({ ...followedLedger, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
     const day = { dailyAt: isoUtc(at(24)) };
     const week = { weeklyAt: isoUtc(at(48 - 168)) };
-    expect(from({})).toBeCloseTo(47 - 10 / 60, 9);
-    expect(from(day)).toBe(0);
-    expect(from({ rereadFrom: isoUtc(nowMs) })).toBeNaN();
-    expect(from({ dailyAt: isoUtc(at(24) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
-    expect(from(week)).toBe(48 - 168 - 48);
-    expect(from({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
-    expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
-    expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
-    expect(from({ ...week, spans: toStoredRanges([span(-50, 48, "points")]) })).toBe(-50);
+    expect(requestedFromHour({})).toBeCloseTo(47 - 10 / 60, 9);
+    expect(requestedFromHour(day)).toBe(0);
+    expect(requestedFromHour({ rereadFrom: isoUtc(nowMs) })).toBeNaN();
+    expect(requestedFromHour({ dailyAt: isoUtc(at(24) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
+    expect(requestedFromHour(week)).toBe(48 - 168 - 48);
+    expect(requestedFromHour({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
+    expect(requestedFromHour({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
+    expect(requestedFromHour({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
+    expect(requestedFromHour({ ...week, spans: toStoredRanges([span(-50, 48, "points")]) })).toBe(-50);
   });
 
   test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {
     const old = { ...ledger, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
-    const settled = (before: StoredHistory) =>
+    const settleLedger = (before: StoredHistory) =>
       settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).ledger;
-    const reread = { dailyAt: isoUtc(nowMs), weeklyAt: isoUtc(nowMs), rereadFrom: null };
-    expect(settled({ ...old, watermark: isoUtc(at(47)) })).toMatchObject(reread);
+    const rereadNow = { dailyAt: isoUtc(nowMs), weeklyAt: isoUtc(nowMs), rereadFrom: null };
+    expect(settleLedger({ ...old, watermark: isoUtc(at(47)) })).toMatchObject(rereadNow);
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
-    expect(settled({ ...ledger, ...recent })).toMatchObject(recent);
+    expect(settleLedger({ ...ledger, ...recent })).toMatchObject(recent);
     const late = { ...ledger, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
-    const spans = toStoredRanges([span(20, 47, "points")]);
-    const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
+    const fetched = toStoredRanges([span(20, 47, "points")]);
+    const short = settleFollowing({ ...late, spans: fetched }, RULES, new Points(), range(46, 47), new Map(), nowMs);
     expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
-    expect(settled({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
-    expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
+    expect(settleLedger({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
+    expect(settleLedger({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });
 
   test("a ledger stays when the depth of the backfill changes, and restarts in another time zone", () => {
@@ -205,8 +207,8 @@ describe("following the new history of a series", () => {
     expect(adaptLedger(ledger, deeper, nowMs)).toEqual({ ...ledger, wished });
     const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
-    const kept = { state: "no-log" as const, refusal };
-    expect(adaptLedger({ ...ledger, ...kept }, moved, at(96))).toEqual({ ...createLedger(moved, at(96)), ...kept });
+    const fields = { state: "no-log" as const, refusal };
+    expect(adaptLedger({ ...ledger, ...fields }, moved, at(96))).toEqual({ ...createLedger(moved, at(96)), ...fields });
   });
 });
 
@@ -248,8 +250,8 @@ test("a refused request for a tag without a log keeps the number of missing-log 
 
 test("a refusal stored without a count is followed by the first counted refusal", () => {
   expect(noLog({ ...noLog(LEDGER), refusal: null }).refusal?.times).toBe(1);
-  const stored = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "refused" }]) };
-  expect(recordPastRefusal(stored, RANGE, "not now", START).spans).toMatchObject([{ why: "refused", times: 1 }]);
+  const before = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "refused" }]) };
+  expect(recordPastRefusal(before, RANGE, "not now", START).spans).toMatchObject([{ why: "refused", times: 1 }]);
 });
 
 test("retracting a missing-log reply moves the watermark of a total back to its range, and not of a point series", () => {

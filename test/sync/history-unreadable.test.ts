@@ -10,15 +10,15 @@ import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
-import { followFor } from "./trial-building.ts";
+import { runFollower } from "./trial-building.ts";
 import {
+  createTestPull,
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
   historyStage,
   logBuckets,
   MINUTE_MS,
-  pullOf,
   START,
   type TrialHistory,
   type TrialLog,
@@ -26,8 +26,8 @@ import {
 } from "./trial-history.ts";
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
-const SAID = 'The value is the text "n/a", and no number, boolean or null.';
-const WORDS = `unreadable: ${SAID}`;
+const UNREADABLE_MESSAGE = 'The value is the text "n/a", and no number, boolean or null.';
+const STORED_MESSAGE = `unreadable: ${UNREADABLE_MESSAGE}`;
 
 let clock: VirtualClock;
 let store: MemoryStore;
@@ -51,20 +51,20 @@ function withoutSome(log: TrialLog, isUnreadable: (atMs: number) => boolean) {
   const timesMs = log.measurements.map(at).filter(isUnreadable);
   if (timesMs.length === 0) return log;
   const measurements = log.measurements.filter((each) => !isUnreadable(at(each)));
-  return { ...log, measurements, unreadable: { timesMs, said: SAID } };
+  return { ...log, measurements, unreadable: { timesMs, said: UNREADABLE_MESSAGE } };
 }
 
 async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]) {
   const log = { info: () => undefined, warn: (about: object) => warnings.push(about), error: () => undefined };
   const metrics = createMetrics();
-  const history = await pullOf({ service, store, clock }, tags, classes, {
+  const history = await createTestPull({ service, store, clock }, tags, classes, {
     ...{ metrics, log: log as unknown as HistoryPullOptions["log"] },
   });
   const refusals = async () =>
     (await metrics.historyRefusals.get()).values.map(({ labels }) => (labels as { reason: string }).reason);
   const follow = async (forMs: number, stepMs = 5 * MINUTE_MS) => {
     for (const endMs = clock.monotonic() + forMs; clock.monotonic() < endMs; ) {
-      expect(await followFor(clock, history, 30_000)).toBeNull();
+      expect(await runFollower(clock, history, 30_000)).toBeNull();
       await clock.advance(stepMs - 30_000);
     }
   };
@@ -79,14 +79,14 @@ const refusedIn = ({ spans }: StoredHistory) =>
     .filter(({ why }) => why === "refused")
     .map(({ from, to, times, reason }) => `${from.slice(5, 16)} ${to.slice(5, 16)} ${times} ${reason}`);
 
-const told = () => toldPoints(store.events as readonly AnyEvent[]);
+const emittedPoints = () => toldPoints(store.events as readonly AnyEvent[]);
 const sealed = () => store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact);
 
-function missing(id: string): readonly string[] {
-  const known = told().values.get(`${id} 5m`) ?? new Map();
+function listMissing(id: string): readonly string[] {
+  const emittedValues = emittedPoints().values.get(`${id} 5m`) ?? new Map();
   const all: string[] = [];
   for (let atMs = START - DAY_MS; atMs < clock.now() - 25 * MINUTE_MS; atMs += FIVE_MS)
-    if (!known.has(atMs)) all.push(isoUtc(atMs).slice(5, 16));
+    if (!emittedValues.has(atMs)) all.push(isoUtc(atMs).slice(5, 16));
   return all;
 }
 
@@ -100,27 +100,27 @@ describe("an unreadable measurement", () => {
     unreadable("1", (atMs) => bad.includes(atMs));
     const { follow, refusals } = await pull(["1", "2"]);
     await follow(45 * MINUTE_MS);
-    expect(missing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
-    expect(missing("2")).toEqual([]);
-    const held = await ledger("1");
-    expect(refusedIn(held)).toEqual(["11-01T12:00 11-01T12:05 2 unreadable", "11-02T06:10 11-02T06:15 2 unreadable"]);
-    expect(held.watermark >= isoUtc(clock.now() - 25 * MINUTE_MS)).toBe(true);
+    expect(listMissing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
+    expect(listMissing("2")).toEqual([]);
+    const stored = await ledger("1");
+    expect(refusedIn(stored)).toEqual(["11-01T12:00 11-01T12:05 2 unreadable", "11-02T06:10 11-02T06:15 2 unreadable"]);
+    expect(stored.watermark >= isoUtc(clock.now() - 25 * MINUTE_MS)).toBe(true);
     expect(await refusals()).toEqual(["unreadable"]);
-    expect(warnings).toEqual([{ series: { "1 5m": SAID } }]);
-    const single = service.asked.filter(({ tagIds, from }) => tagIds.length === 1 && from < "2026-11-02");
-    expect(single).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
+    expect(warnings).toEqual([{ series: { "1 5m": UNREADABLE_MESSAGE } }]);
+    const singleRequests = service.asked.filter(({ tagIds, from }) => tagIds.length === 1 && from < "2026-11-02");
+    expect(singleRequests).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
   });
 
   test("an unreadable measurement is emitted once when it becomes readable, and no other point is repeated", async () => {
     logged(["1"]);
-    const until = START + 2 * HOUR_MS;
-    unreadable("1", (atMs) => clock.now() < until && bad.includes(atMs));
+    const untilMs = START + 2 * HOUR_MS;
+    unreadable("1", (atMs) => clock.now() < untilMs && bad.includes(atMs));
     const { follow } = await pull(["1"]);
     await follow(2 * HOUR_MS);
-    expect(missing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
+    expect(listMissing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
     await follow(DAY_MS);
-    expect(missing("1")).toEqual([]);
-    expect(told().faults).toEqual([]);
+    expect(listMissing("1")).toEqual([]);
+    expect(emittedPoints().faults).toEqual([]);
     expect(refusedIn(await ledger("1"))).toEqual([]);
   });
 });
@@ -133,11 +133,11 @@ test("a day with unreadable buckets is finalized after three refusals and names 
   await follow(3 * DAY_MS, HOUR_MS);
   const day = sealed().find(({ date }) => date === "2026-11-02");
   expect(day).toMatchObject({ expected: 48, had: 47, absent: 0, refused: 1, pending: 0, revision: 1 });
-  expect(day?.seriesRefused).toMatchObject([{ tagId: "1", buckets: 1, said: WORDS }]);
+  expect(day?.seriesRefused).toMatchObject([{ tagId: "1", buckets: 1, said: STORED_MESSAGE }]);
   service.shorten = (logs) => logs;
   await follow(1.5 * DAY_MS, HOUR_MS);
-  const last = sealed().findLast(({ date }) => date === "2026-11-02");
-  expect(last).toMatchObject({ had: 48, refused: 0, revised: 1, revision: 2 });
+  const lastRevision = sealed().findLast(({ date }) => date === "2026-11-02");
+  expect(lastRevision).toMatchObject({ had: 48, refused: 0, revised: 1, revision: 2 });
 });
 
 test("more unreadable ranges than a ledger can store are neither lost nor requested endlessly", async () => {
@@ -147,52 +147,54 @@ test("more unreadable ranges than a ledger can store are neither lost nor reques
   const { follow } = await pull(["1", "2"]);
   await follow(6 * HOUR_MS);
   expect((await ledger("1")).spans.length).toBeLessThanOrEqual(LEDGER_RANGES_MAX);
-  expect(missing("1").every((time) => isBad(at(time)))).toBe(true);
-  expect(missing("2")).toEqual([]);
+  expect(listMissing("1").every((time) => isBad(at(time)))).toBe(true);
+  expect(listMissing("2")).toEqual([]);
   expect(service.asked.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);
-  expect(told().faults).toEqual([]);
+  expect(emittedPoints().faults).toEqual([]);
   service.shorten = (logs) => logs;
   await follow(3 * HOUR_MS);
-  expect(missing("1")).toEqual([]);
+  expect(listMissing("1")).toEqual([]);
 });
 
 test("a completely unreadable log does not affect the other tags of the reply", async () => {
   logged(["1", "2"]);
-  const said = 'The time of a measurement is the text "noon", and no time.';
-  const until = START + HOUR_MS;
+  const message = 'The time of a measurement is the text "noon", and no time.';
+  const untilMs = START + HOUR_MS;
   service.shorten = (logs) =>
     logs.map((log) =>
-      log.id === "1" && clock.now() < until ? { ...log, measurements: [], unreadable: { timesMs: null, said } } : log,
+      log.id === "1" && clock.now() < untilMs
+        ? { ...log, measurements: [], unreadable: { timesMs: null, said: message } }
+        : log,
     );
   const { follow } = await pull(["1", "2"]);
   await follow(HOUR_MS);
-  expect(missing("2")).toEqual([]);
+  expect(listMissing("2")).toEqual([]);
   expect((await ledger("1")).spans.every(({ reason }) => reason === "unreadable")).toBe(true);
-  expect(told().values.get("1 5m")).toBeUndefined();
+  expect(emittedPoints().values.get("1 5m")).toBeUndefined();
   await follow(7 * HOUR_MS);
-  expect(missing("1")).toEqual([]);
-  expect(told().faults).toEqual([]);
+  expect(listMissing("1")).toEqual([]);
+  expect(emittedPoints().faults).toEqual([]);
 });
 
 test("an unreadable total is refused, and emitted when the total becomes readable", async () => {
   logged(["1", "2"]);
-  const until = START + HOUR_MS;
+  const untilMs = START + HOUR_MS;
   const { source } = service;
   const { totals } = source;
   Object.assign(source, {
     totals: async (...asked: Parameters<typeof totals>) =>
       (await totals(...asked)).map((total): TagTotal => {
-        const isBad = total.id === "1" && clock.now() < until;
-        return isBad ? { ...total, total: null, unreadable: SAID } : total;
+        const isBad = total.id === "1" && clock.now() < untilMs;
+        return isBad ? { ...total, total: null, unreadable: UNREADABLE_MESSAGE } : total;
       }),
   });
   const hourly = { ...FIVE, resolution: "1h", every: "1h", total: true, backfill: "0d" };
   const { follow, refusals } = await pull(["1", "2"], [hourly]);
   await follow(HOUR_MS);
-  const totalsOf = () => store.events.filter(({ type }) => type === "tag-total");
-  const count = (id: string) => totalsOf().filter(({ subject }) => subject.includes(`/tag/${id}/`)).length;
+  const listTotals = () => store.events.filter(({ type }) => type === "tag-total");
+  const count = (id: string) => listTotals().filter(({ subject }) => subject.includes(`/tag/${id}/`)).length;
   expect([count("1"), count("2")]).toEqual([0, 1]);
-  expect((await ledger("1", "1h total")).refusal).toMatchObject({ said: WORDS, reason: "unreadable" });
+  expect((await ledger("1", "1h total")).refusal).toMatchObject({ said: STORED_MESSAGE, reason: "unreadable" });
   expect(await refusals()).toEqual(["unreadable"]);
   await follow(3 * HOUR_MS);
   expect(count("1")).toBe(count("2"));

@@ -8,22 +8,22 @@ import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sy
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { begin, followUntilIdle, openStage } from "./trial-building.ts";
+import { followUntilIdle, openStage, startFollower } from "./trial-building.ts";
 import {
-  backfillFrom,
+  createTestPull,
   DAY_MS,
   FIVE_MS,
   HOUR_MS,
   ids,
   logBuckets,
+  loggedValuesAt,
   MINUTE_MS,
-  pullOf,
   START,
   type ToldPoints,
   type TrialHistory,
+  testBackfill,
   toldPoints,
   trialHistory,
-  versions,
 } from "./trial-history.ts";
 
 let clock: VirtualClock;
@@ -43,7 +43,7 @@ function logged(count: number, fromMs: number, toMs: number, options: Parameters
 }
 
 const pull = (tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) =>
-  pullOf({ service, store, clock }, tags, classes, more);
+  createTestPull({ service, store, clock }, tags, classes, more);
 
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
@@ -59,11 +59,11 @@ async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE
 async function events(): Promise<readonly AnyEvent[]> {
   const all: AnyEvent[] = [];
   for (;;) {
-    const offer = await store.outbox.next("all", 1_000);
-    const last = offer.events.at(-1);
-    if (last === undefined) return all;
-    all.push(...offer.events.map(({ event }) => event as AnyEvent));
-    await store.outbox.settle("all", { again: offer.again, through: last.position, rejected: [] });
+    const outboxOffer = await store.outbox.next("all", 1_000);
+    const lastEvent = outboxOffer.events.at(-1);
+    if (lastEvent === undefined) return all;
+    all.push(...outboxOffer.events.map(({ event }) => event as AnyEvent));
+    await store.outbox.settle("all", { again: outboxOffer.again, through: lastEvent.position, rejected: [] });
   }
 }
 
@@ -73,7 +73,7 @@ function expectComplete(told: ToldPoints, tags: readonly string[], fromMs: numbe
   expect(told.faults).toEqual([]);
   const wrong: string[] = [];
   for (const id of tags) {
-    const truth = versions(service.truth, id, "5m", clock.now());
+    const truth = loggedValuesAt(service.truth, id, "5m", clock.now());
     const known = told.values.get(`${id} 5m`) ?? new Map();
     for (const at of new Set([...truth.keys(), ...known.keys()])) {
       if (at < fromMs || at >= toMs || (truth.has(at) && known.has(at) && known.get(at) === truth.get(at))) continue;
@@ -92,20 +92,20 @@ describe("following closed history buckets", () => {
     const tags = logged(25, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, tags, START, Math.floor((clock.now() - 2 * MINUTE_MS) / FIVE_MS) * FIVE_MS - 15 * MINUTE_MS);
-    expect(told.facts.every((fact) => fact.origin === "live" && !fact.revised)).toBe(true);
-    const latest = Math.max(...[...(told.values.get("101 5m") ?? [])].map(([at]) => at));
-    expect(latest + FIVE_MS + 2 * MINUTE_MS).toBeLessThanOrEqual(clock.now());
+    const sent = toldPoints(await events());
+    expectComplete(sent, tags, START, Math.floor((clock.now() - 2 * MINUTE_MS) / FIVE_MS) * FIVE_MS - 15 * MINUTE_MS);
+    expect(sent.facts.every((fact) => fact.origin === "live" && !fact.revised)).toBe(true);
+    const latestMs = Math.max(...[...(sent.values.get("101 5m") ?? [])].map(([at]) => at));
+    expect(latestMs + FIVE_MS + 2 * MINUTE_MS).toBeLessThanOrEqual(clock.now());
   });
 
   test("requests 20 tags at once, and only after a bucket has closed", async () => {
     const tags = logged(40, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     await follow(history, HOUR_MS);
-    const before = service.asked.length;
+    const oldCount = service.asked.length;
     await runOnce(history);
-    expect(service.asked).toHaveLength(before);
+    expect(service.asked).toHaveLength(oldCount);
     const bulk = service.asked.filter((query) => query.resolution === "5m");
     expect(bulk.every((query) => query.tagIds.length === 20)).toBe(true);
     expect(bulk.length).toBeLessThanOrEqual(10);
@@ -117,15 +117,15 @@ describe("following closed history buckets", () => {
     const bucket = START + 2 * HOUR_MS;
     const points = service.truth.get("101 5m") ?? [];
     points.push({ atMs: bucket, value: 4711, knownFromMs: bucket + 3 * HOUR_MS });
-    const late = points.findIndex((point) => point.atMs === bucket + HOUR_MS);
-    points[late] = { atMs: bucket + HOUR_MS, value: 815, knownFromMs: bucket + 21 * HOUR_MS };
+    const lateIndex = points.findIndex((point) => point.atMs === bucket + HOUR_MS);
+    points[lateIndex] = { atMs: bucket + HOUR_MS, value: 815, knownFromMs: bucket + 21 * HOUR_MS };
     await follow(await pull(tags, [FIVE]), 2.5 * DAY_MS, 30 * MINUTE_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, tags, START, clock.now() - HOUR_MS);
-    const revised = told.facts.filter((fact) => fact.revised);
-    expect(revised).toHaveLength(1);
-    expect(revised[0]?.points.map((point) => point.value)).toEqual([4711]);
-    expect(told.values.get("101 5m")?.get(bucket + HOUR_MS)).toBe(815);
+    const sent = toldPoints(await events());
+    expectComplete(sent, tags, START, clock.now() - HOUR_MS);
+    const revisedFacts = sent.facts.filter((fact) => fact.revised);
+    expect(revisedFacts).toHaveLength(1);
+    expect(revisedFacts[0]?.points.map((point) => point.value)).toEqual([4711]);
+    expect(sent.values.get("101 5m")?.get(bucket + HOUR_MS)).toBe(815);
   });
 });
 
@@ -134,11 +134,11 @@ describe("the configured backfill of history", () => {
     const tags = logged(30, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "10d" }]);
     await follow(history, 3 * HOUR_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, tags, START - 10 * DAY_MS, clock.now() - HOUR_MS);
-    const early = told.facts.filter((fact) => Date.parse(fact.points[0]?.time ?? "") < START - HOUR_MS);
-    expect(early.length).toBeGreaterThan(0);
-    expect(early.every((fact) => fact.origin === "backfill")).toBe(true);
+    const sent = toldPoints(await events());
+    expectComplete(sent, tags, START - 10 * DAY_MS, clock.now() - HOUR_MS);
+    const earlyFacts = sent.facts.filter((fact) => Date.parse(fact.points[0]?.time ?? "") < START - HOUR_MS);
+    expect(earlyFacts.length).toBeGreaterThan(0);
+    expect(earlyFacts.every((fact) => fact.origin === "backfill")).toBe(true);
     const resolutions = [{ tags: 30, complete: 30, pendingRanges: 0, done: 1 }];
     expect(history.progress()).toMatchObject({ requestsLeft: 0, unproven: 0, resolutions });
   });
@@ -156,20 +156,22 @@ describe("failures of history requests", () => {
   test("finds tags without a log, retries those tags after a day, and follows them once they log", async () => {
     const tags = logged(60, START - DAY_MS, START + 5 * DAY_MS);
     for (const id of ["107", "131", "132", "133"]) service.withoutLog.add(id);
-    const good = tags.filter((id) => !service.withoutLog.has(id));
+    const goodTags = tags.filter((id) => !service.withoutLog.has(id));
     await follow(await pull(tags, [FIVE]), 2 * HOUR_MS);
-    expectComplete(toldPoints(await events()), good, START, clock.now() - HOUR_MS);
-    const before = service.asked.length;
+    expectComplete(toldPoints(await events()), goodTags, START, clock.now() - HOUR_MS);
+    const oldCount = service.asked.length;
     const history = await pull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
-    const spoilt = service.asked.slice(before).filter(({ tagIds }) => tagIds.some((id) => service.withoutLog.has(id)));
+    const spoilt = service.asked
+      .slice(oldCount)
+      .filter(({ tagIds }) => tagIds.some((id) => service.withoutLog.has(id)));
     expect(spoilt).toEqual([]);
     expect(history.progress().resolutions[0]?.withoutLog).toBe(4);
     service.withoutLog.delete("107");
     await clock.advance(DAY_MS);
     await follow(history, HOUR_MS);
-    const after = toldPoints(await events());
-    expect(after.values.get("107 5m")?.size).toBeGreaterThan(200);
+    const emittedAfter = toldPoints(await events());
+    expect(emittedAfter.values.get("107 5m")?.size).toBeGreaterThan(200);
     expect((await ledger("107 5m"))?.state).toBe("following");
   });
 });
@@ -183,11 +185,11 @@ describe("totals of meters", () => {
     await follow(await pull(tags, classes), 2 * DAY_MS, HOUR_MS);
     const totals = (await events()).filter((event) => event.type === "tag-total") as Event<"tag-total">[];
     const ofTag = totals.filter((event) => event.data.tag.id === "101");
-    const own = ofTag.sort((a, b) => (a.data.from < b.data.from ? -1 : 1));
+    const tagTotals = ofTag.sort((a, b) => (a.data.from < b.data.from ? -1 : 1));
     const days = ["10-29", "10-30", "10-31", "11-01", "11-02"];
-    expect(own.map(({ data }) => data.from)).toEqual(days.map((day) => `2026-${day}T23:00:00Z`));
-    expect(own.map(({ data }) => data.reset)).toEqual([false, false, false, true, false]);
-    expect(own[0]).toMatchObject({ subject: "site/1/tag/101/total/1d", data: { timeZone: zone } });
+    expect(tagTotals.map(({ data }) => data.from)).toEqual(days.map((day) => `2026-${day}T23:00:00Z`));
+    expect(tagTotals.map(({ data }) => data.reset)).toEqual([false, false, false, true, false]);
+    expect(tagTotals[0]).toMatchObject({ subject: "site/1/tag/101/total/1d", data: { timeZone: zone } });
     expect(new Set(totals.map((event) => event.id)).size).toBe(totals.length);
   });
 });
@@ -198,8 +200,8 @@ describe("history under random failures", () => {
 
   test.each(seeds)("emits every point once despite late data, 404s, 504s and kills (PLENUM_SEED=%i)", async (seed) => {
     const random = seededRandom(seed);
-    const span = 4 * DAY_MS;
-    const tags = logged(23, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
+    const simulatedMs = 4 * DAY_MS;
+    const tags = logged(23, START - 3 * DAY_MS, START + simulatedMs + 3 * DAY_MS);
     // A tenth comes late by up to a day, partly with another value first; some buckets never come.
     for (const [key, points] of service.truth) {
       if (!key.endsWith("5m")) continue;
@@ -220,13 +222,13 @@ describe("history under random failures", () => {
 
     const classes = [{ ...FIVE, every: "30m", backfill: "2d" }];
     const mortal = (): Store => {
-      let left = Math.floor(random() * 30);
+      let commitsLeft = Math.floor(random() * 30);
       return {
         ...store,
         document: (set, key) => store.document(set, key),
         documents: (set) => store.documents(set),
         async commit(change) {
-          if (left-- === 0) {
+          if (commitsLeft-- === 0) {
             if (random() < 0.5) await store.commit(change);
             throw new Error("killed");
           }
@@ -234,7 +236,7 @@ describe("history under random failures", () => {
         },
       } as Store;
     };
-    while (clock.now() < START + span) {
+    while (clock.now() < START + simulatedMs) {
       const history = await pull(tags, classes, { store: mortal() });
       for (let i = 0; i < 6; i++) {
         if ((await runOnce(history)) instanceof Error && random() < 0.7) break;
@@ -252,25 +254,25 @@ describe("history under random failures", () => {
 
 describe("a request of `plenum backfill`", () => {
   const iso = (ms: number) => new Date(ms).toISOString();
-  const wish = (id: string, fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}) =>
-    store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [[id, backfillFrom(fromMs, toMs, more)]] }] });
-  const order = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
+  const requestBackfill = (id: string, fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}) =>
+    store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [[id, testBackfill(fromMs, toMs, more)]] }] });
+  const loadBackfill = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
 
-  test("a backfill request is fetched, marked as backfill, emitted once, and marked as done", async () => {
+  test("a backfill request is fetched, marked as backfill, sent once, and marked as done", async () => {
     const tags = logged(25, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "2d" }]);
-    await wish("a", START - 30 * DAY_MS, START - 25 * DAY_MS);
-    await wish("b", START - 27 * DAY_MS, START - 24 * DAY_MS);
+    await requestBackfill("a", START - 30 * DAY_MS, START - 25 * DAY_MS);
+    await requestBackfill("b", START - 27 * DAY_MS, START - 24 * DAY_MS);
     await follow(history, 2 * HOUR_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, tags, START - 30 * DAY_MS, START - 24 * DAY_MS);
-    expectComplete(told, tags, START - 2 * DAY_MS, START + HOUR_MS);
-    const times = [...(told.values.get("101 5m")?.keys() ?? [])];
-    expect(times.some((at) => at > START - 23 * DAY_MS && at < START - 3 * DAY_MS)).toBe(false);
-    const live = told.facts.filter(({ origin }) => origin === "live");
-    expect(live.filter(({ points }) => Date.parse(points[0]?.time ?? "") < START - DAY_MS)).toEqual([]);
-    expect((await order("a"))?.doneAt).not.toBeNull();
-    expect((await order("b"))?.doneAt).not.toBeNull();
+    const sent = toldPoints(await events());
+    expectComplete(sent, tags, START - 30 * DAY_MS, START - 24 * DAY_MS);
+    expectComplete(sent, tags, START - 2 * DAY_MS, START + HOUR_MS);
+    const emittedTimes = [...(sent.values.get("101 5m")?.keys() ?? [])];
+    expect(emittedTimes.some((at) => at > START - 23 * DAY_MS && at < START - 3 * DAY_MS)).toBe(false);
+    const liveFacts = sent.facts.filter(({ origin }) => origin === "live");
+    expect(liveFacts.filter(({ points }) => Date.parse(points[0]?.time ?? "") < START - DAY_MS)).toEqual([]);
+    expect((await loadBackfill("a"))?.doneAt).not.toBeNull();
+    expect((await loadBackfill("b"))?.doneAt).not.toBeNull();
     expect(history.progress()).toMatchObject({ requestsLeft: 0, orders: [] });
   });
 
@@ -280,69 +282,69 @@ describe("a request of `plenum backfill`", () => {
     const { asked } = service;
     const stop = new AbortController();
     const signals = { draining: stop.signal, forced: stop.signal };
-    const following = history.follow({ ...signals, well: () => undefined });
+    const followEnd = history.follow({ ...signals, well: () => undefined });
     await clock.advance(0);
-    const before = clock.woken();
+    const wakeupsBefore = clock.woken();
     await clock.advance(10 * MINUTE_MS);
-    expect(clock.woken() - before).toBe(120);
+    expect(clock.woken() - wakeupsBefore).toBe(120);
     expect(asked).toEqual([]);
-    await wish("a", START - 3 * DAY_MS, START, { select: { ids: ["101", "102"] } });
+    await requestBackfill("a", START - 3 * DAY_MS, START, { select: { ids: ["101", "102"] } });
     await clock.advance(6_000);
     expect(asked.length).toBeGreaterThan(0);
     stop.abort(new Stopping());
     await clock.advance(1_000);
-    await following;
+    await followEnd;
   });
 
   test("a backfill request continues after a restart, and waits while backfills are paused", async () => {
     const tags = logged(20, START - 100 * DAY_MS, START + DAY_MS);
-    const first = await pull(tags, [FIVE]);
-    await wish("a", START - 80 * DAY_MS, START - 30 * DAY_MS);
-    const run = begin(first);
+    const firstPull = await pull(tags, [FIVE]);
+    await requestBackfill("a", START - 80 * DAY_MS, START - 30 * DAY_MS);
+    const run = startFollower(firstPull);
     await clock.advance(9_000);
     const pause = (pausedAt: string | null) =>
       store.commit({ documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }] });
     await pause(iso(clock.now()));
     await run.kill(clock);
-    const asked = service.asked.length;
-    const second = await pull(tags, [FIVE]);
-    await runOnce(second);
-    expect(second.progress().orders[0]?.done).toBeGreaterThan(0);
-    expect(second.progress().orders[0]?.done).toBeLessThan(1);
-    expect(service.asked.slice(asked).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
+    const oldCount = service.asked.length;
+    const secondPull = await pull(tags, [FIVE]);
+    await runOnce(secondPull);
+    expect(secondPull.progress().orders[0]?.done).toBeGreaterThan(0);
+    expect(secondPull.progress().orders[0]?.done).toBeLessThan(1);
+    expect(service.asked.slice(oldCount).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
     await pause(null);
-    await follow(second, 2 * HOUR_MS);
+    await follow(secondPull, 2 * HOUR_MS);
     expectComplete(toldPoints(await events()), tags, START - 80 * DAY_MS, START - 30 * DAY_MS);
-    expect((await order("a"))?.doneAt).not.toBeNull();
+    expect((await loadBackfill("a"))?.doneAt).not.toBeNull();
   }, 180_000);
 
   test("a backfill request deleted during its fetch stays deleted", async () => {
     const tags = logged(20, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
-    await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
-    const run = begin(history);
+    await requestBackfill("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
+    const run = startFollower(history);
     await clock.advance(2_000);
     expect(history.progress().orders).toHaveLength(1);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), remove: ["a"] }] });
     await clock.advance(10 * 60_000);
     await run.drain(clock);
-    expect(await order("a")).toBeUndefined();
+    expect(await loadBackfill("a")).toBeUndefined();
   });
 
   test("removes a backfill request 30 days after it was done, or when 20 later requests are done", async () => {
     const tags = logged(1, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     const doneAgo = (ms: number) => ({ doneAt: iso(clock.now() - ms), withoutLog: { buckets: 0, tags: 0 } });
-    await wish("old", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(31 * DAY_MS));
-    await wish("recent", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(29 * DAY_MS));
-    await wish("today", START - HOUR_MS, START);
+    await requestBackfill("old", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(31 * DAY_MS));
+    await requestBackfill("recent", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(29 * DAY_MS));
+    await requestBackfill("today", START - HOUR_MS, START);
     await runOnce(history);
-    expect((await order("today"))?.doneAt).not.toBeNull();
-    expect(await Promise.all(["old", "recent", "today"].map(order))).toMatchObject([undefined, {}, {}]);
+    expect((await loadBackfill("today"))?.doneAt).not.toBeNull();
+    expect(await Promise.all(["old", "recent", "today"].map(loadBackfill))).toMatchObject([undefined, {}, {}]);
     for (let n = 1; n < 20; n += 1)
-      await wish(`new-${n}`, START - 3 * DAY_MS, START - 2 * DAY_MS, doneAgo(n * HOUR_MS));
+      await requestBackfill(`new-${n}`, START - 3 * DAY_MS, START - 2 * DAY_MS, doneAgo(n * HOUR_MS));
     await clock.advance(60_000);
     await runOnce(history);
-    expect(await Promise.all(["recent", "new-19", "today"].map(order))).toMatchObject([undefined, {}, {}]);
+    expect(await Promise.all(["recent", "new-19", "today"].map(loadBackfill))).toMatchObject([undefined, {}, {}]);
   });
 });

@@ -9,10 +9,10 @@ import type { VirtualClock } from "../virtual-clock.ts";
 import {
   createTrialQuota,
   createTrialReads,
-  followFor,
   inventory,
   openStage,
   partialSource,
+  runFollower,
   tagNamed,
 } from "./trial-building.ts";
 
@@ -24,9 +24,9 @@ beforeEach(async () => {
 });
 
 const UNREADABLE = Symbol("unreadable");
-type Served = TagValue | typeof UNREADABLE;
+type ServedValue = TagValue | typeof UNREADABLE;
 
-async function rig(count: number, unit: string | null, serve: (id: string, group: readonly string[]) => Served) {
+async function rig(count: number, unit: string | null, serve: (id: string, group: readonly string[]) => ServedValue) {
   const ids = Array.from({ length: count }, (_, n) => String(101 + n));
   const tags = ids.map((id) => tagNamed(id, { unit }));
   await inventory(store, "trial", tags);
@@ -38,11 +38,11 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
       quota.run(lane, "read", chosen, signal, async (group) => {
         requests.push([...group]);
         await clock.sleep(50, signal);
-        const served = group.map((id) => [id, serve(id, group)] as const);
-        const readings = served.flatMap(([id, value]): TagReading[] =>
+        const servedValues = group.map((id) => [id, serve(id, group)] as const);
+        const readings = servedValues.flatMap(([id, value]): TagReading[] =>
           value === UNREADABLE ? [] : [{ ...tagNamed(id, { unit }), value }],
         );
-        const leftOut = served.flatMap(([id, value]): LeftOut[] =>
+        const leftOut = servedValues.flatMap(([id, value]): LeftOut[] =>
           value === UNREADABLE ? [{ id, kind: "unreadable", reason: 'Its value is the text "--".' }] : [],
         );
         return { readings, leftOut, receivedAtMs: clock.now(), latencyMs: 50 };
@@ -55,7 +55,7 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
   const reads = createTrialReads(classes, { source, store, clock, log, onSuddenNulls });
   return {
     ...{ ids, requests, log, onSuddenNulls, reads },
-    run: (ms: number) => followFor(clock, reads, ms),
+    run: (ms: number) => runFollower(clock, reads, ms),
     warned: (text: RegExp) => log.warn.mock.calls.filter(([, message]) => text.test(message)).length,
   };
 }
@@ -78,9 +78,9 @@ describe("an unreadable value", () => {
     const reason = 'Its value is the text "--".';
     expect([...(await leftOut())]).toEqual([["101", { since: expect.any(String), kind: "unreadable", reason }]]);
     for (const each of await qualities("101")) expect(each).toBe("20 good");
-    const held = await store.document<StoredValue>(documentSet("value", "trial"), "101");
-    expect(held).toMatchObject({ value: 20, quality: "good" });
-    expect(held?.nulls).toBeUndefined();
+    const storedValue = await store.document<StoredValue>(documentSet("value", "trial"), "101");
+    expect(storedValue).toMatchObject({ value: 20, quality: "good" });
+    expect(storedValue?.nulls).toBeUndefined();
     expect(describeLiveTag(reads, "101", clock)?.reasons).toContainEqual(
       expect.stringMatching(/^The replies have had no usable value of it since .*Z\. Its value is the text "--"\.$/),
     );
@@ -92,10 +92,10 @@ describe("an unreadable value", () => {
   test("requests a tag with an unreadable value singly, and keeps it single for some time if its value is then readable", async () => {
     const { run, requests } = await rig(20, "°C", (id, group) => (id === "105" && group.length > 1 ? UNREADABLE : 20));
     await run(300_000);
-    const own = requests.filter((group) => group.includes("105"));
-    expect(own[0]).toHaveLength(20);
-    expect(own.length).toBeGreaterThan(2);
-    for (const group of own.slice(1)) expect(group).toEqual(["105"]);
+    const tagRequests = requests.filter((group) => group.includes("105"));
+    expect(tagRequests[0]).toHaveLength(20);
+    expect(tagRequests.length).toBeGreaterThan(2);
+    for (const group of tagRequests.slice(1)) expect(group).toEqual(["105"]);
     expect((await qualities("105")).length).toBeGreaterThan(1);
     expect((await leftOut()).size).toBe(0);
     await run(1_500_000);
@@ -106,9 +106,9 @@ describe("an unreadable value", () => {
   test("requests a tag together with other tags again, less and less often, when its value is also unreadable singly", async () => {
     const { run, requests, reads } = await rig(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
     await run(600_000);
-    const own = requests.filter((group) => group.includes("105"));
-    expect(own.filter((group) => group.length === 1)).toHaveLength(1);
-    expect(own.at(-1)).toHaveLength(20);
+    const tagRequests = requests.filter((group) => group.includes("105"));
+    expect(tagRequests.filter((group) => group.length === 1)).toHaveLength(1);
+    expect(tagRequests.at(-1)).toHaveLength(20);
     expect(reads.known("105")?.intervalMs).toBe(300_000);
     expect(reads.known("104")?.intervalMs).toBe(30_000);
   });
@@ -154,9 +154,9 @@ describe("types of more than a third of a reply that change at once", () => {
     expect(reads.suddenChanges()).toEqual([{ what: "types", siteIds: [1], since: expect.any(String), tags: 7 }]);
     expect(warned(/more than a third/)).toBe(1);
     await runToReply(4);
-    const expected = ["20 good", "true uncertain", "true good", "true good"];
-    expect((await qualities("101")).slice(0, 4)).toEqual(expected);
-    expect((await qualities("120")).slice(0, 4)).toEqual(expected.map((text) => text.replace("true", "20")));
+    const expectedValues = ["20 good", "true uncertain", "true good", "true good"];
+    expect((await qualities("101")).slice(0, 4)).toEqual(expectedValues);
+    expect((await qualities("120")).slice(0, 4)).toEqual(expectedValues.map((text) => text.replace("true", "20")));
     expect(reads.suddenChanges()).toEqual([]);
     expect(warned(/more than a third/)).toBe(1);
   });
@@ -180,9 +180,9 @@ describe("values of a site that turn null at once", () => {
     expect(onSuddenNulls).toHaveBeenCalledWith(1);
     expect((await events("101")).at(-1)?.data).toMatchObject({ value: null, quality: "bad" });
     expect(reads.suddenChanges()).toEqual([{ what: "nulls", siteIds: [1], since: expect.any(String), tags: 5 }]);
-    const calls = onSuddenNulls.mock.calls.length;
+    const callCount = onSuddenNulls.mock.calls.length;
     await run(120_000);
-    expect(onSuddenNulls).toHaveBeenCalledTimes(calls);
+    expect(onSuddenNulls).toHaveBeenCalledTimes(callCount);
     isGone = false;
     await run(300_000);
     expect(reads.suddenChanges()).toEqual([]);

@@ -40,13 +40,13 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
 describe("the account of all series of a site for one UTC day", () => {
   test("adds up the accounts of its series, in total and by resolution, zone and kind", () => {
     const siteDay = createSiteDay(day("04"));
-    const full = { had: 288, null: 0 };
-    expect(siteDay.add(series("1"), full, NOW)).toMatchObject({ expected: 288, had: 288 });
+    const fullCount = { had: 288, null: 0 };
+    expect(siteDay.add(series("1"), fullCount, NOW)).toMatchObject({ expected: 288, had: 288 });
     siteDay.add(series("2"), { had: 280, null: 4 }, NOW);
-    siteDay.add(series("3", {}, { total: true }), full, NOW);
+    siteDay.add(series("3", {}, { total: true }), fullCount, NOW);
     siteDay.add(series("4", { resolution: "1h", timeZone: "Europe/Oslo" }), { had: 24, null: 0 }, NOW);
-    const later = { since: at("05T00:00"), wished: at("05T00:00"), spans: [] };
-    expect(siteDay.add(series("5", later), undefined, NOW)).toMatchObject({ expected: 0, notWanted: 288 });
+    const laterLedger = { since: at("05T00:00"), wished: at("05T00:00"), spans: [] };
+    expect(siteDay.add(series("5", laterLedger), undefined, NOW)).toMatchObject({ expected: 0, notWanted: 288 });
     const done = siteDay.done();
     expect(done.account).toMatchObject({ expected: 3 * 288 + 24, had: 288 + 280 + 288 + 24, null: 4, absent: 4 });
     expect(done.series).toBe(4);
@@ -58,8 +58,8 @@ describe("the account of all series of a site for one UTC day", () => {
       ["1h", "Europe/Oslo", false, 1, 24],
     ]);
     expect([done.withoutLog, done.refused]).toEqual([[], []]);
-    const fact = buildDayFact({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
-    expect(fact).toMatchObject({
+    const dayFact = buildDayFact({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
+    expect(dayFact).toMatchObject({
       ...{ site: { id: 1 }, date: "2026-11-04", revision: 2, revised: 7, series: 4, expected: 888 },
       ...{ timeZones: ["UTC", "Europe/Oslo"], seriesWithoutLogCount: 0, seriesRefusedCount: 0 },
     });
@@ -88,11 +88,11 @@ describe("the complete days of a series", () => {
     const watermark = "2027-03-28T22:00:00.000Z";
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
-    const readAt = (time: string) =>
+    const finalizedUntil = (time: string) =>
       dayReach(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
     // A day before Monday 00:30 is Sunday 00:30; Sunday began at 23:00 UTC on the 27th.
-    expect(readAt("2027-03-28T22:30:00.000Z")).toBe(dateToDay("2027-03-27"));
-    expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
+    expect(finalizedUntil("2027-03-28T22:30:00.000Z")).toBe(dateToDay("2027-03-27"));
+    expect(finalizedUntil("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
   });
 
   test("days with ranges refused three times may be finalized, days with ranges refused twice may not", () => {

@@ -23,7 +23,7 @@ function watchedTags(random: SeededRandom): readonly WatchedTag[] {
     }));
 }
 
-function rowsOf(planned: PlannedTags) {
+function listRows(planned: PlannedTags) {
   return Array.from({ length: planned.count }, (_, row) => ({
     id: planned.ids[row],
     intervalMs: planned.intervalMs[row],
@@ -56,9 +56,9 @@ function randomUpdate(random: SeededRandom, nowMs: number): (schedule: TagSchedu
   const answer = random.pick(["value", "value", "null", "absent"] as const);
   const tags = watchedTags(random);
   const share = random.pick([0.97, 0.01]);
-  const known = { values: new Map(), quarantines: new Map(), nowMs, toMonotonic: Date.parse };
+  const storedReads = { values: new Map(), quarantines: new Map(), nowMs, toMonotonic: Date.parse };
   const updates: readonly (readonly [weight: number, (schedule: TagSchedule) => void])[] = [
-    [2, (schedule) => schedule.watch(tags, known)],
+    [2, (schedule) => schedule.watch(tags, storedReads)],
     [6, (schedule) => schedule.sent(some, nowMs)],
     [6, (schedule) => some.forEach((id) => void schedule.answered(id, answer, nowMs))],
     [3, (schedule) => schedule.failed([one], nowMs)],
@@ -92,7 +92,7 @@ test(`the tag schedule after small updates equals the tag schedule rebuilt from 
       else schedules.forEach(randomUpdate(random, nowMs));
       nowMs += random.below(20_000);
       if (random.chance(0.3)) continue;
-      const [updatedRows, rebuiltRows] = schedules.map((schedule) => rowsOf(schedule.planned(nowMs)));
+      const [updatedRows, rebuiltRows] = schedules.map((schedule) => listRows(schedule.planned(nowMs)));
       expect(updatedRows, `round ${round}, step ${step}: ${replay}`).toEqual(rebuiltRows);
       rowCount += updatedRows?.length ?? 0;
     }

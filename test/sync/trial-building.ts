@@ -30,7 +30,7 @@ export async function inventory(
   siteId = 1,
   siteMissingSince: string | null = null,
 ): Promise<void> {
-  const held = <T>(value: T, of: number | null, missingSince: string | null = null): StoredItem<T> => ({
+  const listedObject = <T>(value: T, of: number | null, missingSince: string | null = null): StoredItem<T> => ({
     value,
     siteId: of,
     since: "2026-01-01T00:00:00.000Z",
@@ -39,20 +39,20 @@ export async function inventory(
   const site: Site = { id: siteId, displayName: "Site" };
   await store.commit({
     documents: [
-      { set: documentSet("site", source), put: [[String(siteId), held(site, null, siteMissingSince)]] },
-      { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, held(tag, siteId)] as const) },
+      { set: documentSet("site", source), put: [[String(siteId), listedObject(site, null, siteMissingSince)]] },
+      { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, listedObject(tag, siteId)] as const) },
     ],
   });
 }
 
 export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
-  const sent: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
+  const requestCounts: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
   const store = usedBefore(createVolatileMemory(), "trial");
   const quota = createQuota({ source: "trial", clock, store, perMinute });
-  const started = quota.start();
+  const quotaStarted = quota.start();
   return {
-    sent,
-    started,
+    sent: requestCounts,
+    started: quotaStarted,
     status: (): QuotaStatus => quota.status(),
     pause: (ms: number) => quota.pause(ms, "everything"),
     async run<T extends object, R>(
@@ -64,7 +64,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
     ): Promise<R> {
       const { chosen, choose } = chooseContent(asked, (each) => each);
       const task = () => {
-        sent[lane]++;
+        requestCounts[lane]++;
         return answer(chosen());
       };
       return quota.run(lane, endpoint, task, signal, choose);
@@ -72,8 +72,8 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
   };
 }
 
-export async function followFor(clock: VirtualClock, follower: Follower, ms: number): Promise<unknown> {
-  const { drain, ended } = begin(follower);
+export async function runFollower(clock: VirtualClock, follower: Follower, ms: number): Promise<unknown> {
+  const { drain, ended } = startFollower(follower);
   const endMs = clock.monotonic() + ms;
   while (!ended() && clock.monotonic() < endMs) await clock.advance(Math.min(1_000, endMs - clock.monotonic()));
   return drain(clock);
@@ -81,41 +81,41 @@ export async function followFor(clock: VirtualClock, follower: Follower, ms: num
 
 /** Runs a follower until it sends no request for 10 seconds or fails; returns what it threw, or null. */
 export async function followUntilIdle(clock: VirtualClock, follower: Follower, asked: () => number): Promise<unknown> {
-  const { drain, ended } = begin(follower);
-  let before = asked();
+  const { drain, ended } = startFollower(follower);
+  let requestsBefore = asked();
   for (let quietMs = 0; !ended() && quietMs < 10_000; quietMs += 1_000) {
     await clock.advance(1_000);
-    if (asked() !== before) quietMs = -1_000;
-    before = asked();
+    if (asked() !== requestsBefore) quietMs = -1_000;
+    requestsBefore = asked();
   }
   return drain(clock);
 }
 
-export function begin(follower: Follower, well = (): void => undefined, more: Pick<RunContext, "afterOutage"> = {}) {
+export function startFollower(follower: Follower, well = () => {}, more: Pick<RunContext, "afterOutage"> = {}) {
   const draining = new AbortController();
   const forced = new AbortController();
-  let over = false;
+  let hasEnded = false;
   let failure: unknown = null;
-  const work = follower
+  const followEnd = follower
     .follow({ draining: draining.signal, forced: forced.signal, well, ...more })
     .catch((error: unknown) => {
       failure = error;
     })
     .finally(() => {
-      over = true;
+      hasEnded = true;
     });
   return {
-    ended: () => over,
+    ended: () => hasEnded,
     async drain(clock: VirtualClock): Promise<unknown> {
       draining.abort(new Stopping());
-      while (!over) await clock.advance(100);
-      await work;
+      while (!hasEnded) await clock.advance(100);
+      await followEnd;
       return failure;
     },
     async kill(clock: VirtualClock): Promise<void> {
       forced.abort(new Stopping());
-      while (!over) await clock.advance(100);
-      await work;
+      while (!hasEnded) await clock.advance(100);
+      await followEnd;
     },
   };
 }

@@ -30,7 +30,7 @@ export interface LoggedPoint {
   readonly knownFromMs: number;
 }
 
-export type Truth = Map<string, LoggedPoint[]>;
+export type LoggedPoints = Map<string, LoggedPoint[]>;
 
 export interface TrialLog extends TagLog {
   readonly measurements: readonly Measurement[];
@@ -39,7 +39,7 @@ export interface TrialLog extends TagLog {
 export interface TrialHistory {
   readonly source: Source;
   readonly quota: ReturnType<typeof createTrialQuota>;
-  readonly truth: Truth;
+  readonly truth: LoggedPoints;
   readonly asked: HistoryQuery[];
   /** Error of the response to a query; null without one. */
   trouble: (query: HistoryQuery) => Error | null;
@@ -62,11 +62,11 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
     shorten: (logs) => logs,
     ends: { from: true, to: true },
   };
-  const answer = async (query: HistoryQuery, signal: AbortSignal): Promise<readonly TagLog[]> => {
+  const respond = async (query: HistoryQuery, signal: AbortSignal): Promise<readonly TagLog[]> => {
     trial.asked.push(query);
     await clock.sleep(200, signal);
-    const trouble = trial.trouble(query);
-    if (trouble !== null) throw trouble;
+    const failure = trial.trouble(query);
+    if (failure !== null) throw failure;
     if (query.tagIds.some((id) => trial.withoutLog.has(id))) throw new NoLog("404, no log");
     const logs = query.tagIds.map((id) => ({ ...tagNamed(id), measurements: series(id, query) }));
     const values = logs.reduce((sum, log) => sum + log.measurements.length, 0);
@@ -75,16 +75,16 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
   };
   const series = (id: string, query: HistoryQuery): Measurement[] => {
     const [from, to] = [Date.parse(query.from), Date.parse(query.to)];
-    return [...versions(trial.truth, id, query.resolution, clock.now(), { from, to })]
+    return [...loggedValuesAt(trial.truth, id, query.resolution, clock.now(), { from, to })]
       .filter(([at]) => (trial.ends.from ? at >= from : at > from) && (trial.ends.to ? at <= to : at < to))
       .map(([at, value]) => ({ time: new Date(at).toISOString(), value }));
   };
   const source = partialSource({
     quota: quota.status,
-    history: (asked, lane, signal) => quota.run(lane, "history", asked, signal, (query) => answer(query, signal)),
+    history: (asked, lane, signal) => quota.run(lane, "history", asked, signal, (query) => respond(query, signal)),
     async totals(asked, lane, signal) {
       const logs = await quota.run(lane, "history", asked, signal, (query) =>
-        answer({ ...query, resolution: "5m" }, signal),
+        respond({ ...query, resolution: "5m" }, signal),
       );
       return logs.map((log): TagTotal => {
         const numbers = [...log.measurements].flatMap(({ value }) => (typeof value === "number" ? value : []));
@@ -98,7 +98,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
 
 const EVER = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };
 
-export function versions(truth: Truth, id: string, resolution: Resolution, nowMs: number, range = EVER) {
+export function loggedValuesAt(truth: LoggedPoints, id: string, resolution: Resolution, nowMs: number, range = EVER) {
   const points = (truth.get(`${id} ${resolution}`) ?? []).filter(
     ({ atMs, knownFromMs }) => atMs >= range.from && atMs <= range.to && knownFromMs <= nowMs,
   );
@@ -166,18 +166,18 @@ export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
 
 export const ids = (count: number, from = 101) => Array.from({ length: count }, (_, i) => String(from + i));
 
-const SILENT = { info: () => undefined, warn: () => undefined, error: () => undefined };
+const SILENT_LOG = { info: () => undefined, warn: () => undefined, error: () => undefined };
 
-export async function pullOf(
+export async function createTestPull(
   { service, store, clock }: { readonly service: TrialHistory; readonly store: Store; readonly clock: VirtualClock },
   tags: readonly string[],
   classes: readonly unknown[],
   more: Partial<HistoryPullOptions> = {},
 ): Promise<HistoryPull> {
-  const listed = tags.map((id) => tagNamed(id));
-  await inventory(store, "trial", listed);
+  const listedTags = tags.map((id) => tagNamed(id));
+  await inventory(store, "trial", listedTags);
   return createHistoryPull({
-    ...{ source: service.source, store, clock, log: SILENT, timeZone: "UTC", valuesMax: 100_000 },
+    ...{ source: service.source, store, clock, log: SILENT_LOG, timeZone: "UTC", valuesMax: 100_000 },
     classes: HistoryConfig.parse(classes),
     ...more,
   });
@@ -190,7 +190,7 @@ export function seriesWith(ledger: StoredHistory, rules: Series["rules"], id = "
   };
 }
 
-export function backfillFrom(fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}): StoredBackfill {
+export function testBackfill(fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}): StoredBackfill {
   const asked = { askedAt: "2026-11-02T06:00:00.000Z", doneAt: null };
   return { from: isoUtc(fromMs), to: isoUtc(toMs), resolution: "5m", select: {}, ...asked, ...more };
 }

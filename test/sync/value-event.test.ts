@@ -38,30 +38,30 @@ describe("the stored document of a live value", () => {
     ).map(({ stored }) => stored);
 
   test("contains the last good value while the readings are null, and null before the first good value", () => {
-    const stored = storedAfter([null, 20, null, null, 21]);
-    const good = { value: 20, time: iso(1) };
-    expect(stored.map(lastGoodOf)).toEqual([null, good, good, good, { value: 21, time: iso(4) }]);
-    expect(stored.map(({ nulls }) => nulls)).toEqual([1, undefined, 1, 2, undefined]);
+    const storedValues = storedAfter([null, 20, null, null, 21]);
+    const lastGood = { value: 20, time: iso(1) };
+    expect(storedValues.map(lastGoodOf)).toEqual([null, lastGood, lastGood, lastGood, { value: 21, time: iso(4) }]);
+    expect(storedValues.map(({ nulls }) => nulls)).toEqual([1, undefined, 1, 2, undefined]);
   });
 
   test("contains the last emitted reading with on_change", () => {
-    const emitted = (value: number, second: number) => ({ value, quality: "good", time: iso(second) });
-    const expected = [emitted(20, 0), emitted(20, 0), emitted(21, 2)];
-    expect(storedAfter([20, 20, 21], true).map(lastEmittedOf)).toEqual(expected);
+    const emittedReading = (value: number, second: number) => ({ value, quality: "good", time: iso(second) });
+    const expectedReadings = [emittedReading(20, 0), emittedReading(20, 0), emittedReading(21, 2)];
+    expect(storedAfter([20, 20, 21], true).map(lastEmittedOf)).toEqual(expectedReadings);
   });
 
   test("a document of an older version with all fields gives the same last good and last emitted reading", () => {
     const reading = { value: 20, time: iso(0) };
-    const told = { ...reading, quality: "good" as const };
-    const old: StoredValue = { ...told, lastGood: reading, nulls: 0, told };
-    expect([lastGoodOf(old), lastEmittedOf(old)]).toEqual([reading, told]);
+    const emittedReading = { ...reading, quality: "good" as const };
+    const old: StoredValue = { ...emittedReading, lastGood: reading, nulls: 0, told: emittedReading };
+    expect([lastGoodOf(old), lastEmittedOf(old)]).toEqual([reading, emittedReading]);
   });
 });
 
 test("with on_change, emits a null when an offline gateway begins or ceases to explain the null", () => {
   const readings = [null, null, "7", "7", null].map((behindGateway) => ({ value: null, behindGateway }));
-  const emitted = outcomes(readings, { onChange: true }).map(({ event }) => event?.data.behindGateway);
-  expect(emitted).toEqual([null, undefined, "7", undefined, null]);
+  const emittedGateways = outcomes(readings, { onChange: true }).map(({ event }) => event?.data.behindGateway);
+  expect(emittedGateways).toEqual([null, undefined, "7", undefined, null]);
 });
 
 describe("the type of a value", () => {
@@ -75,11 +75,11 @@ describe("the type of a value", () => {
 
   test("with a numeric unit, every boolean is uncertain, also the first value, and a number is good at once", () => {
     const booleans = Array.from({ length: 10 }, () => true);
-    const doubted = "true uncertain boolean";
-    const last = ["null bad", "false uncertain boolean", "20.6 good", doubted];
-    const expected = ["20.5 good", ...booleans.map(() => doubted), ...last];
-    expect(published("°C", [20.5, ...booleans, null, false, 20.6, true])).toEqual(expected);
-    expect(published("kWh", [true])).toEqual([doubted]);
+    const doubtedBoolean = "true uncertain boolean";
+    const last = ["null bad", "false uncertain boolean", "20.6 good", doubtedBoolean];
+    const expectedTexts = ["20.5 good", ...booleans.map(() => doubtedBoolean), ...last];
+    expect(published("°C", [20.5, ...booleans, null, false, 20.6, true])).toEqual(expectedTexts);
+    expect(published("kWh", [true])).toEqual([doubtedBoolean]);
   });
 
   test("without a unit, the first value of a new type is uncertain, and the second value of that type is good", () => {

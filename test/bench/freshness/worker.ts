@@ -13,7 +13,7 @@ import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
-import { begin, inventory, partialSource, tagNamed } from "../../sync/trial-building.ts";
+import { inventory, partialSource, startFollower, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
@@ -116,7 +116,7 @@ export async function driveWorker(
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
     scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
   });
-  const works = [begin(reads), begin(pull)];
+  const works = [startFollower(reads), startFollower(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);
   for (const syncWork of works) await syncWork.drain(clock);
   await store.close();

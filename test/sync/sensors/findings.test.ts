@@ -10,7 +10,7 @@ const HOUR = 3_600_000;
 const START = Date.UTC(2026, 5, 1);
 const WEEK_HOURS = 168;
 
-interface Watched {
+interface WatchedTag {
   readonly unit?: string | null;
   readonly live?: (hour: number) => TagValue;
   readonly everyHours?: number;
@@ -18,7 +18,7 @@ interface Watched {
   readonly resolution?: Resolution;
 }
 
-function rowsOf(tags: Readonly<Record<string, Watched>>) {
+function buildRows(tags: Readonly<Record<string, WatchedTag>>) {
   const table = createSensorTable();
   for (let hour = 0; hour < WEEK_HOURS; hour++) {
     const atMs = START + hour * HOUR;
@@ -32,9 +32,9 @@ function rowsOf(tags: Readonly<Record<string, Watched>>) {
   return table.rows();
 }
 
-function judge(
+function findAll(
   table: Pick<ReturnType<typeof createSensorTable>, "rows">,
-  tags: Readonly<Record<string, Watched>> = {},
+  tags: Readonly<Record<string, WatchedTag>> = {},
 ) {
   const sensors = [...table.rows()].map(([id, row]) => ({
     row,
@@ -47,23 +47,23 @@ function judge(
   return findSensorFindings(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
 }
 
-const findings = (tags: Readonly<Record<string, Watched>>) => judge({ rows: () => rowsOf(tags) }, tags);
-const found = (watched: Watched) => findings({ "10001": watched }).map(({ finding }) => finding);
+const findings = (tags: Readonly<Record<string, WatchedTag>>) => findAll({ rows: () => buildRows(tags) }, tags);
+const findKinds = (watched: WatchedTag) => findings({ "10001": watched }).map(({ finding }) => finding);
 
 describe("comparison of logs and live values", () => {
   const day = (hour: number) => 20 + 5 * Math.sin((hour / 24) * 2 * Math.PI);
 
-  test.each<[string, Watched]>([
+  test.each<[string, WatchedTag]>([
     ["in Wh when the live value is in kWh", { live: (hour) => day(hour), logged: (hour) => day(hour) * 1_000 }],
     ["two degrees above the live value", { live: day, logged: (hour) => day(hour) + 2 }],
     ["that stands still while the live value moves", { live: day, logged: () => 20 }],
     ["that is inverted", { live: (hour) => hour % 24 < 16, logged: (hour) => hour % 24 >= 16 }],
   ])("reports log-differs for a log %s", (_, watched) => {
-    expect(found(watched)).toEqual(["log-differs"]);
+    expect(findKinds(watched)).toEqual(["log-differs"]);
   });
 
   const random = seededRandom(seed);
-  test.each<[string, Watched]>([
+  test.each<[string, WatchedTag]>([
     ["a meter that counts on within the bucket", { live: (hour) => 10 * hour + 5, logged: (hour) => 10 * hour }],
     [
       "averages of a pump that goes on and off",
@@ -74,6 +74,6 @@ describe("comparison of logs and live values", () => {
     ["a log without values", { live: day, logged: () => null }],
     ["a log of weeks", { live: day, logged: (hour) => day(hour) * 1_000, resolution: "1w" }],
   ])("reports no finding for %s", (_, watched) => {
-    expect(found(watched), replay).toEqual([]);
+    expect(findKinds(watched), replay).toEqual([]);
   });
 });

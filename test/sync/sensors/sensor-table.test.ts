@@ -11,7 +11,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const START = Date.UTC(2026, 5, 1);
 
-function watched(resolution: Resolution = "1h") {
+function watchTag(resolution: Resolution = "1h") {
   const table = createSensorTable();
   const lengthMs = { "5m": 5 * MINUTE, "1h": HOUR, "1d": 24 * HOUR }[resolution as "5m" | "1h" | "1d"];
   const row = () => {
@@ -25,8 +25,8 @@ function watched(resolution: Resolution = "1h") {
     read: (hour: number, value: TagValue) => table.read("1", value, Math.floor(hour), START + hour * HOUR),
     log(...buckets: readonly (readonly [hour: number, value: TagValue])[]) {
       const points = buckets.map(([hour, value]) => ({ time: new Date(START + hour * HOUR).toISOString(), value }));
-      const last = Math.max(...buckets.map(([hour]) => hour));
-      table.logged("1", resolution, Points.of(points), START + last * HOUR + lengthMs + MINUTE);
+      const lastHour = Math.max(...buckets.map(([hour]) => hour));
+      table.logged("1", resolution, Points.of(points), START + lastHour * HOUR + lengthMs + MINUTE);
     },
     pairs: () => row().log?.pairs,
   };
@@ -34,7 +34,7 @@ function watched(resolution: Resolution = "1h") {
 
 describe("readings in the sensor table", () => {
   test("counts readings with hours, range and type", () => {
-    const one = watched();
+    const one = watchTag();
     for (const [hour, value] of [
       [2, 7],
       [2.5, null],
@@ -51,7 +51,7 @@ describe("readings in the sensor table", () => {
 
 describe("pairs of live value and log", () => {
   test("pairs a reading with its bucket when the next bucket arrives", () => {
-    const one = watched();
+    const one = watchTag();
     one.read(0.5, 21.5);
     one.log([0, 20]);
     expect(one.pairs()).toBe(0);
@@ -64,7 +64,7 @@ describe("pairs of live value and log", () => {
   });
 
   test("sums the differences and the larger absolute value of each pair", () => {
-    const one = watched();
+    const one = watchTag();
     one.log([0, 10]);
     for (const [hour, live, logged] of [
       [1, 8, 10],
@@ -85,7 +85,7 @@ describe("pairs of live value and log", () => {
     ["does not pair a reading before its bucket", 0.99, 0],
     ["does not pair a reading at the end of its bucket, where the next bucket begins", 2, 0],
   ])("%s", (_, hour, pairs) => {
-    const one = watched();
+    const one = watchTag();
     one.log([1, 5]);
     one.read(hour, 5);
     one.log([2, 5]);
@@ -97,7 +97,7 @@ describe("pairs of live value and log", () => {
       [1, 0],
       [-1, 1],
     ] as const) {
-      const one = watched();
+      const one = watchTag();
       one.log([before, 10], [2, 20]);
       one.read(2.5, 12);
       one.log([3, 30]);
@@ -113,7 +113,7 @@ describe("pairs of live value and log", () => {
   ] as const)(
     "log buckets of %s that are %d hours apart give %i pairs of live and logged values",
     (resolution, hours, pairs) => {
-      const one = watched(resolution);
+      const one = watchTag(resolution);
       one.log([0, 5]);
       one.read(0.01, 5);
       one.log([hours, 5]);
@@ -122,7 +122,7 @@ describe("pairs of live value and log", () => {
   );
 
   test("pairs only the first reading of each bucket with a reliable time", () => {
-    const one = watched();
+    const one = watchTag();
     one.log([0, 5]);
     one.table.read("1", 99, 0, null);
     one.read(0.2, 5);
@@ -136,7 +136,7 @@ describe("pairs of live value and log", () => {
 
 describe("replies of history in the sensor table", () => {
   test("stores the smallest lag of the newest value of a reply", () => {
-    const one = watched();
+    const one = watchTag();
     const reply = (hour: number, lateMs: number, ...values: readonly TagValue[]) =>
       one.table.logged(
         "1",
@@ -153,7 +153,7 @@ describe("replies of history in the sensor table", () => {
   });
 
   test("replaces a coarser series with a finer series, and ignores a coarser one afterwards", () => {
-    const one = watched();
+    const one = watchTag();
     one.log([0, 1]);
     one.read(0.5, 1);
     one.log([1, 1]);
@@ -190,25 +190,25 @@ test("the configuration of silent sensors accepts periods from 1d to 31d and cla
 });
 
 describe("parts of a long report on silent sensors", () => {
-  function findingOf(characters: number): SensorFinding {
-    const none = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
-    const bare: SensorFinding = { finding: "always-null", tag: TAG, message: "", readings: 9, ...none };
-    return { ...bare, message: "x".repeat(characters - JSON.stringify(bare).length) };
+  function findingOfLength(characters: number): SensorFinding {
+    const emptyFields = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
+    const shortFinding: SensorFinding = { finding: "always-null", tag: TAG, message: "", readings: 9, ...emptyFields };
+    return { ...shortFinding, message: "x".repeat(characters - JSON.stringify(shortFinding).length) };
   }
 
-  const sizesOf = (findings: readonly SensorFinding[]) =>
+  const countPerPart = (findings: readonly SensorFinding[]) =>
     splitReport(SITE, { from: "a", to: "b", watchedHours: 1 }, { tags: 1, judged: 1, findings }).map(
       (part) => part.findings.length,
     );
 
   test("a part has at most 500 findings and 150,000 characters", () => {
-    expect(sizesOf([])).toEqual([0]);
-    expect(sizesOf(Array(500).fill(findingOf(300)))).toEqual([500]);
-    expect(sizesOf(Array(501).fill(findingOf(300)))).toEqual([500, 1]);
-    const half = findingOf(75_000);
-    expect(sizesOf([half, half])).toEqual([2]);
-    expect(sizesOf([half, findingOf(75_001)])).toEqual([1, 1]);
-    expect(sizesOf([half, findingOf(75_001), findingOf(74_999)])).toEqual([1, 2]);
-    expect(sizesOf([findingOf(200_000), findingOf(300)])).toEqual([1, 1]);
+    expect(countPerPart([])).toEqual([0]);
+    expect(countPerPart(Array(500).fill(findingOfLength(300)))).toEqual([500]);
+    expect(countPerPart(Array(501).fill(findingOfLength(300)))).toEqual([500, 1]);
+    const halfPart = findingOfLength(75_000);
+    expect(countPerPart([halfPart, halfPart])).toEqual([2]);
+    expect(countPerPart([halfPart, findingOfLength(75_001)])).toEqual([1, 1]);
+    expect(countPerPart([halfPart, findingOfLength(75_001), findingOfLength(74_999)])).toEqual([1, 2]);
+    expect(countPerPart([findingOfLength(200_000), findingOfLength(300)])).toEqual([1, 1]);
   });
 });

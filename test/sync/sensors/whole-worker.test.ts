@@ -4,7 +4,7 @@ import { startVirtualWorker } from "../../virtual-worker.ts";
 
 const MINUTE = 60_000;
 
-async function watched(silentSensors: object | false) {
+async function runWorker(silentSensors: object | false) {
   const started = await startVirtualWorker({
     simulator: { sites: [4], alarms: { recorded: false } },
     source: {
@@ -17,24 +17,24 @@ async function watched(silentSensors: object | false) {
   });
   onTestFinished(() => started.clear());
   await started.clock.advance(125 * MINUTE);
-  const held = await started.worker.store.documents<Partial<StoredSensors>>("sensors/main");
+  const sensorDocuments = await started.worker.store.documents<Partial<StoredSensors>>("sensors/main");
   return {
     requests: started.simulator.truth.requests().length,
     tags: [...started.simulator.world.tags.keys()],
-    ids: [...held.values()].flatMap(({ ids }) => ids ?? []),
-    numbers: [...held.values()].flatMap(({ numbers }) => numbers ?? []),
+    ids: [...sensorDocuments.values()].flatMap(({ ids }) => ids ?? []),
+    numbers: [...sensorDocuments.values()].flatMap(({ numbers }) => numbers ?? []),
   };
 }
 
 test("the complete worker watches every read and followed tag for silent sensors without additional requests", async () => {
-  const on = await watched({});
+  const on = await runWorker({});
   expect(on.ids.toSorted()).toEqual(on.tags.toSorted());
-  const width = on.numbers.length / on.ids.length;
-  const column = (at: number) => on.ids.map((_, row) => on.numbers[row * width + at] ?? 0);
+  const columnCount = on.numbers.length / on.ids.length;
+  const column = (at: number) => on.ids.map((_, row) => on.numbers[row * columnCount + at] ?? 0);
   expect(Math.min(...column(0)), "readings").toBeGreaterThan(5);
   expect(Math.max(...column(11)), "replies of history").toBeGreaterThan(2);
   expect(Math.max(...column(17)), "pairs of live value and log").toBeGreaterThan(0);
-  const off = await watched(false);
+  const off = await runWorker(false);
   expect(off.ids).toEqual([]);
   expect(on.requests).toBe(off.requests);
 });

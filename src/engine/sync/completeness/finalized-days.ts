@@ -127,7 +127,7 @@ export function createFinalizedDays(options: {
   }
 
   /** Collects effects of settled replies on UTC days, for the transaction that changes the ledgers. */
-  function notes(nowMs: number) {
+  function collectChanges(nowMs: number) {
     const events: Event<"history-complete">[] = [];
     const movedCounts = new Map<string, StoredDays>();
     const changeMarks = new Map<string, StoredDayChange>();
@@ -359,7 +359,7 @@ export function createFinalizedDays(options: {
     for (const date of dueDates) addDay(date);
   }
 
-  return { notes, refreshIfStale };
+  return { notes: collectChanges, refreshIfStale };
 }
 
 const combineReaches = (series: readonly Series[]): DayReach => series.map(dayReach).reduce(intersectReach);

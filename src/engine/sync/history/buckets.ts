@@ -27,10 +27,10 @@ export function subtractRanges(range: TimeRange, takenRanges: readonly TimeRange
 
 export function mergeRanges(ranges: readonly TimeRange[]): readonly TimeRange[] {
   const result: TimeRange[] = [];
-  for (const range of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
+  for (const nextRange of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
     const lastRange = result.at(-1);
-    if (lastRange === undefined || range.fromMs > lastRange.toMs) result.push(range);
-    else result[result.length - 1] = { fromMs: lastRange.fromMs, toMs: Math.max(lastRange.toMs, range.toMs) };
+    if (lastRange === undefined || nextRange.fromMs > lastRange.toMs) result.push(nextRange);
+    else result[result.length - 1] = { fromMs: lastRange.fromMs, toMs: Math.max(lastRange.toMs, nextRange.toMs) };
   }
   return result;
 }

@@ -104,10 +104,10 @@ const needsSingleRequest = ({ ledger, isSuspect }: Series): boolean => isSuspect
 
 /** Takes unreadable parts of the latest gap together, because 100 requests take 5 minutes. */
 function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonly Candidate[] {
-  const gaps = listGapParts(series.ledger, range, nowMs);
-  const gap = gaps.findLast(({ isSingle }) => !isSingle) ?? gaps.at(-1);
+  const gapParts = listGapParts(series.ledger, range, nowMs);
+  const gap = gapParts.findLast(({ isSingle }) => !isSingle) ?? gapParts.at(-1);
   if (gap === undefined) return [];
-  const firstGap = (gap.unreadable && gaps.find(({ unreadable }) => unreadable)) ?? gap;
+  const firstGap = (gap.unreadable && gapParts.find(({ unreadable }) => unreadable)) ?? gap;
   return [{ series, range: { fromMs: firstGap.fromMs, toMs: gap.toMs }, isSingle: gap.isSingle || series.isSuspect }];
 }
 

@@ -176,8 +176,8 @@ export function settlePast(
 ): SettledPoints {
   const sorted = points.ascending();
   const index = (atMs: number) => indexByBucketEnd(sorted, atMs, ledger);
-  const parts = findGaps(ledger, range).map(({ fromMs, toMs }) => sorted.part(index(fromMs), index(toMs)));
-  return { ledger: addRanges(ledger, learned), fresh: Points.joined(parts), revised: new Points() };
+  const newParts = findGaps(ledger, range).map(({ fromMs, toMs }) => sorted.part(index(fromMs), index(toMs)));
+  return { ledger: addRanges(ledger, learned), fresh: Points.joined(newParts), revised: new Points() };
 }
 
 /** Index of the first point whose bucket ends after a time: a bucket across two ranges belongs to the later range. */
@@ -203,10 +203,10 @@ export interface GapPart extends TimeRange {
 }
 
 export function listGapParts(ledger: StoredHistory, range: TimeRange, nowMs: number): readonly GapPart[] {
-  const gaps = findGaps(ledger, range);
+  const openGaps = findGaps(ledger, range);
   const refusedRanges = toRanges(ledger.spans).filter((span) => !isFetched(span));
   const dueRanges = refusedRanges.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
-  return gaps
+  return openGaps
     .flatMap((gap): readonly GapPart[] => [
       ...subtractRanges(gap, refusedRanges).map((part) => ({ ...part, isSingle: false })),
       ...dueRanges.flatMap((span) => {
@@ -277,13 +277,13 @@ function wasEverAnswered({ spans }: StoredHistory): boolean {
 /** Turns responses "no log" into gaps: the service also sends them for tags that the token does not see. */
 export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
-  const ranges = toRanges(ledger.spans);
-  const firstRetracted = ranges.find(isDoubted);
+  const ledgerRanges = toRanges(ledger.spans);
+  const firstRetracted = ledgerRanges.find(isDoubted);
   let result = ledger;
   if (firstRetracted !== undefined) {
     // Totals only go forward, so totals restart at the first retracted range.
     const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), firstRetracted.fromMs)) : ledger.watermark;
-    result = { ...ledger, watermark, spans: toStoredRanges(ranges.filter((range) => !isDoubted(range))) };
+    result = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isDoubted(range))) };
   }
   const { refusal, state } = ledger;
   if (refusal === null || refusal.at < after) return result;

@@ -209,7 +209,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       well();
     } catch (error) {
       signal.throwIfAborted();
-      for (const each of series) each.isUnsure = true;
+      for (const oneSeries of series) oneSeries.isUnsure = true;
       failures += 1;
       refreshedAtMs = NEVER_MS;
       const failure = asFailure(error);

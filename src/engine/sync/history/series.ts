@@ -177,18 +177,19 @@ export function createSeriesRegistry(options: {
     },
     async endBackfills(): Promise<void> {
       const nowMs = clock.now();
-      const ended = new Map<string, StoredBackfill>();
+      const endedBackfills = new Map<string, StoredBackfill>();
       for (const request of backfills.open) {
         const withoutLog = countWithoutLog(request, nowMs);
-        if (withoutLog != null) ended.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
+        if (withoutLog != null)
+          endedBackfills.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
       }
-      if (ended.size === 0) return;
+      if (endedBackfills.size === 0) return;
       const storedBackfills = await store.documents<StoredBackfill>(backfillSet);
       // A request that was deleted in the meantime stays deleted.
-      const put = [...ended].filter(([id]) => storedBackfills.has(id));
+      const put = [...endedBackfills].filter(([id]) => storedBackfills.has(id));
       await store.commit({ documents: [{ set: backfillSet, put }] });
-      for (const [order, { withoutLog }] of ended) log.info({ order, withoutLog }, "a backfill is done");
-      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !ended.has(id)) };
+      for (const [order, { withoutLog }] of endedBackfills) log.info({ order, withoutLog }, "a backfill is done");
+      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !endedBackfills.has(id)) };
     },
     neededFrom: ({ ledger, located }: Series): number =>
       Math.min(
@@ -308,9 +309,9 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
     store.document<StoredPause>(syncSet("backfill-pause", source), "pause"),
   ]);
   const unfinished = [...requests].filter(([, stored]) => !hasEnded(stored));
-  const open = unfinished.flatMap(([id, stored]) => parseBackfill(id, stored) ?? []);
-  open.sort((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1));
-  return { open, paused: pause?.pausedAt != null };
+  const openBackfills = unfinished.flatMap(([id, stored]) => parseBackfill(id, stored) ?? []);
+  openBackfills.sort((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1));
+  return { open: openBackfills, paused: pause?.pausedAt != null };
 }
 
 export function parseBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {

@@ -158,13 +158,13 @@ export function createHistorySettle(options: {
   function buildTotalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: TimeRange) {
     const { tag, siteId } = located;
     const { resolution, timeZone } = rules;
-    const range = { from: formatUtc(fromMs), to: formatUtc(toMs) };
+    const totalRange = { from: formatUtc(fromMs), to: formatUtc(toMs) };
     return makeEvent({
       type: "tag-total",
       ...{ source: sourceUri(source), siteId, time: isoUtc(toMs) },
       subject: `${eventSubject("tag", siteId, tag.id)}/total/${resolution}`,
-      data: { tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
-      facts: [resolution, timeZone, range.from, range.to],
+      data: { tag, resolution, timeZone, ...totalRange, total, reset: total !== null && total < 0 },
+      facts: [resolution, timeZone, totalRange.from, totalRange.to],
     });
   }
 
@@ -237,8 +237,8 @@ function matchRecords<R extends { readonly id: string }>({ series, ranges }: His
   const byId = new Map(reply.map((record) => [record.id, record]));
   return series.flatMap((each) => {
     const record = byId.get(each.located.tag.id);
-    const range = ranges.get(each.key);
-    return record === undefined || range === undefined ? [] : [{ series: each, record, range }];
+    const seriesRange = ranges.get(each.key);
+    return record === undefined || seriesRange === undefined ? [] : [{ series: each, record, range: seriesRange }];
   });
 }
 

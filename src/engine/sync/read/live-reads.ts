@@ -56,7 +56,7 @@ export function createLiveReads(options: LiveReadOptions) {
     gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
     sees: (siteId) => scope.sees(siteId),
     anyIsolated: () => slowTags.any() || isBisecting(),
-    isolationOf,
+    isolationOf: findIsolation,
   });
   const commit = createReadCommit(options, schedule);
   const { leftOut } = commit;
@@ -64,7 +64,7 @@ export function createLiveReads(options: LiveReadOptions) {
   const isBisecting = () => bisection.any() || leftOut.anySingle();
   const refresh = createScheduleRefresh(options, schedule, () => slowTags.typicalMs());
 
-  function isolationOf(id: string): TagIsolation | null {
+  function findIsolation(id: string): TagIsolation | null {
     const suspected = bisection.isolationOf(id);
     if (suspected !== null) return suspected;
     const singleLabel = leftOut.labelOf(id);
@@ -239,7 +239,7 @@ export function createLiveReads(options: LiveReadOptions) {
     },
     known(id: string): KnownTag | undefined {
       const tagState = schedule.known(id);
-      return tagState && { ...tagState, isolation: isolationOf(id)?.label ?? null, leftOut: leftOut.of(id) };
+      return tagState && { ...tagState, isolation: findIsolation(id)?.label ?? null, leftOut: leftOut.of(id) };
     },
   };
 }
