@@ -31,7 +31,7 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const UNREST_MS = 24 * MINUTE;
 /** Pauses after the last fault: refused tags are retried after 10 min, 1, 6 and 24 h, missing logs after a day. */
-const REST: readonly { readonly stillMs: number; readonly awakeMs: number }[] = [
+const QUIET_PHASES: readonly { readonly stillMs: number; readonly awakeMs: number }[] = [
   { stillMs: 0, awakeMs: 4 * MINUTE },
   { stillMs: 7 * MINUTE, awakeMs: 3 * MINUTE },
   { stillMs: 50 * MINUTE, awakeMs: 3 * MINUTE },
@@ -58,38 +58,38 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   const note = (rule: string, texts: readonly string[]) => {
     for (const text of texts) problems.set(`${rule} ${text.split(",")[0]}`, { rule, text });
   };
-  const gatewaysOf = (siteId: number) =>
+  const listGateways = (siteId: number) =>
     [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
   tell(`sites ${world.siteIds.join()}, ${[...world.tags.values()].flat().length} tags`);
 
-  async function look(): Promise<void> {
+  async function judgeNow(): Promise<void> {
     await far.look();
     note("every hole is named", await everyGapIsReported(stage, far, await reportedGaps(stage), unseen(stage)));
     note("nobody is condemned", await onlyRejectedTagsAreQuarantined(stage));
     note("no age is flattered", await displayedAgesAreTrue(stage, far));
   }
 
-  const lasting: { readonly one: LastingFault; readonly endMs: number }[] = [];
-  function take(trouble: SourceFault, forMs: number): void {
+  const lastingFaults: { readonly one: LastingFault; readonly endMs: number }[] = [];
+  function beginFault(trouble: SourceFault, forMs: number): void {
     tell(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
-    lasting.push({ one: stage.begin(trouble), endMs: stage.now() + forMs });
+    lastingFaults.push({ one: stage.begin(trouble), endMs: stage.now() + forMs });
   }
   let lookMs = stage.now() + 3 * MINUTE;
-  async function pass(ms: number): Promise<void> {
+  async function passTime(ms: number): Promise<void> {
     const untilMs = stage.now() + ms;
     while (stage.now() < untilMs) {
-      const dueMs = Math.min(...lasting.map(({ endMs }) => endMs));
+      const dueMs = Math.min(...lastingFaults.map(({ endMs }) => endMs));
       await clock.advance(Math.max(0, Math.min(untilMs, dueMs, lookMs) - stage.now()));
-      for (const each of lasting.splice(0)) {
-        if (each.endMs > stage.now()) lasting.push(each);
+      for (const lastingFault of lastingFaults.splice(0)) {
+        if (lastingFault.endMs > stage.now()) lastingFaults.push(lastingFault);
         else {
-          stage.end(each.one);
-          tell(`over: ${each.one.trouble.name}`);
+          stage.end(lastingFault.one);
+          tell(`over: ${lastingFault.one.trouble.name}`);
         }
       }
       if (stage.now() >= lookMs) {
         lookMs = stage.now() + (3 + random.below(5)) * MINUTE;
-        await look();
+        await judgeNow();
       }
     }
   }
@@ -107,38 +107,38 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
       tell(`restart after a ${how}`);
       await stage.restart(how);
     } else if (dice < 0.65) {
-      take(anyFault(world, random, gatewaysOf), (20 + random.below(280)) * SECOND);
+      beginFault(anyFault(world, random, listGateways), (20 + random.below(280)) * SECOND);
     } else {
-      await pass(3 * MINUTE);
-      take(isolatedFault(world, random, gatewaysOf), (60 + random.below(300)) * SECOND);
-      await pass(3 * MINUTE);
+      await passTime(3 * MINUTE);
+      beginFault(isolatedFault(world, random, listGateways), (60 + random.below(300)) * SECOND);
+      await passTime(3 * MINUTE);
     }
   }
 
-  await pass(random.chance(0.3) ? 5 * SECOND : (2 + random.below(4)) * MINUTE);
+  await passTime(random.chance(0.3) ? 5 * SECOND : (2 + random.below(4)) * MINUTE);
   const unrestMs = stage.now() + UNREST_MS;
   while (stage.now() < unrestMs) {
     await disturb();
-    await pass((10 + random.below(110)) * SECOND);
+    await passTime((10 + random.below(110)) * SECOND);
   }
-  while (lasting.length > 0) await pass(MINUTE);
+  while (lastingFaults.length > 0) await passTime(MINUTE);
   tell("everything is given back");
   const quietMs = stage.now();
-  for (const { stillMs, awakeMs } of REST) {
+  for (const { stillMs, awakeMs } of QUIET_PHASES) {
     await stage.suspend(stillMs);
     await clock.advance(awakeMs);
     await far.look();
   }
   for (let turn = 0; turn < MORE_TURNS && (await isOpen(stage)); turn += 1) await clock.advance(4 * MINUTE);
   await far.look();
-  const named = await reportedGaps(stage);
+  const namedGaps = await reportedGaps(stage);
   note("every point is had", everyPointIsEmitted(stage, far));
   note("no point is told twice", noPointIsRepeated(far));
   note("nothing is invented", nothingIsInvented(stage, far));
   note("every order is done", await everyBackfillIsComplete(stage));
-  note("every hole is named", await everyGapIsReported(stage, far, named, new Set()));
-  note("what has no log is named", missingLogsAreReported(stage, far, named));
-  note("nothing unanswered is had", unansweredHistoryIsNotFetched(stage, far, named));
+  note("every hole is named", await everyGapIsReported(stage, far, namedGaps, new Set()));
+  note("what has no log is named", missingLogsAreReported(stage, far, namedGaps));
+  note("nothing unanswered is had", unansweredHistoryIsNotFetched(stage, far, namedGaps));
   note("nobody else is late", unaffectedTagsAreOnTime(stage, far, quietMs));
   note("the quota is kept", quotaIsKept(stage));
   note("nothing is flooded", serviceIsNotFlooded(stage));
@@ -148,7 +148,7 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   const result = {
     problems: [...problems.values()],
     story,
-    digest: digestOf(stage, far),
+    digest: computeDigest(stage, far),
     requests: simulator.truth.requests().length,
     simulatedMs: stage.now() - START_MS,
   };
@@ -166,15 +166,15 @@ function unseen({ troubles, now }: Stage): ReadonlySet<string> {
 }
 
 async function isOpen(stage: Stage): Promise<boolean> {
-  const named = await reportedGaps(stage);
-  return [...named.values()].flat().some(({ kind }) => kind === "to come");
+  const namedGaps = await reportedGaps(stage);
+  return [...namedGaps.values()].flat().some(({ kind }) => kind === "to come");
 }
 
-function digestOf({ virtual }: Stage, far: ReceivedEvents): string {
-  const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
-  const told = [...far.points].map(([key, points]) => [key, [...points]]);
+function computeDigest({ virtual }: Stage, far: ReceivedEvents): string {
+  const requestLines = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
+  const emittedPoints = [...far.points].map(([key, points]) => [key, [...points]]);
   return createHash("sha256")
-    .update(JSON.stringify([asked, told, [...far.values]]))
+    .update(JSON.stringify([requestLines, emittedPoints, [...far.values]]))
     .digest("hex")
     .slice(0, 16);
 }

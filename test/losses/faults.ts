@@ -11,14 +11,14 @@ export interface Rights {
 }
 
 /** Work that a fault affects; everything else must continue as without the fault. */
-export type Concerns =
+export type AffectedWork =
   | { readonly kind: "site"; readonly siteId: number }
   | { readonly kind: "history" | "lists" | "all" }
   | { readonly kind: "tags"; readonly ids: ReadonlySet<string> };
 
 export interface SourceFault {
   readonly name: string;
-  readonly concerns: Concerns;
+  readonly concerns: AffectedWork;
   readonly rights?: (rights: Rights) => Rights;
   readonly rules?: readonly object[];
   readonly offlineGateways?: readonly number[];
@@ -50,23 +50,23 @@ const HISTORY = { kind: "history" } as const;
 const LISTS = { kind: "lists" } as const;
 const ALL = { kind: "all" } as const;
 
-const without = <T>(list: readonly T[], ...gone: readonly T[]) => list.filter((each) => !gone.includes(each));
-const tagsOf = (world: LossWorld, siteId: number) => new Set(world.tags.get(siteId) ?? []);
+const withoutItems = <T>(list: readonly T[], ...gone: readonly T[]) => list.filter((each) => !gone.includes(each));
+const siteTags = (world: LossWorld, siteId: number) => new Set(world.tags.get(siteId) ?? []);
 const allTags = (world: LossWorld) => [...world.tags.values()].flat();
 
-function some(world: LossWorld, random: SeededRandom): ReadonlySet<string> {
+function randomTags(world: LossWorld, random: SeededRandom): ReadonlySet<string> {
   const all = allTags(world);
-  const most = random.pick([1, 2, 5, Math.ceil(all.length / 2)]);
-  return new Set(Array.from({ length: most }, () => random.pick(all)));
+  const tagCount = random.pick([1, 2, 5, Math.ceil(all.length / 2)]);
+  return new Set(Array.from({ length: tagCount }, () => random.pick(all)));
 }
 
-const scope: Make = (world, random) => {
+const losesSite: Make = (world, random) => {
   const siteId = random.pick(world.siteIds);
   return {
     name: `site ${siteId} leaves the scope`,
     concerns: { kind: "site", siteId },
-    rights: (rights) => ({ ...rights, sites: without(rights.sites, siteId) }),
-    hidesTags: tagsOf(world, siteId),
+    rights: (rights) => ({ ...rights, sites: withoutItems(rights.sites, siteId) }),
+    hidesTags: siteTags(world, siteId),
   };
 };
 
@@ -80,7 +80,7 @@ const noSites: Make = (world) => ({
 const readAbility: Make = (world) => ({
   name: "read:tags is taken away",
   concerns: ALL,
-  rights: (rights) => ({ ...rights, abilities: without(rights.abilities, "read:tags") }),
+  rights: (rights) => ({ ...rights, abilities: withoutItems(rights.abilities, "read:tags") }),
   hidesTags: new Set(allTags(world)),
   dead: ["read", "history"],
 });
@@ -90,21 +90,21 @@ const otherAbility: Make = (_world, random) => {
   return {
     name: `${ability} is taken away`,
     concerns: LISTS,
-    rights: (rights) => ({ ...rights, abilities: without(rights.abilities, ability) }),
+    rights: (rights) => ({ ...rights, abilities: withoutItems(rights.abilities, ability) }),
   };
 };
 
 const permission: Make = (_world, random) => {
-  const lost = random.pick(["gateways", "hosts"] as const);
+  const lostPermission = random.pick(["gateways", "hosts"] as const);
   return {
-    name: `the user may not read ${lost}`,
+    name: `the user may not read ${lostPermission}`,
     concerns: LISTS,
-    rights: (rights) => ({ ...rights, permissions: without(rights.permissions, lost) }),
+    rights: (rights) => ({ ...rights, permissions: withoutItems(rights.permissions, lostPermission) }),
   };
 };
 
-const views: Make = (world, random) => {
-  const ids = some(world, random);
+const smallerViews: Make = (world, random) => {
+  const ids = randomTags(world, random);
   return {
     name: `the views show ${ids.size} tags less`,
     concerns: { kind: "tags", ids },
@@ -134,7 +134,7 @@ const gateway: Make = (world, random, gatewaysOf) => {
 };
 
 const removed: Make = (world, random) => {
-  const ids = some(world, random);
+  const ids = randomTags(world, random);
   return {
     name: `${ids.size} tags do not exist for a while`,
     concerns: { kind: "tags", ids },
@@ -158,7 +158,7 @@ const siteForbidden: Make = (world, random) => {
     name: `403 for the tags of site ${siteId}, though the token sees it`,
     concerns: { kind: "site", siteId },
     rules: [{ match: { endpoints: ["read", "history"], site_id: siteId }, fault }],
-    refusesTags: tagsOf(world, siteId),
+    refusesTags: siteTags(world, siteId),
   };
 };
 
@@ -193,7 +193,7 @@ const ENDPOINT_FAULTS: readonly (readonly [string, object])[] = [
 
 const isRefusal = (name: string) => /403|422|missing/.test(name);
 
-function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns): Make {
+function failingEndpoints(endpoints: readonly ("read" | "history")[], concerns: AffectedWork): Make {
   return (world, random) => {
     const [name, fault] = random.pick(ENDPOINT_FAULTS);
     const refuses = endpoints.includes("read") && isRefusal(name);
@@ -225,12 +225,12 @@ const listsFail: Make = (world, random) => {
 
 const maintenance: Make = (_world, random) => {
   const body = random.pick(["json", "html", "empty"]);
-  const stated = random.chance(0.5) ? { retry_after: 20 + random.below(100) } : {};
+  const statedWait = random.chance(0.5) ? { retry_after: 20 + random.below(100) } : {};
   return {
-    name: `503 ${"retry_after" in stated ? "with" : "without"} Retry-After`,
+    name: `503 ${"retry_after" in statedWait ? "with" : "without"} Retry-After`,
     isMaintenance: true,
     concerns: ALL,
-    rules: [{ fault: { kind: "maintenance", body, ...stated } }],
+    rules: [{ fault: { kind: "maintenance", body, ...statedWait } }],
     dead: ["read", "history"],
     seemsAway: true,
   };
@@ -250,14 +250,14 @@ const throttled: Make = (_world, random) => ({
 
 /** Faults of one site, of history or of lists, which other work must not notice. */
 const LONELY: readonly Make[] = [
-  scope,
-  scope,
+  losesSite,
+  losesSite,
   gateway,
   otherAbility,
   permission,
   siteForbidden,
-  failing(["history"], HISTORY),
-  failing(["history"], HISTORY),
+  failingEndpoints(["history"], HISTORY),
+  failingEndpoints(["history"], HISTORY),
 ];
 
 const ANY: readonly Make[] = [
@@ -265,13 +265,13 @@ const ANY: readonly Make[] = [
   noSites,
   readAbility,
   readAbility,
-  views,
+  smallerViews,
   revoked,
   removed,
   shrunken,
   tagRefused,
-  failing(["read"], ALL),
-  failing(["read", "history"], ALL),
+  failingEndpoints(["read"], ALL),
+  failingEndpoints(["read", "history"], ALL),
   listsFail,
   maintenance,
   throttled,

@@ -24,32 +24,32 @@ export function createReceivedEvents(stage: Stage) {
   const points = new Map<string, Map<number, ReceivedPoint>>();
   const values = new Map<string, ReceivedValue[]>();
   const added = new Map<string, number>();
-  let seen = 0;
+  let lastPosition = 0;
 
   function takeOne(event: AnyEvent, atMs: number): void {
     if (event.type === "tag-value") {
       const { tag, time, value } = event.data;
-      const own = values.get(tag.id) ?? [];
-      values.set(tag.id, own);
-      own.push({ atMs: Date.parse(time), isNull: value === null });
+      const tagValues = values.get(tag.id) ?? [];
+      values.set(tag.id, tagValues);
+      tagValues.push({ atMs: Date.parse(time), isNull: value === null });
     } else if (event.type === "tag-added") {
       const { id } = event.data.tag;
       if (!added.has(id)) added.set(id, atMs);
     } else if (event.type === "tag-history") {
       const { tag, resolution, revised } = event.data;
-      const own = points.get(seriesKey(tag.id, resolution)) ?? new Map<number, ReceivedPoint>();
-      points.set(seriesKey(tag.id, resolution), own);
+      const seriesPoints = points.get(seriesKey(tag.id, resolution)) ?? new Map<number, ReceivedPoint>();
+      points.set(seriesKey(tag.id, resolution), seriesPoints);
       for (const { time, value } of event.data.points) {
-        const times = (own.get(Date.parse(time))?.times ?? 0) + (revised ? 0 : 1);
-        own.set(Date.parse(time), { value, times });
+        const times = (seriesPoints.get(Date.parse(time))?.times ?? 0) + (revised ? 0 : 1);
+        seriesPoints.set(Date.parse(time), { value, times });
       }
     }
   }
 
   function take(fresh: readonly LoggedEvent[]): void {
     for (const { event, committedAt, position } of fresh)
-      if (position > seen) takeOne(event as AnyEvent, Date.parse(committedAt));
-    seen = fresh.at(-1)?.position ?? seen;
+      if (position > lastPosition) takeOne(event as AnyEvent, Date.parse(committedAt));
+    lastPosition = fresh.at(-1)?.position ?? lastPosition;
   }
 
   return {
@@ -60,8 +60,8 @@ export function createReceivedEvents(stage: Stage) {
     async look() {
       const { outbox } = stage.virtual.worker.store;
       const [last] = await outbox.latest(1);
-      if (last === undefined || last.position === seen) return;
-      take((await outbox.latest(last.position - seen)).toReversed());
+      if (last === undefined || last.position === lastPosition) return;
+      take((await outbox.latest(last.position - lastPosition)).toReversed());
     },
   };
 }

@@ -48,13 +48,13 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
   const answers: HistoryAnswer[] = [];
   let underWay = 0;
   const around = (transport: Transport, clock: VirtualClock): Transport => {
-    const watched = extras.around?.(transport, clock) ?? transport;
+    const innerTransport = extras.around?.(transport, clock) ?? transport;
     return async (request, signal) => {
       underWay += 1;
       try {
-        const reply = await watched(request, signal);
-        const answer = historyAnswer(request, reply);
-        if (answer !== null) answers.push(answer);
+        const reply = await innerTransport(request, signal);
+        const historyReply = historyAnswer(request, reply);
+        if (historyReply !== null) answers.push(historyReply);
         return reply;
       } finally {
         underWay -= 1;
@@ -73,7 +73,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
   const { clock, simulator } = virtual;
   const { control } = simulator;
   starts.push(clock.now());
-  let rules = "[]";
+  let currentRules = "[]";
 
   /** Applies all current faults to the simulated service. */
   function apply(): void {
@@ -87,20 +87,20 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
     for (const id of simulator.world.gateways.keys()) control.setGateway(id, !offline.has(id));
     const removed = new Set(now.flatMap(({ removedTags = [] }) => removedTags));
     for (const id of simulator.world.tags.keys()) control.changeInventory("tags", id, { removed: removed.has(id) });
-    const wanted = now.flatMap((trouble) => trouble.rules ?? []);
-    const text = JSON.stringify(wanted);
-    if (text !== rules) control.setFaults(wanted);
-    rules = text;
+    const activeRules = now.flatMap((trouble) => trouble.rules ?? []);
+    const rulesText = JSON.stringify(activeRules);
+    if (rulesText !== currentRules) control.setFaults(activeRules);
+    currentRules = rulesText;
   }
 
   return {
     ...{ world, virtual, troubles, starts, orders, answers },
     now: () => clock.now(),
     begin(trouble: SourceFault) {
-      const lasting: LastingFault = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
-      troubles.push(lasting);
+      const lastingFault: LastingFault = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
+      troubles.push(lastingFault);
       apply();
-      return lasting;
+      return lastingFault;
     },
     end(lasting: LastingFault) {
       lasting.toMs = clock.now();
@@ -149,11 +149,11 @@ function stamps(reply: TransportReply): ReadonlyMap<string, readonly number[]> {
 export function backfillOrder(stage: Stage, random: SeededRandom, id: string): Omit<Backfill, "placedMs"> {
   const { world } = stage;
   const site = random.pick(world.siteIds);
-  const own = world.tags.get(site) ?? [];
+  const siteTags = world.tags.get(site) ?? [];
   const [select, tagIds] = random.pick<readonly [object, readonly string[]]>([
     [{}, [...world.tags.values()].flat()],
-    [{ sites: [site] }, own],
-    [{ ids: own.slice(0, 3) }, own.slice(0, 3)],
+    [{ sites: [site] }, siteTags],
+    [{ ids: siteTags.slice(0, 3) }, siteTags.slice(0, 3)],
   ]);
   const resolution = random.pick(["5m", "1h", "1d"] as const);
   const lengthMs = { "5m": 6, "1h": 48, "1d": 24 * 10 }[resolution] * 3_600_000;

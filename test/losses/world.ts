@@ -23,12 +23,12 @@ const MOST_TAGS = 60;
 
 export function lossWorld(seed: number, random: SeededRandom): LossWorld {
   const tags = new Map<number, readonly string[]>();
-  const wanted = 2 + random.below(3);
-  while (tags.size < wanted) {
+  const siteCount = 2 + random.below(3);
+  while (tags.size < siteCount) {
     const site = random.pick(SITES);
-    const own = metadata.tags.filter(({ site_id }) => site_id === site).map(({ id }) => id);
-    const others = [...tags.values()].flat().length;
-    if (!tags.has(site) && others + own.length <= MOST_TAGS) tags.set(site, own);
+    const siteTags = metadata.tags.filter(({ site_id }) => site_id === site).map(({ id }) => id);
+    const otherTagCount = [...tags.values()].flat().length;
+    if (!tags.has(site) && otherTagCount + siteTags.length <= MOST_TAGS) tags.set(site, siteTags);
   }
   const siteIds = [...tags.keys()].toSorted((a, b) => a - b);
   const all = siteIds.flatMap((site) => tags.get(site) ?? []);

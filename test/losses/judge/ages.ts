@@ -20,37 +20,37 @@ export async function displayedAgesAreTrue(stage: Stage, far: ReceivedEvents): P
   const counted = await countedTags(stage, far);
   const problems: string[] = [];
   for (const entry of world.read.filter(({ on_change }) => !on_change)) {
-    const ages = [...world.tags].flatMap(([siteId, ids]) =>
+    const agesMs = [...world.tags].flatMap(([siteId, ids]) =>
       ids.flatMap((id) => {
         const tag = { id, displayName: "", description: null, unit: null };
-        const own = world.read.find(({ select }) => createTagFilter(select)({ tag, siteId, systemIds: [] }));
-        const last = far.values.get(id)?.at(-1);
-        return own === entry && last !== undefined && counted.has(id) ? [nowMs - last.atMs] : [];
+        const readClass = world.read.find(({ select }) => createTagFilter(select)({ tag, siteId, systemIds: [] }));
+        const lastValue = far.values.get(id)?.at(-1);
+        return readClass === entry && lastValue !== undefined && counted.has(id) ? [nowMs - lastValue.atMs] : [];
       }),
     );
-    if (ages.length === 0) continue;
-    const realMs = Math.max(...ages);
-    const claim = (what: string, seconds: number | null | undefined, slackMs: number) => {
+    if (agesMs.length === 0) continue;
+    const realMs = Math.max(...agesMs);
+    const checkClaim = (what: string, seconds: number | null | undefined, slackMs: number) => {
       if (seconds == null || seconds * 1_000 >= realMs - slackMs) return;
       problems.push(
         `${what} of ${entry.name} is ${Math.round(seconds)} s at ${clockTime(nowMs)}, and really ${Math.round(realMs / 1_000)} s`,
       );
     };
-    claim("the gauge", gauge(metrics, "plenum_freshness_achieved_seconds", `class="${entry.name}"`), SLACK_MS);
-    const shown = source?.plan?.classes.find(({ name }) => name === entry.name);
-    claim("the status", shown?.measuredSeconds, PLAN_SLACK_MS);
+    checkClaim("the gauge", gauge(metrics, "plenum_freshness_achieved_seconds", `class="${entry.name}"`), SLACK_MS);
+    const shownClass = source?.plan?.classes.find(({ name }) => name === entry.name);
+    checkClaim("the status", shownClass?.measuredSeconds, PLAN_SLACK_MS);
   }
   const readMs = lastReadMs(stage);
   const success = gauge(metrics, "plenum_poll_last_success_timestamp_seconds", 'job="live"');
-  const held = source?.jobs.find(({ name }) => name === "live")?.lastSuccess;
+  const statedSuccess = source?.jobs.find(({ name }) => name === "live")?.lastSuccess;
   const hasTags = counted.size > 0 && readMs !== null;
   if (hasTags && success !== null && success * 1_000 > readMs + SLACK_MS)
     problems.push(
       `live reads are said to have succeeded at ${clockTime(success * 1_000)}, the last read was answered at ${clockTime(readMs)}`,
     );
-  if (hasTags && held != null && Date.parse(held) > readMs + SLACK_MS)
+  if (hasTags && statedSuccess != null && Date.parse(statedSuccess) > readMs + SLACK_MS)
     problems.push(
-      `the status says that live reads succeeded at ${held}, the last read was answered at ${clockTime(readMs)}`,
+      `the status says that live reads succeeded at ${statedSuccess}, the last read was answered at ${clockTime(readMs)}`,
     );
   return problems;
 }
@@ -67,20 +67,20 @@ interface StatusShown {
 /** Tags with values that are not in quarantine and have been listed for a while. */
 async function countedTags(stage: Stage, far: ReceivedEvents): Promise<ReadonlySet<string>> {
   const set = syncSet("quarantine", "main");
-  const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
+  const quarantined = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
   const nowMs = stage.now();
-  const away = new Set(
+  const hiddenTags = new Set(
     stage.troubles
       .filter(({ toMs }) => toMs + NOTICED_MS > nowMs)
       .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
   );
   const answering = [...far.values].filter(([, told]) => told.at(-1)?.isNull === false);
-  return new Set(answering.map(([id]) => id).filter((id) => !held.has(id) && !away.has(id)));
+  return new Set(answering.map(([id]) => id).filter((id) => !quarantined.has(id) && !hiddenTags.has(id)));
 }
 
 function lastReadMs({ virtual }: Stage): number | null {
   const onTheWire = ["reset", "cut", "slow", "malformed"];
-  const good = virtual.simulator.truth
+  const goodRequest = virtual.simulator.truth
     .requests()
     .findLast(
       ({ endpoint, httpStatus, errorStatus, faults }) =>
@@ -89,7 +89,7 @@ function lastReadMs({ virtual }: Stage): number | null {
         errorStatus === null &&
         !faults.some((kind) => onTheWire.includes(kind) || kind === "html"),
     );
-  return good?.atMs ?? null;
+  return goodRequest?.atMs ?? null;
 }
 
 function gauge(metrics: string, name: string, label: string): number | null {

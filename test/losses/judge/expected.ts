@@ -17,7 +17,7 @@ export interface PromisedRange {
 /** The simulator's own buckets, so that a mistake of the worker is not repeated here. */
 const buckets = createBuckets();
 
-export function bucketOf(resolution: Resolution, zone: string, atMs: number) {
+export function bucketAt(resolution: Resolution, zone: string, atMs: number) {
   return buckets.at(resolution, zone, atMs);
 }
 
@@ -29,7 +29,7 @@ const SLACK_MS = 180_000;
 export function promisedRanges(stage: Stage, { added }: ReceivedEvents): readonly PromisedRange[] {
   const { world, orders } = stage;
   const nowMs = stage.now();
-  const zone = world.timeZone;
+  const timeZone = world.timeZone;
   const all = [...world.tags].flatMap(([siteId, ids]) => ids.map((tagId) => ({ siteId, tagId })));
   const byClass = world.history.flatMap((entry) => {
     const { resolution } = entry;
@@ -38,9 +38,9 @@ export function promisedRanges(stage: Stage, { added }: ReceivedEvents): readonl
       const sinceMs = added.get(tagId);
       const tag = { id: tagId, displayName: "", description: null, unit: null };
       if (sinceMs === undefined || !isMeant({ tag, siteId, systemIds: [] })) return [];
-      const fromMs = bucketOf(resolution, zone, sinceMs - entry.backfill + NOTICED_MS).endMs;
+      const fromMs = bucketAt(resolution, timeZone, sinceMs - entry.backfill + NOTICED_MS).endMs;
       const dueMs = nowMs - GRACE_MS - 2 * Math.max(entry.every, 60_000) - SLACK_MS;
-      const toMs = bucketOf(resolution, zone, dueMs).startMs;
+      const toMs = bucketAt(resolution, timeZone, dueMs).startMs;
       return fromMs < toMs ? [{ tagId, resolution, fromMs, toMs, order: null }] : [];
     });
   });
@@ -48,9 +48,9 @@ export function promisedRanges(stage: Stage, { added }: ReceivedEvents): readonl
     [...tagIds].flatMap((tagId): readonly PromisedRange[] => {
       const { resolution } = held;
       if ((added.get(tagId) ?? Number.POSITIVE_INFINITY) > placedMs) return [];
-      const fromMs = bucketOf(resolution, zone, Date.parse(held.from)).startMs;
-      const toMs = bucketOf(resolution, zone, Date.parse(held.to) - 1).endMs;
-      const closedMs = bucketOf(resolution, zone, nowMs - GRACE_MS - SLACK_MS).startMs;
+      const fromMs = bucketAt(resolution, timeZone, Date.parse(held.from)).startMs;
+      const toMs = bucketAt(resolution, timeZone, Date.parse(held.to) - 1).endMs;
+      const closedMs = bucketAt(resolution, timeZone, nowMs - GRACE_MS - SLACK_MS).startMs;
       return [{ tagId, resolution, fromMs, toMs: Math.min(toMs, closedMs), order: id }];
     }),
   );

@@ -1,12 +1,12 @@
 import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
 import { type ReceivedEvents, seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
-import { availableBuckets, bucketOf, hasLog, promisedRanges } from "./expected.ts";
+import { availableBuckets, bucketAt, hasLog, promisedRanges } from "./expected.ts";
 import type { ReportedGaps } from "./reported-gaps.ts";
 
 const iso = (ms: number) => new Date(ms).toISOString().slice(0, 16);
 
-function lacking(what: string, key: string, times: readonly number[]): string {
+function describePoints(what: string, key: string, times: readonly number[]): string {
   return `${what}: ${key}, ${times.length} points from ${iso(Math.min(...times))} to ${iso(Math.max(...times))}`;
 }
 
@@ -15,18 +15,18 @@ export function everyPointIsEmitted(stage: Stage, far: ReceivedEvents): readonly
   return promisedRanges(stage, far).flatMap((promise) => {
     if (!hasLog(stage, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
-    const told = far.points.get(key);
-    const missing = availableBuckets(stage, promise).filter(
-      ({ startMs }) => told?.has(startMs) !== true && !mayStillCome(stage, promise.resolution, startMs),
+    const emittedPoints = far.points.get(key);
+    const missingBuckets = availableBuckets(stage, promise).filter(
+      ({ startMs }) => emittedPoints?.has(startMs) !== true && !mayStillCome(stage, promise.resolution, startMs),
     );
     const by = promise.order === null ? "never had" : `never had of order ${promise.order}`;
-    return missing.length === 0
+    return missingBuckets.length === 0
       ? []
       : [
-          lacking(
+          describePoints(
             by,
             key,
-            missing.map(({ startMs }) => startMs),
+            missingBuckets.map(({ startMs }) => startMs),
           ),
         ];
   });
@@ -36,50 +36,50 @@ export function everyPointIsEmitted(stage: Stage, far: ReceivedEvents): readonly
 export function noPointIsRepeated(far: ReceivedEvents): readonly string[] {
   return [...far.points].flatMap(([key, points]) => {
     const twice = [...points].filter(([, { times }]) => times > 1).map(([atMs]) => atMs);
-    return twice.length === 0 ? [] : [lacking("told twice", key, twice)];
+    return twice.length === 0 ? [] : [describePoints("told twice", key, twice)];
   });
 }
 
 /** Rule 1: every emitted point exists at the service, and the last emitted value is the service's. */
 export function nothingIsInvented(stage: Stage, far: ReceivedEvents): readonly string[] {
-  const followed = new Set(stage.world.history.map(({ resolution }) => resolution as string));
+  const followedResolutions = new Set(stage.world.history.map(({ resolution }) => resolution as string));
   return [...far.points].flatMap(([key, points]) => {
     const [tagId = "", resolution = ""] = key.split(" ");
-    const times = [...points.keys()];
-    const res = resolution as Parameters<typeof bucketOf>[0];
-    const fromMs = Math.min(...times);
-    const toMs = bucketOf(res, stage.world.timeZone, Math.max(...times)).endMs;
-    const truth = new Map(
+    const emittedTimes = [...points.keys()];
+    const res = resolution as Parameters<typeof bucketAt>[0];
+    const fromMs = Math.min(...emittedTimes);
+    const toMs = bucketAt(res, stage.world.timeZone, Math.max(...emittedTimes)).endMs;
+    const trueValues = new Map(
       availableBuckets(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [
         each.startMs,
         each.value,
       ]),
     );
-    const invented = times.filter((atMs) => !truth.has(atMs));
+    const invented = emittedTimes.filter((atMs) => !trueValues.has(atMs));
     // Late samples change a bucket; followed series are read again once a day.
     const mayDiffer = (atMs: number) =>
-      stage.world.lateMs > 0 && (!followed.has(resolution) || mayStillCome(stage, res, atMs));
-    const other = times.filter(
-      (atMs) => truth.has(atMs) && truth.get(atMs) !== points.get(atMs)?.value && !mayDiffer(atMs),
+      stage.world.lateMs > 0 && (!followedResolutions.has(resolution) || mayStillCome(stage, res, atMs));
+    const wrongTimes = emittedTimes.filter(
+      (atMs) => trueValues.has(atMs) && trueValues.get(atMs) !== points.get(atMs)?.value && !mayDiffer(atMs),
     );
     return [
-      ...(invented.length === 0 ? [] : [lacking("told and not there", key, invented)]),
-      ...(other.length === 0 ? [] : [lacking("told with another value", key, other)]),
+      ...(invented.length === 0 ? [] : [describePoints("told and not there", key, invented)]),
+      ...(wrongTimes.length === 0 ? [] : [describePoints("told with another value", key, wrongTimes)]),
     ];
   });
 }
 
-function mayStillCome(stage: Stage, resolution: Parameters<typeof bucketOf>[0], atMs: number): boolean {
+function mayStillCome(stage: Stage, resolution: Parameters<typeof bucketAt>[0], atMs: number): boolean {
   if (stage.world.lateMs === 0) return false;
-  const { endMs } = bucketOf(resolution, stage.world.timeZone, atMs);
+  const { endMs } = bucketAt(resolution, stage.world.timeZone, atMs);
   return endMs + stage.world.lateMs > stage.now() - 27 * 3_600_000;
 }
 
 /** Rule 1: every backfill is complete and reported as complete. */
 export async function everyBackfillIsComplete(stage: Stage): Promise<readonly string[]> {
   const { store } = stage.virtual.worker;
-  const held = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
-  return stage.orders.flatMap(({ id }) => (held.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
+  const backfills = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
+  return stage.orders.flatMap(({ id }) => (backfills.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
 }
 
 /** Rule 2, at any time: missing history is named. `ignore`: tags whose existence is unknown at the moment. */
@@ -90,36 +90,36 @@ export async function everyGapIsReported(
   ignore: ReadonlySet<string>,
 ): Promise<readonly string[]> {
   const { store } = stage.virtual.worker;
-  const held = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
+  const backfills = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
   return promisedRanges(stage, far).flatMap((promise) => {
     if (ignore.has(promise.tagId) || !hasLog(stage, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
-    const told = far.points.get(key);
+    const emittedPoints = far.points.get(key);
     const holes = named.get(key) ?? [];
-    const missing = availableBuckets(stage, promise)
+    const missingTimes = availableBuckets(stage, promise)
       .map(({ startMs }) => startMs)
-      .filter((atMs) => told?.has(atMs) !== true && !mayStillCome(stage, promise.resolution, atMs));
-    if (missing.length === 0) return [];
-    if (promise.order !== null && held.get(promise.order)?.doneAt != null)
-      return [lacking(`order ${promise.order} is said to be done and is not`, key, missing)];
-    const covering = (atMs: number) => holes.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
-    const unnamed = missing.filter((atMs) => covering(atMs).length === 0);
-    const asNoLog = missing.filter((atMs) => {
-      const covers = covering(atMs);
+      .filter((atMs) => emittedPoints?.has(atMs) !== true && !mayStillCome(stage, promise.resolution, atMs));
+    if (missingTimes.length === 0) return [];
+    if (promise.order !== null && backfills.get(promise.order)?.doneAt != null)
+      return [describePoints(`order ${promise.order} is said to be done and is not`, key, missingTimes)];
+    const coveringGaps = (atMs: number) => holes.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    const unnamedTimes = missingTimes.filter((atMs) => coveringGaps(atMs).length === 0);
+    const asNoLog = missingTimes.filter((atMs) => {
+      const covers = coveringGaps(atMs);
       return covers.length > 0 && covers.every(({ kind }) => kind === "no log");
     });
     return [
-      ...(unnamed.length === 0 ? [] : [lacking("missing and not named", key, unnamed)]),
-      ...(asNoLog.length === 0 ? [] : [lacking("missing and said to have no log", key, asNoLog)]),
+      ...(unnamedTimes.length === 0 ? [] : [describePoints("missing and not named", key, unnamedTimes)]),
+      ...(asNoLog.length === 0 ? [] : [describePoints("missing and said to have no log", key, asNoLog)]),
     ];
   });
 }
 
 /** Rule 2: a tag without a log is reported as such. */
 export function missingLogsAreReported(stage: Stage, far: ReceivedEvents, named: ReportedGaps): readonly string[] {
-  const followed = new Set(stage.world.history.map(({ resolution }) => resolution));
+  const followedResolutions = new Set(stage.world.history.map(({ resolution }) => resolution));
   return promisedRanges(stage, far).flatMap(({ tagId, resolution, order }) => {
-    if (order !== null || !followed.has(resolution) || hasLog(stage, tagId)) return [];
+    if (order !== null || !followedResolutions.has(resolution) || hasLog(stage, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
     return holes.some(({ kind }) => kind === "no log") ? [] : [`has no log, and nobody says so: ${tagId}`];
   });
@@ -131,23 +131,23 @@ export function unansweredHistoryIsNotFetched(
   far: ReceivedEvents,
   named: ReportedGaps,
 ): readonly string[] {
-  const answered = Map.groupBy(
+  const answersByTag = Map.groupBy(
     stage.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
     ({ tagId }) => tagId,
   );
   return promisedRanges(stage, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
     if (order !== null && !hasLog(stage, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
-    const own = answered.get(tagId) ?? [];
+    const tagAnswers = answersByTag.get(tagId) ?? [];
     let atMs = fromMs;
     while (atMs < toMs) {
-      const bucket = bucketOf(resolution, stage.world.timeZone, atMs);
+      const bucket = bucketAt(resolution, stage.world.timeZone, atMs);
       const covers = (each: { readonly fromMs: number; readonly toMs: number }) =>
         each.fromMs <= bucket.startMs && each.toMs >= bucket.endMs;
-      const direct = own.find((each) => each.resolution === resolution && covers(each));
+      const direct = tagAnswers.find((each) => each.resolution === resolution && covers(each));
       const hole = holes.find(covers);
       // A month without an entry has no sample; a month with null may have samples.
-      const month = own.find(
+      const month = tagAnswers.find(
         (each) => each.months !== null && covers(each) && !hasMonth(stage, each.months.get(tagId), atMs),
       );
       if (direct === undefined && hole === undefined && month === undefined)
@@ -159,6 +159,6 @@ export function unansweredHistoryIsNotFetched(
 }
 
 function hasMonth(stage: Stage, months: readonly number[] | undefined, atMs: number): boolean {
-  const { startMs } = bucketOf("1mo", stage.world.timeZone, atMs);
+  const { startMs } = bucketAt("1mo", stage.world.timeZone, atMs);
   return months === undefined || months.includes(startMs);
 }

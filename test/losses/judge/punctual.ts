@@ -21,7 +21,7 @@ const REPLY_MS = 6_000;
 
 const SLOWED_MS = 3 * 3_600_000;
 
-type Span = readonly [fromMs: number, toMs: number];
+type Period = readonly [fromMs: number, toMs: number];
 
 export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, untilMs: number): readonly string[] {
   const { world, virtual } = stage;
@@ -31,30 +31,30 @@ export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, until
     .requests()
     .filter(({ endpoint }) => endpoint === "read" || endpoint === "history");
   const problems: string[] = [];
-  const told = new Set<string>();
+  const reportedCauses = new Set<string>();
   for (const [siteId, ids] of world.tags) {
     for (const id of ids) {
       const tag = { id, displayName: "", description: null, unit: null };
-      const own = world.read.find(({ select }) => createTagFilter(select)({ tag, siteId, systemIds: [] }));
-      if (own === undefined || own.on_change) continue;
-      const times = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
+      const readClass = world.read.find(({ select }) => createTagFilter(select)({ tag, siteId, systemIds: [] }));
+      if (readClass === undefined || readClass.on_change) continue;
+      const valueTimes = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
       for (const [fromMs, toMs] of undisturbed(stage, siteId, id, untilMs)) {
-        const inside = times.filter((atMs) => atMs >= fromMs && atMs <= toMs);
-        const marks = [fromMs, ...inside, toMs];
-        for (const [place, atMs] of marks.entries()) {
-          const sinceMs = marks[place - 1] ?? atMs;
+        const timesInPeriod = valueTimes.filter((atMs) => atMs >= fromMs && atMs <= toMs);
+        const checkpoints = [fromMs, ...timesInPeriod, toMs];
+        for (const [place, atMs] of checkpoints.entries()) {
+          const sinceMs = checkpoints[place - 1] ?? atMs;
           const losses = Math.max(1, lossesOfOthers(stage, sinceMs, atMs));
           const slotsLate = losses * Math.max(SLOTS_LATE, world.siteIds.length);
-          const dueMs = knownRefusedMs(requests, id, sinceMs, sinceMs + own.every + slotMs + REPLY_MS);
+          const dueMs = knownRefusedMs(requests, id, sinceMs, sinceMs + readClass.every + slotMs + REPLY_MS);
           const slowest = slowestSlotMs(requests, sinceMs, atMs, slotMs);
-          const lateMs = atMs - Math.max(sinceMs + own.every, dueMs) - slotsLate * slowest - REPLY_MS;
+          const lateMs = atMs - Math.max(sinceMs + readClass.every, dueMs) - slotsLate * slowest - REPLY_MS;
           if (lateMs <= 0) continue;
-          const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, sinceMs)}`;
-          const cause = `${own.name} ${beside}`;
-          if (told.has(cause)) continue;
-          told.add(cause);
+          const beside = `${describeFaults(stage, sinceMs, atMs)}${describeLastFault(stage, siteId, sinceMs)}`;
+          const cause = `${readClass.name} ${beside}`;
+          if (reportedCauses.has(cause)) continue;
+          reportedCauses.add(cause);
           problems.push(
-            `late by ${Math.round(lateMs / 1_000)} s beyond two slots: tag ${id} of ${own.name} at ${clockTime(atMs)}, beside ${beside}`,
+            `late by ${Math.round(lateMs / 1_000)} s beyond two slots: tag ${id} of ${readClass.name} at ${clockTime(atMs)}, beside ${beside}`,
           );
         }
       }
@@ -65,11 +65,11 @@ export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, until
 
 /** Time at which a first request for this tag and others was rejected; slots count from there. */
 function knownRefusedMs(requests: readonly LoggedRequest[], id: string, fromMs: number, toMs: number): number {
-  const refused = requests.find(
+  const refusedRequest = requests.find(
     ({ atMs, endpoint, errorStatus, query }) =>
       endpoint === "read" && errorStatus !== null && atMs > fromMs && atMs <= toMs && query.includes(id),
   );
-  return refused?.atMs ?? fromMs;
+  return refusedRequest?.atMs ?? fromMs;
 }
 
 /** A slot is 3 s, or longer after a 429: the worker then regains one request a minute every ten minutes. */
@@ -83,11 +83,11 @@ function slowestSlotMs(requests: readonly LoggedRequest[], fromMs: number, toMs:
 }
 
 /** Periods without a fault that affects this tag. */
-function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number): readonly Span[] {
-  const disturbed: Span[] = [
+function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number): readonly Period[] {
+  const disturbed: Period[] = [
     ...stage.troubles
       .filter(({ trouble }) => doesConcern(stage, trouble, siteId))
-      .map(({ trouble, fromMs, toMs }): Span => {
+      .map(({ trouble, fromMs, toMs }): Period => {
         // A rejected tag rightly stays in quarantine for 10 minutes, an hour and longer.
         const isRested = trouble.refusesTags?.has(id) === true;
         const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
@@ -97,16 +97,16 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
         const recoveryMs = isListed ? LISTED_MS : isLongRefused ? LONG_REFUSED_MS : RECOVERY_MS;
         return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + Math.max(recoveryMs, waitMs)];
       }),
-    ...stage.starts.map((atMs): Span => [atMs - 3_000, atMs + START_MS]),
+    ...stage.starts.map((atMs): Period => [atMs - 3_000, atMs + START_MS]),
   ];
-  const spans: Span[] = [];
+  const undisturbedPeriods: Period[] = [];
   let fromMs = stage.starts[0] ?? 0;
   for (const [beginMs, endMs] of disturbed.toSorted((a, b) => a[0] - b[0])) {
-    if (beginMs > fromMs) spans.push([fromMs, Math.min(beginMs, untilMs)]);
+    if (beginMs > fromMs) undisturbedPeriods.push([fromMs, Math.min(beginMs, untilMs)]);
     fromMs = Math.max(fromMs, endMs);
   }
-  if (fromMs < untilMs) spans.push([fromMs, untilMs]);
-  return spans.filter(([beginMs, endMs]) => endMs > beginMs);
+  if (fromMs < untilMs) undisturbedPeriods.push([fromMs, untilMs]);
+  return undisturbedPeriods.filter(([beginMs, endMs]) => endMs > beginMs);
 }
 
 function lastedMs({ troubles }: Stage, what: "refusesToken" | "isMaintenance", untilMs: number): number {
@@ -138,18 +138,18 @@ function lossesOfOthers({ troubles }: Stage, fromMs: number, toMs: number): numb
   ).length;
 }
 
-function besides({ troubles }: Stage, fromMs: number, toMs: number): string {
+function describeFaults({ troubles }: Stage, fromMs: number, toMs: number): string {
   const names = troubles
     .filter((each) => each.fromMs < toMs && each.toMs + RECOVERY_MS > fromMs)
     .map(({ trouble }) => trouble.name);
   return names.length === 0 ? "nothing" : [...new Set(names)].join(", ");
 }
 
-function after(stage: Stage, siteId: number, atMs: number): string {
-  const last = stage.troubles.findLast(
+function describeLastFault(stage: Stage, siteId: number, atMs: number): string {
+  const lastFault = stage.troubles.findLast(
     ({ trouble, toMs }) => toMs <= atMs && doesConcern(stage, trouble, siteId),
   )?.trouble;
-  return last === undefined ? "" : `; it was concerned last by: ${last.name}`;
+  return lastFault === undefined ? "" : `; it was concerned last by: ${lastFault.name}`;
 }
 
 export function clockTime(ms: number): string {

@@ -35,17 +35,17 @@ export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGap
   const nowMs = now();
   const settings = planSettings("main", entry, virtual.config.state);
   const { ledgers, orders } = await historyFromState(virtual.worker.store, settings, nowMs);
-  const named = new Map<string, NamedHole[]>();
+  const gapsBySeries = new Map<string, NamedHole[]>();
   for (const { located: placed, rules, total } of ledgers)
-    if (!total) named.set(seriesKey(placed.tag.id, rules.resolution), []);
+    if (!total) gapsBySeries.set(seriesKey(placed.tag.id, rules.resolution), []);
   for (const { tagId, resolution, total, from, to, why } of listHistoryGaps(ledgers, orders, nowMs)) {
     if (total) continue;
-    named.get(seriesKey(tagId, resolution))?.push({
+    gapsBySeries.get(seriesKey(tagId, resolution))?.push({
       fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),
       toMs: to === null ? Number.POSITIVE_INFINITY : Date.parse(to),
       kind: KINDS[why] ?? "not had",
       why,
     });
   }
-  return named;
+  return gapsBySeries;
 }
