@@ -8,7 +8,6 @@ const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);
 const PASSPHRASE = "correct horse bättery staple";
 const passphrase = new Secret(PASSPHRASE);
-
 const base64 = (text: string) => Buffer.from(text).toString("base64");
 const escapes = (text: string) =>
   Array.from(text, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");

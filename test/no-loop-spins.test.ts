@@ -14,7 +14,6 @@ import { valueEvent } from "./sample-events.ts";
 const HOUR_MS = 3_600_000;
 const MOST_LINES = 6_000;
 const MOST_CALLS = 20_000;
-
 const rigs: Rig[] = [];
 const openRigs: DispatcherRig[] = [];
 afterEach(async () => {
@@ -69,7 +68,6 @@ describe.each(WAYS)("a state store that %s", (way) => {
       expect(lines()).toBeLessThan(MOST_LINES);
       expect(failed()).toBeGreaterThan(0);
       expect(failed()).toBeLessThan(MOST_CALLS);
-
       const stopped = rig.commands.stop(1_000);
       await rig.clock.advance(2_000);
       await stopped;
@@ -116,7 +114,6 @@ describe.each(WAYS)("a state store that %s", (way) => {
       expect(state.failed() - before).toBeGreaterThan(50);
       expect(state.failed() - before).toBeLessThan(MOST_CALLS);
       for (const sink of sinks) expect(sink.failed()).toBeLessThan(MOST_CALLS);
-
       const stopping = Promise.all([dispatcher.stop(1_000), pruning.stop(1_000)]);
       await clock.advance(2_000);
       await stopping;

@@ -10,7 +10,6 @@ import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
 
 const fault = { open: "", read: "" };
-
 const { openSync, readFileSync } = fs;
 const failing = (code: string) => Object.assign(new Error(code), { code });
 

@@ -25,7 +25,6 @@ import { trialConfig } from "./source/trial-source.ts";
 const TOKEN = "token-that-nobody-else-shall-see";
 const PASSWORD = "proxy:pass/word+of=our own";
 const BASIC = `Basic ${Buffer.from(`plenum:${PASSWORD}`).toString("base64")}`;
-
 let folder: string;
 let ours: Authority;
 let good: Issued;
@@ -85,7 +84,6 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
   test("uses TLS with the server itself and sends the proxy's password only to the proxy", async () => {
     const { far, proxy } = await proxied({ credentials: () => `plenum:${PASSWORD}` });
     expect(await attempt(far.url, { url: proxy.url, ...login() })).toBeNull();
-
     expect(far.seen).toHaveLength(1);
     expect(far.seen[0]?.headers.authorization).toContain(TOKEN);
     expect(Object.keys(far.seen[0]?.headers ?? {}).filter((name) => name.startsWith("proxy-"))).toEqual([]);
@@ -117,7 +115,6 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     const url = proxy.url.replace("127.0.0.1", "localhost");
     expect(await attempt(far.url, { url, ca_file: ours.caFile, ...login() })).toBeNull();
     expect(proxy.asked[0]?.headers["proxy-authorization"]).toBe(BASIC);
-
     const wrongName = await attempt(far.url, { url: proxy.url, ca_file: ours.caFile, ...login() });
     expect(wrongName).toMatchObject({ kind: "config", field: "proxy.url" });
     const unknown = await attempt(far.url, { url, ...login() });
@@ -125,7 +122,6 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(errorText(unknown)).toContain(`The certificate of the proxy ${url}`);
     expect(proxy.asked).toHaveLength(1);
   });
-
   const otherPassword = { credentials: () => "plenum:another" };
   const refused = "The proxy PROXY does not accept who we are (407).";
   const kerberos = "407 Who are you?\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM";

@@ -143,7 +143,6 @@ describeService("commands", async () => {
 
 const virtualClock = () => createVirtualClock(Date.UTC(2026, 0, 1));
 const log = pino({ level: "silent" });
-
 const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => Service>> = {
   createHeartbeat: (clock) =>
     createHeartbeat({ source: "main", everyMs: 60_000, store: createMemoryStore(), clock, log }),

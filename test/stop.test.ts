@@ -37,7 +37,6 @@ test("the worker stops eight sources with pending requests within 3 of the allow
   await worker.start();
   await clock.advance(10_000);
   expect(askedSources.size).toBe(SOURCES);
-
   const startMs = clock.monotonic();
   const stopping = worker.stop(8_000);
   await clock.advance(3_000);

@@ -7,13 +7,11 @@ import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "./sample-even
 import { replay, seed } from "./seed.ts";
 
 const TIME = "2026-01-01T00:00:00.000Z";
-
 const text = fc.oneof(
   fc.string({ unit: "grapheme" }),
   fc.constantFrom(...AWKWARD_TEXTS, "/tag/", "site/", `","good":[`, `,"data":{`, `"type":"tag-history"`),
 );
 const value = fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.constantFrom(true, false, 0, -0, 21.5));
-
 const almostGood = fc
   .record({
     source: text.map((name) => `/sources/${name}`),

@@ -118,10 +118,8 @@ describe("waiting functions", () => {
     other.abort("other");
     one.abort("one");
     expect(combined.signal.reason).toBe("other");
-
     const abortedSignal = combineSignals(one.signal);
     expect(abortedSignal.signal.reason).toBe("one");
-
     const controller = new AbortController();
     const endedSignal = combineSignals(controller.signal, never);
     expect(getEventListeners(controller.signal, "abort")).toHaveLength(1);

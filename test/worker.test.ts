@@ -20,7 +20,6 @@ test("values behind an offline gateway name it while it is offline and omit it a
   const [gateway] = [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === 4);
   if (gateway === undefined) throw new Error("Site 4 has no gateway.");
   const eventsBefore = await virtual.events();
-
   simulator.control.setGateway(gateway.id, false);
   await clock.advance(20 * MINUTE);
   const meanwhile = (await virtual.events()).slice(eventsBefore.length);
@@ -30,7 +29,6 @@ test("values behind an offline gateway name it while it is offline and omit it a
   expect(nullValues.filter(({ data }) => data.behindGateway === String(gateway.id)).length).toBeGreaterThan(0);
   expect(nullValues.every(({ data }) => data.quality === "bad")).toBe(true);
   expect(valuesOf(meanwhile, 3).every(({ data }) => data.behindGateway === null)).toBe(true);
-
   simulator.control.setGateway(gateway.id, true);
   await clock.advance(15 * MINUTE);
   const eventsAfter = (await virtual.events()).slice(eventsBefore.length + meanwhile.length);
@@ -60,7 +58,6 @@ test("a sink that fails during a backfill pauses the backfill while new history 
   expect(await toldPoints(virtual, "backfill")).toBe(backfilled);
   expect(await toldPoints(virtual, "live")).toBeGreaterThan(followed);
   expect((await outbox.lag()).map(({ dropped }) => dropped)).toEqual([0]);
-
   rmSync(eventsFolder);
   await clock.advance(6 * 60 * MINUTE);
   await expect

@@ -29,7 +29,6 @@ test.skipIf(!hasSqlite)(
     await store.commit({ events: [valueEvent(1), valueEvent(2)] });
     execFileSync("sh", ["-ec", backup?.text ?? "exit 1"], { cwd: folder });
     await store.commit({ events: [valueEvent(3)] });
-
     const restoredFolder = temporaryFolder("restored");
     mkdirSync(join(restoredFolder, "state"), { mode: 0o700 });
     cpSync(join(folder, "backup", "plenum.db"), join(restoredFolder, "state", "plenum.db"));

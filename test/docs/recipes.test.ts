@@ -168,7 +168,6 @@ describe("the Node-RED flow in the recipes", () => {
     expect(nodes.length).toBe(6);
     expect(wiredIds.filter((id) => !ids.has(id))).toEqual([]);
   });
-
   const program = nodeRedProgram();
   test.skipIf(program === null || absent("mosquitto"))(
     "displays a retained value, and no value for an unreadable tag",

@@ -12,7 +12,6 @@ const UNITS: Readonly<Record<string, number>> = { s: SECOND, min: MINUTE, h: 60 
 const SIMULATED_TAGS_MAX = 6_000;
 const TAGS_PER_REQUEST = 20;
 const READS_PER_MINUTE = 20;
-
 const rows = [
   ...readFileSync("docs/sizing.md", "utf8").matchAll(
     /^\| ([\d,]+) sites?, ([\d,]+) tags \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$/gm,

@@ -5,7 +5,6 @@ import { files } from "./markdown.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const page = readFileSync(join(ROOT, "docs/troubleshooting.md"), "utf8");
-
 const PLACEHOLDER = /\$\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}/g;
 const sources = files("{src,connectors}/**/*.ts")
   .filter((file) => !file.startsWith("src/simulator/"))

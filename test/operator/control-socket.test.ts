@@ -115,7 +115,6 @@ describe("createControlSocket", () => {
       if (kind.startsWith("a link"))
         symlinkSync(kind === "a link to a socket" ? join(elsewhere, SOCKET) : victim, path);
       const inodeBefore = lstatSync(path).ino;
-
       await expect(findWorker(state, signal)).rejects.toThrow(ConfigError);
       const socket = createControlSocket({ stateFolder: state, routes: pingRoutes() });
       await expect(socket.start(signal)).rejects.toThrow(/operator\.sock is not a socket/);

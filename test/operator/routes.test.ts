@@ -85,7 +85,6 @@ describe("workRoutes (plan and requests of a source)", () => {
     message: null,
     tookMs: 100,
   });
-
   const workRoutes = () =>
     serve({
       works: new Map([

@@ -15,7 +15,6 @@ import { createVirtualClock } from "../virtual-clock.ts";
 
 const NOW_MS = Date.parse("2026-11-21T10:00:00.000Z");
 const BEGIN = NOW_MS / 1_000;
-
 const number = fc.oneof(
   fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => value + 0),
   fc.integer({ min: -100_000, max: 100_000 }).map((value) => value / 10 ** (value & 3)),

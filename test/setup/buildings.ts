@@ -4,7 +4,6 @@ import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building.ts";
 
 export const NOW = Date.parse("2026-11-02T12:00:00Z");
-
 export const TOKEN: TokenInfo = {
   user: { id: 1, name: "Kari Nordmann", email: "kari@example.com" },
   name: "Plenum",

@@ -22,7 +22,6 @@ describe("the server of the setup page", () => {
   let building: BuildingSummary | Promise<BuildingSummary>;
   let fault: Error | null;
   let starts: number;
-
   const steps: SetupSteps = {
     async look(service) {
       calls.push(service);
@@ -51,7 +50,6 @@ describe("the server of the setup page", () => {
     server = await start(0);
   });
   afterEach(() => server.close());
-
   async function request(path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) {
     const options = {
       method: "POST",

@@ -52,18 +52,15 @@ describe("a worker that has run for a while", () => {
     expect(knownCount(plotBefore)).toBeGreaterThanOrEqual(30);
     expect(plotBefore.t).toEqual(plotBefore.t.toSorted((a, b) => a - b));
     expect(plotBefore.stepSeconds).toBe(30);
-
     await started.restart("crash");
     await clock.advance(3 * MINUTE);
     const plotAfter = await plot();
     expect(knownCount(plotAfter)).toBeGreaterThanOrEqual(knownCount(plotBefore));
     const missingTimes = plotBefore.t.filter((t) => !plotAfter.t.includes(t));
     expect(missingTimes).toEqual([]);
-
     await started.restart("stop");
     await clock.advance(1 * MINUTE);
     expect(knownCount(await plot())).toBeGreaterThanOrEqual(knownCount(plotAfter));
-
     const month = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=30d`);
     expect(month).toMatchObject({ stepSeconds: 3_600, origin: "read" });
     expect(month.low?.length).toBe(month.t.length);

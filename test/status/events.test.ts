@@ -41,7 +41,6 @@ describe("the summary of an event", () => {
     const name = OBJECT_NAMES.find(([start]) => kind.startsWith(start))?.[1] ?? "";
     expect(SUMMARIES[kind] ?? [name]).toContain(summaryOf(event as AnyEvent));
   });
-
   const summaryWith = <K extends EventKind>(kind: K, data: Partial<EventData[K]>) => {
     const event = sampleEvent(kind);
     return summaryOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);

@@ -165,7 +165,6 @@ describe("the readiness of a worker", () => {
 describe("/healthz and /readyz of a worker", () => {
   let virtual: VirtualWorker;
   afterEach(() => virtual.clear());
-
   const ask = async (path: string) => {
     const response = await fetch(`${virtual.worker.statusUrl()}${path}`);
     return { status: response.status, text: await response.text() };
@@ -189,7 +188,6 @@ describe("/healthz and /readyz of a worker", () => {
     const { clock, config } = virtual;
     await clock.advance(5 * MINUTE);
     expect(await readyz()).toEqual({ status: 200, reasons: new Set() });
-
     const otherDatabase = new DatabaseSync(`${config.state.folder}/plenum.db`);
     otherDatabase.exec("create trigger full before insert on event begin select raise(abort, 'disk I/O error'); end");
     await clock.advance(2 * MINUTE);
@@ -198,7 +196,6 @@ describe("/healthz and /readyz of a worker", () => {
     otherDatabase.close();
     await clock.advance(2 * MINUTE);
     expect((await readyz()).status).toBe(200);
-
     isAway = true;
     await clock.advance(10 * MINUTE);
     expect(await readyz()).toEqual({ status: 503, reasons: new Set(["poll-late"]) });
@@ -225,7 +222,6 @@ test("the metrics of several sources are joined with one declaration per metric 
     [processMetrics, sampleMetrics("north"), sampleMetrics('so,source="uth')].map(({ registry }) => registry.metrics()),
   );
   const lines = joinExpositions(texts).split("\n");
-
   const declarations = lines.filter((line) => line.startsWith("# TYPE"));
   expect(new Set(declarations).size).toBe(declarations.length);
   expect(lines.filter((line) => line.startsWith("plenum_outbox_depth{"))).toEqual([

@@ -7,7 +7,6 @@ import { type StatusBuilding, serverOptions, statusBuilding, WORKER } from "./st
 
 /** What the browser sends where the page asks for a password. */
 export const OPERATOR = { username: "plenum", password: "correct horse" };
-
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",

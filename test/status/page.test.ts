@@ -11,7 +11,6 @@ import { OPERATOR, pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE_SOURCE, NOW, PLAN_FACTS, WORKER } from "./status-building.ts";
 
 const HOSTILE = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>";
-
 const PASSWORD = { password: new Secret(OPERATOR.password) };
 
 /** Begins in an hour. */
@@ -23,7 +22,6 @@ const FUTURE_SILENCE: Silence = {
 
 describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
   const openPage = pagesInBrowser();
-
   const rows = (page: Page, panel: string) => page.locator(`.${panel} tbody tr`);
 
   test("shows sites, values, alarms, quota, sinks with their lag, and events", async () => {

@@ -30,7 +30,6 @@ test("the plan and its metric are updated after a change of the inventory", asyn
   expect(initialReport.sources[0]?.plan).toMatchObject(fittingPlan);
   expect(initialReport.sources[0]?.plan?.classes[0]?.measuredSeconds).toBeLessThanOrEqual(20);
   expect(initialReport.notices).toEqual([]);
-
   simulator.control.changeToken("simulator-token", { sites: "all" });
   await clock.advance(4 * MINUTE);
   const { sources, notices } = await fetchReport(virtual);

@@ -20,7 +20,6 @@ const DATA = ["/api/status", "/api/alarms", "/api/tags", "/api/events", "/metric
 const SILENCES = "/api/silences";
 const READ_PATHS = [...PAGE, ...DATA, SILENCES];
 const OPEN_PATHS = ["/healthz", "/readyz"];
-
 const PASSWORD = new Secret("correct horse");
 const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
 const OPERATOR = { authorization: basic("plenum:correct horse") };
@@ -68,7 +67,6 @@ describe("the emergency stop", () => {
 describe("the silences of the status page", () => {
   const JSON_TYPE = { "content-type": "application/json" };
   const REQUEST = { source: "north", site: 1, minutes: 240, reason: "The boiler is exchanged" };
-
   async function silencing() {
     const { app, clock, get, store } = await startRoutes({ password: PASSWORD });
     await fillSource(store, "north", { siteName: "Skolen", tagNames: [], alarms: [{}, {}] });
@@ -243,7 +241,6 @@ describe("the roles of visitors", () => {
   const VIEWER = basic("viewer:battery staple");
   const SCRAPER = "Bearer metrics-token-1";
   const config = { trusted_proxy: { address: "192.0.2.9", user_header: "X-Forwarded-User" } };
-
   async function visited() {
     const stopped: string[] = [];
     const { app, store } = await startRoutes({
@@ -485,7 +482,6 @@ describe("access to the status server", () => {
   describe("guessing of passwords", () => {
     const RIGHT = basic("plenum:correct horse");
     const GUESS = "Basic d3Jvbmc=";
-
     async function guesser(config: object = {}) {
       const viewer = new Secret("battery staple");
       const { app, clock } = await startRoutes({ config, password: PASSWORD, viewer, stopWrites: () => undefined });

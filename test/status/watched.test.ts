@@ -1,14 +1,14 @@
 import { StatementSync } from "node:sqlite";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
+import type { PollTime } from "#src/engine/sync/work.ts";
 import type { Readiness } from "#src/ui/status/health.ts";
-import { jobReports, type Moment } from "#src/ui/status/jobs.ts";
+import { jobReports } from "#src/ui/status/jobs.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
-
 let virtual: VirtualWorker;
 afterEach(async () => {
   const { clear } = virtual;
@@ -94,12 +94,12 @@ interface ShownReport {
 
 describe("the age of a poll", () => {
   const dueTimes = new Map([["alarms", (lastMs: number) => lastMs + 10 * MINUTE] as const]);
-  const start: Moment = { atMs: Date.parse("2026-06-01T12:00:00Z"), monotonicMs: 1_000 };
-  const momentAfter = (ms: number, step = 0): Moment => ({
+  const start: PollTime = { atMs: Date.parse("2026-06-01T12:00:00Z"), monotonicMs: 1_000 };
+  const momentAfter = (ms: number, step = 0): PollTime => ({
     atMs: start.atMs + ms + step,
     monotonicMs: start.monotonicMs + ms,
   });
-  const isLate = (stored: string | null, now: Moment, inventoryMs: number | null = null) => {
+  const isLate = (stored: string | null, now: PollTime, inventoryMs: number | null = null) => {
     const poll = { lastSuccess: stored, lastAttempt: stored ?? "2026-06-01T12:00:00.000Z", problem: null };
     const polls = new Map(stored === null ? [] : [["alarms", poll] as const]);
     const [job] = jobReports({ polls, lastPolls: new Map(), dueTimes, started: start, inventoryMs, now });

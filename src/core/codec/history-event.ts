@@ -146,7 +146,6 @@ const QUOTED_BYTES = 84;
 const DAY_MS = 86_400_000;
 const FIRST_MS = Date.UTC(-1, 11, 31) + DAY_MS;
 const END_MS = Date.UTC(10_000, 0, 1);
-
 const REUSED_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
 /** Most bytes before and after the points: names and descriptions of up to 10,000 characters each. */

@@ -191,7 +191,6 @@ export const COLON_CODE = 58;
 export const SEMICOLON_CODE = 59;
 export const PLUS_CODE = 43;
 export const MINUS_CODE = 45;
-
 export const WORDS_BY_LETTER: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
 
 /** Most bytes of a point: two times of up to 16 characters, a number of 25, and separators. */

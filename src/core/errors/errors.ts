@@ -105,15 +105,7 @@ export class EndlessList extends Malformed {}
 
 /** Any thrown value as a failure; an unknown error is `Retryable`. */
 export function asFailure(error: unknown): Failure {
-  if (
-    error instanceof Retryable ||
-    error instanceof Throttled ||
-    error instanceof ConfigError ||
-    error instanceof Rejected ||
-    error instanceof NoLog ||
-    error instanceof Malformed
-  )
-    return error;
+  if (error instanceof Meaningful) return error as Failure;
   return new Retryable(error instanceof Error ? error.message : String(error), { cause: error });
 }
 

@@ -47,7 +47,6 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, FaultText>> = {
 /** Codes of all other certificate problems: the chain ends at an unknown authority. */
 const CERTIFICATE_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
 const UNKNOWN_AUTHORITY: FaultText = ["comes from an unknown authority", PRIVATE_AUTHORITY];
-
 const TLS_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
 /** Handshake errors of a restarting server or a bad line; another attempt may succeed. */
 const TRANSIENT_TLS_ERROR =
@@ -91,7 +90,6 @@ export function failureOfConnection(error: unknown, server: ServerInfo): Failure
   if (knownFailure === error) return knownFailure;
   const { name, failed, addressOption } = server;
   const code = findErrorCode(error);
-
   const certificate = findCertificateFault(code);
   if (certificate !== null) {
     const [fault, hint] = certificate;

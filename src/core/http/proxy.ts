@@ -82,7 +82,6 @@ function createProxy(
   };
   const { username, password, ca_file } = config;
   const secret = password === undefined ? null : cachedSecret(password, clock, environment);
-
   function credentials(): Record<string, string> {
     if (secret === null) return {};
     const credentialText = Buffer.from(`${username}:${secret().reveal()}`).toString("base64");
@@ -108,7 +107,6 @@ function createProxy(
       ...(ca_file === undefined ? {} : { ca: readCertificates(ca_file, "proxy.ca_file") }),
     });
   }
-
   return {
     /** Rejects with a failure that names the proxy. */
     async tunnel(target: Endpoint, signal: AbortSignal): Promise<Socket> {

@@ -2,7 +2,6 @@ import { ConfigError } from "../errors/errors.ts";
 
 /** Without these options, Node.js would follow NODE_TLS_REJECT_UNAUTHORIZED and `--tls-min-v1.0`. */
 export const VERIFIED_TLS = { rejectUnauthorized: true, minVersion: "TLSv1.2" } as const;
-
 const TLS_KEY_LOGGING_OPTION = /^--(tls[-_]keylog|trace[-_]tls)\b/;
 
 /** Throws `ConfigError` when the environment disables certificate checks or logs TLS keys. */

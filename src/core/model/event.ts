@@ -345,7 +345,6 @@ export function eventSubject(noun: SubjectNoun, siteId: number | string | null, 
 }
 
 export const SERVICE_SUBJECT = "service";
-
 export const WORKER_SUBJECT = "worker";
 
 /** Subject of a single feature of the service (the work of one job) that the service refuses. */

@@ -18,7 +18,6 @@ type AddressParts = { readonly url?: string | undefined } & {
 export type SslMode = "verify-full" | "disable";
 
 const DEFAULT_PORT = 5432;
-
 const URL_WITH_SERVERS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
 /** An address for each server of `postgresql://plenum@a:5432,b:5433/plenum`; of any other text it is itself. */

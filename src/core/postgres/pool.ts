@@ -37,7 +37,6 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
   let takenSlots = 0;
   let failedAttempts = 0;
   let outage: { readonly error: unknown; readonly untilMs: number } | null = null;
-
   async function takeSlot(): Promise<void> {
     if (takenSlots < connections) {
       takenSlots += 1;
@@ -69,7 +68,6 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
       throw error;
     }
   }
-
   return {
     /** The connection is cut after `limitMs`. Rejects with the error of `connect`, and during back-off at once. */
     async use<T>(limitMs: number, work: (session: PostgresSession) => Promise<T>): Promise<T> {

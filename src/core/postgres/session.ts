@@ -40,7 +40,6 @@ export interface SessionOptions {
 }
 
 const KEEP_ALIVE_DELAY_MS = 10_000;
-
 const CLOSE_TIMEOUT_MS = 1_000;
 
 export async function openSession(options: SessionOptions, signal: AbortSignal) {
@@ -77,7 +76,6 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     options.onLost?.();
   });
   client.on("notification", ({ channel, payload = "" }) => options.onNotification?.({ channel, payload }));
-
   let cutBecause: unknown = null;
   const cut = (reason: unknown): void => {
     cutBecause ??= reason;
@@ -121,7 +119,6 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     socket.uncork();
     return Promise.allSettled(results);
   }
-
   return {
     address,
     /** Without values, the text may hold several statements; returns the result of the last one. */

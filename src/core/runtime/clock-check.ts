@@ -54,7 +54,6 @@ export function createClockCheck(options: ClockCheckOptions) {
   let lookedMs = clock.monotonic();
   let offsetMs = clock.now() - lookedMs;
   let currentStep: ClockDifference | null = null;
-
   function compareClocks(): void {
     const nowMs = clock.monotonic();
     const changeMs = clock.now() - nowMs - offsetMs;
@@ -80,12 +79,9 @@ export function createClockCheck(options: ClockCheckOptions) {
     log.warn({ seconds, before: isoUtc(wallMs - byMs), now: isoUtc(wallMs) }, STEP_MESSAGE);
     stepWakeup.wakeUp();
   }
-
   const updateMetric = () => metrics?.clockInDoubt.set(currentStep !== null || differences.size > 0 ? 1 : 0);
-
   const behindMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindMs > MIN_STEP_MS) noteStep(-behindMs);
-
   return {
     /** Compares wall and measured time, as each other function here does. */
     look: compareClocks,

@@ -32,7 +32,6 @@ export function startedOnce<S extends Service>(service: S): S & Service {
   let isStarting = false;
   let startPromise: Promise<void> | null = null;
   let stopPromise: Promise<void> | null = null;
-
   async function startService(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => workController.abort(signal.reason), { once: true });
     if (signal.aborted) return;
@@ -52,7 +51,6 @@ export function startedOnce<S extends Service>(service: S): S & Service {
     await startPromise.catch((error: unknown) => error);
     await service.stop(deadlineMs);
   }
-
   return {
     ...service,
     start(signal) {
@@ -100,7 +98,6 @@ export function createServiceRun(
   const runController = new AbortController();
   let isRunning = false;
   let stopPromise: Promise<void> | undefined;
-
   async function end(deadlineMs: number): Promise<void> {
     isRunning = false;
     await services.stop(deadlineMs);
@@ -114,7 +111,6 @@ export function createServiceRun(
     stopPromise ??= end(deadlineMs);
     return stopPromise;
   }
-
   return {
     isReady: () => isRunning,
     stop,

@@ -99,7 +99,6 @@ function describedMetrics(registers: Registry[]) {
   };
   const histogram = <L extends string>(name: string, help: string, labelNames: L[], buckets: number[]) =>
     new Histogram({ name, help, labelNames, buckets, registers });
-
   return {
     apiRequests: counter(
       "plenum_api_requests_total",

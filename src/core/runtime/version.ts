@@ -6,7 +6,6 @@ interface PackageManifest {
 }
 
 const COMMIT_DIGITS = 12;
-
 const packageManifest: PackageManifest = JSON.parse(readRepositoryFile("package.json") ?? "");
 const commitId = packageManifest.gitHead ?? readCheckedOutCommit();
 
@@ -15,7 +14,6 @@ export const VERSION: string =
   commitId === null ? packageManifest.version : `${packageManifest.version}+${shortenCommitId(commitId)}`;
 
 export const RELEASE_VERSION: string = packageManifest.version;
-
 export const USER_AGENT = `plenum/${VERSION}`;
 
 function shortenCommitId(id: string): string {

@@ -311,7 +311,6 @@ export function inFullSeconds(clock: Clock): SleepClock {
 
 function sleepBySeconds(clock: Clock): Clock["sleep"] {
   const seconds = new Map<number, SharedSecond>();
-
   async function wakeSleepers(number: number, { sleepers, abandoned }: SharedSecond): Promise<void> {
     try {
       await clock.sleep(number * SECOND_MS - clock.monotonic(), abandoned.signal);
@@ -331,7 +330,6 @@ function sleepBySeconds(clock: Clock): Clock["sleep"] {
     void wakeSleepers(number, fullSecond);
     return fullSecond;
   }
-
   return async (ms, signal) => {
     if (ms < SECOND_MS) return clock.sleep(ms, signal);
     signal?.throwIfAborted();

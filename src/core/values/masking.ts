@@ -6,9 +6,7 @@ const MASKED_LENGTH = 12;
 const MIN_SECRET_LENGTH = 8;
 /** Number of replaced secrets that stay registered while the worker runs. */
 const MAX_REPLACED_SECRETS = 64;
-
 export const SECRET_MASK = "[redacted]";
-
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 /** Current secret by the place where it was read. */

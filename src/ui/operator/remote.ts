@@ -18,7 +18,14 @@ import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/report.ts";
-import type { AcceptedConfiguration, CommandBody, EncodedFailure, SecondBody, SourceRequest } from "./routes.ts";
+import type {
+  AcceptedConfiguration,
+  CommandBody,
+  EncodedFailure,
+  SecondBody,
+  SourceRequest,
+  WritesBody,
+} from "./routes.ts";
 import { connectToWorker, findSocket } from "./socket.ts";
 import type { TagWork } from "./work.ts";
 
@@ -135,20 +142,12 @@ async function connect(stateFolder: string, signal: AbortSignal): Promise<Socket
 }
 
 export function decodeFailure({ failure, message, reason, field }: EncodedFailure): Failure {
-  switch (failure) {
-    case "config":
-      return new ConfigError(message, { ...(reason && { reason }), ...(field !== undefined && { field }) });
-    case "throttled":
-      return new Throttled(message, null);
-    case "rejected":
-      return new Rejected(message);
-    case "no-log":
-      return new NoLog(message);
-    case "malformed":
-      return new Malformed(message, "");
-    default:
-      return new Retryable(message);
-  }
+  if (failure === "config")
+    return new ConfigError(message, { ...(reason && { reason }), ...(field !== undefined && { field }) });
+  if (failure === "throttled") return new Throttled(message, null);
+  if (failure === "rejected") return new Rejected(message);
+  if (failure === "no-log") return new NoLog(message);
+  return failure === "malformed" ? new Malformed(message, "") : new Retryable(message);
 }
 
 /**
@@ -227,11 +226,7 @@ export function requestReload(socket: ControlSocket, dryRun: boolean, signal: Ab
 }
 
 /** Throws or releases the kill switch of a fleet through a member; `OperatorOptions.fleetWrites` explains the result. */
-export function requestFleetWrites(
-  socket: ControlSocket,
-  writes: { readonly stopped: boolean; readonly by: string },
-  signal: AbortSignal,
-): Promise<boolean> {
+export function requestFleetWrites(socket: ControlSocket, writes: WritesBody, signal: AbortSignal): Promise<boolean> {
   return callWorker(socket, "/writes", { body: writes, signal });
 }
 

@@ -60,7 +60,6 @@ export function encodeFailure(error: unknown): EncodedFailure {
 
 /** Largest request in bytes: 20 tags, a time range, a command. */
 const LARGEST_BODY = 64 * 1024;
-
 export const SourceRequest = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),
   z.strictObject({
@@ -90,6 +89,7 @@ const CommandRequest = SecondRequest.extend({
 export type SecondBody = z.input<typeof SecondRequest>;
 export type CommandBody = z.input<typeof CommandRequest>;
 const WritesRequest = z.strictObject({ stopped: z.boolean(), by: z.string().max(300) });
+export type WritesBody = z.input<typeof WritesRequest>;
 const ReloadRequest = z.strictObject({ dryRun: z.boolean() });
 
 export function operatorRoutes(options: OperatorOptions): Hono {
@@ -150,10 +150,6 @@ export function operatorRoutes(options: OperatorOptions): Hono {
 
 async function respond(source: Source, request: SourceRequest, signal: AbortSignal): Promise<unknown> {
   switch (request.method) {
-    case "sites":
-      return Array.fromAsync(source.sites(request.filter, signal));
-    case "alarms":
-      return Array.fromAsync(source.alarms(request.filter, signal));
     case "read":
       return source.read(request.tagIds, "on-demand", signal);
     case "history": {
@@ -161,6 +157,6 @@ async function respond(source: Source, request: SourceRequest, signal: AbortSign
       return source[request.totals ? "totals" : "history"](query, "on-demand", signal);
     }
     default:
-      return Array.fromAsync<unknown>(source[request.method](request.filter, signal));
+      return Array.fromAsync<unknown>(source[request.method](request.filter as never, signal));
   }
 }

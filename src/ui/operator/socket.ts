@@ -12,7 +12,6 @@ const LONGEST_PATH_BYTES = 100;
 
 /** Loads built-in modules without an import wrapper, which makes the frequent health check a sixth cheaper. */
 const loadBuiltIn = process.getBuiltinModule;
-
 const HAS_PIPES = process.platform === "win32";
 
 export function socketPath(stateFolder: string): string {

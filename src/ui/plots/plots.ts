@@ -60,7 +60,6 @@ export function createPlots({
   let previousCounts: ReadonlyMap<string, number> = new Map();
   let notedMinute = Number.NEGATIVE_INFINITY;
   let writtenChunk = chunkNumber(clock.now());
-
   async function load(): Promise<void> {
     const nowMs = clock.now();
     for (const plots of bySource.values()) await plots.load(nowMs);
@@ -112,7 +111,6 @@ export function createPlots({
     writtenChunk = chunk;
     return untilNextMinute(clock);
   }
-
   const service: Service = startedOnce({
     name: "plots",
     async start(signal) {
@@ -138,7 +136,6 @@ export function createPlots({
       await write(true);
     },
   });
-
   return {
     ...service,
     read: (source: string, id: string, value: TagValue, atMs: number) => bySource.get(source)?.add(id, value, atMs),

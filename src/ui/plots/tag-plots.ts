@@ -24,13 +24,11 @@ export function createTagPlots({ store, source }: { readonly store: RingStore; r
   const recent = createRing(SAMPLE_FORMAT, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNK_COUNT });
   const hours = createRing(HOUR_FORMAT, { store, set, letter: "h", stepS: HOUR_S, length: HOUR_COUNT });
   let writtenMs = 0;
-
   async function writeIndexes(): Promise<void> {
     const groups = indexes.takeChanged().map((group) => [String(group), indexes.pack(group)] as const);
     const header = { count: indexes.groups(), writtenMs };
     await store.commit({ documents: [{ set, put: [[GROUPS_KEY, header], ...groups] }] });
   }
-
   return {
     /** Loads the indexes of the tags; call it first. */
     async load(nowMs: number): Promise<void> {
@@ -96,7 +94,6 @@ export function createTagIndexes() {
   const days: number[] = [];
   const freeIndexes: number[] = [];
   const changedGroups = new Set<number>();
-
   return {
     /** Returns the index of a tag that was read on a day; assigns one to a new tag. */
     use(id: string, day: number): number {
@@ -177,7 +174,6 @@ function createRing<T, Reading>(
 ) {
   const chunksByBegin = new Map<number, Map<number, Chunk<T>>>();
   const chunkKey = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
-
   async function load(chunk: Chunk<T>, group: number, begin: number): Promise<void> {
     if (chunk.isLoaded) return;
     const storedData = readChunk(form, begin, await store.document(set, chunkKey(group, begin)));
@@ -187,7 +183,6 @@ function createRing<T, Reading>(
     }
     chunk.isLoaded = true;
   }
-
   return {
     add(tag: number, atS: number, reading: Reading): void {
       const [group, index, begin] = [Math.floor(tag / GROUP_SIZE), tag % GROUP_SIZE, atS - (atS % stepS)];

@@ -29,7 +29,6 @@ export function createMinutes() {
     const column = columns.get(name);
     return Array.from({ length: DAY_MINUTES }, (_, n) => column?.get(last - DAY_MINUTES + 1 + n) ?? null);
   }
-
   return {
     set,
     of,
@@ -103,7 +102,6 @@ export function createRaisedAlarms(
     }
     return storedAlarms;
   }
-
   return {
     async load(): Promise<void> {
       storedAlarms = (await store.document<StoredAlarms>(set, RAISED_KEY)) ?? storedAlarms;
@@ -122,10 +120,8 @@ export function createRaisedAlarms(
 
 function toRaisedAlarm(event: Event<"alarm-raised">): RaisedAlarm {
   const { site, trigger } = event.data.alarm;
-  return {
-    ...{ source: sourceName(event) ?? "", site: site.id, day: event.time.slice(0, 10) },
-    ...{ priority: trigger.priority, count: 1 },
-  };
+  const day = event.time.slice(0, 10);
+  return { source: sourceName(event) ?? "", site: site.id, day, priority: trigger.priority, count: 1 };
 }
 
 function sumByDay(alarms: readonly RaisedAlarm[]): readonly RaisedAlarm[] {
@@ -155,7 +151,6 @@ const REPEAT_AFTER_MS = 3_600_000;
 export function createRefusals(set: string, store: Pick<Store, "commit" | "document">) {
   let bySource: Readonly<Record<string, readonly RefusedRequest[]>> = {};
   let isChanged = false;
-
   return {
     async load(): Promise<void> {
       bySource = (await store.document<typeof bySource>(set, REFUSED_KEY)) ?? {};

@@ -10,7 +10,6 @@ import { englishText, type Message, message } from "./messages.ts";
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-
 const PollInterval = z.int().min(3_000).max(DAY_MS).nullable();
 
 /** Choices of a person for a building, as set on the setup page. Times in milliseconds. */

@@ -74,7 +74,6 @@ export interface WrittenFiles {
 const COOKIE = "plenum_setup";
 const LARGEST_BODY = 32 * 1024;
 const HOST = "127.0.0.1";
-
 const JAVASCRIPT = "text/javascript; charset=utf-8";
 const CSS = "text/css; charset=utf-8";
 const ASSETS: readonly (readonly [path: string, file: string, type: string])[] = [
@@ -98,7 +97,6 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     if (inspected === null) throw new ConfigError("Nothing was looked at yet; begin with the address.");
     return inspected;
   };
-
   const app = new Hono();
   app.use(securityHeaders);
   app.use(knownHosts(HOST));

@@ -78,7 +78,6 @@ const MOST_ADDRESSES = 1_000;
 export function createGuesses(clock: Pick<Clock, "monotonic">) {
   /** Monotonic time at which all guesses of an address are forgotten. */
   const forgottenAtMs = new Map<string, number>();
-
   function makeRoom(nowMs: number): void {
     for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
     if (forgottenAtMs.size < MOST_ADDRESSES) return;
@@ -91,7 +90,6 @@ export function createGuesses(clock: Pick<Clock, "monotonic">) {
     const leftMs = (forgottenAtMs.get(owner) ?? 0) - clock.monotonic();
     return Math.max(0, leftMs - (FREE_GUESSES - 1) * FORGET_ONE_MS);
   }
-
   return {
     /** Milliseconds until the address may send another password; 0 when it may now. */
     waitMs,
@@ -175,7 +173,6 @@ const COOKIE = "plenum-known";
 function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => MiddlewareHandler {
   const guesses = createGuesses(clock);
   const key = randomBytes(32);
-
   return (credentials) => async (context, next) => {
     const authorization = context.req.header("authorization");
     if (authorization === undefined) return unauthorized(context);

@@ -191,29 +191,22 @@ export function timelineOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
   ].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
 
+const STEP_WORDS: Readonly<Record<string, (alarm: Alarm, suffix: string) => string>> = {
+  "alarm-raised": (alarm, suffix) => `${raisedText(alarm)}${suffix}`,
+  "alarm-acknowledged": acknowledgement,
+  "alarm-unacknowledged": () => "The acknowledgement was withdrawn.",
+  "alarm-recovering": ({ recoveringUntil }) =>
+    `Recovering${recoveringUntil === null ? "" : ` until ${recoveringUntil}`}.`,
+  "alarm-retriggered": () => "Triggered again while it was active.",
+  "alarm-resolved": (_, suffix) => `Resolved.${suffix}`,
+  "alarm-vanished": () => "The alarm disappeared from the lists of the service, which did not report its end.",
+  "alarm-out-of-scope": () => "The token can no longer see the site, so Plenum cannot see the end of the alarm.",
+};
+
 function wordsOf({ data, type }: Event): string {
   const { alarm, late } = data as AlarmFact;
-  const suffix = late ? " Plenum found this afterwards." : "";
-  switch (type) {
-    case "alarm-raised":
-      return `${raisedText(alarm)}${suffix}`;
-    case "alarm-acknowledged":
-      return acknowledgement(alarm);
-    case "alarm-unacknowledged":
-      return "The acknowledgement was withdrawn.";
-    case "alarm-recovering":
-      return alarm.recoveringUntil === null ? "Recovering." : `Recovering until ${alarm.recoveringUntil}.`;
-    case "alarm-retriggered":
-      return "Triggered again while it was active.";
-    case "alarm-resolved":
-      return `Resolved.${suffix}`;
-    case "alarm-vanished":
-      return "The alarm disappeared from the lists of the service, which did not report its end.";
-    case "alarm-out-of-scope":
-      return "The token can no longer see the site, so Plenum cannot see the end of the alarm.";
-    default:
-      return `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
-  }
+  const words = STEP_WORDS[type]?.(alarm, late ? " Plenum found this afterwards." : "");
+  return words ?? `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
 }
 
 function raisedText({ trigger: { priority } }: Alarm): string {

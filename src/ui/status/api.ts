@@ -98,7 +98,6 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
         : context.json(response);
     });
   }
-
   get("/alarms", queries.AlarmsQuery, async (query) => alarmList(await status.alarms(), query));
   get("/silences", queries.ScopeQuery, status.silences);
   get("/tags", queries.TagsQuery, responses.tags);
@@ -150,7 +149,6 @@ export interface WriteRequest {
 
 const LARGEST_BODY = 16 * 1024;
 const MOST_RETRIED = 1_000;
-
 const Scalar = z.union([z.number(), z.boolean()], { error: "A value is a number, true or false." });
 const WriteBody = z.strictObject({
   source: queries.requiredText("source", 200),
@@ -175,7 +173,6 @@ const UNRECORDED =
 /** Changes that an operator makes from the page. The guard rejects everybody else. */
 export function actionRoutes({ actions, answers, config, log, outbox }: ActionRoutes): Hono {
   const app = new Hono();
-
   function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {
     app.post(path, jsonFromPage(LARGEST_BODY, "The request is too long."), async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));

@@ -27,7 +27,6 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
       return load();
     });
   }
-
   return {
     computed,
     computedFrom,
@@ -62,7 +61,6 @@ const MOST_NAMES = 300;
 
 export function createCache(clock: Pick<Clock, "monotonic">): Cache {
   const entries = new Map<string, { readonly atMs: number; readonly value: Promise<unknown> }>();
-
   return async <T>(name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> => {
     const cachedEntry = entries.get(name);
     if (cachedEntry !== undefined && clock.monotonic() - cachedEntry.atMs < maxAgeMs)

@@ -25,13 +25,11 @@ const MAX_RECORDS = 2_000;
 /** Lists commands from the audit log, which outlives the event log. */
 export function commandLister(store: Pick<Store, "document" | "lastRecord" | "records">): ListCommands {
   let cachedRows: { readonly sequence: number; readonly rows: readonly CommandRow[] } = { sequence: 0, rows: [] };
-
   async function withTagName(row: CommandRow): Promise<CommandRow> {
     if (row.source === null || row.tagId === null) return row;
     const listed = await store.document<StoredItem<Tag>>(documentSet("tag", row.source), row.tagId);
     return { ...row, tag: listed?.value.displayName ?? null };
   }
-
   return async ({ source, tag, limit }) => {
     const sequence = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.sequence ?? 0;
     if (sequence !== cachedRows.sequence) {

@@ -57,7 +57,6 @@ export function limitConnections(
   const proxyOwner = nearAddress === null ? null : addressOwner(nearAddress);
   const openConnections = new Map<Socket, Connection>();
   server.setTimeout(LONGEST_SILENCE_MS);
-
   function close(socket: Socket): void {
     openConnections.delete(socket);
     socket.destroy();

@@ -1,4 +1,5 @@
-import type { AnyEvent } from "../../core/model/event.ts";
+import type { AnyEvent, EventData, EventKind } from "../../core/model/event.ts";
+import type { SilenceFact } from "../../core/model/silence-facts.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 
@@ -6,54 +7,45 @@ export function eventSummary({ position, committedAt, event }: LoggedEvent) {
   return { position, time: committedAt, type: event.type, gist: summaryOf(event as AnyEvent) };
 }
 
+const silenceText = ({ silence }: SilenceFact) => `until ${silence.to}: ${silence.reason}`;
+const SUMMARIES: { readonly [K in EventKind]?: (data: EventData[K]) => string } = {
+  "command-accepted": ({ tagId, requested }) => `tag ${tagId} to ${requested}`,
+  "command-result": ({ tagId, outcome, message }) => `${tagId === null ? "" : `tag ${tagId} `}${outcome}: ${message}`,
+  "command-not-restored": ({ tagId, inForce, wanted, message }) =>
+    `tag ${tagId} holds ${inForce ?? "?"}, not ${wanted}: ${message}`,
+  "tag-value"({ tag, value, quality }) {
+    const valueText = value === null ? "no value" : `${value}${tag.unit ? ` ${tag.unit}` : ""}`;
+    return `${tag.displayName}: ${valueText}${quality === "good" ? "" : ` (${quality})`}`;
+  },
+  "tag-systems-changed": ({ tag, systems }) =>
+    `${tag.displayName}: ${systems.map(({ displayName }) => displayName).join(", ") || "no system"}`,
+  "series-break": ({ tag, what }) => `${tag.displayName}: other ${what.join(" and ")} than before`,
+  "silent-sensors"({ site, counts, tags }) {
+    const count = Object.values(counts).reduce((sum, each) => sum + each, 0);
+    return `${site.displayName}: ${formatCount(count, "finding")} in ${formatCount(tags, "tag")}`;
+  },
+  "history-complete": (data) =>
+    "site" in data
+      ? `${data.site.displayName}: ${data.resolution} until ${data.until}`
+      : `${data.tag.displayName}: ${data.resolution} of ${data.firstDate} to ${data.lastDate}`,
+  "day-sealed": ({ site, date, revision }) => `${site.displayName}: ${date}, revision ${revision}`,
+  "audit-head": ({ records, head }) => `${formatCount(records, "record")}, ${head.slice(0, 12)}…`,
+  "silence-started": silenceText,
+  "silence-ended": silenceText,
+  "token-expiring": ({ daysLeft }) => `in ${formatCount(daysLeft, "day")}`,
+  "delivery-gap": ({ sink, count, reason }) => `${sink}: ${formatCount(count, "event")} lost by ${reason}`,
+  "configuration-changed"({ changes, pending }) {
+    const pendingText = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
+    return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${pendingText}`;
+  },
+  "source-unavailable": ({ reason }) => reason,
+  "source-available": ({ unavailableSince }) => `away since ${unavailableSince}`,
+  "worker-alive": ({ alarmsPolledAt }) => `alarms polled at ${alarmsPolledAt ?? "no time yet"}`,
+};
+
 export function summaryOf(event: AnyEvent): string {
-  switch (event.type) {
-    case "command-accepted":
-      return `tag ${event.data.tagId} to ${event.data.requested}`;
-    case "command-result":
-      return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
-    case "command-not-restored":
-      return `tag ${event.data.tagId} holds ${event.data.inForce ?? "?"}, not ${event.data.wanted}: ${event.data.message}`;
-    case "tag-value": {
-      const { tag, value, quality } = event.data;
-      const unit = tag.unit ? ` ${tag.unit}` : "";
-      return `${tag.displayName}: ${value === null ? "no value" : `${value}${unit}`}${quality === "good" ? "" : ` (${quality})`}`;
-    }
-    case "tag-systems-changed":
-      return `${subjectName(event)}: ${event.data.systems.map((system) => system.displayName).join(", ") || "no system"}`;
-    case "series-break":
-      return `${subjectName(event)}: other ${event.data.what.join(" and ")} than before`;
-    case "silent-sensors":
-      return `${subjectName(event)}: ${formatCount(sum(Object.values(event.data.counts)), "finding")} in ${formatCount(event.data.tags, "tag")}`;
-    case "history-complete":
-      if ("site" in event.data)
-        return `${event.data.site.displayName}: ${event.data.resolution} until ${event.data.until}`;
-      return `${event.data.tag.displayName}: ${event.data.resolution} of ${event.data.firstDate} to ${event.data.lastDate}`;
-    case "day-sealed":
-      return `${event.data.site.displayName}: ${event.data.date}, revision ${event.data.revision}`;
-    case "audit-head":
-      return `${formatCount(event.data.records, "record")}, ${event.data.head.slice(0, 12)}…`;
-    case "silence-started":
-    case "silence-ended":
-      return `until ${event.data.silence.to}: ${event.data.silence.reason}`;
-    case "token-expiring":
-      return `in ${formatCount(event.data.daysLeft, "day")}`;
-    case "delivery-gap":
-      return `${event.data.sink}: ${formatCount(event.data.count, "event")} lost by ${event.data.reason}`;
-    case "configuration-changed": {
-      const { changes, pending } = event.data;
-      const pendingText = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
-      return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${pendingText}`;
-    }
-    case "source-unavailable":
-      return event.data.reason;
-    case "source-available":
-      return `away since ${event.data.unavailableSince}`;
-    case "worker-alive":
-      return `alarms polled at ${event.data.alarmsPolledAt ?? "no time yet"}`;
-    default:
-      return subjectName(event);
-  }
+  const summarize = SUMMARIES[event.type] as ((data: object) => string) | undefined;
+  return summarize?.(event.data) ?? subjectName(event);
 }
 
 function subjectName({ data, subject }: AnyEvent): string {
@@ -64,5 +56,3 @@ function subjectName({ data, subject }: AnyEvent): string {
   if ("tag" in data) return data.tag.displayName;
   return "site" in data ? data.site.displayName : subject;
 }
-
-const sum = (numbers: readonly number[]) => numbers.reduce((all, one) => all + one, 0);

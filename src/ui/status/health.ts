@@ -36,7 +36,6 @@ export function createReadiness(options: {
   const { clock, isRunning, commitTrouble } = options;
   // Clients without a password may request this as often as they like.
   const cache = createCache(clock);
-
   async function check(): Promise<Readiness> {
     const commitFailure = commitTrouble();
     const message = `Nothing could be written to the state since ${commitFailure?.since}; the log says why.`;
@@ -47,7 +46,6 @@ export function createReadiness(options: {
     const notes = health?.sources.flatMap(inventoryNote) ?? [];
     return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
   }
-
   return async () => {
     if (isRunning()) return cache("readiness", WATCHED_MS, check);
     const message = "The worker is starting or stopping.";

@@ -51,10 +51,8 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
   const entries = new Map<string, CachedSeries>();
   const stopController = new AbortController();
   let versions = 0;
-
   const rangeKey = ({ id, resolution, source }: HistoryRange) => JSON.stringify([source, id, resolution]);
   const samples = (range: HistoryRange) => entries.get(rangeKey(range))?.samples ?? NO_SAMPLES;
-
   function save(range: HistoryRange, state: CachedSeries["state"], why: string | null, values: Samples): void {
     const { fromMs, id, source } = range;
     const version = ++versions;
@@ -95,7 +93,6 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     );
     return controller.signal;
   }
-
   return {
     /** Requests a range unless it is cached or requested already; at most one request per tag. */
     request(range: HistoryRange): FetchState {
@@ -142,17 +139,12 @@ function wholeSecond(ms: number): string {
 export type PlotResponse = Awaited<ReturnType<typeof plotResponse>>;
 
 /** `log`: resolution that fills the gaps of the span. */
-const PLOT_SPANS: Readonly<
-  Record<
-    PlotQuery["span"],
-    { readonly hours: number; readonly log: Resolution; readonly byHour: boolean; readonly maxAgeMs: number }
-  >
-> = {
+const PLOT_SPANS = {
   "6h": { hours: 6, log: "5m", byHour: false, maxAgeMs: 3_000 },
   "24h": { hours: 24, log: "5m", byHour: false, maxAgeMs: 10_000 },
   "7d": { hours: 168, log: "1h", byHour: true, maxAgeMs: 60_000 },
   "30d": { hours: 720, log: "1h", byHour: true, maxAgeMs: 60_000 },
-};
+} as const;
 
 /** Newest events of the log that are searched, which takes 0.1 s. */
 const SEARCHED_EVENTS = 75_000;

@@ -24,9 +24,6 @@ export type DueTimes = ReadonlyMap<string, DueTime | "off">;
 /** Time that each job has for its first poll after a start, however old the stored poll is. */
 const FIRST_POLL_MS = 3 * 60_000;
 
-/** A moment by the wall clock and by the monotonic clock, in milliseconds. */
-export type Moment = PollTime;
-
 /** Reports the jobs of a source. Ages use the monotonic clock: the wall clock steps when a suspended machine resumes. */
 export function jobReports({
   polls,
@@ -43,10 +40,10 @@ export function jobReports({
   /** Time of the newest value; replaces the last live read when no worker reports it. */
   readonly newestValue?: string | null;
   readonly dueTimes: DueTimes;
-  readonly started: Moment | null;
+  readonly started: PollTime | null;
   /** Monotonic time of the last page of a first inventory: polls that never succeeded wait for it. */
   readonly inventoryMs?: number | null;
-  readonly now: Moment;
+  readonly now: PollTime;
 }): readonly JobReport[] {
   function storedSuccess(name: string): string | null {
     const storedTime = polls.get(name)?.lastSuccess ?? null;
@@ -73,7 +70,6 @@ export function jobReports({
     const leftAtStart = remainingAfter(storedMs, Math.max(0, started.atMs - storedMs));
     return leftAtStart === null ? null : Math.max(leftAtStart, FIRST_POLL_MS) - ranMs;
   }
-
   return [...new Set([...dueTimes.keys(), ...polls.keys()])]
     .filter((name) => dueTimes.get(name) !== "off")
     .map((name): JobReport => {

@@ -1,6 +1,7 @@
-import type { Resolution, TagLog } from "../../core/model/building.ts";
+import type { TagLog } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import type { HistoryQuery } from "../../engine/source/source.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import type { LiveTag, TagReading } from "../../engine/sync/work.ts";
 import type { Plots } from "../plots/plots.ts";
@@ -29,12 +30,7 @@ export interface WriteLimits {
 /** Requests history in the spare part of the quota; null when no worker runs for the source. */
 export type FetchHistory = (
   source: string,
-  query: {
-    readonly tagIds: readonly string[];
-    readonly from: string;
-    readonly to: string;
-    readonly resolution: Resolution;
-  },
+  query: Omit<HistoryQuery, "timeZone">,
   signal: AbortSignal,
 ) => Promise<readonly TagLog[]> | null;
 

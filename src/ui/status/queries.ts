@@ -28,9 +28,7 @@ const oneOf = <const T extends readonly string[]>(name: string, words: T) =>
 const source = requiredText("source");
 const site = wholeNumber("site", 0, Number.MAX_SAFE_INTEGER);
 const limit = wholeNumber("limit", 1, 200);
-
 const SORTS = ["name", "-name", "value", "-value", "age", "-age", "site", "-site"] as const;
-
 export const TagsQuery = query({
   source: source.optional(),
   site: site.optional(),
@@ -59,7 +57,6 @@ export const AlarmsQuery = query({
 export type AlarmsQuery = z.output<typeof AlarmsQuery>;
 
 export const SiteQuery = query({ source, id: site });
-
 export const ScopeQuery = query({ source: source.optional(), site: site.optional() });
 export type ScopeQuery = z.output<typeof ScopeQuery>;
 
@@ -76,7 +73,6 @@ export const PlotQuery = query({
 export type PlotQuery = z.output<typeof PlotQuery>;
 
 export const NameQuery = query({ name: requiredText("name") });
-
 export const CommandsQuery = query({
   source: source.optional(),
   tag: requiredText("tag").optional(),

@@ -89,17 +89,14 @@ export function createStatus(options: StatusOptions): Status {
   const now = () => ({ atMs: clock.now(), monotonicMs: clock.monotonic() });
   const started = live && { atMs: live.startedAtMs, monotonicMs: clock.monotonic() - clock.now() + live.startedAtMs };
   const names = options.sources.map((source) => source.name);
-
   const ofSources = <T>(report: (source: ConfiguredSource, liveSource: LiveSource | null) => Promise<T>) =>
     Promise.all(options.sources.map((source) => report(source, live?.source(source.name) ?? null)));
-
   async function sinks(): Promise<readonly SinkReport[]> {
     // Counting filtered events is expensive, so all open pages share one result.
     const lags = await cache.computed("lag", WATCHED_MS, () => store.outbox.lag(options.filterBySink));
     const liveSinks = live?.sinks() ?? [];
     return sinkReports(lags, liveSinks, options.sinks ?? liveSinks.map(({ name }) => name));
   }
-
   return {
     sinks,
     async health() {

@@ -35,7 +35,6 @@ const SCRIPT_TYPE = "text/javascript; charset=utf-8";
 const STYLE_TYPE = "text/css; charset=utf-8";
 const TYPES: Readonly<Record<string, string>> = { ".mjs": SCRIPT_TYPE, ".css": STYLE_TYPE, ".svg": "image/svg+xml" };
 const PAGE_FOLDER = fileURLToPath(new URL("./page/", import.meta.url));
-
 export const ASSETS: Readonly<Record<string, Asset>> = {
   "/": { file: `${PAGE_FOLDER}index.html`, type: "text/html; charset=utf-8" },
   ...Object.fromEntries(
@@ -135,7 +134,6 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     const readiness = await options.readiness();
     return context.json(readiness, readiness.ready ? 200 : 503);
   });
-
   app.use(guard(options));
   // Gzip reduces a list of a hundred alarms from 60 kB to 6 kB; brotli costs more than it saves here.
   app.use("/api/*", compress());

@@ -105,7 +105,6 @@ export interface SilenceRoutes {
 
 const LARGEST_BODY = 8 * 1024;
 const MINUTE_MS = 60_000;
-
 const NewSilence = z
   .strictObject(
     {

@@ -17,10 +17,10 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import type { FirstInventoryReport, SourceCounts, SuddenChange } from "../../engine/sync/work.ts";
+import type { FirstInventoryReport, PollTime, SourceCounts, SuddenChange } from "../../engine/sync/work.ts";
 import { minuteSeriesNames, type Plots } from "../plots/plots.ts";
 import { type CachedDocuments, oncePer, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
-import { type DueTimes, jobReports, knownCount, lastCount, type Moment, reliabilityOf } from "./jobs.ts";
+import { type DueTimes, jobReports, knownCount, lastCount, reliabilityOf } from "./jobs.ts";
 import { lastDay } from "./sinks.ts";
 
 export interface ConfiguredSource {
@@ -63,8 +63,8 @@ export function sourceResponse(
 }
 
 interface ReportTime {
-  readonly started: Moment | null;
-  readonly now: Moment;
+  readonly started: PollTime | null;
+  readonly now: PollTime;
 }
 
 export type SourceHealth = Awaited<ReturnType<typeof sourceHealth>>;
@@ -78,14 +78,12 @@ export async function sourceHealth(
 ) {
   const counts = (await live?.counts?.()) ?? null;
   const { jobs, readingWith, token, unavailable } = await sourcePolls(cache, source, time, counts);
-  const alarms = [...(counts?.activeAlarms.values() ?? [])].flatMap((priorities) => [...priorities.values()]);
+  const alarmCounts = [...(counts?.activeAlarms.values() ?? [])].flatMap((priorities) => [...priorities.values()]);
+  const alarmCount = alarmCounts.reduce((sum, count) => sum + count, 0);
   return {
     ...{ name: source.name, unavailable, token, jobs, counts },
     firstInventory: live?.firstInventory?.() ?? null,
-    alarms: readingWith(
-      "alarms",
-      alarms.reduce((sum, count) => sum + count, 0),
-    ),
+    alarms: readingWith("alarms", alarmCount),
   };
 }
 
@@ -114,13 +112,9 @@ async function sourcePolls(
   /** `job` is null for the whole service. */
   const unavailable: (StoredUnavailability & { readonly job: string | null })[] = [];
   for (const [key, { since, reason }] of availability) {
+    const job = key.startsWith(FEATURE_PREFIX) ? key.slice(FEATURE_PREFIX.length) : null;
     if (key.startsWith(SITE_PREFIX)) lostSites.push({ siteId: Number(key.slice(SITE_PREFIX.length)), since, reason });
-    else
-      unavailable.push({
-        job: key.startsWith(FEATURE_PREFIX) ? key.slice(FEATURE_PREFIX.length) : null,
-        since,
-        reason,
-      });
+    else unavailable.push({ job, since, reason });
   }
   const stored = tokens.get("token");
   const token = stored && { name: stored.info.name, expiresAt: stored.info.expiresAt, checkedAt: stored.checkedAt };

@@ -48,7 +48,6 @@ export interface CommitTrouble {
 /** Wraps a store and records failed writes by kind: on a nearly full disk a slot of 50 bytes may fit where an event does not. */
 export function watchCommits(store: Store, clock: Clock) {
   const troubles = new Map<"commit" | "settle" | "slot", CommitTrouble>();
-
   async function recordFailure<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
     try {
       const result = await write();
@@ -63,7 +62,6 @@ export function watchCommits(store: Store, clock: Clock) {
       throw error;
     }
   }
-
   const { outbox, quotaStore } = store;
   return {
     /** The oldest failure; null after a successful write. */

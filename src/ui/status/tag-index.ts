@@ -42,7 +42,6 @@ export interface TagIndexOptions {
 /** A late reading counts as stale after 110 % of the promised age plus 10 s: 76 s for a promised minute. */
 const GRACE_SHARE = 0.1;
 const GRACE_MS = 10_000;
-
 const MOST_CACHED_SELECTIONS = 20;
 
 interface NamedTag extends IndexedTag {
@@ -73,7 +72,6 @@ interface Snapshot {
 export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions) {
   let names: { readonly versions: string; readonly tags: readonly NamedTag[] } | null = null;
   let lastSnapshot: Promise<Snapshot> | null = null;
-
   async function snapshot(): Promise<Snapshot> {
     const cached = await lastSnapshot?.catch(() => null);
     if (cached != null && clock.monotonic() - cached.atMs < Math.max(WATCHED_MS, ageOf(cached.tags.length)))
@@ -147,7 +145,6 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       class: reading?.className ?? null,
     };
   }
-
   return {
     async list(query: TagsQuery): Promise<TagList> {
       const { counts, tags } = await select(query);

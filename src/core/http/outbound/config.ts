@@ -20,7 +20,6 @@ const HeaderName = z
   .refine((name) => !RESERVED_HEADER.test(name), "This header is set by Plenum and cannot be changed.");
 
 const HeaderText = z.string().regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
-
 const CREDENTIAL_HEADER =
   /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
 

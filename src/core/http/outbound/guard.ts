@@ -28,7 +28,6 @@ interface GuardOptions {
 export function guardedConnector(options: GuardOptions): buildConnector.connector {
   const networkRules = createNetworkRules(options.allowNetworks);
   const isEncrypted = options.url.protocol === "https:";
-
   function refusal(address: string): ConfigError | null {
     if (!networkRules.isOpen(address)) {
       return new ConfigError(`${options.url.origin} leads to ${address}, which is not a public address.`, {
@@ -44,7 +43,6 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     }
     return null;
   }
-
   const lookup: LookupFunction = (host, wanted, done) => {
     options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
       const firstAddress = addresses?.[0];
@@ -55,7 +53,6 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
       else done(null, firstAddress.address, firstAddress.family);
     });
   };
-
   const connect = buildConnector({
     ...VERIFIED_TLS,
     timeout: options.timeoutMs,
@@ -63,7 +60,6 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     lookup,
     ...(options.ca === undefined ? {} : { ca: options.ca }),
   });
-
   return (target, done) => {
     // `lookup` is not called for an address in the URL.
     const host = target.hostname.replace(/^\[|\]$/g, "");

@@ -44,7 +44,6 @@ export function createHttpClient(options: {
   const proxy = openProxy(config.proxy, clock);
   let client: Client | null = null;
   let lastRequestMs = Number.NEGATIVE_INFINITY;
-
   function connector(to: URL) {
     return guardedConnector({
       url: to,
@@ -65,7 +64,6 @@ export function createHttpClient(options: {
     const mismatch = await detectTlsPort(error, url, receiver, connectTls, signal);
     return signal.aborted ? signal.reason : (mismatch ?? failureOfConnection(error, receiver));
   }
-
   return {
     origin: url.origin,
     progressMs: () => lastRequestMs,

@@ -298,7 +298,6 @@ function Page() {
   useEffect(() => {
     document.title = t("Set up Plenum");
   }, [language]);
-
   const step = setup === null ? 0 : setup?.written ? 3 : setup?.looked ? 2 : 1;
   return html`
     <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>

@@ -8,7 +8,6 @@ import { CopyAddress, Head, Missing, Panel, priorityMark, Stale, siteAddress, Ta
 import { usePolled } from "/request.mjs";
 
 const EVERY_MS = 4000;
-
 const PHASES = {
   raised: "active",
   retriggered: "active",

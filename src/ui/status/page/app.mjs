@@ -108,7 +108,6 @@ function Header({ report, lost, view, setLanguage }) {
       : report.notices.length > 0
         ? ["trouble", t("Plenum needs attention")]
         : ["well", t("Plenum works")];
-
   const links = [
     ["", t("Overview")],
     ["tags", t("Tags")],

@@ -6,7 +6,6 @@ import { Choice, Panel, Stale } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
 const DAY_S = 86_400;
-
 let library;
 function loadLibrary() {
   library ??= Promise.all([
@@ -196,7 +195,6 @@ function Plot({ data, from, to, series, bands = [], marks = [], levels = [], flo
     plot.current.setData(data, false);
     plot.current.setScale("x", isZoomed ? { min, max } : range.current);
   }, [data, from, to]);
-
   const moveByKey = (event) => {
     const stepCount = KEYS[event.key];
     if (stepCount === undefined) return;
@@ -231,7 +229,6 @@ function useDarkScheme() {
 
 /** Time of a point, in seconds since 1970. */
 export const pointTime = (seconds) => html`<span>${at(new Date(seconds * 1000).toISOString(), nowMs())}</span>`;
-
 const SPAN_LABELS = { "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
 const LIVE_MS = 10_000;
 const LONG_SPAN_MS = 60_000;

@@ -8,10 +8,8 @@ const BEAT_MS = 2000;
 /** Wait for the requests of a beat to start, and longest wait for their responses, in milliseconds. */
 const START_MS = 50;
 const RESPONSE_MS = 1000;
-
 let aheadMs = 0;
 const listeners = new Set();
-
 export const nowMs = () => Date.now() + aheadMs;
 
 /** `iso`: the worker's own time; `atMs`: when it was received, by the browser's clock. */

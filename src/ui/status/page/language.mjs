@@ -4,12 +4,10 @@ import { html } from "/htm.mjs";
 
 const LANGUAGES = { en: "English", nb: "Norsk" };
 const STORAGE_KEY = "plenum.language";
-
 let language = "en";
 let translations = {};
 /** Region for numbers and times: `en` would put the month before the day. */
 let region = "en-GB";
-
 export const currentLanguage = () => language;
 export const regionOf = () => region;
 

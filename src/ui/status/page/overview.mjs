@@ -10,7 +10,6 @@ import { listQuery, Tags } from "/tags.mjs";
 
 const LISTS_MS = 6000;
 const SELDOM_MS = 10_000;
-
 export const sitesOf = (sources) =>
   sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
 

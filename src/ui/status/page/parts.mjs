@@ -29,7 +29,6 @@ export function Choice({ label, options, chosen, choose }) {
 }
 
 export const unknownMark = () => html`<abbr title=${t("not known")}>?</abbr>`;
-
 export const priorityMark = (priority, words = priority) =>
   html`<span class=${`priority p${priority}`}>${words}</span>`;
 
@@ -159,7 +158,6 @@ export function useStillOrder(rows, keyOf, question) {
   const ordered = keepsOrder ? lastOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
   const version = lastOrder.current.version + (hasOtherOrder(ordered, lastOrder.current.rows) ? 1 : 0);
   lastOrder.current = { rows: ordered, question, version };
-
   const setHeld = (what, value) => () => {
     heldBy.current[what] = value;
     if (!value) redrawNow();
