@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import type { Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { asFailure, ConfigError, type Failure, Malformed, Retryable } from "../errors/errors.ts";
@@ -221,30 +222,23 @@ export async function speaksTls(connect: (signal: AbortSignal) => Promise<unknow
 const TLS_PROBE_TIMEOUT_MS = 3_000;
 
 /** Makes a TLS handshake with `host`, through a tunnel where a proxy is configured, and closes the connection. */
-export function tryTls(
+export async function tryTls(
   address: { readonly host: string; readonly port: number },
   signal: AbortSignal,
   tunnel: Socket | null = null,
-) {
-  return new Promise<void>((resolve, reject) => {
-    signal.throwIfAborted();
-    const socket = connectTls({
-      ...VERIFIED_TLS,
-      host: address.host.replace(/^\[|\]$/g, ""),
-      port: address.port,
-      ...(tunnel === null ? {} : { socket: tunnel }),
-    });
-    const end = (error?: unknown) => {
-      signal.removeEventListener("abort", abort);
-      socket.destroy();
-      if (error === undefined) resolve();
-      else reject(error);
-    };
-    const abort = () => end(signal.reason);
-    signal.addEventListener("abort", abort, { once: true });
-    socket.once("secureConnect", () => end());
-    socket.on("error", end);
-  });
+): Promise<void> {
+  signal.throwIfAborted();
+  const host = address.host.replace(/^\[|\]$/g, "");
+  const socket = connectTls({ ...VERIFIED_TLS, host, port: address.port, ...(tunnel && { socket: tunnel }) });
+  // Handles an error that comes after the end.
+  socket.on("error", () => undefined);
+  try {
+    await once(socket, "secureConnect", { signal });
+  } catch (error) {
+    throw signal.aborted ? signal.reason : error;
+  } finally {
+    socket.destroy();
+  }
 }
 
 function findCertificateFault(code: string): FaultText | null {

@@ -89,11 +89,7 @@ const FAILED_START_STOP_MS = 1_000;
 
 export function createServiceRun(
   services: Pick<Service, "start" | "stop">,
-  {
-    log,
-    started,
-    ended,
-  }: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
+  options: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
 ) {
   const runController = new AbortController();
   let isRunning = false;
@@ -102,8 +98,8 @@ export function createServiceRun(
     isRunning = false;
     await services.stop(deadlineMs);
     runController.abort(new Stopping());
-    await ended();
-    log.info("stopped");
+    await options.ended();
+    options.log.info("stopped");
   }
 
   /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
@@ -124,7 +120,7 @@ export function createServiceRun(
       }
       if (stopPromise !== undefined) return;
       isRunning = true;
-      started(runController.signal);
+      options.started(runController.signal);
     },
   };
 }

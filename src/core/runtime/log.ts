@@ -139,14 +139,8 @@ function errorMessage(error: unknown): string | undefined {
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return withoutCredentials(String(error));
   const { kind, hint, code } = error as { kind?: string; hint?: string; code?: string };
-  return {
-    type: error.name,
-    message: withoutCredentials(error.message),
-    ...(kind === undefined ? {} : { kind }),
-    ...(hint === undefined ? {} : { hint }),
-    ...(code === undefined ? {} : { code }),
-    ...(error.cause === undefined ? {} : { cause: serializeError(error.cause) }),
-  };
+  const cause = error.cause === undefined ? undefined : serializeError(error.cause);
+  return { type: error.name, message: withoutCredentials(error.message), kind, hint, code, cause };
 }
 
 export type RecentLines = ReturnType<typeof createRecentLines>;

@@ -28,13 +28,7 @@ const READING_REACH = 3;
 const BUCKET_REACH = 1.5;
 
 /** Line of all readings, or of steps when the plot has too many points. */
-export function readingsLine({
-  everyS,
-  fromS,
-  logged,
-  read,
-  toS,
-}: {
+export function readingsLine(options: {
   readonly read: Samples;
   /** Logged values for times without readings, and the seconds that each value covers. */
   readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];
@@ -43,6 +37,7 @@ export function readingsLine({
   readonly fromS: number;
   readonly toS: number;
 }): Line {
+  const { everyS, fromS, logged, read, toS } = options;
   const distanceS = medianDistance(read.times);
   const all = [
     ...logged.flatMap(({ bucketS, samples }) => toPoints(samples, BUCKET_REACH * bucketS)),

@@ -38,19 +38,14 @@ const MINUTE_MS = 60_000;
 const RECOVERED = 5_000;
 
 /** Time series for the page's plots, of bounded size. The events are the record of the data; a crash may lose minutes of plots. */
-export function createPlots({
-  store,
-  clock,
-  log,
-  sources,
-  numbers,
-}: {
+export function createPlots(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
   readonly sources: readonly string[];
   readonly numbers: WorkerNumbers;
 }) {
+  const { store, clock, log, sources, numbers } = options;
   const bySource = new Map(sources.map((source) => [source, createTagPlots({ store, source })]));
   const minutes = createMinutes();
   const raisedAlarms = createRaisedAlarms(WORKER_PLOTS, store);

@@ -158,13 +158,7 @@ interface Chunk<T> {
  */
 function createRing<T, Reading>(
   form: SeriesFormat<T, Reading>,
-  {
-    store,
-    set,
-    letter,
-    stepS,
-    length,
-  }: {
+  options: {
     readonly store: RingStore;
     readonly set: string;
     readonly letter: string;
@@ -172,6 +166,7 @@ function createRing<T, Reading>(
     readonly length: number;
   },
 ) {
+  const { store, set, letter, stepS, length } = options;
   const chunksByBegin = new Map<number, Map<number, Chunk<T>>>();
   const chunkKey = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
   async function load(chunk: Chunk<T>, group: number, begin: number): Promise<void> {

@@ -23,23 +23,19 @@ const SYSTEMS_SHOWN = 5;
 
 export function buildingLines(building: BuildingSummary, nowMs: number): readonly string[] {
   const { alarms, sites, token } = building;
-  const systems = building.systems.filter(({ tags }) => tags > 0).slice(0, SYSTEMS_SHOWN);
+  const tagSuffix = (tags: number | null) => (tags === null ? "" : `, ${formatCount(tags, "tag")}`);
+  const systems = building.systems
+    .filter(({ tags }) => tags > 0)
+    .slice(0, SYSTEMS_SHOWN)
+    .map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`);
   return [
     "",
     `${englishText(tokenMessage(building, nowMs))}; abilities: ${token.abilities.join(", ")}.`,
     `${formatCount(sites.length, "site")}:`,
-    ...sites
-      .slice(0, SITES_SHOWN)
-      .map(
-        ({ id, displayName, tags }) => `  ${id}  ${displayName}${tags === null ? "" : `, ${formatCount(tags, "tag")}`}`,
-      ),
+    ...sites.slice(0, SITES_SHOWN).map(({ id, displayName, tags }) => `  ${id}  ${displayName}${tagSuffix(tags)}`),
     ...(SITES_SHOWN < sites.length ? [`  and ${sites.length - SITES_SHOWN} more`] : []),
     `${tagsText(building)}${alarms === null ? "" : `, ${formatCount(alarms, "active alarm")}`}.`,
-    ...(systems.length === 0
-      ? []
-      : [
-          `Largest systems: ${systems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.`,
-        ]),
+    ...(systems.length === 0 ? [] : [`Largest systems: ${systems.join(", ")}.`]),
     ...buildingWarnings(building).map(englishText),
     "",
   ];

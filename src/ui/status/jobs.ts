@@ -25,15 +25,7 @@ export type DueTimes = ReadonlyMap<string, DueTime | "off">;
 const FIRST_POLL_MS = 3 * 60_000;
 
 /** Reports the jobs of a source. Ages use the monotonic clock: the wall clock steps when a suspended machine resumes. */
-export function jobReports({
-  polls,
-  lastPolls,
-  newestValue,
-  dueTimes,
-  started,
-  inventoryMs,
-  now,
-}: {
+export function jobReports(options: {
   readonly polls: ReadonlyMap<string, StoredPoll>;
   /** Last successful polls of this run; those in the store can be a minute old. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
@@ -45,6 +37,7 @@ export function jobReports({
   readonly inventoryMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {
+  const { polls, lastPolls, newestValue, dueTimes, started, inventoryMs, now } = options;
   function storedSuccess(name: string): string | null {
     const storedTime = polls.get(name)?.lastSuccess ?? null;
     if (name !== "live") return storedTime;

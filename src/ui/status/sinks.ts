@@ -80,19 +80,7 @@ export interface Columns {
   readonly high?: readonly (number | null)[];
 }
 
-export interface SinkResponse extends Pick<SinkReport, "sink" | "connector" | "state" | "problem"> {
-  /** Undelivered events that pass the filter, for each minute of the last 24 hours. */
-  readonly lag: Columns;
-  readonly rate: Columns;
-  readonly dead: readonly {
-    readonly id: string;
-    readonly type: string;
-    readonly at: string;
-    readonly reason: string;
-    readonly gist: string;
-  }[];
-  readonly deadTotal: number;
-}
+export type SinkResponse = Awaited<ReturnType<typeof sinkResponse>>;
 
 const MOST_DEAD = 100;
 const MINUTE_MS = 60_000;
@@ -102,10 +90,11 @@ export async function sinkResponse(
   outbox: Pick<Store["outbox"], "deadLetters">,
   plots: Pick<Plots, "minutes"> | null,
   nowMs: number,
-): Promise<SinkResponse> {
+) {
   const letters = await outbox.deadLetters(sink, MOST_DEAD);
   return {
     ...{ sink, connector, state, problem },
+    /** Undelivered events that pass the filter, for each minute of the last 24 hours. */
     lag: lastDay(plots, nowMs, minuteSeriesNames.lag(sink)),
     rate: lastDay(plots, nowMs, minuteSeriesNames.accepted(sink)),
     dead: letters.map(({ at, event, id, reason }) => ({
