@@ -30,7 +30,6 @@ export async function startConnectProxy(options: ConnectProxyOptions = {}): Prom
   const chunks: Buffer[] = [];
   const sockets = new Set<Duplex>();
   let connections = 0;
-
   const server: Server = tls === undefined ? createServer() : createSecureServer(tls);
   server.on("connection", (socket: Socket) => {
     connections += 1;
@@ -66,7 +65,6 @@ export async function startConnectProxy(options: ConnectProxyOptions = {}): Prom
     if (headers["proxy-authorization"] === wanted) return null;
     return 'HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="out"\r\n\r\n';
   }
-
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => {
     server.close();

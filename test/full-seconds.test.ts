@@ -74,37 +74,35 @@ describe("inFullSeconds", () => {
   });
 });
 
-describe("loops that wait in full seconds", () => {
-  test("share one timer per second and react to a wake-up or abort at once", async () => {
-    const clock = createVirtualClock(0);
-    const stop = new AbortController();
-    const loopWakeup = createWakeup();
-    const turns = Array.from({ length: 8 }, () => 0);
-    const runs = turns.map(async (_, n) => {
-      await clock.sleep(n * 110);
-      return runLoop({
-        clock,
-        signal: stop.signal,
-        ...(n === 0 ? { wakeup: loopWakeup } : {}),
-        onlyChecks: true,
-        turn: async () => {
-          turns[n] = (turns[n] ?? 0) + 1;
-          return n < 4 ? 1_000 : 5_000;
-        },
-        fault: () => expect.unreachable(),
-      });
+test("loops that wait in full seconds share one timer per second and react to a wake-up or abort at once", async () => {
+  const clock = createVirtualClock(0);
+  const stop = new AbortController();
+  const loopWakeup = createWakeup();
+  const turns = Array.from({ length: 8 }, () => 0);
+  const runs = turns.map(async (_, n) => {
+    await clock.sleep(n * 110);
+    return runLoop({
+      clock,
+      signal: stop.signal,
+      ...(n === 0 ? { wakeup: loopWakeup } : {}),
+      onlyChecks: true,
+      turn: async () => {
+        turns[n] = (turns[n] ?? 0) + 1;
+        return n < 4 ? 1_000 : 5_000;
+      },
+      fault: () => expect.unreachable(),
     });
-    await clock.advance(950);
-    const woken = clock.woken();
-    await clock.advance(60_000);
-    expect(clock.woken() - woken).toBe(60);
-    // The first run, then 60 full seconds, or 12 steps of five seconds.
-    expect(turns).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
-    loopWakeup.wakeUp();
-    await clock.advance(0);
-    expect(turns[0]).toBe(62);
-    stop.abort();
-    await Promise.all(runs);
-    expect(clock.sleepers()).toBe(0);
   });
+  await clock.advance(950);
+  const woken = clock.woken();
+  await clock.advance(60_000);
+  expect(clock.woken() - woken).toBe(60);
+  // The first run, then 60 full seconds, or 12 steps of five seconds.
+  expect(turns).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
+  loopWakeup.wakeUp();
+  await clock.advance(0);
+  expect(turns[0]).toBe(62);
+  stop.abort();
+  await Promise.all(runs);
+  expect(clock.sleepers()).toBe(0);
 });

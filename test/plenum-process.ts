@@ -36,7 +36,6 @@ export function runProgram(command: string, args: readonly string[], options: Ru
   child.stdout?.on("data", heard);
   child.stderr?.on("data", heard);
   const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
-
   return {
     pid: child.pid ?? 0,
     output: () => text,

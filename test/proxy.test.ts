@@ -355,8 +355,5 @@ function written(sink: Sink): Promise<unknown> {
 }
 
 async function thrown(work: Promise<unknown>): Promise<unknown> {
-  return work.then(
-    () => null,
-    (error: unknown) => error,
-  );
+  return work.then(() => null).catch((error: unknown) => error);
 }

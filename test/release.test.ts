@@ -24,7 +24,6 @@ const ROOT = join(import.meta.dirname, "..");
 const { version, dependencies, engines } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 const COMMIT = "0123456789abcdef0123456789abcdef01234567";
 const SECONDS = 1_700_000_000;
-
 let dist: string;
 let program: string;
 let made: Release;

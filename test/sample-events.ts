@@ -13,9 +13,7 @@ import {
 import type { DayAccount, SiteCompleteFact } from "#src/core/model/history-facts.ts";
 
 export const SITE: Site = { id: 1, displayName: "Kvarnholmen 4" };
-
 export const TAG: Tag = { id: "10042", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C" };
-
 export const GATEWAY: Gateway = {
   ...{ id: "7", displayName: "Basement gateway", online: true, version: "4.2.1", hardware: "GW-2" },
   ...{ ipAddress: "192.0.2.7", location: "Room 012" },
@@ -27,7 +25,6 @@ const HOST: Host = {
 };
 
 const BEHIND = [{ id: HOST.id, displayName: HOST.displayName }];
-
 export const SYSTEM: System = {
   ...{ id: "5", code: "VS1", displayName: "Heating 1", discipline: "heating", description: "Radiator circuit" },
   ...{ location: "Basement", manufacturer: "Example AB", installedYear: 2016, maintenanceNotes: null },
@@ -55,7 +52,6 @@ export const ALARM: Alarm = {
 
 const TIME = "2026-11-02T06:20:00.000Z";
 const SOURCE = sourceUri("main");
-
 const alarmFact: AlarmFact = {
   ...{ alarm: ALARM, episode: "500001@2026-11-02T06:15:00.000Z", late: false, behindGateway: null },
 };
@@ -86,7 +82,6 @@ const SITE_COMPLETE: SiteCompleteFact = {
 
 const ALARM_SUBJECT = "site/1/alarm/500001";
 const TAG_SUBJECT = "site/1/tag/10042";
-
 const DATA: { readonly [K in EventKind]: { readonly subject: string; readonly data: EventData[K] } } = {
   "site-added": { subject: "site/1", data: { site: SITE } },
   "site-changed": { subject: "site/1", data: { site: SITE, before: { displayName: "Kvarnholmen" } } },

@@ -21,7 +21,7 @@ function file(name: string, text: string, mode: number): string {
   return path;
 }
 
-test("secretStamp changes with the text, mode and absence of the file", () => {
+test("readSecretFileStamp changes with the text, mode and absence of the file", () => {
   const path = file("stamped", "one", 0o644);
   const stamps = [readSecretFileStamp(path), readSecretFileStamp(path)];
   expect(stamps[1]).toBe(stamps[0]);

@@ -31,7 +31,7 @@ function silence(more: Partial<Silence> = {}): Silence {
   };
 }
 
-describe("covers", () => {
+describe("whether a silence covers an alarm", () => {
   const alarm = { ...ALARM, trigger: { ...ALARM.trigger, displayName: "VS1 (roof) low", priority: "B" } };
 
   test.each<[string, Partial<Silence>, boolean]>([
@@ -52,13 +52,13 @@ describe("covers", () => {
   });
 });
 
-describe("silenceOf", () => {
+describe("a requested silence", () => {
   const wish = (more: Partial<SilenceRequest> = {}): SilenceRequest => ({
     ...{ source: null, site: 3, priorities: null, name: null, alarm: null, madeBy: "cli" },
     ...{ fromMs: START, toMs: START + 60_000, reason: " Repair ", ...more },
   });
 
-  test("creates a silence with a new id", () => {
+  test("gets a new id", () => {
     const made = toSilence(wish(), START);
     expect(made).toEqual({ ...silence({ site: 3, to: at(1) }), id: expect.stringMatching(/^[0-9a-f]{8}$/) });
     expect(toSilence(wish(), START).id).not.toBe(made.id);
@@ -86,15 +86,13 @@ describe("silenceOf", () => {
   });
 });
 
-test("whom describes a silence by ids or names", () => {
+test("alarmText describes a silence by ids or names", () => {
   expect(alarmText(silence())).toBe("all alarms");
   expect(alarmText(silence({ alarm: "7" }))).toBe("alarm 7");
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
   expect(alarmText(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
   expect(alarmText(silence({ site: 3 }))).toBe("alarms of site 3");
-  expect(alarmText(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe(
-    "alarm Low of site School",
-  );
+  expect(alarmText(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "Hall" })).toBe("alarm Low of site Hall");
 });
 
 describe("createSilenceKeeper", () => {

@@ -42,11 +42,9 @@ export function createVirtualClock(
   let order = 0;
   let asleep = 0;
   let woken = 0;
-
   const settle = async () => {
     for (let turn = 0; turn < turns; turn = isWaiting() ? 0 : turn + 1) await eventLoopTurn();
   };
-
   const clock: VirtualClock = {
     now: () => wallOffsetMs + monotonicMs,
     monotonic: () => monotonicMs,

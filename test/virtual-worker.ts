@@ -79,7 +79,6 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   });
   let config = Config.parse(written);
   let current = await start();
-
   async function start() {
     const line = new AbortController();
     const worker = await createWorker({
@@ -101,7 +100,6 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     await clock.advance(2_000);
     await stopped;
   }
-
   return {
     get worker() {
       return current.worker;

@@ -25,11 +25,8 @@ describe("waiting functions", () => {
     const cutSleep = sleepFor(clock, 5_000, stop.signal);
     await clock.advance(1_000);
     stop.abort();
-    expect(await Promise.all([fullSleep, cutSleep, sleepFor(clock, 1, AbortSignal.abort())])).toEqual([
-      true,
-      false,
-      false,
-    ]);
+    const lateSleep = sleepFor(clock, 1, AbortSignal.abort());
+    expect(await Promise.all([fullSleep, cutSleep, lateSleep])).toEqual([true, false, false]);
     expect(clock.sleepers()).toBe(0);
   });
 
@@ -69,7 +66,7 @@ describe("waiting functions", () => {
     await timed;
   });
 
-  test("anyOf wakes once for each wake-up and removes its listeners", async () => {
+  test("combineWakeups wakes once for each wake-up and removes its listeners", async () => {
     const bells = [createWakeup(), createWakeup()] as const;
     const anyWakeup = combineWakeups(...bells);
     for (const bell of bells) {
@@ -112,7 +109,7 @@ describe("waiting functions", () => {
     }
   });
 
-  test("firstOf aborts with the first reason and removes its listeners", () => {
+  test("combineSignals aborts with the first reason and removes its listeners", () => {
     const [one, other] = [new AbortController(), new AbortController()];
     const combined = combineSignals(one.signal, other.signal);
     other.abort("other");
@@ -132,14 +129,7 @@ describe("waiting functions", () => {
     expect(endedSignal.signal.reason).toBe("own");
   });
 
-  test("abortable handles a promise that rejects after the abort", async () => {
-    const stop = new AbortController();
-    stop.abort(new Error("stopping"));
-    const lateRejection = Promise.reject(new Error("late"));
-    await expect(rejectOnAbort(lateRejection, stop.signal)).rejects.toThrow("stopping");
-  });
-
-  test("within and abortable end before work that takes too long", async () => {
+  test("endsWithin and rejectOnAbort do not wait for work that takes too long", async () => {
     const clock = createVirtualClock(0);
     const endlessWork = endsWithin(clock, 100, new Promise(() => undefined));
     await clock.advance(100);
@@ -149,6 +139,8 @@ describe("waiting functions", () => {
     const endlessPromise = rejectOnAbort(new Promise(() => undefined), stop.signal);
     stop.abort(new Error("stopping"));
     await expect(endlessPromise).rejects.toThrow("stopping");
+    const lateRejection = Promise.reject(new Error("late"));
+    await expect(rejectOnAbort(lateRejection, stop.signal)).rejects.toThrow("stopping");
   });
 
   test("oneAtATime runs work in order, also after a failure", async () => {
@@ -161,7 +153,7 @@ describe("waiting functions", () => {
   });
 });
 
-describe("loop", () => {
+describe("runLoop", () => {
   test("backs off while turns fail and ends when the signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();

@@ -132,7 +132,7 @@ function leaveSocket(state: string): void {
   spawnSync(process.execPath, ["-e", script]);
 }
 
-describe("findWorker and call", () => {
+describe("requests to a worker by its control socket", () => {
   test("wait for a long response while the worker responds to pings, and fail when the pings fail too", async () => {
     const state = privateFolder();
     let isStuck = false;
@@ -153,7 +153,7 @@ describe("findWorker and call", () => {
     await expect(askWithoutLimit("/never")).rejects.toThrow("A worker is there and does not answer within 5 s.");
   });
 
-  test("fail with NobodyThere when no worker listens", async () => {
+  test("fail when no worker listens or the worker closes the connection", async () => {
     const state = privateFolder();
     const ping = () => callWorker({ stateFolder: state }, "/ping", { signal });
     await expect(ping()).rejects.toThrow(WorkerGone);

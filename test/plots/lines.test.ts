@@ -16,7 +16,7 @@ const samples: fc.Arbitrary<Samples> = fc
   .array(fc.tuple(fc.integer({ min: 0, max: 21_600 }), fc.option(fc.integer())), { maxLength: 4_000 })
   .map((readings) => ({ times: readings.map(([t]) => t), values: readings.map(([, value]) => value) }));
 
-describe("lineOf (the plotted line of a tag)", () => {
+describe("the plotted line of a tag", () => {
   test("returns ascending times, columns of equal length, only values of the input, and at most 3,002 points", () => {
     fc.assert(
       fc.property(samples, samples, (read, logged) => {
@@ -72,13 +72,9 @@ describe("lineOf (the plotted line of a tag)", () => {
     expect([line.low?.[1], line.value[1], line.high?.[1]]).toEqual([5, 9, 9]);
   });
 
-  test("has a gap for a missing hour (lineOfHours)", () => {
+  test("has a gap for a missing hour when it is drawn from hourly values", () => {
     const hour = { low: 1, high: 3, last: 2 };
-    const line = hoursLine([
-      [0, hour],
-      [3_600, hour],
-      [14_400, hour],
-    ]);
+    const line = hoursLine([0, 3_600, 14_400].map((begin) => [begin, hour] as const));
     expect(line).toMatchObject({ value: [2, 2, null, 2], low: [1, 1, null, 1], stepS: 3_600 });
   });
 });

@@ -24,24 +24,22 @@ const samples: fc.Arbitrary<Samples> = fc
   .array(fc.tuple(fc.integer({ min: BEGIN - 5, max: BEGIN + 4_000 }), fc.option(number)), { maxLength: 40 })
   .map((readings) => ({ times: readings.map(([time]) => time), values: readings.map(([, value]) => value) }));
 
-describe("ByteWriter and ByteReader", () => {
-  test("return every written number unchanged", () => {
-    const wholeNumber = fc.integer({ min: -LARGEST_SIGNED, max: LARGEST_SIGNED });
-    fc.assert(
-      fc.property(fc.array(fc.tuple(wholeNumber, fc.double())), (all) => {
-        const writer = new ByteWriter();
-        for (const [one, other] of all) {
-          writer.signed(one);
-          writer.unsigned(Math.abs(one));
-          writer.float(other);
-        }
-        const reader = new ByteReader(writer.text());
-        for (const [one, other] of all)
-          expect([reader.signed() + 0, reader.unsigned(), reader.float()]).toEqual([one + 0, Math.abs(one), other]);
-        expect(reader.isDone).toBe(true);
-      }),
-    );
-  });
+test("ByteWriter and ByteReader return every written number unchanged", () => {
+  const wholeNumber = fc.integer({ min: -LARGEST_SIGNED, max: LARGEST_SIGNED });
+  fc.assert(
+    fc.property(fc.array(fc.tuple(wholeNumber, fc.double())), (all) => {
+      const writer = new ByteWriter();
+      for (const [one, other] of all) {
+        writer.signed(one);
+        writer.unsigned(Math.abs(one));
+        writer.float(other);
+      }
+      const reader = new ByteReader(writer.text());
+      for (const [one, other] of all)
+        expect([reader.signed() + 0, reader.unsigned(), reader.float()]).toEqual([one + 0, Math.abs(one), other]);
+      expect(reader.isDone).toBe(true);
+    }),
+  );
 });
 
 describe("a stored chunk of plot samples", () => {
@@ -109,22 +107,20 @@ describe("createTagIndexes (the index of each tag in the chunks)", () => {
   });
 });
 
-describe("createMinutes (series with one value a minute)", () => {
-  test("stores the values of a day and drops older values", () => {
-    const column = fc.array(fc.option(number), { minLength: 1, maxLength: 50 });
-    fc.assert(
-      fc.property(column, (values) => {
-        const minutes = createMinutes();
-        for (const [n, value] of values.entries()) minutes.set("lag", 1_000_000 + n, value);
-        const lastMinute = 1_000_000 + values.length - 1;
-        const restoredMinutes = createMinutes();
-        restoredMinutes.load(minutes.pack(lastMinute));
-        expect(restoredMinutes.of("lag", lastMinute).slice(-values.length)).toEqual(values);
-        expect(restoredMinutes.of("lag", lastMinute + DAY_MINUTES).every((value) => value === null)).toBe(true);
-      }),
-      { numRuns: 50 },
-    );
-  });
+test("createMinutes (series with one value a minute) stores the values of a day and drops older values", () => {
+  const column = fc.array(fc.option(number), { minLength: 1, maxLength: 50 });
+  fc.assert(
+    fc.property(column, (values) => {
+      const minutes = createMinutes();
+      for (const [n, value] of values.entries()) minutes.set("lag", 1_000_000 + n, value);
+      const lastMinute = 1_000_000 + values.length - 1;
+      const restoredMinutes = createMinutes();
+      restoredMinutes.load(minutes.pack(lastMinute));
+      expect(restoredMinutes.of("lag", lastMinute).slice(-values.length)).toEqual(values);
+      expect(restoredMinutes.of("lag", lastMinute + DAY_MINUTES).every((value) => value === null)).toBe(true);
+    }),
+    { numRuns: 50 },
+  );
 });
 
 describe("createTagPlots", () => {

@@ -73,10 +73,8 @@ test("inspectBuilding requests no tags when the token may not read tags", async 
 });
 
 test("inspectBuilding rejects a token without a site, or without permission for both alarms and tags", async () => {
-  const refusal = async (sites: number, abilities: readonly string[]) =>
-    errorText(
-      await inspectBuilding(serviceWith(sites, () => [], { abilities }).source, never()).catch((error) => error),
-    );
+  const refusal = (sites: number, abilities: readonly string[]) =>
+    inspectBuilding(serviceWith(sites, () => [], { abilities }).source, never()).catch(errorText);
   expect(await refusal(0, ["read:tags"])).toMatch(/^The token "Plenum" sees no site, so there is nothing to follow\./);
   expect(await refusal(1, ["read:hosts", "write:tags"])).toMatch(
     /^The token "Plenum" may read neither alarms nor tags; it may: read:hosts, write:tags\./,
@@ -112,11 +110,7 @@ test("inspectBuilding lists the systems of at most three sites within a limit of
   };
   const progress: string[] = [];
   const building = await inspectBuilding(withSystems(5), never(), (text) => progress.push(text));
-  expect(building.systems.map(({ code, tags }) => [code, tags])).toEqual([
-    ["S3", 3],
-    ["S2", 2],
-    ["S1", 1],
-  ]);
+  expect(building.systems.map(({ code, tags }) => `${code} ${tags}`)).toEqual(["S3 3", "S2 2", "S1 1"]);
   expect(progress).toEqual(["Looking at alarms", ...[1, 2, 3, 4, 5].map((n) => `Looking at tags: ${n} of 5 sites`)]);
   listedSites.length = 0;
   await inspectBuilding(withSystems(17), never());
@@ -167,10 +161,7 @@ test("summarizeBuilding counts at least one tag for a rare unit", () => {
     ...{ token: TOKEN, systems: [], alarms: null },
     tagsBySite: new Map([[1, { total: 2, listed: tagsOf({ "°C": 9, kWh: 1 }) }]]),
   });
-  expect(units).toEqual([
-    { unit: "°C", tags: 2 },
-    { unit: "kWh", tags: 1 },
-  ]);
+  expect(units.map(({ unit, tags }) => `${unit} ${tags}`)).toEqual(["°C 2", "kWh 1"]);
 });
 
 test.each([

@@ -8,7 +8,6 @@ import {
   quotaText,
   type SetupChoices,
   STEPS_MS,
-  type UnitGroup,
   unitGroups,
 } from "#src/ui/setup/choices.ts";
 import { englishText } from "#src/ui/setup/messages.ts";
@@ -16,20 +15,19 @@ import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;
 
-describe("groupsOf (the tags of a building by unit)", () => {
+describe("unitGroups (the tags of a building by unit)", () => {
   const groups = (units: Readonly<Record<string, number>>) =>
-    unitGroups(buildingWith(units)).map(({ group, tags, units: of }: UnitGroup) => [
-      ...[group, tags],
-      of.map(({ unit }) => unit).join(" "),
-    ]);
+    unitGroups(buildingWith(units)).map(
+      (each) => `${each.group} ${each.tags}: ${each.units.map(({ unit }) => unit).join(" ")}`,
+    );
 
   test("returns the non-empty groups: readings, meters and tags without a unit", () => {
     expect(groups({ "°C": 5, kWh: 3, "m³": 2, "": 1, "%": 4 })).toEqual([
-      ["readings", 9, "°C %"],
-      ["meters", 5, "kWh m³"],
-      ["rest", 1, ""],
+      "readings 9: °C %",
+      "meters 5: kWh m³",
+      "rest 1: ",
     ]);
-    expect(groups({ kWh: 1 })).toEqual([["meters", 1, "kWh"]]);
+    expect(groups({ kWh: 1 })).toEqual(["meters 1: kWh"]);
     expect(groups({})).toEqual([]);
   });
 
@@ -37,20 +35,14 @@ describe("groupsOf (the tags of a building by unit)", () => {
     ["meters", "Wh MWh kVArh Gcal MJ m3 Sm³ Nm3 l L liter pulse pulses imp"],
     ["readings", "W kW m3/h l/s kWh/m²"],
   ])("returns %s for the units %s", (group, units) => {
-    for (const unit of units.split(" ")) expect(groups({ [unit]: 1 })).toEqual([[group, 1, unit]]);
+    for (const unit of units.split(" ")) expect(groups({ [unit]: 1 })).toEqual([`${group} 1: ${unit}`]);
   });
 
-  test('moves units beyond the 24 most frequent ones to the group "rest"', () => {
+  test("moves units beyond the 24 most frequent ones to the rest group", () => {
     const units = Object.fromEntries(Array.from({ length: 26 }, (_, n) => [`u${n}`, 100 - n]));
     const [readings, rest] = unitGroups(buildingWith(units));
     expect(readings?.units.map(({ unit }) => unit)).toEqual(Array.from({ length: 24 }, (_, n) => `u${n}`));
-    expect(rest).toEqual({
-      ...{ group: "rest", tags: 76 + 75 },
-      units: [
-        { unit: "u24", tags: 76 },
-        { unit: "u25", tags: 75 },
-      ],
-    });
+    expect(rest).toMatchObject({ group: "rest", tags: 76 + 75, units: [{ unit: "u24" }, { unit: "u25" }] });
   });
 });
 
@@ -104,9 +96,7 @@ describe("proposedChoices (read intervals and history for a building)", () => {
   });
 
   test("fetches history hourly up to 1,000 tags, then every 6 h, then daily", () => {
-    expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyEveryMs(tags) / HOUR_MS)).toEqual([
-      ...[1, 1, 6, 6, 24],
-    ]);
+    expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyEveryMs(tags) / HOUR_MS)).toEqual([1, 1, 6, 6, 24]);
   });
 });
 

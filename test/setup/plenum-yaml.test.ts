@@ -29,10 +29,10 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
       ["the rest", 120_000, undefined],
     ]);
     expect(source.history).toMatchObject([{ resolution: "1h", backfill: 7 * 86_400_000 }]);
-    expect(plan.classes.map(({ name, tags }) => [name, tags])).toEqual([
-      ["readings", 130],
-      ["meters", 40],
-      ["the rest", 30],
+    expect(plan.classes.map(({ name, tags }) => `${name} ${tags}`)).toEqual([
+      "readings 130",
+      "meters 40",
+      "the rest 30",
     ]);
     expect(quotaText(plan)).toMatch(/^These wishes take \d\d % of the quota \(20 requests a minute\)\.$/);
     expect(text).toContain(`# ${quotaText(plan)}`);

@@ -120,10 +120,8 @@ describe("the server of the setup page", () => {
   test("rejects requests without the session key, and requests from another page", async () => {
     const key = await enterCode();
     for (const path of ["/api/look", "/api/plan", "/api/write", "/api/start"]) {
-      const keylessResponse = await request(path, ADDRESS);
-      expect([keylessResponse.status, keylessResponse.body.message], path).toEqual([
-        ...[401, "Enter the code from the terminal."],
-      ]);
+      const { body, status } = await request(path, ADDRESS);
+      expect([status, body.message], path).toEqual([401, "Enter the code from the terminal."]);
       expect((await request(path, ADDRESS, { cookie: `${key.cookie}x` })).status, path).toBe(401);
       expect((await request(path, ADDRESS, { ...key, "x-plenum": "" })).status, path).toBe(403);
       expect((await request(path, ADDRESS, { ...key, origin: "https://evil.example" })).status, path).toBe(403);

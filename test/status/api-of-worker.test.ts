@@ -120,38 +120,38 @@ describe("a worker that has run for a while", () => {
   });
 });
 
-describe("a write from the page", () => {
-  test("goes through the gate to the service and into the audit log", { timeout: 120_000 }, async () => {
-    const folder = temporaryFolder();
-    const passwordFile = join(folder, "password");
-    writeFileSync(passwordFile, "a long password", { mode: 0o600 });
-    const { world } = createSimulator({ ...SIMULATOR, epoch: START_MS }, { now: () => START_MS });
-    const analog = [...world.tags.values()].filter(({ kind }) => kind === "analog");
-    const [tag, other] = analog.map(({ id }) => id);
-    const { ask, clock } = await followSimulator({
-      status: { password: { file: passwordFile } },
-      commands: { enabled: true, allow: [{ tag_id: tag, site_id: 4, type: "number", min: 0, max: 100 }] },
-    });
-    await clock.advance(3 * MINUTE);
-    const headers = {
-      authorization: `Basic ${Buffer.from("plenum:a long password").toString("base64")}`,
-      "content-type": "application/json",
-      "x-plenum": "status-page",
-    };
-    const { body } = await ask(`/api/tag?source=main&id=${tag}`, { headers });
-    expect((body as TagResponse).writable).toEqual({ type: "number", min: 0, max: 100, step: null, closed: null });
-    const postWrite = (wish: object) => ask("/api/write", { method: "POST", headers, body: JSON.stringify(wish) });
-    expect(await postWrite({ source: "main", tag: other, value: 50 })).toMatchObject({
-      status: 409,
-      body: { message: expect.stringMatching(/not on the list/) },
-    });
-    const acceptedWrite = await postWrite({ source: "main", tag, value: 50 });
-    const { id } = acceptedWrite.body as { readonly id: string };
-    expect(acceptedWrite).toMatchObject({ status: 202 });
-    await clock.advance(1 * MINUTE);
-    expect((await ask("/api/commands", { headers })).body).toMatchObject([
-      { id, tagId: tag, requested: 50, state: "confirmed", by: "operator status page" },
-      { tagId: other, state: "rejected", by: "operator status page" },
-    ]);
+test("a write from the page goes through the gate to the service and into the audit log", {
+  timeout: 120_000,
+}, async () => {
+  const folder = temporaryFolder();
+  const passwordFile = join(folder, "password");
+  writeFileSync(passwordFile, "a long password", { mode: 0o600 });
+  const { world } = createSimulator({ ...SIMULATOR, epoch: START_MS }, { now: () => START_MS });
+  const analog = [...world.tags.values()].filter(({ kind }) => kind === "analog");
+  const [tag, other] = analog.map(({ id }) => id);
+  const { ask, clock } = await followSimulator({
+    status: { password: { file: passwordFile } },
+    commands: { enabled: true, allow: [{ tag_id: tag, site_id: 4, type: "number", min: 0, max: 100 }] },
   });
+  await clock.advance(3 * MINUTE);
+  const headers = {
+    authorization: `Basic ${Buffer.from("plenum:a long password").toString("base64")}`,
+    "content-type": "application/json",
+    "x-plenum": "status-page",
+  };
+  const { body } = await ask(`/api/tag?source=main&id=${tag}`, { headers });
+  expect((body as TagResponse).writable).toEqual({ type: "number", min: 0, max: 100, step: null, closed: null });
+  const postWrite = (wish: object) => ask("/api/write", { method: "POST", headers, body: JSON.stringify(wish) });
+  expect(await postWrite({ source: "main", tag: other, value: 50 })).toMatchObject({
+    status: 409,
+    body: { message: expect.stringMatching(/not on the list/) },
+  });
+  const acceptedWrite = await postWrite({ source: "main", tag, value: 50 });
+  const { id } = acceptedWrite.body as { readonly id: string };
+  expect(acceptedWrite).toMatchObject({ status: 202 });
+  await clock.advance(1 * MINUTE);
+  expect((await ask("/api/commands", { headers })).body).toMatchObject([
+    { id, tagId: tag, requested: 50, state: "confirmed", by: "operator status page" },
+    { tagId: other, state: "rejected", by: "operator status page" },
+  ]);
 });

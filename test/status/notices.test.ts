@@ -33,9 +33,7 @@ test("the report warns about an almost full disk, with another text for a full d
   expect(noticesFor({ free: 1.2 * GIBIBYTE })).toEqual([
     "The disk that holds /s/plenum.db has 1.2 GiB left, 7 % of it. Free some space before the disk is full.",
   ]);
-  expect(noticesFor({ free: 10 * MEBIBYTE })).toEqual([
-    expect.stringContaining("has only 10 MiB left. When the disk is full"),
-  ]);
+  expect(noticesFor({ free: 10 * MEBIBYTE })).toEqual([expect.stringContaining("has only 10 MiB left. When the disk")]);
 });
 
 test("the report warns about a copied state while its original exists, or for a week if it came from another machine", () => {
@@ -43,9 +41,7 @@ test("the report warns about a copied state while its original exists, or for a 
   const copy = { identity: "0a1b2c3d", at: "2026-06-01T00:00:00.000Z", from, isHere: true, isOriginalThere: true };
   const at = Date.parse(copy.at);
   const free = 8 * GIBIBYTE;
-  expect(noticesFor({ free, copy }, at)).toEqual([
-    expect.stringContaining("copied from /var/lib/plenum, which still exists,"),
-  ]);
+  expect(noticesFor({ free, copy }, at)).toEqual([expect.stringContaining("from /var/lib/plenum, which still exists")]);
   expect(noticesFor({ free, copy: { ...copy, isOriginalThere: false } }, at)).toEqual([]);
   const copyElsewhere = { ...copy, isHere: false, isOriginalThere: false };
   expect(noticesFor({ free, copy: copyElsewhere }, at)).toEqual([expect.stringContaining("/var/lib/plenum on old (")]);

@@ -149,12 +149,27 @@ describe("the warnings of a source", () => {
     return (await statusOver(store, clock, live).report()).notices;
   }
 
-  test("report another program that uses the same quota", async () => {
+  async function reportWith(tagNames: readonly string[], documents: Parameters<Store["commit"]>[0]["documents"]) {
+    const building = await statusBuilding();
+    await fillSource(building.store, "north", { tagNames });
+    await building.store.commit({ documents });
+    return { ...building, ...(await building.status.report()) };
+  }
+
+  test("report another program that uses the quota, history without requests, and many values that changed at once", async () => {
     const foreign = { evidence: "remaining", perWindow: 6, sinceMs: Date.parse(NOW) } as const;
     const quota = LIVE_SOURCE.quota ?? { buckets: [], heldUntilMs: null };
     const allowances = quota.buckets.map((allowance) => ({ ...allowance, foreign }));
-    expect(await noticesWith({ quota: { ...quota, buckets: allowances } })).toEqual([
+    const suddenChanges = () => [
+      { what: "nulls", siteIds: [3], since: NOW, tags: 18 } as const,
+      { what: "types", siteIds: [3, 4], since: NOW, tags: 1 } as const,
+    ];
+    const known = { quota: { ...quota, buckets: allowances }, historyStarvesSince: () => NOW, suddenChanges };
+    expect((await noticesWith(known)).toSorted()).toEqual([
       `Another program seems to spend the quota of north, up to 6 requests a minute, since ${NOW}. Give it a token of another user, or leave it a share with quota.polite.`,
+      `History of north has been due since ${NOW} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
+      `north, site 3, 4: more than a third of the values of a reply changed between number and boolean at ${NOW}. 1 tag is uncertain until a further reading confirms the type.`,
+      `north, site 3: 18 values turned null at once at ${NOW} and are published as bad. A gateway may be offline.`,
     ]);
   });
 
@@ -182,15 +197,7 @@ describe("the warnings of a source", () => {
     ]);
   });
 
-  test("report due history that gets no requests", async () => {
-    expect(await noticesWith({ historyStarvesSince: () => NOW })).toEqual([
-      `History of north has been due since ${NOW} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
-    ]);
-  });
-
   test("report series with unreadable history", async () => {
-    const { store, status } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["Supply"] });
     const series = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
     const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
     const refusal = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
@@ -198,8 +205,7 @@ describe("the warnings of a source", () => {
     const put = ["10001 5m", "10002 5m"].map(
       (key) => [key, key === "10001 5m" ? storedLedger : { ...storedLedger, spans: [] }] as const,
     );
-    await store.commit({ documents: [{ set: documentSet("history", "north"), put }] });
-    const { notices, sources } = await status.report();
+    const { notices, sources } = await reportWith(["Supply"], [{ set: documentSet("history", "north"), put }]);
     expect(notices).toEqual([
       `History of north was answered and cannot be read, and is requested again: 10001 5m (since ${NOW}: ${said}). \`plenum gaps\` names every bucket.`,
     ]);
@@ -207,14 +213,12 @@ describe("the warnings of a source", () => {
   });
 
   test("report unreadable and missing values separately, also in the metrics", async () => {
-    const { store, status } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["Supply", "Return"] });
     const put: (readonly [string, StoredLeftOut])[] = [
       ["10001", { since: NOW, kind: "unreadable", reason: 'Its value is the text "--".' }],
       ["10002", { since: NOW, kind: "unanswered", reason: "The reply does not list it." }],
     ];
-    await store.commit({ documents: [{ set: syncSet("left-out", "north"), put }] });
-    const { notices, sources } = await status.report();
+    const documents = [{ set: syncSet("left-out", "north"), put }];
+    const { notices, sources, status } = await reportWith(["Supply", "Return"], documents);
     expect(sources[0]?.leftOut).toEqual(put.map(([id, entry]) => ({ id, ...entry })));
     expect(notices).toEqual([
       `1 tag of north has an unreadable value in the replies; what was read before stays: 10001 (since ${NOW}: Its value is the text "--".).`,
@@ -228,36 +232,20 @@ describe("the warnings of a source", () => {
   });
 
   test("report boolean values of tags with a numeric unit", async () => {
-    const { store, status } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["Supply", "b"] });
     const storedValue: StoredValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
-    await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", storedValue]] }] });
-    const { notices, sources } = await status.report();
+    const documents = [{ set: documentSet("value", "north"), put: [["10001", storedValue] as const] }];
+    const { notices, sources } = await reportWith(["Supply", "b"], documents);
     expect(sources[0]?.typeDoubts).toEqual([{ id: "10001", displayName: "Supply", unit: "°C", doubt: "unit" }]);
     expect(notices).toEqual([
       "1 tag of north has a boolean as value although the unit is one of numbers, so the quality is uncertain: 10001 Supply (°C). Correct the unit or the value at the service.",
     ]);
   });
 
-  test("report many values that changed at once", async () => {
-    const suddenChanges = () => [
-      { what: "nulls", siteIds: [3], since: NOW, tags: 18 } as const,
-      { what: "types", siteIds: [3, 4], since: NOW, tags: 1 } as const,
-    ];
-    expect(await noticesWith({ suddenChanges })).toEqual([
-      `north, site 3: 18 values turned null at once at ${NOW} and are published as bad. A gateway may be offline.`,
-      `north, site 3, 4: more than a third of the values of a reply changed between number and boolean at ${NOW}. 1 tag is uncertain until a further reading confirms the type.`,
-    ]);
-  });
-
   test("report quarantined tags and name the first five", async () => {
-    const { store, status } = await statusBuilding();
-    await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });
     const quarantine: StoredQuarantine = { until: NOW, reason: "main answered 422." };
     const put = (count: number) => Array.from({ length: count }, (_, n) => [String(10_001 + n), quarantine] as const);
     const set = syncSet("quarantine", "north");
-    await store.commit({ documents: [{ set, put: put(1) }] });
-    const { notices, sources } = await status.report();
+    const { notices, sources, store } = await reportWith(["Supply", ..."bcdefg"], [{ set, put: put(1) }]);
     expect(notices).toEqual([
       "1 tag of north was rejected singly twice and is in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: 10001 Supply. `plenum explain 10001` says why.",
     ]);

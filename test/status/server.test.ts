@@ -591,9 +591,7 @@ describe("access to the status server", () => {
 
   test("requires a password of at least 12 characters at the start", () => {
     const config = StatusConfig.parse({ password: { env: "P" } });
-    expect(() => readCredentials(config, { P: "eleven char" })).toThrow(
-      "status.password is shorter than 12 characters.",
-    );
+    expect(() => readCredentials(config, { P: "eleven char" })).toThrow("status.password is shorter than 12");
     expect(readCredentials(config, { P: "twelve chars" })?.operator.reveal()).toBe("twelve chars");
     expect(readCredentials(StatusConfig.parse({}))).toBeNull();
   });

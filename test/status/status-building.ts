@@ -123,16 +123,9 @@ async function sourceCounts(
     alarms.changed(undefined, storedAlarm);
   const polls = await store.documents<StoredPoll>(documentSet("poll", source));
   const values = [...(await store.documents<StoredValue>(documentSet("value", source))).values()];
-  const newestTime =
-    values
-      .map(({ time }) => time)
-      .toSorted()
-      .at(-1) ?? null;
-  const lastPolls = [
-    ...[...polls].filter(([job]) => job !== "live").map(([job, { lastSuccess }]) => [job, lastSuccess] as const),
-    ["live", newestTime] as const,
-    ...Object.entries(heard),
-  ];
+  const times = values.map(({ time }) => time).toSorted();
+  const storedPolls = [...polls].map(([job, { lastSuccess }]) => [job, lastSuccess] as const);
+  const lastPolls = [...storedPolls, ["live", times.at(-1) ?? null] as const, ...Object.entries(heard)];
   const offsetMs = clock.monotonic() - clock.now();
   const tags = await store.documents(documentSet("tag", source));
   const left = [...(await store.documents<StoredLeftOut>(syncSet("left-out", source)))].filter(([id]) => tags.has(id));

@@ -148,10 +148,8 @@ describe("the count of a list", () => {
     const { counts, jobs, readings } = await northReport(statusWith(store, clock));
     expect([counts.tags, readings.tags.state, readings.gateways.state]).toEqual([null, "never", "never"]);
     expect(jobs.find(({ name }) => name === "tags")).toMatchObject({ partly: true });
-    expect(
-      jobs.find(({ name }) => name === "live"),
-      "a run that read nothing",
-    ).toMatchObject({ lastSuccess: null });
+    const liveJob = jobs.find(({ name }) => name === "live");
+    expect(liveJob, "a run that read nothing").toMatchObject({ lastSuccess: null });
     expect(await scrapeMetrics(statusWith(store, clock))).not.toMatch(/poll_last_success.*job="live"/);
   });
 

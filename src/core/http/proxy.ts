@@ -3,7 +3,7 @@ import { request as secureRequest } from "node:https";
 import { isIP, type Socket } from "node:net";
 import { z } from "zod";
 import type { Clock } from "../runtime/clock.ts";
-import { cachedSecret, readCertificates, SecretRef } from "../runtime/secret.ts";
+import { cachedSecret, type Environment, readCertificates, SecretRef } from "../runtime/secret.ts";
 import { USER_AGENT } from "../runtime/version.ts";
 import { failureOfConnection, failureOfTunnel, type ServerInfo, tryTls } from "./connection-problem.ts";
 import { isLoopback } from "./loopback.ts";
@@ -61,14 +61,11 @@ export function toEndpoint(url: Pick<URL, "hostname" | "port" | "protocol">): En
   return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
 }
 
-export type HttpProxy = ReturnType<typeof createProxy>;
+export type HttpProxy = NonNullable<ReturnType<typeof openProxy>>;
 
 /** Opens tunnels by CONNECT, also for http://, so that credentials of proxy and target never share a request. */
-function createProxy(
-  config: ProxyConfig,
-  clock: Pick<Clock, "monotonic">,
-  environment: Readonly<Record<string, string | undefined>> = process.env,
-) {
+export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "monotonic">, environment?: Environment) {
+  if (config === undefined) return null;
   const url = new URL(config.url);
   const isSecure = url.protocol === "https:";
   const host = stripBrackets(url.hostname);
@@ -137,19 +134,7 @@ function createProxy(
   };
 }
 
-export function openProxy(
-  config: ProxyConfig | undefined,
-  clock: Pick<Clock, "monotonic">,
-  environment?: Readonly<Record<string, string | undefined>>,
-): HttpProxy | null {
-  return config === undefined ? null : createProxy(config, clock, environment);
-}
-
-export async function probeThroughProxy(
-  proxy: HttpProxy | null,
-  address: Endpoint,
-  signal: AbortSignal,
-): Promise<void> {
+export async function probeThroughProxy(proxy: HttpProxy | null, address: Endpoint, signal: AbortSignal) {
   return tryTls(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }
 

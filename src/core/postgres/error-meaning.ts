@@ -87,11 +87,7 @@ const TABLE_WORDING: ErrorWording = {
 
 type SettingsAdvice = readonly [fault: string, field: string, hint: string];
 
-function findSettingsAdvice(
-  code: string,
-  { user, sslmode }: PostgresAddress,
-  wording: ErrorWording,
-): SettingsAdvice | null {
+function findSettingsAdvice(code: string, { user, sslmode }: PostgresAddress, wording: ErrorWording) {
   const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
   const advice: readonly (readonly [codes: RegExp, ...SettingsAdvice])[] = [
     [/^28P01/, "does not accept the password", "password", `Check the password of the role ${user}.`],

@@ -13,11 +13,7 @@ export interface TransactionLimits {
 export class CommitUnknown extends Retryable {}
 
 /** Runs one transaction: durable when it resolves, undone when it rejects, unless with `Unanswered`. */
-export async function transact<T>(
-  session: PostgresSession,
-  limits: TransactionLimits,
-  work: () => Promise<T>,
-): Promise<T> {
+export async function transact<T>(session: PostgresSession, limits: TransactionLimits, work: () => Promise<T>) {
   await session.query(beginSql(limits));
   let result: T;
   try {

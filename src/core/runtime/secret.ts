@@ -56,6 +56,8 @@ export function hasCredentials(address: string): boolean {
   return username !== "" || password !== "";
 }
 
+export type Environment = Readonly<Record<string, string | undefined>>;
+
 /** Largest secret file in bytes: a larger file is a wrong path. */
 const MAX_SECRET_BYTES = 64 * 1024;
 
@@ -66,10 +68,7 @@ class MissingSecret extends ConfigError {}
 const MAX_ABSENCE_MS = 60_000;
 
 /** Throws ConfigError for a missing, empty or shared file, and LocalFailure when this machine cannot read files. */
-export function readSecret(
-  ref: SecretRef,
-  environment: Readonly<Record<string, string | undefined>> = process.env,
-): Secret {
+export function readSecret(ref: SecretRef, environment: Environment = process.env): Secret {
   const secretText = "file" in ref ? readPrivateFile(ref.file) : environment[ref.env];
   const secretLabel = describeSecret(ref);
   if (secretText === undefined) {
@@ -84,11 +83,7 @@ export function readSecret(
 }
 
 /** Rereads the secret at each call. A missing or empty file throws LocalFailure for a minute, then ConfigError. */
-export function cachedSecret(
-  ref: SecretRef,
-  clock: Pick<Clock, "monotonic">,
-  environment: Readonly<Record<string, string | undefined>> = process.env,
-): () => Secret {
+export function cachedSecret(ref: SecretRef, clock: Pick<Clock, "monotonic">, environment?: Environment): () => Secret {
   let lastSecret: Secret | null = null;
   let goneSinceMs: number | null = null;
   return () => {

@@ -86,7 +86,7 @@ function ping(stateFolder: string, signal: AbortSignal): Promise<unknown> {
   return callWorker({ stateFolder }, "/ping", { signal, withinMs: PING_LIMIT_MS });
 }
 
-/** Aborts `over` with the error of the first failed ping. */
+/** Aborts `ended` with the error of the first failed ping. */
 async function pingUntilEnded(stateFolder: string, ended: AbortController, signal: AbortSignal): Promise<void> {
   while (await sleepFor(systemClock, PING_EVERY_MS, ended.signal, signal))
     await ping(stateFolder, AbortSignal.any([ended.signal, signal])).catch((error: unknown) => ended.abort(error));
@@ -200,13 +200,9 @@ export function remoteReader(socket: ControlSocket, source: string): SourceReade
   };
 }
 
-export async function sendCommand(
-  socket: ControlSocket,
-  command: CommandBody,
-  signal: AbortSignal,
-): Promise<{ readonly waitMs: number }> {
+export async function sendCommand(socket: ControlSocket, command: CommandBody, signal: AbortSignal) {
   try {
-    return await callWorker(socket, "/commands", { body: command, signal });
+    return await callWorker<{ readonly waitMs: number }>(socket, "/commands", { body: command, signal });
   } catch (error) {
     if (!(error instanceof WorkerSilent)) throw error;
     throw new Retryable(error.message, {

@@ -94,7 +94,6 @@ function inSteps(points: readonly Point[], fromS: number, stepS: number): readon
   });
 }
 
-/** Median of the distances in seconds, at least 1. */
 function medianDistance(times: readonly number[]): number {
   const timeDistances = times.slice(1).map((t, n) => t - (times[n] ?? t));
   const sortedDistances = timeDistances.toSorted((a, b) => a - b);

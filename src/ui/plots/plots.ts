@@ -16,7 +16,6 @@ import {
 
 export type Plots = ReturnType<typeof createPlots>;
 
-/** Numbers about the worker, read every minute. */
 export interface WorkerNumbers {
   /** Current numbers by name; null for unknown ones. */
   levels(): Promise<ReadonlyMap<string, number | null>>;

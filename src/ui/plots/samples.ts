@@ -17,7 +17,6 @@ interface GrowingSamples extends Samples {
   readonly values: (number | null)[];
 }
 
-/** Builds and encodes data of one tag and time range. */
 export interface SeriesFormat<T, Reading> {
   first(atS: number, reading: Reading): T;
   /** Adds a reading; may change and return the given object. */

@@ -95,7 +95,6 @@ export function historyEveryMs(tags: number): number {
   return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;
 }
 
-/** Plan of a configuration's only source for a building. */
 export function planBuilding(
   config: Config,
   building: BuildingSummary,

@@ -106,12 +106,8 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     const isUserError = error instanceof InvalidRequest || asFailure(error).kind === "config";
     return context.json({ message }, isUserError ? 400 : 502);
   });
-  app.use(
-    bodyLimit({
-      maxSize: LARGEST_BODY,
-      onError: (context) => context.json({ message: "The request is too long." }, 413),
-    }),
-  );
+  const onError = (context: Context) => context.json({ message: "The request is too long." }, 413);
+  app.use(bodyLimit({ maxSize: LARGEST_BODY, onError }));
   app.post("*", sameOriginOnly);
   app.post("/api/code", async (context) => {
     const { code } = await bodyOf(context, z.strictObject({ code: z.string().max(100) }));
@@ -119,9 +115,8 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     if (entered === null)
       return context.json({ message: "This is not the code. The terminal shows the code for one browser." }, 403);
     if (typeof entered === "object") {
-      const seconds = Math.ceil(entered.waitMs / 1_000);
-      context.header("retry-after", String(seconds));
-      return context.json({ message: `Too many wrong codes; wait ${seconds} s.` }, 429);
+      const seconds = `${Math.ceil(entered.waitMs / 1_000)}`;
+      return context.json({ message: `Too many wrong codes; wait ${seconds} s.` }, 429, { "retry-after": seconds });
     }
     setCookie(context, COOKIE, entered, { httpOnly: true, sameSite: "Strict", path: "/" });
     return context.body(null, 204);

@@ -7,7 +7,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Secret } from "../../core/runtime/log.ts";
-import { readSecret } from "../../core/runtime/secret.ts";
+import { type Environment, readSecret } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { StatusConfig } from "./config.ts";
 import { addressOwner, delayedConnections, plainAddress } from "./connections.ts";
@@ -24,10 +24,7 @@ export interface Credentials {
 const LEAST_PASSWORD_LENGTH = 12;
 
 /** Null without a configured password. Throws `ConfigError` when a password is missing or too short. */
-export function readCredentials(
-  config: StatusConfig,
-  environment?: Readonly<Record<string, string | undefined>>,
-): Credentials | null {
+export function readCredentials(config: StatusConfig, environment?: Environment): Credentials | null {
   function read(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
     const ref = config[option];
     if (ref === undefined) return null;
@@ -52,10 +49,10 @@ function roleOf(authorization: string, { operator, viewer, scraper }: Credential
     ["viewer", viewer && basicHeader("viewer", viewer)],
     ["scraper", scraper && `bearer ${scraper.reveal()}`],
   ];
-  const matchingRoles = expected.filter(
+  const matches = expected.filter(
     ([, text]) => isEqual(`${scheme.toLowerCase()} ${given}`, text ?? "") && text !== null,
   );
-  return matchingRoles[0]?.[0] ?? null;
+  return matches[0]?.[0] ?? null;
 }
 
 export function isEqual(given: string, expected: string): boolean {

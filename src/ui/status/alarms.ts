@@ -82,12 +82,7 @@ export function alarmList(all: readonly AlarmRow[], { limit, priority, site, sou
   return { priorities, rows: rows.slice(0, limit) };
 }
 
-/** Matching alarms of a source that may be active, most urgent first. */
-export async function activeAlarms(
-  cache: CachedDocuments,
-  source: string,
-  matches: (alarm: Alarm) => boolean,
-): Promise<readonly AlarmBrief[]> {
+export async function activeAlarms(cache: CachedDocuments, source: string, matches: (alarm: Alarm) => boolean) {
   const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
   return [...alarms.values()]
     .filter((each) => mayBeActive(each) && matches(each.alarm))
@@ -195,8 +190,7 @@ const STEP_WORDS: Readonly<Record<string, (alarm: Alarm, suffix: string) => stri
   "alarm-raised": (alarm, suffix) => `${raisedText(alarm)}${suffix}`,
   "alarm-acknowledged": acknowledgement,
   "alarm-unacknowledged": () => "The acknowledgement was withdrawn.",
-  "alarm-recovering": ({ recoveringUntil }) =>
-    `Recovering${recoveringUntil === null ? "" : ` until ${recoveringUntil}`}.`,
+  "alarm-recovering": ({ recoveringUntil: until }) => `Recovering${until === null ? "" : ` until ${until}`}.`,
   "alarm-retriggered": () => "Triggered again while it was active.",
   "alarm-resolved": (_, suffix) => `Resolved.${suffix}`,
   "alarm-vanished": () => "The alarm disappeared from the lists of the service, which did not report its end.",

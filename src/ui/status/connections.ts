@@ -114,12 +114,8 @@ export function addressOwner(address: string): string {
   return `${[...heads, ...zeros, ...tails].slice(0, 4).join(":")}::/64`;
 }
 
-export function listen(
-  server: NetServer,
-  target: ListenOptions,
-  explain: (error: NodeJS.ErrnoException) => Error,
-): Promise<void> {
-  return new Promise((resolve, reject) => {
+export function listen(server: NetServer, target: ListenOptions, explain: (error: NodeJS.ErrnoException) => Error) {
+  return new Promise<void>((resolve, reject) => {
     server.once("error", (error) => reject(explain(error)));
     server.listen(target, resolve);
   });

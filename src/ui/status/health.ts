@@ -39,8 +39,7 @@ export function createReadiness(options: {
   async function check(): Promise<Readiness> {
     const commitFailure = commitTrouble();
     const message = `Nothing could be written to the state since ${commitFailure?.since}; the log says why.`;
-    const commits: readonly NotReady[] =
-      commitFailure === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
+    const commits: NotReady[] = commitFailure === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
     const health = await options.health().catch(() => null);
     const reasons = [...commits, ...(health === null ? [UNREADABLE] : healthReasons(health))];
     const notes = health?.sources.flatMap(inventoryNote) ?? [];

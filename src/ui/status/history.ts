@@ -150,7 +150,6 @@ const PLOT_SPANS = {
 const SEARCHED_EVENTS = 75_000;
 const MOST_EVENTS = 2_000;
 const LOGGED_MS = 60_000;
-/** Finest first. */
 const EMITTED = ["5m", "1h"] as const satisfies readonly Resolution[];
 const HOUR_S = 3_600;
 
@@ -232,7 +231,6 @@ function mergeSamples(...parts: readonly Samples[]): Samples {
   return byTime(parts.flatMap(({ times, values }) => times.map((time, n) => [time, values[n] ?? null] as const)));
 }
 
-/** Groups values by the hour in which they were logged. */
 function groupByHour({ times, values }: Samples): readonly (readonly [begin: number, hour: Hour])[] {
   const hours = new Map<number, Hour>();
   for (const [n, time] of times.entries()) {

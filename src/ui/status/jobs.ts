@@ -2,7 +2,6 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { PollTime } from "../../engine/sync/work.ts";
 
-/** A job of a source and the age of its last successful poll. */
 export interface JobReport {
   readonly name: string;
   readonly lastSuccess: string | null;

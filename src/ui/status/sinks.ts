@@ -36,11 +36,7 @@ const NEVER_STARTED = {
   ...{ deadLetters: null, dropped: null, remembered: null, ended: null },
 };
 
-export function sinkReports(
-  lags: readonly SinkLag[],
-  running: readonly LiveSink[],
-  configured: readonly string[],
-): readonly SinkReport[] {
+export function sinkReports(lags: readonly SinkLag[], running: readonly LiveSink[], configured: readonly string[]) {
   const startedLags = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
   const unstartedSinks = configured.filter((name) => !lags.some(({ sink }) => sink === name));
   const liveByName = new Map(running.map((sink) => [sink.name, sink]));

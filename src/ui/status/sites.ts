@@ -70,11 +70,7 @@ export async function siteResponse(context: PageContext, source: string, id: num
 }
 
 /** Number of the site's tags in each system; null when the tags of systems are not read. */
-async function tagsBySystem(
-  { cache, tags }: PageContext,
-  source: string,
-  site: number,
-): Promise<ReadonlyMap<string, number> | null> {
+async function tagsBySystem({ cache, tags }: PageContext, source: string, site: number) {
   const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), STEADY_MS);
   if (systemsOfTags.size === 0) return null;
   const counts = new Map<string, number>();

@@ -165,7 +165,7 @@ export async function sourceReport(
     gateways: readingWith("gateways", presentGateways.length),
     alarms: readingWith("alarms", activeAlarms.length),
   };
-  const tagCounts = countTagsBySite(tags);
+  const tagCounts = countTags(tags);
   const siteReports = [...sites.values()].map(({ value: { id, displayName } }) => {
     const own = presentGateways.filter(({ siteId }) => siteId === id);
     const byPriority = countBy(
@@ -232,7 +232,7 @@ const summarizeValues = oncePer((values: ReadonlyMap<string, StoredValue>) => {
   };
 });
 
-const countTagsBySite = oncePer((tags: ReadonlyMap<string, StoredItem<Tag>>) =>
+const countTags = oncePer((tags: ReadonlyMap<string, StoredItem<Tag>>) =>
   countBy(tags.values(), ({ siteId }) => siteId),
 );
 

@@ -65,14 +65,7 @@ async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow
 }
 
 /** Read interval, time of the next reading and the reason; or why the tag is not read. */
-async function nextReading(
-  { store, live }: PageContext,
-  source: string,
-  id: string,
-): Promise<{
-  readonly everySeconds: number | null;
-  readonly next: { readonly at: string | null; readonly why: string };
-}> {
+async function nextReading({ store, live }: PageContext, source: string, id: string) {
   const reading = live.tag(source, id);
   if (reading !== null) {
     const { dueAt, everySeconds, reasons } = reading;
@@ -87,7 +80,7 @@ async function nextReading(
       : quarantine !== undefined
         ? `In quarantine until ${quarantine.until}: ${quarantine.reason}`
         : "No class of live reads selects it, or the worker has only just started.";
-  return { everySeconds: null, next: { at: null, why } };
+  return { everySeconds: null as number | null, next: { at: null as string | null, why } };
 }
 
 /** Active alarms whose name fits this tag and no other tag of the site. */

@@ -108,10 +108,7 @@ export function describeReceiver(origin: string): ServerInfo {
   return { name: origin, failed: "could not be reached", addressOption: "url", authorityOption: "ca_file", ...schemes };
 }
 
-async function readBodyStart(
-  body: AsyncIterable<Buffer>,
-  maxBytes: number,
-): Promise<{ readonly text: string; readonly isCut: boolean }> {
+async function readBodyStart(body: AsyncIterable<Buffer>, maxBytes: number) {
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
@@ -157,12 +154,7 @@ export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
 }
 
 /** Sends one request. Throws what `failureOfResponse` makes of a refusal. */
-export async function sendRequest(
-  client: HttpClient,
-  request: ReceiverRequest,
-  clock: Clock,
-  signal: AbortSignal,
-): Promise<ReceiverResponse> {
+export async function sendRequest(client: HttpClient, request: ReceiverRequest, clock: Clock, signal: AbortSignal) {
   const { json, method, path, text } = request;
   const body = text?.body ?? (json === undefined ? null : JSON.stringify(json));
   const contentType = text?.contentType ?? "application/json; charset=utf-8";

@@ -33,7 +33,6 @@ export function amend(query) {
   for (const listener of listeners) listener();
 }
 
-/** Scroll positions by address. */
 const positions = new Map();
 history.scrollRestoration = "manual";
 

@@ -128,7 +128,6 @@ export function AllAlarmDays() {
   return html`<${AlarmDays} bars=${answer.data} answer=${answer} />`;
 }
 
-/** A UTC day, `YYYY-MM-DD`, as text. */
 const dayWords = (day) => dayOf(Date.parse(`${day}T12:00:00Z`));
 
 function DayBars({ bars: { days, byPriority } }) {

@@ -37,7 +37,6 @@ function useLost(status, movedAtMs) {
   return lost;
 }
 
-/** A view that is loaded on demand. */
 function Loaded({ view, ...props }) {
   const [loaded, setLoaded] = useState(null);
   useEffect(() => {

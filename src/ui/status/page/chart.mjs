@@ -227,7 +227,6 @@ function useDarkScheme() {
   return isDark;
 }
 
-/** Time of a point, in seconds since 1970. */
 export const pointTime = (seconds) => html`<span>${at(new Date(seconds * 1000).toISOString(), nowMs())}</span>`;
 const SPAN_LABELS = { "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
 const LIVE_MS = 10_000;
@@ -296,7 +295,6 @@ function plotWords({ value, low, high, stepSeconds, origin, unit }) {
     <span class="of">${t(textKey, values)}</span>`;
 }
 
-/** Button that fills gaps from the service's log. */
 function FetchLog({ history: { state, why }, isFetching, fetch }) {
   if (state === "off") return why === null ? null : html`<p class="of" lang="en">${why}</p>`;
   if (state === "asked") return html`<p class="of" role="status">${t("Reading the log with spare requests …")}</p>`;

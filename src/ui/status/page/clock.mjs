@@ -24,10 +24,8 @@ export const untilBeat = (everyMs) => everyMs - (Date.now() % everyMs);
 const updates = [];
 let openRequests = 0;
 
-/** Applies an update when all open requests are finished. */
 export const batchUpdate = (update) => void updates.push(update);
 
-/** Counts a request as open while it runs. */
 export async function duringRequest(request) {
   openRequests += 1;
   try {

@@ -36,7 +36,6 @@ export async function loadLanguage(wanted = preferredLanguage()) {
   document.documentElement.lang = wanted;
 }
 
-/** Switches to the other language and stores the choice. */
 export function LanguageButton({ kind, done }) {
   const otherLanguage = language === "en" ? "nb" : "en";
   const switchLanguage = async () => {

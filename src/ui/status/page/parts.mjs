@@ -29,8 +29,7 @@ export function Choice({ label, options, chosen, choose }) {
 }
 
 export const unknownMark = () => html`<abbr title=${t("not known")}>?</abbr>`;
-export const priorityMark = (priority, words = priority) =>
-  html`<span class=${`priority p${priority}`}>${words}</span>`;
+export const priorityMark = (priority, text = priority) => html`<span class=${`priority p${priority}`}>${text}</span>`;
 
 export function Priorities({ counts }) {
   if (counts === null) return html`<span class="of">${t("unknown")}</span>`;

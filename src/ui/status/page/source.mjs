@@ -7,7 +7,6 @@ import { usePolled } from "/request.mjs";
 import { Plan, Source } from "/sources.mjs";
 
 const EVERY_MS = 10_000;
-/** Lanes with their colours, from the bottom up. */
 const LANE_COLOURS = [
   ["write", "warn"],
   ["on-demand", "bad"],

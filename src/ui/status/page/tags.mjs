@@ -8,7 +8,6 @@ const PAGE_SIZE = 100;
 const EVERY_MS = 4000;
 const TYPING_MS = 250;
 const SHOW_LABELS = { all: "all", bad: "unreadable", stale: "too old", unread: "never read" };
-/** Sort key, title and class of each column after the id. */
 const COLUMNS = [
   ["name", "name", ""],
   ["value", "value", "n"],
