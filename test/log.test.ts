@@ -8,7 +8,7 @@ describe("withoutCredentials", () => {
     "Put a new token somewhere else.",
     "The proxy wants basic authentication",
     "Its token misconfiguration cannot pass by itself.",
-  ])("keeps the text: %s", (text) => {
+  ])("keeps a text without a secret: %s", (text) => {
     expect(withoutCredentials(text)).toBe(text);
   });
 
@@ -21,7 +21,7 @@ describe("withoutCredentials", () => {
     ["the token SecretWord failed", "the token [redacted] failed"],
     ["token eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "token [redacted]"],
     ["mqtt://user:pw@host refused", "mqtt://[redacted]@host refused"],
-  ])("removes the secret: %s", (text, left) => {
+  ])("replaces the secret in the text %s", (text, left) => {
     expect(withoutCredentials(text)).toBe(left);
   });
 });

@@ -1,14 +1,15 @@
 import fs, { rmSync, writeFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { LocalFailure } from "#src/core/errors/errors.ts";
 import { cachedSecret, readCertificates, readSecret } from "#src/core/runtime/secret.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import { testFolder } from "./test-folder.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
-import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
+import { startVirtualWorker } from "./virtual-worker.ts";
 
+const MINUTE = 60_000;
 const fault = { open: "", read: "" };
 const { openSync, readFileSync } = fs;
 const failing = (code: string) => Object.assign(new Error(code), { code });
@@ -109,45 +110,40 @@ describe("a secret file that is temporarily unreadable", () => {
   });
 });
 
-describe("a worker after ten minutes in which the machine allowed no new connection", () => {
-  const MINUTE = 60_000;
-  let virtual: VirtualWorker;
-  afterEach(() => virtual.clear());
-
-  test("reports no service or sink as failed and recovers within seconds", async () => {
-    let isBroken = false;
-    const sentPaths: string[] = [];
-    const around =
-      (send: Transport): Transport =>
-      async (request, signal) => {
-        if (isBroken) throw new LocalFailure("The service could not be asked, because of this machine (EMFILE).");
-        sentPaths.push(request.path);
-        return send(request, signal);
-      };
-    virtual = await startVirtualWorker({
-      simulator: { sites: [2, 3], alarms: { recorded: false } },
-      source: {
-        schedules: { alarms: "*/30 * * * * *" },
-        read: [{ name: "all", every: "1m" }],
-        history: [{ name: "all", resolution: "5m", backfill: "1d" }],
-      },
-      around,
-    });
-    const { clock } = virtual;
-    await clock.advance(6 * MINUTE);
-    const eventsBefore = await virtual.events();
-    isBroken = true;
-    await clock.advance(10 * MINUTE);
-    isBroken = false;
-    sentPaths.length = 0;
-    await clock.advance(10_000);
-    for (const path of ["/alarms", "/tags/read"]) expect(sentPaths.join(" ")).toContain(path);
-    await clock.advance(5 * MINUTE);
-    const blaming = /^(source|feature|token|tag-set|site|gateway)|unavailable|vanished|removed|missing/;
-    const newKinds = (await virtual.events()).slice(eventsBefore.length).map(({ type }) => type);
-    expect([...new Set(newKinds)].filter((type) => blaming.test(type))).toEqual([]);
-    const report = await fetch(`${virtual.worker.statusUrl()}/api/status`);
-    const { sources } = (await report.json()) as { readonly sources: readonly { readonly setAside: unknown[] }[] };
-    expect(sources.flatMap(({ setAside }) => setAside)).toEqual([]);
-  }, 120_000);
-});
+test("after ten minutes in which the machine allowed no new connection, a worker reports no service or sink as failed and recovers within seconds", async () => {
+  let isBroken = false;
+  const sentPaths: string[] = [];
+  const around =
+    (send: Transport): Transport =>
+    async (request, signal) => {
+      if (isBroken) throw new LocalFailure("The service could not be asked, because of this machine (EMFILE).");
+      sentPaths.push(request.path);
+      return send(request, signal);
+    };
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [2, 3], alarms: { recorded: false } },
+    source: {
+      schedules: { alarms: "*/30 * * * * *" },
+      read: [{ name: "all", every: "1m" }],
+      history: [{ name: "all", resolution: "5m", backfill: "1d" }],
+    },
+    around,
+  });
+  onTestFinished(() => virtual.clear());
+  const { clock } = virtual;
+  await clock.advance(6 * MINUTE);
+  const eventsBefore = await virtual.events();
+  isBroken = true;
+  await clock.advance(10 * MINUTE);
+  isBroken = false;
+  sentPaths.length = 0;
+  await clock.advance(10_000);
+  for (const path of ["/alarms", "/tags/read"]) expect(sentPaths.join(" ")).toContain(path);
+  await clock.advance(5 * MINUTE);
+  const blaming = /^(source|feature|token|tag-set|site|gateway)|unavailable|vanished|removed|missing/;
+  const newKinds = (await virtual.events()).slice(eventsBefore.length).map(({ type }) => type);
+  expect([...new Set(newKinds)].filter((type) => blaming.test(type))).toEqual([]);
+  const report = await fetch(`${virtual.worker.statusUrl()}/api/status`);
+  const { sources } = (await report.json()) as { readonly sources: readonly { readonly setAside: unknown[] }[] };
+  expect(sources.flatMap(({ setAside }) => setAside)).toEqual([]);
+}, 120_000);

@@ -77,7 +77,7 @@ describe("refuseUnverifiedTls", () => {
     [{ NODE_OPTIONS: "--max-old-space-size=200 --tls-keylog=/tmp/keys" }, []],
     [{ NODE_OPTIONS: "--trace_tls" }, []],
     [{}, ["--tls-keylog=keys"]],
-  ])("rejects the environment %j with the options %j", (environment, options) => {
+  ])("throws for the environment %j with the Node.js options %j", (environment, options) => {
     expect(() => refuseUnverifiedTls(environment, options)).toThrow(
       expect.objectContaining({ kind: "config", hint: expect.stringMatching(/^Take /) }),
     );

@@ -69,7 +69,7 @@ test.each<[string, string, string]>([
   ["conf/plenum.yaml", "token", "/base/token"],
   ["/base/plenum.yaml", "token", "token"],
   ["conf/plenum.yaml", "/run/token", "/run/token"],
-])("pathFor: the configuration %s contains the path %s as %s", (file, path, written) => {
+])("a configuration at %s contains the path %s as %s", (file, path, written) => {
   expect(pathInConfig(file, path, "/base")).toBe(written);
 });
 
@@ -77,6 +77,6 @@ test.each<[string, string]>([
   ["plenum.yaml", "state"],
   ["conf/plenum.yaml", "/base/conf/state"],
   ["/etc/plenum/plenum.yaml", "/etc/plenum/state"],
-])("besideConfig: the state folder for the configuration %s is %s", (file, made) => {
+])("the state folder of a configuration at %s is %s", (file, made) => {
   expect(pathNextToConfig(file, "state", "/base")).toBe(made);
 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event, EventKind } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
-import { timelineOf } from "#src/ui/status/alarms.ts";
+import { alarmTimeline } from "#src/ui/status/alarms.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
@@ -23,7 +23,7 @@ function logged(
 }
 
 const lines = (alarm: Alarm, events: readonly AlarmEvent[]) =>
-  timelineOf(alarm, events).map(({ at, what, words }) => `${at.slice(11, 16)} ${what}: ${words}`);
+  alarmTimeline(alarm, events).map(({ at, what, words }) => `${at.slice(11, 16)} ${what}: ${words}`);
 
 describe("the timeline of an alarm", () => {
   test("lists its logged events, oldest first", () => {

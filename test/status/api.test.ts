@@ -321,7 +321,7 @@ describe("an action of an operator", () => {
     ["/api/write", { ...WRITE, source: "west" }, 404, "There is no such source."],
     ["/api/sink/retry", { name: "west" }, 404, "There is no such sink."],
     ["/api/sink/retry", { name: "lake", ids: ["x"] }, 400, "An id is the number of a dead letter."],
-  ])("%s with %j gets status %i", async (path, body, status, message) => {
+  ])("a request to %s with the invalid body %j gets status %i", async (path, body, status, message) => {
     const { post } = await startPosting();
     expect(await post(path, body)).toEqual([status, { message }]);
   });

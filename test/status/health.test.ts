@@ -1,5 +1,5 @@
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, describe, expect, test, vi } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, KeyConflict, type Store } from "#src/engine/store/store.ts";
@@ -7,7 +7,7 @@ import { createReadiness, joinExpositions, type Readiness, SINK_BLOCKED_MS } fro
 import { createStatus, type StatusHealth } from "#src/ui/status/report.ts";
 import { commitNotices, watchCommits } from "#src/ui/status/state-health.ts";
 import { valueEvent } from "../sample-events.ts";
-import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { startVirtualWorker } from "../virtual-worker.ts";
 import { counting, fillSource, NOW, statusBuilding, WORKER } from "./status-building.ts";
 
 const MINUTE = 60_000;
@@ -162,9 +162,18 @@ describe("the readiness of a worker", () => {
   });
 });
 
-describe("/healthz and /readyz of a worker", () => {
-  let virtual: VirtualWorker;
-  afterEach(() => virtual.clear());
+test("/healthz and /readyz report a healthy worker that is not ready while commits fail or the service is unavailable", async () => {
+  let isAway = false;
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [3], alarms: { recorded: false } },
+    source: { schedules: { alarms: "*/30 * * * * *" }, read: [{ name: "all", every: "1m" }] },
+    eventsFolder: null,
+    around: (transport) => (request, signal) => {
+      if (isAway) throw new Retryable("The service cannot be reached.");
+      return transport(request, signal);
+    },
+  });
+  onTestFinished(() => virtual.clear());
   const ask = async (path: string) => {
     const response = await fetch(`${virtual.worker.statusUrl()}${path}`);
     return { status: response.status, text: await response.text() };
@@ -173,37 +182,24 @@ describe("/healthz and /readyz of a worker", () => {
     const { status, text } = await ask("/readyz");
     return { status, reasons: new Set((JSON.parse(text) as Readiness).reasons.map(({ reason }) => reason)) };
   };
-
-  test("report a healthy worker that is not ready while commits fail or the service is unavailable", async () => {
-    let isAway = false;
-    virtual = await startVirtualWorker({
-      simulator: { sites: [3], alarms: { recorded: false } },
-      source: { schedules: { alarms: "*/30 * * * * *" }, read: [{ name: "all", every: "1m" }] },
-      eventsFolder: null,
-      around: (transport) => (request, signal) => {
-        if (isAway) throw new Retryable("The service cannot be reached.");
-        return transport(request, signal);
-      },
-    });
-    const { clock, config } = virtual;
-    await clock.advance(5 * MINUTE);
-    expect(await readyz()).toEqual({ status: 200, reasons: new Set() });
-    const otherDatabase = new DatabaseSync(`${config.state.folder}/plenum.db`);
-    otherDatabase.exec("create trigger full before insert on event begin select raise(abort, 'disk I/O error'); end");
-    await clock.advance(2 * MINUTE);
-    expect(await readyz()).toEqual({ status: 503, reasons: new Set(["commit-failed"]) });
-    otherDatabase.exec("drop trigger full");
-    otherDatabase.close();
-    await clock.advance(2 * MINUTE);
-    expect((await readyz()).status).toBe(200);
-    isAway = true;
-    await clock.advance(10 * MINUTE);
-    expect(await readyz()).toEqual({ status: 503, reasons: new Set(["poll-late"]) });
-    expect(await ask("/healthz")).toEqual({ status: 200, text: "ok\n" });
-    isAway = false;
-    await clock.advance(5 * MINUTE);
-    expect((await readyz()).status).toBe(200);
-  });
+  const { clock, config } = virtual;
+  await clock.advance(5 * MINUTE);
+  expect(await readyz()).toEqual({ status: 200, reasons: new Set() });
+  const otherDatabase = new DatabaseSync(`${config.state.folder}/plenum.db`);
+  otherDatabase.exec("create trigger full before insert on event begin select raise(abort, 'disk I/O error'); end");
+  await clock.advance(2 * MINUTE);
+  expect(await readyz()).toEqual({ status: 503, reasons: new Set(["commit-failed"]) });
+  otherDatabase.exec("drop trigger full");
+  otherDatabase.close();
+  await clock.advance(2 * MINUTE);
+  expect((await readyz()).status).toBe(200);
+  isAway = true;
+  await clock.advance(10 * MINUTE);
+  expect(await readyz()).toEqual({ status: 503, reasons: new Set(["poll-late"]) });
+  expect(await ask("/healthz")).toEqual({ status: 200, text: "ok\n" });
+  isAway = false;
+  await clock.advance(5 * MINUTE);
+  expect((await readyz()).status).toBe(200);
 });
 
 /** Metrics of one source of a member. */

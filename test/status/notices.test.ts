@@ -18,7 +18,7 @@ test.each([
   ["a tenth of a small disk", 1.5, 16, true],
   ["an eighth of a small disk", 2, 16, false],
   ["half of a memory card", 0.9, 2, true],
-])("%s counts as almost full with %s of %s GiB free: %s", (_, free, size, expected) => {
+])("a disk with %s free, that is %s of %s GiB, counts as almost full: %s", (_, free, size, expected) => {
   expect(isAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
@@ -149,11 +149,11 @@ describe("the warnings of a source", () => {
     return (await statusOver(store, clock, live).report()).notices;
   }
 
-  async function reportWith(tagNames: readonly string[], documents: Parameters<Store["commit"]>[0]["documents"]) {
+  async function reportWith(tagNames: readonly string[], documents: readonly DocumentChange[]) {
     const building = await statusBuilding();
     await fillSource(building.store, "north", { tagNames });
     await building.store.commit({ documents });
-    return { ...building, ...(await building.status.report()) };
+    return { ...(await building.status.report()), ...building };
   }
 
   test("report another program that uses the quota, history without requests, and many values that changed at once", async () => {

@@ -6,19 +6,12 @@ import { onTestFinished } from "vitest";
 import { Secret } from "#src/core/runtime/log.ts";
 import { listen } from "#src/ui/status/connections.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
-import { browserOfTests, OPERATOR, type ViewedPage } from "./page-in-browser.ts";
+import { browserOfTests, OPERATOR } from "./page-in-browser.ts";
 import * as samples from "./sample-responses.ts";
-import { fillSource, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
+import { fillSource, serverOptions, statusBuilding } from "./status-building.ts";
 
 /** Responses to the requests of the views, by path. */
 export type ResponsesByPath = Readonly<Record<string, (query: URLSearchParams) => unknown>>;
-
-export interface SamplePage extends ViewedPage, StatusBuilding {
-  readonly url: string;
-  /** Requested paths with their queries. */
-  readonly asked: string[];
-  readonly ordered: { readonly path: string; readonly body: unknown }[];
-}
 
 export const DEFAULT_RESPONSES: ResponsesByPath = {
   "/api/tags": (query) => samples.tagList(query, 3_000),
@@ -34,18 +27,15 @@ export const DEFAULT_RESPONSES: ResponsesByPath = {
 };
 
 /** The real page and report of a small building, with invented responses for the views. Changes are only recorded. */
-export function samplePages(): (
-  width?: number,
-  answers?: ResponsesByPath,
-  orders?: (path: string, body: unknown) => object,
-  hasPassword?: boolean,
-) => Promise<SamplePage> {
+export function samplePages() {
   const openView = browserOfTests();
-  return async (width = 1280, answers = {}, orders = () => ({}), hasPassword = true) => {
+  type Respond = (path: string, body: unknown) => object;
+  return async (width = 1280, answers: ResponsesByPath = {}, orders: Respond = () => ({}), hasPassword = true) => {
     const building = await statusBuilding();
     const trigger = { id: 89, displayName: "Fan stopped", description: null, priority: "B", enabled: true };
     await fillSource(building.store, "north", { tagNames: ["Supply", "Return", "Outdoor"], alarms: [{}, { trigger }] });
     await fillSource(building.store, "south", { tagNames: ["Supply"] });
+    // Requested paths with their queries.
     const asked: string[] = [];
     const ordered: { path: string; body: unknown }[] = [];
     const app = new Hono();

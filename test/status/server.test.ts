@@ -45,13 +45,13 @@ async function startRoutes(more: Parameters<typeof serverOptions>[1] = {}) {
 
 describe("the emergency stop", () => {
   test.each<[string, string, Readonly<Record<string, string>>, number]>([
-    ["stops all writes", "stop", FROM_PAGE, 200],
-    ["cannot be released from the page", "resume", FROM_PAGE, 403],
-    ["rejects a request without the header of the page", "stop", { ...LOCALHOST, origin: FROM_PAGE.origin }, 403],
-    ["rejects a request from another site", "stop", { ...FROM_PAGE, origin: "https://evil.example" }, 403],
-    ["rejects a request with a cross-site header", "stop", { ...FROM_PAGE, "sec-fetch-site": "cross-site" }, 403],
-    ["rejects a request with a foreign host name", "stop", { ...FROM_PAGE, host: "evil.example" }, 403],
-  ])("%s", async (_, action, headers, status) => {
+    ["comes from the page", "stop", FROM_PAGE, 200],
+    ["would resume writes", "resume", FROM_PAGE, 403],
+    ["lacks the header of the page", "stop", { ...LOCALHOST, origin: FROM_PAGE.origin }, 403],
+    ["comes from another site", "stop", { ...FROM_PAGE, origin: "https://evil.example" }, 403],
+    ["has a cross-site header", "stop", { ...FROM_PAGE, "sec-fetch-site": "cross-site" }, 403],
+    ["has a foreign host name", "stop", { ...FROM_PAGE, host: "evil.example" }, 403],
+  ])("accepts only a request of the page itself; here, one that %s", async (_, action, headers, status) => {
     const stopWrites = vi.fn();
     const { app } = await startRoutes({ stopWrites });
     expect((await app.request(`/api/writes/${action}`, { method: "POST", headers })).status).toBe(status);

@@ -125,7 +125,7 @@ async function sourceCounts(
   const values = [...(await store.documents<StoredValue>(documentSet("value", source))).values()];
   const times = values.map(({ time }) => time).toSorted();
   const storedPolls = [...polls].map(([job, { lastSuccess }]) => [job, lastSuccess] as const);
-  const lastPolls = [...storedPolls, ["live", times.at(-1) ?? null] as const, ...Object.entries(heard)];
+  const lastPolls = new Map([...storedPolls, ["live", times.at(-1) ?? null], ...Object.entries(heard)]);
   const offsetMs = clock.monotonic() - clock.now();
   const tags = await store.documents(documentSet("tag", source));
   const left = [...(await store.documents<StoredLeftOut>(syncSet("left-out", source)))].filter(([id]) => tags.has(id));
@@ -135,7 +135,7 @@ async function sourceCounts(
     siteIds: [...(await store.documents(documentSet("site", source))).keys()].map(Number),
     leftOut: { unreadable, unanswered: left.length - unreadable },
     lastPolls: new Map(
-      lastPolls.flatMap(([job, at]) =>
+      [...lastPolls].flatMap(([job, at]) =>
         at === null ? [] : [[job, { atMs: Date.parse(at), monotonicMs: Date.parse(at) + offsetMs }] as const],
       ),
     ),

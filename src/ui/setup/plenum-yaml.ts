@@ -100,11 +100,11 @@ function classLines(choices: SetupChoices, building: BuildingSummary, quotaLine:
 
 /** The last group selects everything that earlier classes leave, so that new units are read as well. */
 function selection(group: UnitGroup, all: readonly UnitGroup[], choices: SetupChoices): readonly string[] {
-  const unitsOf = (groups: readonly UnitGroup[]) =>
-    groups.flatMap(({ units }) => units.map(({ unit }) => quoted(unit))).join(", ");
-  if (all.at(-1) !== group) return [`    select: { units: [${unitsOf([group])}] }`];
+  const listUnits = (groups: readonly UnitGroup[]) =>
+    groups.flatMap(({ units }) => units.map(({ unit }) => quoteText(unit))).join(", ");
+  if (all.at(-1) !== group) return [`    select: { units: [${listUnits([group])}] }`];
   const unread = all.filter((each) => choices.every[each.group] === null);
-  return unread.length === 0 ? [] : [`    select: { exclude: { units: [${unitsOf(unread)}] } }`];
+  return unread.length === 0 ? [] : [`    select: { exclude: { units: [${listUnits(unread)}] } }`];
 }
 
 function historyLines({ history }: SetupChoices, { tags }: BuildingSummary): readonly string[] {
@@ -134,10 +134,10 @@ const PLAIN = /^(https?:\/\/|mqtts?:\/\/|\.{0,2}\/)?[a-z][\w.:/-]*\w$/i;
 const OTHER_WORDS = /^(true|false|yes|no|on|off|null)$/i;
 
 function scalar(text: string): string {
-  return PLAIN.test(text) && !OTHER_WORDS.test(text) ? text : quoted(text);
+  return PLAIN.test(text) && !OTHER_WORDS.test(text) ? text : quoteText(text);
 }
 
 /** Quotes any text for YAML. `$${` keeps `${` from being replaced by an environment variable. */
-function quoted(text: string): string {
+function quoteText(text: string): string {
   return toPrintableJson(JSON.stringify(text)).replaceAll("${", () => "$${");
 }

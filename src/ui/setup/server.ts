@@ -110,7 +110,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   app.use(bodyLimit({ maxSize: LARGEST_BODY, onError }));
   app.post("*", sameOriginOnly);
   app.post("/api/code", async (context) => {
-    const { code } = await bodyOf(context, z.strictObject({ code: z.string().max(100) }));
+    const { code } = await parseBody(context, z.strictObject({ code: z.string().max(100) }));
     const entered = entry.enter(code);
     if (entered === null)
       return context.json({ message: "This is not the code. The terminal shows the code for one browser." }, 403);
@@ -128,7 +128,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   );
   app.get("/api/setup", ({ json }) => json({ looked, written }));
   app.post("/api/look", async (context) => {
-    const request = await bodyOf(context, LookRequest);
+    const request = await parseBody(context, LookRequest);
     const { baseUrl, notes } = readAddress(request.address, request.allowPlainHttp);
     const service = { baseUrl, allowPlainHttp: request.allowPlainHttp, token: request.token.trim() };
     if (service.token === "") throw new ConfigError("The access token is missing.");
@@ -151,11 +151,11 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     return context.json(looked);
   });
   app.post("/api/plan", async (context) => {
-    const choices = await bodyOf(context, SetupChoices);
+    const choices = await parseBody(context, SetupChoices);
     return context.json(planView(steps.plan(lastInspection().building, choices)));
   });
   app.post("/api/write", async (context) => {
-    const request = await bodyOf(context, WriteRequest);
+    const request = await parseBody(context, WriteRequest);
     if (written !== null) throw new ConfigError(`${written.file} is written already.`);
     const { building, service } = lastInspection();
     written = steps.write(building, { ...request, ...service });
@@ -180,7 +180,7 @@ function planView(plan: PlanReport) {
   return { load, fits, change, lines: planMessages(plan), share: quotaMessage(plan) };
 }
 
-async function bodyOf<T extends z.ZodType>(context: Context, schema: T): Promise<z.output<T>> {
+async function parseBody<T extends z.ZodType>(context: Context, schema: T): Promise<z.output<T>> {
   const parsed = schema.safeParse(await context.req.json().catch(() => null));
   if (parsed.success) return parsed.data;
   throw new InvalidRequest("The server does not understand this request. Load the page again.");

@@ -40,7 +40,7 @@ export function readCredentials(config: StatusConfig, environment?: Environment)
 }
 
 /** Returns the role of an Authorization header; null for wrong credentials. Takes constant time. */
-function roleOf(authorization: string, { operator, viewer, scraper }: Credentials): Role | null {
+function roleOfHeader(authorization: string, { operator, viewer, scraper }: Credentials): Role | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
   const basicHeader = (user: string, password: Secret) =>
     `basic ${Buffer.from(`${user}:${password.reveal()}`).toString("base64")}`;
@@ -173,13 +173,13 @@ function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => 
   return (credentials) => async (context, next) => {
     const authorization = context.req.header("authorization");
     if (authorization === undefined) return unauthorized(context);
-    const address = visitorOf(context, config.trusted_proxy?.address);
+    const address = visitorAddress(context, config.trusted_proxy?.address);
     const visitor = context.req.path === STOP ? `${address}, stop` : address;
     const proof = createHmac("sha256", key).update(authorization).digest("hex");
     const isProven = isEqual(getCookie(context, COOKIE) ?? "", proof);
     const delayMs = isProven ? 0 : guesses.delayMs(visitor);
     if (delayMs > 0) {
-      const connection = socketOf(context);
+      const connection = requestSocket(context);
       if (delayedConnections.has(connection)) {
         const message = "This connection sent a password that is still being checked. Wait for its response.\n";
         return context.text(message, 429, { "retry-after": "4" });
@@ -189,7 +189,7 @@ function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => 
       delayedConnections.delete(connection);
       if (!isConnected) return unauthorized(context);
     }
-    const role = roleOf(authorization, credentials);
+    const role = roleOfHeader(authorization, credentials);
     if (role === null) {
       guesses.wrong(visitor);
       return unauthorized(context);
@@ -243,7 +243,7 @@ export function jsonFromPage(maxSize: number, tooLong: string): MiddlewareHandle
   });
 }
 
-function socketOf(context: Context): { readonly remoteAddress?: string } {
+function requestSocket(context: Context): { readonly remoteAddress?: string } {
   return context.env?.incoming?.socket ?? {};
 }
 
@@ -260,11 +260,11 @@ export function visitorName(context: Context, config: Pick<StatusConfig, "truste
 }
 
 /** Address that wrong passwords count for. The proxy puts the client's last in the header; clients can forge the rest. */
-function visitorOf(context: Context, proxy: string | undefined): string {
+function visitorAddress(context: Context, proxy: string | undefined): string {
   const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
-  return addressOwner((isProxy(context, proxy) && forwarded) || (socketOf(context).remoteAddress ?? ""));
+  return addressOwner((isProxy(context, proxy) && forwarded) || (requestSocket(context).remoteAddress ?? ""));
 }
 
 function isProxy(context: Context, proxy: string | undefined): boolean {
-  return proxy !== undefined && plainAddress(socketOf(context).remoteAddress ?? "") === plainAddress(proxy);
+  return proxy !== undefined && plainAddress(requestSocket(context).remoteAddress ?? "") === plainAddress(proxy);
 }

@@ -113,7 +113,7 @@ function briefOf(source: string, alarm: Alarm, episode: string, state: string) {
 export async function alarmResponse(context: PageContext, query: AlarmQuery) {
   const { source, id } = query;
   const stored = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
-  const events = await eventsOf(context, source, id, stored);
+  const events = await findAlarmEvents(context, source, id, stored);
   const episode = query.episode ?? stored?.episode ?? events[0]?.event.data.episode;
   const episodeEvents = events.filter(({ event }) => event.data.episode === episode);
   const isStored = stored !== undefined && stored.episode === episode;
@@ -124,14 +124,14 @@ export async function alarmResponse(context: PageContext, query: AlarmQuery) {
   return {
     brief,
     alarm,
-    life: timelineOf(alarm, episodeEvents),
+    life: alarmTimeline(alarm, episodeEvents),
     tag: await namedTag(context, source, alarm),
     sinks: await deliveryBySink(context, ticketKey(source, episode), episodeEvents),
-    episodes: episodesOf(source, events, latestBrief),
+    episodes: listEpisodes(source, events, latestBrief),
   };
 }
 
-async function eventsOf(
+async function findAlarmEvents(
   { cache, store }: PageContext,
   source: string,
   id: string,
@@ -164,7 +164,7 @@ function loggedBrief(source: string, newestFirst: readonly AlarmEvent[]): AlarmB
   return endState === undefined ? brief : { ...brief, endedAt: brief.endedAt ?? lastEvent.event.time };
 }
 
-function episodesOf(source: string, newestFirst: readonly AlarmEvent[], latest: AlarmBrief): readonly AlarmBrief[] {
+function listEpisodes(source: string, newestFirst: readonly AlarmEvent[], latest: AlarmBrief): readonly AlarmBrief[] {
   const earlierBriefs = [...Map.groupBy(newestFirst, ({ event }) => event.data.episode)]
     .filter(([episode]) => episode !== latest.episode)
     .flatMap(([, events]) => loggedBrief(source, events) ?? []);
@@ -172,10 +172,10 @@ function episodesOf(source: string, newestFirst: readonly AlarmEvent[], latest: 
 }
 
 /** Timeline from the log, oldest step first. The alarm itself supplies steps that the log no longer has. */
-export function timelineOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
+export function alarmTimeline(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
   const loggedSteps = newestFirst
     .toReversed()
-    .map(({ event }) => ({ at: event.time, what: event.type.slice("alarm-".length), words: wordsOf(event) }));
+    .map(({ event }) => ({ at: event.time, what: event.type.slice("alarm-".length), words: alarmEventText(event) }));
   const stepFromAlarm = (at: string | null, what: string, words: string) =>
     at === null || loggedSteps.some((step) => step.what === what) ? [] : [{ at, what, words }];
   return [
@@ -197,7 +197,7 @@ const STEP_WORDS: Readonly<Record<string, (alarm: Alarm, suffix: string) => stri
   "alarm-out-of-scope": () => "The token can no longer see the site, so Plenum cannot see the end of the alarm.",
 };
 
-function wordsOf({ data, type }: Event): string {
+function alarmEventText({ data, type }: Event): string {
   const { alarm, late } = data as AlarmFact;
   const words = STEP_WORDS[type]?.(alarm, late ? " Plenum found this afterwards." : "");
   return words ?? `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
@@ -240,7 +240,7 @@ async function deliveryBySink(
       const position = unsent.has(sink) ? 0 : lags.find((lag) => lag.sink === sink)?.position;
       const { state, words } =
         deadLetter === undefined
-          ? deliveryOf(newestFirst.length > 0, lastEvent, position)
+          ? sinkDelivery(newestFirst.length > 0, lastEvent, position)
           : { state: "dead letter", words: `Rejected permanently: ${deadLetter.reason}` };
       const ticket = tickets?.find((each) => each.sink === sink);
       return {
@@ -255,7 +255,7 @@ async function deliveryBySink(
 }
 
 /** `last`: the newest event that passes the filter. `position`: how far the sink has read the log. */
-function deliveryOf(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
+function sinkDelivery(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
     return { state: "unknown", words: "The event log no longer contains the events of this alarm." };
   if (last === undefined) return { state: "not for this sink", words: "The filter of this sink excludes this alarm." };
