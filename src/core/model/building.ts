@@ -49,6 +49,7 @@ export interface AlarmActivity {
   readonly triggeredAt: string;
 }
 
+/** An alarm, as the service shows it. */
 export interface Alarm {
   /** The service's number of the alarm, as text. It stays over several episodes. */
   readonly id: string;
@@ -167,6 +168,7 @@ export interface Gateway {
   readonly location: string | null;
 }
 
+/** A device behind a gateway: a controller, a meter … */
 export interface Host {
   /** The service's number of the host, as text. */
   readonly id: string;

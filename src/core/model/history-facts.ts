@@ -55,6 +55,7 @@ export interface DayAccount {
   readonly notWanted: number;
 }
 
+/** State of the buckets of several series. */
 export interface SeriesAccount extends DayAccount {
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
   readonly resolution: Resolution;

@@ -15,6 +15,7 @@ export interface ConfigChange {
 /** Who asked for a reload: the file was changed, the signal SIGHUP, or `plenum reload`. */
 export type ReloadCause = "file" | "signal" | "command";
 
+/** The configuration was changed while the worker ran. */
 export interface ConfigurationChanged {
   /** Cause of the reload: a changed file, the signal SIGHUP, or `plenum reload`. */
   readonly by: ReloadCause;
@@ -24,6 +25,7 @@ export interface ConfigurationChanged {
   readonly pending: readonly ConfigChange[];
 }
 
+/** Result of a reload, or of its preview. */
 export interface ReloadReport {
   readonly by: ReloadCause;
   /** UTC. */
@@ -40,6 +42,7 @@ export interface ReloadReport {
   readonly failures: readonly string[];
 }
 
+/** The configuration of a running worker, for those who look. */
 export interface ConfigurationState {
   readonly file: string;
   /** The last reload that was more than a look; null since the start. */
