@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
 import {
   acceptCounts,
   bucketsPerTag,
@@ -34,19 +33,6 @@ describe("group testing for tags without a log", () => {
       expect(requests).toBeLessThanOrEqual(computeMean(buildings.map((bad) => halvingStrategy(bad).requests)));
     },
   );
-
-  test("repeats the request for a group until its reply is settled, and accepts new tags in between", () => {
-    const testing = createGroupTesting<number>(20);
-    testing.add([1, 2, 3]);
-    expect(testing.next()).toEqual([1, 2, 3]);
-    testing.add([4]);
-    expect(testing.next()).toEqual([1, 2, 3]);
-    expect(testing.settle(true)).toEqual({ good: [1, 2, 3], bad: [] });
-    expect(testing.next()).toEqual([4]);
-    expect(testing.settle(false)).toEqual({ good: [], bad: [4] });
-    expect(testing.next()).toEqual([]);
-    expect(testing.settle(true)).toEqual({ good: [], bad: [] });
-  });
 });
 
 describe("the number of values in one history request", () => {

@@ -112,7 +112,6 @@ function lookBackStartMs(ledger: StoredHistory, rules: SeriesRules, nowMs: numbe
     fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(dailyAt), Math.min(rules.lookBackMs, DAY_MS), rules));
   if (isRereadDue(weeklyAt, 7, rules, nowMs))
     fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(weeklyAt), rules.lookBackMs, rules));
-  // Points before the fetched range belong to the backfill.
   const leastMs = Math.min(watermarkMs, Math.max(fetchedSinceMs(ledger), parseTime(ledger.rememberedFrom)));
   const firstCompleteBucket = bucketEnd(bucketStart(leastMs - 1, rules), rules);
   return Math.max(bucketStart(fromMs, rules), firstCompleteBucket);

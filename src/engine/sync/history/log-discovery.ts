@@ -106,7 +106,6 @@ const DOUBTFUL_PROBABILITY_MAX = 0.65;
 /** Bits of information that a bad member found and a member cleared are worth; found by simulation. */
 const BITS_PER_BAD_MEMBER = 0.3;
 const BITS_PER_CLEARED_MEMBER = 0.01;
-/** Classified members after the candidates that the probabilities use. */
 const KNOWN_MEMBERS_USED = 60;
 
 /**

@@ -25,7 +25,6 @@ const FULL_RESPONSES_TO_GROW = 2;
 const FULL_RESPONSES_TO_TRY = 200;
 const CONVERGED_RATIO = 1.03;
 const TRIAL_GROWTH = 1.25;
-/** Share of the planned size from which on a response counts as full. */
 const FULL_RESPONSE_SHARE = 0.8;
 const FAILURES_TO_RETREAT = 2;
 const START_VALUES = 5_760;
@@ -270,7 +269,6 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
       for (const tagLog of logs) {
         const points = answeredPoints(tagLog);
         if (points !== null) byId.set(tagLog.id, points);
-        // An unreadable log is refused, and requested again for that reason.
         else for (const { key, located } of request.series) if (located.tag.id === tagLog.id) endsByKey.delete(key);
       }
       const counts = countPoints([...byId.values()]);

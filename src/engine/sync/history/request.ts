@@ -330,7 +330,6 @@ function ledgerAfterRefusal(
   const isPastKind = request.kind === "backfill" || request.kind === "ordered";
   if (reason !== "no-log")
     return isPastKind ? recordPastRefusal(ledger, range, message, nowMs) : recordRefusal(ledger, message, nowMs);
-  // Totals start at the depth of the backfill and go forward.
   const isPast = isPastKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
   if (!isPast) return recordNoLog(ledger, message, nowMs);
   return addRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);

@@ -61,7 +61,6 @@ export function createSeriesRegistry(options: {
   const ledgerSet = documentSet("history", source);
   const backfillSet = syncSet("backfill", source);
   let selectSeries = createSeriesSelector(options.classes, options.timeZone);
-  /** Sorted by tag id, roughly the order of hosts. */
   let all: readonly Series[] = [];
   let seriesByTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
@@ -260,9 +259,8 @@ export function countFollowedSeries(all: readonly Series[]): readonly FollowedHi
   return [...groups.values()].flatMap((members) => {
     const [first] = members;
     if (first === undefined) return [];
-    return [
-      { resolution: first.rules.resolution, everyMs: first.rules.everyMs, total: first.total, tags: members.length },
-    ];
+    const { resolution, everyMs } = first.rules;
+    return [{ resolution, everyMs, total: first.total, tags: members.length }];
   });
 }
 
@@ -276,7 +274,6 @@ export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boole
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
   const retainedFields = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
-  // Totals start at the depth of the backfill, and only responses moved them forward.
   const fetchedFrom = total ? stored.reached : since;
   const isFollowed = stored.state === "following" && parseTime(watermark) > parseTime(fetchedFrom);
   return {

@@ -101,7 +101,6 @@ export function createHistorySettle(options: {
     const previousLedger = batch.ledgers.get(series) ?? series.ledger;
     const oldestMs = parseTime(previousLedger.rememberedFrom);
     const emittedValues: EmittedValues = new Map();
-    // A bucket across the start of the range began before the range.
     for (const chunk of listChunks(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
       const storedChunk = await store.document<EmittedPoints>(emittedSet, `${key} ${chunk}`);
       for (const [i, at] of (storedChunk?.at ?? []).entries())

@@ -172,7 +172,6 @@ export function quarantineMs(times: number): number {
 /** A request is slow when it takes 4 times the typical time, and 3 s at least. */
 const SLOW_FACTOR = 4;
 const SLOW_MIN_MS = 3_000;
-/** Number of last requests that define the typical time, and the least number needed. */
 const LATENCIES_MAX = 50;
 const LATENCIES_MIN = 5;
 const SLOW_LABEL = "slow";

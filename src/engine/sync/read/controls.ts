@@ -46,7 +46,6 @@ export function createControlReads(pickControl: (tried: readonly string[]) => st
       state = { ...state, failures, controlsRefused: 0, isTrying: isForAll || state.isTrying };
       return state.isTrying;
     },
-    /** Returns true if the refusal concerns all tags. */
     refused(group: readonly string[]): boolean {
       const refusals = state.refusals + 1;
       const controlsRefused = state.controlsRefused + (group === underWay ? 1 : 0);

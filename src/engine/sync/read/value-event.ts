@@ -51,7 +51,6 @@ function isWorthEmitting(
   emitted: EmittedReading,
 ): boolean {
   if (!readClass.on_change || reading.quality !== emitted.quality) return true;
-  // A null that a gateway explains differs from an unexplained one.
   if (reading.behindGateway !== emitted.behindGateway) return true;
   const silentMs = Date.parse(reading.time) - Date.parse(emitted.time);
   if (silentMs < 0 || silentMs >= readClass.max_silence) return true;

@@ -57,7 +57,6 @@ function findNeverMoved({ located, row }: WatchedSensor, rules: SensorRules): re
   return [makeFinding(located, row, "never-moved", message, { value: min })];
 }
 
-/** True for a value at rest: 0 (but not 0 °C) or 100 %. */
 function isAtRest(value: number, unit: string | null): boolean {
   if (value === 0) return !TEMPERATURE_UNITS.has(unit ?? "");
   return value === 100 && unit === "%";
