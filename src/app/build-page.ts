@@ -4,55 +4,19 @@ import type { Event } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
-import type { Commands } from "../engine/commands/commands.ts";
 import { operatorArrival } from "../engine/commands/operator-arrival.ts";
 import { matchesFilter } from "../engine/delivery/filter.ts";
 import type { TracedRequest } from "../engine/source/request-trace.ts";
-import { LANES, type Source } from "../engine/source/source.ts";
+import { LANES } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
 import type { StoredPoll } from "../engine/sync/snapshot.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import { clearPlots, createPlots, minuteSeriesNames, type Plots, type WorkerNumbers } from "../ui/plots/plots.ts";
-import { type Actions, createResponses, type Responses } from "../ui/status/api.ts";
+import type { Actions } from "../ui/status/api.ts";
 import type { LiveWorker } from "../ui/status/page-context.ts";
 import type { Status } from "../ui/status/report.ts";
-import type { PageSettings } from "./build-status.ts";
 import type { Config } from "./config/config.ts";
 import { findConnector } from "./config/config-sections.ts";
-
-export function buildResponses(options: {
-  readonly config: Pick<Config, "sources">;
-  readonly page: PageSettings;
-  readonly clock: Clock;
-  readonly store: Store;
-  readonly works: ReadonlyMap<string, SourceWork>;
-  readonly sinks: LiveWorker["sinks"];
-  readonly commands: Pick<Commands, "writable">;
-  readonly sources: ReadonlyMap<string, Source>;
-  readonly status: Pick<Status, "sinks">;
-  readonly plots: Plots | null;
-}): Responses {
-  const { clock, commands, config, page, plots, sinks, sources, status, store, works } = options;
-  return createResponses({
-    ...{ clock, store, status, plots, sources: Object.keys(config.sources) },
-    sinksAndFilters: () => page,
-    live: {
-      reading: (source, id) => works.get(source)?.reading(id) ?? null,
-      tag: (source, id) => works.get(source)?.tag(id) ?? null,
-      sinks,
-      addressesOf: (event) => listSinkAddresses(page.entries, event),
-      writable: commands.writable,
-      allowedPerMinute(source) {
-        const buckets = sources.get(source)?.quota().buckets ?? [];
-        return buckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
-      },
-      fetchHistory(source, query, signal) {
-        const timeZone = config.sources[source]?.time_zone ?? "UTC";
-        return sources.get(source)?.history({ ...query, timeZone }, "spare", signal) ?? null;
-      },
-    },
-  });
-}
 
 /** Builds the actions of a person on the page, which pass the same checks as `plenum write`. */
 export function buildActions(options: {
@@ -69,7 +33,7 @@ export function buildActions(options: {
 }
 
 /** Lists where an event goes: topics or queries of each sink whose filter passes the event. */
-function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<LiveWorker["addressesOf"]> {
+export function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<LiveWorker["addressesOf"]> {
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matchesFilter(entry.filter, event)) return [];
     const connector = findConnector(entry);

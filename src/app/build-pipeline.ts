@@ -6,6 +6,7 @@ import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { groupServices, orderServices } from "../core/runtime/lifecycle.ts";
 import { type Log, setLogLevel } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
+import { VERSION } from "../core/runtime/version.ts";
 import type { RuleSet } from "../engine/commands/approval/approval.ts";
 import { type Commands, createCommands } from "../engine/commands/commands.ts";
 import type { CommandsConfig } from "../engine/commands/config.ts";
@@ -22,9 +23,11 @@ import type { ScheduleTicker } from "../engine/sync/schedule.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
 import { withTickets } from "../engine/views/tickets.ts";
 import { readCredentials } from "../ui/status/access.ts";
+import { createResponses } from "../ui/status/api.ts";
 import { refreshGauges } from "../ui/status/health.ts";
+import { createStatus } from "../ui/status/report.ts";
 import { commitNotices, watchCommits } from "../ui/status/state-health.ts";
-import { buildPlots, buildResponses } from "./build-page.ts";
+import { buildPlots, listSinkAddresses } from "./build-page.ts";
 import {
   type BuiltSinks,
   buildSinks,
@@ -39,7 +42,7 @@ import {
   type SinkParts,
 } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
-import { buildStatus, type PageSettings, readStateWarnings } from "./build-status.ts";
+import { type PageSettings, readLiveSource, readStateWarnings } from "./build-status.ts";
 import { type BuiltSync, buildSync } from "./build-sync.ts";
 import { type Config, writingSettings } from "./config/config.ts";
 import type { ReconfigurablePart } from "./reload/reloader.ts";
@@ -167,21 +170,49 @@ export async function buildPipeline(options: PipelineOptions) {
   });
 
   const warnings = await readStateWarnings(store);
-  const status = buildStatus({
-    ...{ ...commonParts, startedAtMs: options.startedAtMs, page, sources, works, dispatcher, commands },
-    configuration: options.processStatus.configuration,
-    notices: () => [
-      ...warnings,
-      ...options.processStatus.notices(),
-      ...commitNotices(commitTrouble()),
-      ...commands.notices(),
-      ...space.notices(),
-      ...backPressure.notices(),
-      ...dispatcher.notices(),
-    ],
+  const status = createStatus({
+    ...{ version: VERSION, clock, store },
+    get sources() {
+      return page.sources;
+    },
+    get sinks() {
+      return page.sinks;
+    },
+    get filterBySink() {
+      return page.filterBySink;
+    },
+    live: {
+      ...{ startedAtMs: options.startedAtMs, sinks: dispatcher.status, commands: commands.status },
+      source: (name) => readLiveSource(sources.get(name), works.get(name)),
+      configuration: options.processStatus.configuration,
+      notices: () => [
+        ...warnings,
+        ...options.processStatus.notices(),
+        ...commitNotices(commitTrouble()),
+        ...commands.notices(),
+        ...space.notices(),
+        ...backPressure.notices(),
+        ...dispatcher.notices(),
+      ],
+    },
   });
-  const answers = buildResponses({
-    ...{ config, page, clock, store, works, sinks: dispatcher.status, commands, plots, sources, status },
+  const answers = createResponses({
+    ...{ clock, store, status, plots, sources: Object.keys(config.sources), sinksAndFilters: () => page },
+    live: {
+      reading: (source, id) => works.get(source)?.reading(id) ?? null,
+      tag: (source, id) => works.get(source)?.tag(id) ?? null,
+      sinks: dispatcher.status,
+      addressesOf: (event) => listSinkAddresses(page.entries, event),
+      writable: commands.writable,
+      allowedPerMinute(source) {
+        const buckets = sources.get(source)?.quota().buckets ?? [];
+        return buckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
+      },
+      fetchHistory(source, query, signal) {
+        const timeZone = config.sources[source]?.time_zone ?? "UTC";
+        return sources.get(source)?.history({ ...query, timeZone }, "spare", signal) ?? null;
+      },
+    },
   });
 
   const allSyncs = [...syncs.values()];

@@ -1,8 +1,3 @@
-import type { ConfigurationState } from "../core/model/reload-facts.ts";
-import type { Clock } from "../core/runtime/clock.ts";
-import { VERSION } from "../core/runtime/version.ts";
-import type { Commands } from "../engine/commands/commands.ts";
-import type { Dispatcher } from "../engine/delivery/dispatcher.ts";
 import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { LagFilter, Store } from "../engine/store/store.ts";
@@ -10,8 +5,8 @@ import { cronMatcher } from "../engine/sync/schedule.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { Credentials } from "../ui/status/access.ts";
 import type { DueTime, DueTimes } from "../ui/status/jobs.ts";
-import { createStatus, type Status } from "../ui/status/report.ts";
-import type { ConfiguredSource } from "../ui/status/sources.ts";
+
+import type { ConfiguredSource, LiveSource } from "../ui/status/sources.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
 export interface ConfigView {
@@ -86,43 +81,12 @@ function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: numb
   };
 }
 
-export function buildStatus(options: {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly startedAtMs: number;
-  readonly page: PageSettings;
-  readonly sources: ReadonlyMap<string, Source>;
-  readonly works: ReadonlyMap<string, SourceWork>;
-  readonly dispatcher: Pick<Dispatcher, "status">;
-  readonly commands: Pick<Commands, "status">;
-  readonly configuration: () => ConfigurationState | null;
-  readonly notices: () => readonly string[];
-}): Status {
-  const { store, clock, page, startedAtMs, sources, works, dispatcher, commands, configuration, notices } = options;
-  return createStatus({
-    ...{ version: VERSION, clock, store },
-    get sources() {
-      return page.sources;
-    },
-    get sinks() {
-      return page.sinks;
-    },
-    get filterBySink() {
-      return page.filterBySink;
-    },
-    live: {
-      ...{ startedAtMs, sinks: dispatcher.status, commands: commands.status, configuration, notices },
-      source(name) {
-        const [source, work] = [sources.get(name), works.get(name)];
-        if (source === undefined || work === undefined) return null;
-        const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
-        return {
-          ...{ quota: source.quota(), clockSkewMs: source.clockSkewMs() },
-          ...{ plan, historyStarvesSince, suddenChanges, firstInventory, counts },
-        };
-      },
-    },
-  });
+/** Reads the live part of a source's status; null for an unknown source. */
+export function readLiveSource(source: Source | undefined, work: SourceWork | undefined): LiveSource | null {
+  if (source === undefined || work === undefined) return null;
+  const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
+  const live = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
+  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...live };
 }
 
 export async function readStateWarnings(store: Store): Promise<readonly string[]> {

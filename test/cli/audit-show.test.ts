@@ -9,12 +9,12 @@ const DAY_MS = 86_400_000;
 
 async function filled() {
   const place = workplace("http://127.0.0.1:9");
-  const of = (name: string) => ({
+  const entry = (name: string) => ({
     base_url: `http://127.0.0.1:9/${name}`,
     token: place.token(name),
-    time_zone: "Europe/Oslo",
+    time_zone: "UTC",
   });
-  place.configure({ sources: { north: of("north"), south: of("south") } });
+  place.configure({ sources: { north: entry("north"), south: entry("south") } });
   const store = await openStore({ folder: place.path("state"), clock: systemClock });
   let tip = CHAIN_START;
   const record = (days: number, commandId: string, step: string, detail: AuditRecord["detail"]) => {

@@ -5,9 +5,8 @@ import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { sendCommand } from "#src/ui/operator/remote.ts";
 import { MAIN } from "./hosted.ts";
-import { type Ended, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { type Ended, type Service, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
-const TAG = { type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" };
 const FILE = "plenum.yaml";
 const STATE = "memory";
 
@@ -64,9 +63,8 @@ async function asUser(place: Workplace, args: readonly string[]): Promise<Ended>
 
 async function armed(service: Service, state: Readonly<Record<string, unknown>> = { folder: STATE }) {
   const place = workplace(service.url);
-  place.configure({ state, commands: { enabled: true, read_back_after: "100ms", allow: [TAG] } });
-  const worker = place.start("run", "--arm-writing");
-  await worker.says("Plenum is running");
+  place.configure({ state, commands: WRITING });
+  await place.run("--arm-writing");
   const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
   await expect.poll(known, { timeout: 20_000 }).toBe(true);
   return place;
@@ -78,15 +76,9 @@ async function writeThrough(place: Workplace, id: string, value: number, run: Ru
   await sendCommand(door, { ...command, id, value }, AbortSignal.timeout(20_000));
   const result = async () => {
     const { stdout } = await run("events", "--kind", "command-result", "--json");
-    const events = stdout
-      .trim()
-      .split("\n")
-      .filter((line) => line !== "");
-    const all = events.map(
-      (line) => JSON.parse(line) as { data: { commandId: string; outcome: string; reason: string } },
-    );
-    const { outcome, reason } = all.find(({ data }) => data.commandId === id)?.data ?? {};
-    return outcome === undefined ? null : [outcome, reason];
+    const line = stdout.split("\n").find((each) => each.includes(`"commandId":"${id}"`));
+    const { data } = JSON.parse(line ?? "{}") as { data?: { outcome: string; reason: string } };
+    return data === undefined ? null : [data.outcome, data.reason];
   };
   await expect.poll(result, { timeout: 30_000 }).not.toBe(null);
   return result();

@@ -1,9 +1,9 @@
 import { existsSync, readFileSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { freePort } from "../real-servers.ts";
+import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 interface Line {
@@ -22,8 +22,7 @@ async function prepared(
 ): Promise<{ service: Service; place: Workplace }> {
   const service = await simulatedServer(simulator);
   const place = workplace(service.url);
-  const main = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", ...source };
-  place.configure({ sources: { main }, ...sections });
+  place.configure({ source, ...sections });
   return { service, place };
 }
 
@@ -178,8 +177,7 @@ describe("`check`: comparison of the configuration with the building", () => {
       ],
       ["status page", "ok", `127.0.0.1:${port} is free`],
     ]);
-    worker.signal("SIGTERM");
-    expect((await worker.ended).code).toBe(0);
+    await worker.stop();
   });
 });
 
@@ -189,9 +187,7 @@ describe("`check`: the token", () => {
     const { place } = await prepared(
       {},
       {},
-      {
-        tokens: [{ token: "simulator-token", abilities: ["read:tags", "read:alarms"], expires_at: soon }],
-      },
+      { tokens: [{ token: "simulator-token", abilities: ["read:tags", "read:alarms"], expires_at: soon }] },
     );
     const { code, told } = await checked(place);
     expect(code).toBe(78);
@@ -207,11 +203,7 @@ describe("`check`: the token", () => {
       ["source main", "wrong", lacks("hosts")],
       ["source main", "wrong", lacks("systems")],
     ]);
-    const main = { base_url: "", token: { file: "token" }, time_zone: "Europe/Oslo" };
-    const text = readFileSync(place.path("plenum.yaml"), "utf8");
-    const address = /base_url: (\S+)/.exec(text)?.[1] ?? "";
-    const schedules = { gateways: false, hosts: false, systems: false };
-    place.configure({ sources: { main: { ...main, base_url: address, schedules } } });
+    place.configure({ source: { schedules: { gateways: false, hosts: false, systems: false } } });
     expect((await checked(place)).code).toBe(0);
   });
 
@@ -219,9 +211,7 @@ describe("`check`: the token", () => {
     const { place } = await prepared(
       { read: [{ name: "all", every: "1m" }] },
       {},
-      {
-        tokens: [{ token: "simulator-token", abilities: ALL.filter((ability) => ability !== "read:tags") }],
-      },
+      { tokens: [{ token: "simulator-token", abilities: ALL.filter((ability) => ability !== "read:tags") }] },
     );
     const { told } = await checked(place);
     expect(told).toContainEqual([
@@ -238,10 +228,7 @@ describe("`check`: this machine", () => {
 
   test("reports a port in use and a state folder that cannot be created", async () => {
     const place = workplace(NOWHERE);
-    const port = await freePort();
-    const other = createServer();
-    await new Promise<void>((resolve) => other.listen(port, "127.0.0.1", resolve));
-    onTestFinished(() => void other.close());
+    const { port } = await startStubInTest();
     place.configure({ status: { port }, state: { folder: "token/state" } });
     const { code, told } = await checked(place);
     expect(code).toBe(78);
@@ -314,20 +301,5 @@ describe("`check`: this machine", () => {
     ]);
     const { code, stderr } = await place.plenum("run");
     expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([78, told[0]?.[2]]);
-  });
-
-  test("warns if the disk has less free space than state.max_bytes", async () => {
-    const place = workplace(NOWHERE);
-    place.configure({ state: { folder: "state", max_bytes: 2 ** 50 } });
-    const { told } = await checked(place);
-    expect(told[0]).toEqual([
-      "state folder",
-      "warning",
-      expect.stringMatching(
-        /^Its disk has [\d.]+ [MG]iB free, and the log may take 1048576\.0 GiB: lower state\.max_bytes/,
-      ),
-      "max_bytes: 1125899906842624",
-    ]);
-    expect(stringify(told)).not.toContain("created");
   });
 });

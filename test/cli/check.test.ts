@@ -14,16 +14,11 @@ describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
     const place = workplace(service.url);
     const v1 = (database: string, more: object = {}) => ({ url: influx.url, api: "v1", database, ...more });
     place.configure({
-      sources: {
-        main: {
-          base_url: service.url,
-          token: { file: "token" },
-          time_zone: "Europe/Oslo",
-          history: [
-            { name: "recent", resolution: "1h", backfill: "7d", select: {} },
-            { name: "deep", resolution: "1d", backfill: "365d", select: {} },
-          ],
-        },
+      source: {
+        history: [
+          { name: "recent", resolution: "1h", backfill: "7d", select: {} },
+          { name: "deep", resolution: "1d", backfill: "365d", select: {} },
+        ],
       },
       sinks: {
         broker: { mqtt: { url: broker.url } },

@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { Aedes } from "aedes";
 import { expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
-import { simulatedServer, workplace } from "./plenum.ts";
+import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
 async function broker() {
   const aedes = await Aedes.createBroker();
@@ -26,35 +26,26 @@ test("a worker on a copied state reports the copy, gets another name, and writes
   const place = workplace(service.url);
   const sections = {
     sinks: { scada: { mqtt: { url, protocol: "3.1.1", commands: { enabled: true } } } },
-    commands: {
-      enabled: true,
-      allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
-    },
+    commands: WRITING,
   };
   place.configure(sections);
-  const first = place.start("run", "--arm-writing");
-  await first.says("Plenum is running");
+  const first = await place.run("--arm-writing");
   await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2);
   const ofFirst = new Set(names);
-  first.signal("SIGTERM");
-  await first.ended;
+  await first.stop();
   cpSync(place.path("state"), place.path("copy"), { recursive: true });
 
-  const again = place.start("run");
-  await again.says("Plenum is running");
+  const again = await place.run();
   place.configure({ ...sections, state: { folder: "copy" } });
-  const copy = place.start("run");
-  await copy.says("Plenum is running");
+  const copy = await place.run();
   await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2 * ofFirst.size);
-  const { stdout } = await place.plenum("status", "--json");
-  const { notices } = JSON.parse(stdout) as StatusReport;
+  const { notices } = await place.json<StatusReport>("status");
   expect(notices).toContainEqual(
     expect.stringMatching(/^This state was copied from .*\/state, which still exists, .*Run only one of the two/),
   );
   expect(notices).toContainEqual(expect.stringMatching(/was copied from .*\/state, which may write too/));
   for (const worker of [again, copy]) {
-    worker.signal("SIGTERM");
-    await worker.ended;
+    await worker.stop();
   }
   for (const { stderr } of [await again.ended, await copy.ended]) {
     expect(stderr).not.toMatch(/"level":[45]0[^\n]*broker/);

@@ -1,14 +1,12 @@
 import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { onlyLine, workplace } from "./plenum.ts";
+import { workplace } from "./plenum.ts";
 
 test("commands find the running demo with --demo or without a configuration", async () => {
   const place = workplace("http://127.0.0.1:9", { PLENUM_CALLED: "./plenum" });
-  const none = await place.plenum("status", "--demo");
-  expect([none.code, onlyLine(none.stderr)]).toEqual([
-    75,
-    "No demo is running. Start one in another terminal with `./plenum demo`.",
-  ]);
+  expect(await place.refusal("status", "--demo")).toBe(
+    "75 No demo is running. Start one in another terminal with `./plenum demo`.",
+  );
 
   const demo = place.start("demo", "--folder", "the-demo");
   const printed = await demo.says("Ctrl-C ends it");
@@ -35,8 +33,7 @@ test("commands find the running demo with --demo or without a configuration", as
   expect((await place.plenum("run")).stderr).toContain("plenum.yaml does not exist. Make one with `./plenum init`");
 
   const left = readFileSync(word, "utf8");
-  demo.signal("SIGTERM");
-  await demo.ended;
+  await demo.stop();
   expect((await place.plenum("status", "--demo")).code).toBe(75);
   // As after `kill -9` of a demo.
   mkdirSync(place.path("plenum"), { mode: 0o700 });

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import type { DoctorReport } from "#src/cli/doctor/diagnosis.ts";
-import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { startStubInTest } from "../receivers/receiver-helpers.ts";
+import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 interface Seen {
   readonly first: string;
@@ -22,8 +22,7 @@ async function doctor(place: Workplace, ...args: readonly string[]): Promise<See
 test("`doctor` finds no problem next to a running worker, and writes a private file with its report and log", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   await expect.poll(async () => (await place.plenum("status", "--probe")).code, { timeout: 30_000 }).toBe(0);
   const { first, file, report } = await doctor(place);
   expect(first).toBe("Nothing is wrong, as far as can be seen from here.");
@@ -42,8 +41,7 @@ test("`doctor` finds no problem next to a running worker, and writes a private f
     sources: { main: { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" } },
   });
   expect(report.machine).toMatchObject({ node: process.version });
-  worker.signal("SIGTERM");
-  await worker.ended;
+  await worker.stop();
 
   const stopped = await doctor(place);
   expect(stopped.first).toMatch(/^Most likely: No worker is running on the state folder state/);
@@ -74,10 +72,8 @@ test("`doctor` lists a missing or wrong configuration first", async () => {
 test("`doctor` lists a damaged state before a missing worker, and a source that rejects requests after the missing worker", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
-  worker.signal("SIGTERM");
-  await worker.ended;
+  const worker = await place.run();
+  await worker.stop();
   writeFileSync(place.path("token"), "another token");
   const refused = await doctor(place);
   const order = refused.report.troubles.map((trouble) => trouble.slice(0, 20));
@@ -94,47 +90,32 @@ test("`doctor` lists a damaged state before a missing worker, and a source that 
 test("`doctor` explains a missing worker by the port in use and the last error of its log", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
-  const other = createServer();
-  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
-  onTestFinished(() => void other.close());
-  const { port } = other.address() as { readonly port: number };
+  const { port } = await startStubInTest();
   place.configure({ status: { port } });
-  const lines = [
-    { level: 50, msg: "polls fail", err: { message: "The disk has a fault." } },
-    { level: 30, msg: "stopped" },
-  ];
-  writeFileSync(place.path("old.log"), lines.map((line) => JSON.stringify(line)).join("\n"));
+  const failure = { level: 50, msg: "polls fail", err: { message: "The disk has a fault." } };
+  writeFileSync(place.path("old.log"), `${JSON.stringify(failure)}\n{"level":30,"msg":"stopped"}`);
   const { first, stdout, report } = await doctor(place, "--log", "old.log");
   expect(first).toContain(`Another program has the port of the status page (127.0.0.1:${port})`);
   expect(stdout).toContain("The last complaint in its log: polls fail: The disk has a fault.");
   expect(report.log?.lines).toHaveLength(2);
 
-  const none = await place.plenum("doctor", "--log", "no.log");
-  expect([none.code, onlyLine(none.stderr)]).toEqual([78, "The log file no.log cannot be read."]);
-  const nowhere = await place.plenum("doctor", "--to", "no/folder");
-  expect([nowhere.code, onlyLine(nowhere.stderr)]).toEqual([78, expect.stringContaining("cannot be written (ENOENT)")]);
+  expect(await place.refusal("doctor", "--log", "no.log")).toBe("78 The log file no.log cannot be read.");
+  expect(await place.refusal("doctor", "--to", "no/folder")).toMatch(/^78 .*cannot be written \(ENOENT\)/);
 });
 
 test("`doctor` reports an unreachable sink once, even if the worker reports the sink too", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
-  const lake = {
-    from: "beginning",
-    influxdb: { url: "http://127.0.0.1:9", bucket: "b", token: place.token("lake-token") },
-  };
-  place.configure({ sinks: { lake } });
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
-  const complaints = async () => (await doctor(place)).report;
-  await expect
-    .poll(async () => (await complaints()).worker.report?.notices.join(), { timeout: 40_000 })
-    .toMatch(/Sink lake: /);
-  const { troubles } = await complaints();
+  const influxdb = { url: "http://127.0.0.1:9", bucket: "b", token: place.token("lake-token") };
+  place.configure({ sinks: { lake: { from: "beginning", influxdb } } });
+  const worker = await place.run();
+  const notices = async () => (await doctor(place)).report.worker.report?.notices.join();
+  await expect.poll(notices, { timeout: 40_000 }).toMatch(/Sink lake: /);
+  const { troubles } = (await doctor(place)).report;
   expect(troubles.filter((trouble) => trouble.startsWith("Sink lake"))).toEqual([
     expect.stringMatching(/^Sink lake does not respond: /),
   ]);
-  worker.signal("SIGTERM");
-  await worker.ended;
+  await worker.stop();
 }, 90_000);
 
 test("`doctor` reports one network problem when it can reach no server", async () => {

@@ -19,10 +19,7 @@ test("a command prints its complete output and exits even if a library left a ti
 
 test("`run` exits as soon as the services of the worker have stopped", async () => {
   const place = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
-  const worker = place.start("run");
-  await worker.says('"msg":"Plenum is running"');
-  worker.signal("SIGTERM");
-  const { code, stderr } = await worker.ended;
-  expect(code).toBe(0);
+  const worker = await place.run();
+  const { stderr } = await worker.stop();
   expect(stderr).toContain('"msg":"stopped"');
 });

@@ -1,35 +1,20 @@
 import { expect, test } from "vitest";
-import { type AlarmExplanation, type TagExplanation, tagLines } from "#src/cli/watching/explain.ts";
-import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+import { type TagExplanation, tagLines } from "#src/cli/watching/explain.ts";
+import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
 test("`explain` prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
-  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
-  place.configure({
-    sources: {
-      main: {
-        ...source,
-        read: [{ name: "comfort", every: "1m" }],
-        history: [{ name: "log", resolution: "5m", backfill: "1d" }],
-      },
-    },
-    commands: {
-      enabled: true,
-      read_back_after: "100ms",
-      allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
-    },
-  });
-  const before = await place.plenum("explain", "10169");
-  expect([before.code, onlyLine(before.stderr)]).toEqual([
-    78,
-    "There is no state in state yet. Start the worker first, or name the folder that it uses.",
-  ]);
+  const read = [{ name: "comfort", every: "1m" }];
+  const history = [{ name: "log", resolution: "5m", backfill: "1d" }];
+  place.configure({ source: { spread: "0s", read, history }, commands: WRITING });
+  expect(await place.refusal("explain", "10169")).toBe(
+    "78 There is no state in state yet. Start the worker first, or name the folder that it uses.",
+  );
 
   const alarmId = service.simulator.control.raiseAlarm({ siteId: 6 });
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
-  const explained = async () => JSON.parse((await place.plenum("explain", "10169", "--json")).stdout) as TagExplanation;
+  const worker = await place.run();
+  const explained = () => place.json<TagExplanation>("explain", "10169");
   await expect.poll(async () => (await place.plenum("status", "--json")).stdout).toContain('"tags":8');
   await expect.poll(async () => (await explained()).value, { timeout: 20_000 }).not.toBeNull();
   await expect.poll(async () => (await explained()).history, { timeout: 20_000 }).toHaveLength(1);
@@ -69,22 +54,17 @@ test("`explain` prints the requests, due times, sinks and commands of a tag and 
   expect(alarm.stdout).toMatch(
     /^Asked\n {2}alarms: last at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, next at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
   );
-  expect(JSON.parse((await place.plenum("explain", alarmId, "--json")).stdout) as AlarmExplanation).toMatchObject({
+  expect(await place.json("explain", alarmId)).toMatchObject({
     held: { state: "active" },
     told: [{ type: "alarm-raised", late: false }],
     sinks: [{ sink: "files" }],
   });
 
-  const unknown = await place.plenum("explain", "1016");
-  expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([
-    78,
-    "The state knows neither a tag nor an alarm 1016 of main. `plenum alarms` and `plenum tags` list what there is.",
-  ]);
-  const nothing = await place.plenum("explain");
-  expect([nothing.code, nothing.stderr]).toEqual([2, expect.stringContaining("missing required argument 'id'")]);
+  expect(await place.refusal("explain", "1016")).toBe(
+    "78 The state knows neither a tag nor an alarm 1016 of main. `plenum alarms` and `plenum tags` list what there is.",
+  );
 
-  worker.signal("SIGTERM");
-  expect((await worker.ended).code).toBe(0);
+  await worker.stop();
   const alone = await place.plenum("explain", "10169");
   expect(alone.code).toBe(0);
   expect(alone.stdout).toMatch(/^Next reading\n {2}No worker is running; nothing is due\.$/m);

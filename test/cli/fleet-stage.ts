@@ -28,13 +28,7 @@ export const PASSWORD = "page-password";
 export function setMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string): Machine {
   const folder = join(stage.folder, `machine-${member}`);
   mkdirSync(folder);
-  const environment = {
-    ...stage.environment,
-    WRONG: "wrong",
-    PASSWORD,
-    HOME: folder,
-    XDG_RUNTIME_DIR: folder,
-  };
+  const environment = { ...stage.environment, WRONG: "wrong", PASSWORD, HOME: folder, XDG_RUNTIME_DIR: folder };
   const started: Running[] = [];
   const running = (line: string) => {
     const each = runPlenum(line.split(" "), { cwd: folder, environment });

@@ -8,8 +8,9 @@ import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";
-import { FORBIDDEN, HOSTILE, hostileReceiver, poisoned, poisoningProxy } from "./hostile-words.ts";
-import { type Ended, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { startStubInTest } from "../receivers/receiver-helpers.ts";
+import { FORBIDDEN, HOSTILE, poisoned, poisoningProxy } from "./hostile-words.ts";
+import { type Ended, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 const FROM_STATE: readonly (readonly [args: string, shows: boolean])[] = [
   ["status", true],
@@ -64,7 +65,8 @@ async function tryAll(place: Workplace, commands: typeof FROM_STATE, alarm: stri
 }
 
 async function saidBefore(store: Store): Promise<void> {
-  const times = { at: "2026-11-21T10:00:00Z", againAt: "2026-11-23T10:00:00Z" };
+  const at = "2026-11-21T10:00:00Z";
+  const times = { at, againAt: "2026-11-23T10:00:00Z" };
   const ledgers = await store.documents<{ readonly spans: readonly object[] }>(documentSet("history", "main"));
   const command = { id: `c${HOSTILE}`, siteId: 6, source: "main", tagId: "10169", value: 75 };
   const restore = { command, before: 60, dueAt: times.at };
@@ -72,18 +74,9 @@ async function saidBefore(store: Store): Promise<void> {
   const [ledger] = ledgers;
   await store.commit({
     documents: [
-      {
-        set: syncSet("quarantine", "main"),
-        put: [["10169", { until: times.againAt, reason: HOSTILE, at: times.at, times: 2 }]],
-      },
-      {
-        set: documentSet("poll", "main"),
-        put: [["tags", { lastSuccess: times.at, lastAttempt: times.at, problem: HOSTILE }]],
-      },
-      {
-        set: syncSet("health", "main"),
-        put: [["health", { status: HOSTILE, time: null, askedAt: times.at }]],
-      },
+      { set: syncSet("quarantine", "main"), put: [["10169", { until: times.againAt, reason: HOSTILE, times: 2 }]] },
+      { set: documentSet("poll", "main"), put: [["tags", { lastSuccess: at, lastAttempt: at, problem: HOSTILE }]] },
+      { set: syncSet("health", "main"), put: [["health", { status: HOSTILE, time: null, askedAt: at }]] },
       { set: syncSet("availability", "main"), put: [["service", { since: times.at, reason: HOSTILE }]] },
       ...(ledger === undefined
         ? []
@@ -103,31 +96,21 @@ test("no command prints control characters from the service, as text or JSON, wi
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const alarm = simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const place = workplace(url);
+  const rejection = JSON.stringify({ code: "invalid", message: HOSTILE });
+  const receiver = await startStubInTest(() => ({ status: 400, body: rejection }));
   const sections = async (refusing: RegExp | null) => ({
-    sources: {
-      main: {
-        base_url: await poisoningProxy(url, refusing),
-        token: { file: "token" },
-        time_zone: "Europe/Oslo",
-        read: [{ name: "all", every: "1m" }],
-        history: [{ name: "log", resolution: "5m", backfill: "1d" }],
-      },
+    source: {
+      base_url: await poisoningProxy(url, refusing),
+      read: [{ name: "all", every: "1m" }],
+      history: [{ name: "log", resolution: "5m", backfill: "1d" }],
     },
-    sinks: {
-      lake: { influxdb: { url: await hostileReceiver(), bucket: "b" }, from: "beginning" },
-    },
-    commands: {
-      enabled: true,
-      read_back_after: "100ms",
-      allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
-    },
+    sinks: { lake: { influxdb: { url: receiver.url, bucket: "b" }, from: "beginning" } },
+    commands: WRITING,
   });
   place.configure(await sections(/\/history|\/write/));
-  const worker = place.start("run", "--arm-writing");
-  await worker.says("Plenum is running");
+  const worker = await place.run("--arm-writing");
   const ready = async () => {
-    const report = JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
-    const { counts } = report.sources[0] ?? {};
+    const { counts } = (await place.json<StatusReport>("status")).sources[0] ?? {};
     return counts?.tags === 8 && counts.alarms === 1 && counts.values > 0;
   };
   await expect.poll(ready, { timeout: 30_000 }).toBe(true);

@@ -77,16 +77,3 @@ export async function poisoningProxy(serviceUrl: string, refusing: RegExp | null
   onTestFinished(() => void server.close());
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
-
-export async function hostileReceiver(): Promise<string> {
-  const server = createServer((request, response) => {
-    request.resume();
-    response
-      .writeHead(400, { "content-type": "application/json" })
-      .end(JSON.stringify({ code: "invalid", message: HOSTILE }));
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  onTestFinished(() => server.closeAllConnections());
-  onTestFinished(() => void server.close());
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-}

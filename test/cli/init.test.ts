@@ -1,11 +1,10 @@
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { startStubInTest } from "../receivers/receiver-helpers.ts";
+import { type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 function emptyPlace(url: string): Workplace {
   const place = workplace(url);
@@ -49,11 +48,9 @@ describe("`init` without a terminal", () => {
     expect(tagRequests(service)).toEqual([]);
     writeFileSync(place.path("plenum.yaml"), text);
 
-    const again = await place.plenum("init", service.url, ...TOKEN, ...ZONE);
-    expect([again.code, onlyLine(again.stderr)]).toEqual([
-      78,
-      "plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
-    ]);
+    expect(await place.refusal("init", service.url, ...TOKEN, ...ZONE)).toBe(
+      "78 plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
+    );
     expect(readFileSync(place.path("plenum.yaml"), "utf8")).toBe(text);
   });
 
@@ -62,10 +59,7 @@ describe("`init` without a terminal", () => {
     const place = emptyPlace(service.url);
     writeFileSync(place.path("wrong"), "not-a-token\n", { mode: 0o600 });
     writeFileSync(place.path("open"), DEFAULT_TOKEN, { mode: 0o644 });
-    const elsewhere = createServer((_, response) => response.end("<html>hello</html>"));
-    await new Promise<void>((resolve) => elsewhere.listen(0, "127.0.0.1", resolve));
-    onTestFinished(() => void elsewhere.close());
-    const other = `http://127.0.0.1:${(elsewhere.address() as AddressInfo).port}`;
+    const { url: other } = await startStubInTest(() => ({ status: 200, body: "<html>hello</html>" }));
 
     const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
       [[], 2, /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/],
@@ -83,9 +77,10 @@ describe("`init` without a terminal", () => {
     for (const [args, code, words] of cases) {
       const ended = await place.plenum("init", ...args);
       const last = ended.stderr
+        .replace(/^\(plenum --help.*\n/m, "")
         .trimEnd()
         .split("\n")
-        .findLast((line) => !line.startsWith("(plenum --help"));
+        .at(-1);
       expect([args, ended.code, last]).toEqual([args, code, expect.stringMatching(words)]);
       expect(existsSync(place.path("plenum.yaml"))).toBe(false);
     }

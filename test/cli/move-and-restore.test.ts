@@ -1,14 +1,13 @@
 import { execFile } from "node:child_process";
 import { realpathSync } from "node:fs";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FLEET_TIMING } from "#src/scale/fleet/timing.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
-import { type Running, type Service, simulatedServer, workplace } from "./plenum.ts";
+import { startStubInTest } from "../receivers/receiver-helpers.ts";
+import { localHook, type Service, simulatedServer, workplace } from "./plenum.ts";
 
 const run = promisify(execFile);
 
@@ -21,28 +20,15 @@ interface Told {
 async function receiver() {
   const told: Told[] = [];
   let isOpen = true;
-  const server = createServer((request, response) => {
-    const pieces: Buffer[] = [];
-    request.on("data", (piece: Buffer) => pieces.push(piece));
-    request.on("end", () => {
-      if (isOpen) {
-        const { id, type, source, data } = JSON.parse(Buffer.concat(pieces).toString());
-        told.push({
-          id,
-          type: type.replace(/^.*\./, ""),
-          alarm: data.alarm === undefined ? null : `${source} ${data.alarm.id}`,
-        });
-      }
-      response.writeHead(isOpen ? 204 : 503).end();
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
+  const { url } = await startStubInTest(({ body }) => {
+    if (!isOpen) return { status: 503 };
+    const { id, type, source, data } = JSON.parse(body.toString());
+    const alarm = data.alarm === undefined ? null : `${source} ${data.alarm.id}`;
+    told.push({ id, type: type.replace(/^.*\./, ""), alarm });
+    return { status: 204 };
   });
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
+    url,
     told,
     setOpen(open: boolean) {
       isOpen = open;
@@ -76,9 +62,7 @@ describe.skipIf(absent("postgres"))(
       const hook = await receiver();
       const place = workplace(services.main.url);
       const source = (name: string, { url }: Service) => ({
-        base_url: url,
-        token: place.token(name),
-        time_zone: "Europe/Oslo",
+        ...{ base_url: url, token: place.token(name), time_zone: "Europe/Oslo" },
         schedules: { alarms: "*/2 * * * * *" },
         quota: { list_requests_per_minute: 120 },
         spread: "1s",
@@ -88,23 +72,11 @@ describe.skipIf(absent("postgres"))(
         place.configure({
           state,
           sources: { main: source("main", services.main), annex: source("annex", services.annex) },
-          sinks: {
-            hook: {
-              webhook: { url: hook.url, unsigned: true, allow_networks: ["127.0.0.0/8"] },
-              from: "beginning",
-            },
-          },
+          sinks: { hook: { webhook: localHook(hook.url), from: "beginning" } },
         });
       const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
-      const started = async (): Promise<Running> => {
-        const running = place.start("run");
-        await running.says("Plenum is running");
-        return running;
-      };
-      const stop = async (running: Running) => {
-        running.signal("SIGTERM");
-        expect((await running.ended).code).toBe(0);
-      };
+      const started = () => place.run();
+
       const inFolder = () => configure({ folder: "state" });
       const inDatabase = () => configure({ folder: "state", postgres: { url, schema } });
       const raise = (which: keyof typeof services): string => {
@@ -121,12 +93,11 @@ describe.skipIf(absent("postgres"))(
           expect(simulator.truth.requests().filter(({ limit }) => limit === "refused")).toEqual([]);
         }
       };
-      return { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota };
+      return { place, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota };
     }
 
     test("a member emits pending events once and keeps the quota after the state was moved to the database", async () => {
-      const { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota } =
-        await stage("moved");
+      const { place, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } = await stage("moved");
       inFolder();
       const worker = await started();
       const [known, other] = [raise("main"), raise("annex")];
@@ -140,7 +111,7 @@ describe.skipIf(absent("postgres"))(
         const committed = async () => (await place.plenum("events", "--json", ...only)).stdout;
         await expect.poll(committed, LONG).toContain(`"id":"${id}"`);
       }
-      await stop(worker);
+      await worker.stop();
 
       inDatabase();
       const moved = await place.plenum("state", "move", "--json");
@@ -154,7 +125,7 @@ describe.skipIf(absent("postgres"))(
       await heard("alarm-resolved", known);
       const later = raise("annex");
       await heard("alarm-raised", later);
-      await stop(member);
+      await member.stop();
 
       const ids = hook.told.map(({ id }) => id);
       expect(ids.length, "no event twice").toBe(new Set(ids).size);
@@ -167,7 +138,7 @@ describe.skipIf(absent("postgres"))(
 
     test("a fleet restored from a backup reports the age of the backup and emits no false end of an alarm", async () => {
       const schema = "backed_up";
-      const { place, hook, started, stop, inDatabase, raise, resolve, heard, withinQuota } = await stage(schema);
+      const { place, hook, started, inDatabase, raise, resolve, heard, withinQuota } = await stage(schema);
       inDatabase();
       const first = await started();
       const [known, ends] = [raise("main"), raise("annex")];
@@ -184,7 +155,7 @@ describe.skipIf(absent("postgres"))(
       await heard("alarm-raised", later);
       resolve("annex", ends);
       await heard("alarm-resolved", ends);
-      await stop(first);
+      await first.stop();
 
       // The dump contains the member until its lease runs out.
       await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(FLEET_TIMING.ttlMs);
@@ -203,7 +174,7 @@ describe.skipIf(absent("postgres"))(
       await expect.poll(() => hook.counts("alarm-resolved")[ends], LONG).toBe(2);
       const status = await place.plenum("status");
       expect(status.stdout).toContain("The database is not the one that the members used last");
-      await stop(second);
+      await second.stop();
 
       expect(hook.counts("alarm-resolved")[known]).toBeUndefined();
       expect(hook.counts("alarm-resolved")[later]).toBeUndefined();
@@ -217,8 +188,7 @@ describe.skipIf(absent("postgres"))(
       withinQuota();
 
       const third = await started();
-      await stop(third);
-      expect((await third.ended).stderr).not.toContain("is not the one that the members used last");
+      expect((await third.stop()).stderr).not.toContain("is not the one that the members used last");
     });
   },
 );

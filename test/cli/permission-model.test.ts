@@ -30,13 +30,8 @@ test("a worker under the Node.js permission model delivers alarms, restarts on i
   const outside = testFolder("outside");
   const [state, events] = [place.path("state"), place.path("events")];
   for (const folder of [state, events]) mkdirSync(folder, { mode: 0o700 });
-  const everything = { from: "beginning" };
-  place.configure({
-    sinks: {
-      files: { file: { folder: events }, ...everything },
-      elsewhere: { file: { folder: outside }, ...everything },
-    },
-  });
+  const fileSink = (folder: string) => ({ file: { folder }, from: "beginning" });
+  place.configure({ sinks: { files: fileSink(events), elsewhere: fileSink(outside) } });
   environment.NODE_OPTIONS = documentedOptions({
     "/opt/plenum": ROOT,
     "/etc/plenum": place.folder,
@@ -55,14 +50,10 @@ test("a worker under the Node.js permission model delivers alarms, restarts on i
     const metrics = await (await fetch(new URL("/metrics", page))).text();
     expect(metrics).toMatch(/^plenum_process_open_fds [1-9]/m);
   }
-  worker.signal("SIGKILL");
-  await worker.ended;
+  await worker.kill();
 
-  const again = place.start("run");
-  await again.says("Plenum is running");
+  const again = await place.run();
   simulator.control.raiseAlarm({ siteId: 6, description: "Too hot" });
   await expect.poll(() => written(events), { timeout: 60_000 }).toContain("Too hot");
-  again.signal("SIGTERM");
-  const { code, stderr } = await again.ended;
-  expect(code, stderr).toBe(0);
+  await again.stop();
 }, 180_000);

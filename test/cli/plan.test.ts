@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
-import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 const CLASSES = [
   { name: "comfort", every: "1m", select: { units: ["°C"] } },
@@ -12,11 +12,7 @@ const HISTORY = [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }
 async function planned(parts: object = {}, state: object = {}): Promise<{ service: Service; place: Workplace }> {
   const service = await simulatedServer();
   const place = workplace(service.url);
-  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
-  place.configure({
-    state: { folder: "state", ...state },
-    sources: { main: { ...source, read: CLASSES, history: HISTORY, ...parts } },
-  });
+  place.configure({ state: { folder: "state", ...state }, source: { read: CLASSES, history: HISTORY, ...parts } });
   return { service, place };
 }
 
@@ -73,7 +69,7 @@ describe("`plan` without a worker", () => {
   });
 
   test("proposes the cheapest change when the plan does not fit the quota, and the plan fits after that change", async () => {
-    const { service, place } = await planned({ read: [{ name: "all", every: "10s" }] });
+    const { place } = await planned({ read: [{ name: "all", every: "10s" }] });
     const { code, stdout } = await place.plenum("plan");
     expect(code).toBe(0);
     expect(stdout).toMatch(/^ +all +141 +10 s +[\d.]+ s \(×\d\.\d\d\)/m);
@@ -81,36 +77,30 @@ describe("`plan` without a worker", () => {
       /^The cheapest change: Let the values of class all become (\d+s) old instead of 10s\.\n +read: \[\{name: all, every: \1\}\]$/m.exec(
         stdout,
       ) ?? [];
-    const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
-    place.configure({ sources: { main: { ...source, read: [{ name: "all", every }], history: HISTORY } } });
+    place.configure({ source: { read: [{ name: "all", every }], history: HISTORY } });
     expect(reports((await place.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
   });
 
   test("reports an unreachable service in one message", async () => {
     const { service, place } = await planned();
     await service.close();
-    const away = await place.plenum("plan");
-    expect([away.code, onlyLine(away.stderr)]).toEqual([75, expect.stringMatching(/could not be asked/)]);
+    expect(await place.refusal("plan")).toMatch(/^75 .*could not be asked/);
   });
 });
 
 test("`plan` uses the stored state and the current configuration file, during and after a run", async () => {
   const { service, place } = await planned();
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   const plan = async (...more: readonly string[]) => reports((await place.plenum("plan", "--json", ...more)).stdout)[0];
-  await expect
-    .poll(() => plan(), { timeout: 20_000 })
-    .toMatchObject({ basis: "state", sites: 2, tags: 141, fits: true });
+  const complete = { basis: "state", sites: 2, tags: 141, fits: true };
+  await expect.poll(() => plan(), { timeout: 20_000 }).toMatchObject(complete);
 
-  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
-  place.configure({ sources: { main: { ...source, read: [{ name: "all", every: "10s" }] } } });
+  place.configure({ source: { read: [{ name: "all", every: "10s" }] } });
   expect(await plan()).toMatchObject({ basis: "state", fits: false, classes: [{ name: "all", tags: 141 }] });
   const before = tagRequests(service).length;
   expect(await plan("--ask")).toMatchObject({ basis: "lists", fits: false });
   expect(tagRequests(service).length - before).toBeLessThanOrEqual(1);
 
-  worker.signal("SIGTERM");
-  expect((await worker.ended).code).toBe(0);
+  await worker.stop();
   expect(await plan()).toMatchObject({ basis: "state", tags: 141 });
 });

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { onTestFinished } from "vitest";
+import { expect, onTestFinished } from "vitest";
 import { stringify } from "yaml";
 import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
@@ -19,18 +19,27 @@ export interface Running {
   printed(): string;
   signal(name: NodeJS.Signals): void;
   readonly ended: Promise<Ended>;
+  /** Sends SIGTERM and expects exit code 0. */
+  stop(): Promise<Ended>;
+  kill(): Promise<Ended>;
 }
 
 export interface Workplace {
   readonly folder: string;
   path(name: string): string;
   token(name: string): { readonly file: string };
-  /** `sections` replace those of a small valid configuration. */
-  configure(sections?: Readonly<Record<string, unknown>>): void;
+  /** `sections` replace those of a small valid configuration; `source` adds options to its source `main`. */
+  configure(sections?: Readonly<Record<string, unknown>> & { readonly source?: object }): void;
   /** Short commands share a process (`hosted.ts`). */
   plenum(...args: readonly string[]): Promise<Ended>;
+  /** Exit code and error message of a command: `78 There is no sink nowhere.` */
+  refusal(...args: readonly string[]): Promise<string>;
+  /** Output of a command with `--json`. */
+  json<T>(...args: readonly string[]): Promise<T>;
   each(lines: readonly string[]): Promise<readonly Ended[]>;
   start(...args: readonly string[]): Running;
+  /** Starts a worker, and waits until it runs. */
+  run(...args: readonly string[]): Promise<Running>;
   startWithin(descriptors: number, ...args: readonly string[]): Running;
 }
 
@@ -48,9 +57,9 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   };
   token("token");
 
-  const start = (...args: readonly string[]) => run(process.execPath, [MAIN, ...args]);
+  const start = (...args: readonly string[]) => spawnProgram(process.execPath, [MAIN, ...args]);
   const startWithin = (descriptors: number, ...args: readonly string[]) =>
-    run("sh", ["-c", `ulimit -n ${descriptors} && exec "$@"`, "sh", process.execPath, MAIN, ...args]);
+    spawnProgram("sh", ["-c", `ulimit -n ${descriptors} && exec "$@"`, "sh", process.execPath, MAIN, ...args]);
 
   const variables = () => ({
     PATH: process.env.PATH,
@@ -62,15 +71,10 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     ...environment,
   });
 
-  function run(program: string, args: readonly string[]): Running {
-    const child = spawn(program, args, {
-      cwd: folder,
-      env: variables(),
-      stdio: ["ignore", "pipe", "pipe"],
-    });
+  function spawnProgram(program: string, args: readonly string[]): Running {
+    const child = spawn(program, args, { cwd: folder, env: variables(), stdio: ["ignore", "pipe", "pipe"] });
     children.push(child);
-    let stdout = "";
-    let stderr = "";
+    let [stdout, stderr] = ["", ""];
     const listeners = new Set<() => void>();
     child.stdout.setEncoding("utf8").on("data", (text: string) => {
       stdout += text;
@@ -87,6 +91,15 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
       ended,
       printed: () => stdout,
       signal: (name) => child.kill(name),
+      async stop() {
+        child.kill("SIGTERM");
+        expect((await ended).code, stderr).toBe(0);
+        return ended;
+      },
+      kill() {
+        child.kill("SIGKILL");
+        return ended;
+      },
       says: (text) =>
         new Promise((resolve, reject) => {
           const look = () => stderr.includes(text) && resolve(stderr);
@@ -103,19 +116,28 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     token,
     start,
     startWithin,
+    async run(...args) {
+      const worker = start("run", ...args);
+      await worker.says("Plenum is running");
+      return worker;
+    },
+    async refusal(...args) {
+      const { code, stderr } = await place.plenum(...args);
+      return `${code} ${onlyLine(stderr)}`;
+    },
+    json: async (...args) => JSON.parse((await place.plenum(...args, "--json")).stdout),
     plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
     async each(lines) {
       const ended: Ended[] = [];
       for (const line of lines) ended.push(await place.plenum(...line.split(" ")));
       return ended;
     },
-    configure(sections = {}) {
+    configure({ source, ...sections } = {}) {
+      const main = { base_url: serviceUrl, token: { file: "token" }, time_zone: "Europe/Oslo", ...source };
       const config = {
         state: { folder: "state" },
         status: { port: 0 },
-        sources: {
-          main: { base_url: serviceUrl, token: { file: "token" }, time_zone: "Europe/Oslo" },
-        },
+        sources: { main },
         sinks: { files: { file: { folder: "events" }, from: "beginning" } },
         ...sections,
       };
@@ -126,6 +148,16 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   place.configure();
   return place;
 }
+
+/** Section `commands` that allows writes to the set-point of site 6. */
+export const WRITING = {
+  enabled: true,
+  read_back_after: "100ms",
+  allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
+};
+
+/** Returns the configuration of a webhook to a server on this machine. */
+export const localHook = (url: string) => ({ url, unsigned: true, allow_networks: ["127.0.0.0/8"] });
 
 export interface Service {
   readonly url: string;

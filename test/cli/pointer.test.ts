@@ -147,12 +147,7 @@ describe("findState with a broken configuration file", () => {
     const { at, state } = place();
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";
-    writeFileSync(
-      at("plenum.yaml"),
-      `state: { folder: ${folder}, postgres: { url: "${url}" } }
-sources: [
-`,
-    );
+    writeFileSync(at("plenum.yaml"), `state: { folder: ${folder}, postgres: { url: "${url}" } }\nsources: [\n`);
     const { fleetState } = await findState(at("plenum.yaml"), {}, AbortSignal.timeout(20_000));
     expect(fleetState).toMatchObject({ folder, postgres: { url } });
   });

@@ -76,10 +76,8 @@ describe("isReady (the fast path of `plenum status --probe`)", () => {
 test("`status --probe` reports readiness by its exit code alone", async () => {
   const place = workplace("http://127.0.0.1:9");
   expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
-  const worker = place.start("run");
-  await worker.says('"msg":"Plenum is running"');
+  const worker = await place.run();
   expect(await place.start("status", "--probe").ended).toEqual({ code: 0, stdout: "", stderr: "" });
-  worker.signal("SIGTERM");
-  await worker.ended;
+  await worker.stop();
   expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
 });

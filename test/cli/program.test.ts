@@ -16,21 +16,24 @@ function* commands(parent: Command, path = ""): Generator<readonly [string, Comm
 const all = new Map([...commands(program)].filter(([name]) => name !== "help"));
 
 function helpOf(command: Command): string {
-  let text = "";
-  command.configureOutput({
-    writeOut: (part) => {
-      text += part;
-    },
-  });
+  const parts: string[] = [];
+  const write = (part: string) => void parts.push(part);
+  command.configureOutput({ writeOut: write, writeErr: write });
   command.outputHelp();
-  return text;
+  return parts.join("");
+}
+
+async function printedFor(words: readonly string[], failure: object): Promise<string> {
+  const parts: string[] = [];
+  const write = (part: string) => void parts.push(part);
+  const asked = createProgram(new AbortController().signal, {}).configureOutput({ writeOut: write, writeErr: write });
+  for (const command of asked.commands) command.copyInheritedSettings(asked);
+  await expect(asked.parseAsync(words, { from: "user" })).rejects.toMatchObject(failure);
+  return parts.join("");
 }
 
 /** Files and packages that a file imports statically. */
-function loadedBy(first: string): {
-  readonly files: readonly string[];
-  readonly packages: readonly string[];
-} {
+function loadedBy(first: string) {
   const needed = new Set<string>();
   const look = (file: string): void => {
     if (needed.has(file)) return;
@@ -81,28 +84,12 @@ describe("the help of the command line", () => {
     [["help", "read"], /Arguments:\n {2}tag .*tag ids/],
     [["help", "outbox", "dead"], /Arguments:\n {2}sink/],
   ])("is printed for %j", async (words, shown) => {
-    let text = "";
-    const asked = createProgram(new AbortController().signal, {}).configureOutput({
-      writeOut: (part) => {
-        text += part;
-      },
-    });
-    for (const command of asked.commands) command.copyInheritedSettings(asked);
-    await expect(asked.parseAsync(words, { from: "user" })).rejects.toMatchObject({ exitCode: 0 });
-    expect(text).toMatch(shown);
+    expect(await printedFor(words, { exitCode: 0 })).toMatch(shown);
   });
 
   test("suggests a command when `help` gets an unknown name", async () => {
-    let text = "";
-    const asked = createProgram(new AbortController().signal, {}).configureOutput({
-      writeErr: (part) => {
-        text += part;
-      },
-    });
-    await expect(asked.parseAsync(["help", "redd"], { from: "user" })).rejects.toMatchObject({
-      code: "commander.unknownCommand",
-    });
-    expect(text).toContain("Did you mean read?");
+    const printed = await printedFor(["help", "redd"], { code: "commander.unknownCommand" });
+    expect(printed).toContain("Did you mean read?");
   });
 
   test("loads only the libraries for the command line and the log", () => {

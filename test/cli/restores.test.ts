@@ -9,17 +9,8 @@ const AT = "2026-11-20T12:00:00.000Z";
 test("`plenum writes restores` lists failed restores first, then the pending ones", async () => {
   const place = workplace("http://127.0.0.1:9");
   const lost: UnrestoredValue = {
-    commandId: "a",
-    source: "main",
-    siteId: 1,
-    tagId: "10001",
-    inForce: 22,
-    since: AT,
-    wanted: 20,
-    dueAt: AT,
-    reason: "expired",
-    message: "The gateway is offline.",
-    toldAt: AT,
+    ...{ commandId: "a", source: "main", siteId: 1, tagId: "10001", inForce: 22, since: AT, wanted: 20, dueAt: AT },
+    ...{ reason: "expired", message: "The gateway is offline.", toldAt: AT },
   };
   const command = { id: "b", source: "main", siteId: 1, tagId: "10002", value: 23 };
   const waiting = { command, before: 21, dueAt: AT } as unknown as Restore;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 import { freePort } from "../real-servers.ts";
-import { simulatedServer, workplace } from "./plenum.ts";
+import { localHook, simulatedServer, workplace } from "./plenum.ts";
 
 function readLines(text: string): readonly Record<string, unknown>[] {
   return text
@@ -34,19 +34,13 @@ describe("the log of `plenum run`", () => {
         files: { file: { folder: "events" }, from },
         broker: { mqtt: { url: `mqtt://127.0.0.1:${gone}` }, from },
         lake: { influxdb: { url: `http://127.0.0.1:${gone}`, bucket: "b" }, from },
-        hook: {
-          webhook: { url: `http://127.0.0.1:${gone}/`, unsigned: true, allow_networks: ["127.0.0.0/8"] },
-          from,
-        },
+        hook: { webhook: localHook(`http://127.0.0.1:${gone}/`), from },
       },
     });
-    const worker = place.start("run");
-    await worker.says('"msg":"Plenum is running"');
+    const worker = await place.run();
     for (const sink of ["broker", "lake", "hook"]) await worker.says(`"sink":"${sink}"`);
     await service.close();
-    worker.signal("SIGTERM");
-    const { code, stderr } = await worker.ended;
-    expect(code).toBe(0);
+    const { stderr } = await worker.stop();
     const lines = readLines(stderr);
     expect(lines.map(({ msg }) => msg)).toEqual(expect.arrayContaining(["started", "Plenum is running", "stopped"]));
     for (const line of lines)
@@ -72,11 +66,7 @@ describe("the log of `plenum run`", () => {
     expect(readLines(stderr)).toMatchObject([
       { msg: "a library prints", text: "a library of { prints: 1 }" },
       { msg: "a library prints", text: "to standard output" },
-      {
-        msg: "the runtime warns",
-        warning: "MaxListenersExceededWarning",
-        text: "mqtt://[redacted]@broker leaks",
-      },
+      { msg: "the runtime warns", warning: "MaxListenersExceededWarning", text: "mqtt://[redacted]@broker leaks" },
       { msg: "an uncaught error ends the process", err: { message: "fell over" } },
     ]);
   });

@@ -8,14 +8,7 @@ import { workplace } from "./plenum.ts";
 test("`silent-sensors` prints the last report as text and JSON, or the reason why there is no report", async () => {
   const where = workplace("http://127.0.0.1:9");
   const report: SilentSensors = sampleEvent("silent-sensors").data;
-  const configure = (more: object) =>
-    where.configure({
-      state: { folder: "state" },
-      sources: {
-        main: { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo", ...more },
-      },
-    });
-  configure({});
+
   const commit = async (set: string, key: string, value: unknown) => {
     const store = await openStore({ folder: where.path("state"), clock: systemClock });
     await store.commit({ documents: [{ set, put: [[key, value]] }] });
@@ -32,13 +25,12 @@ test("`silent-sensors` prints the last report as text and JSON, or the reason wh
   expect(shown.stdout).toContain("10042");
   expect(shown.stdout).toContain("It was 21.5 °C at each of 1008 readings.");
   expect(shown.stderr).toContain("1 never-moved. 311 of 320 tags judged, 168 h watched");
-  expect(JSON.parse((await where.plenum("silent-sensors", "--json")).stdout)).toEqual([report]);
-  const unknown = await where.plenum("silent-sensors", "--site", "2");
-  expect([unknown.code, unknown.stderr]).toEqual([78, expect.stringContaining("knows no site 2 of main")]);
+  expect(await where.json("silent-sensors")).toEqual([report]);
+
   await commit("site/main", "2", { value: { id: 2, displayName: "South" }, missingSince: null });
   expect((await where.plenum("silent-sensors", "--site", "2")).stdout).toBe("");
   expect((await where.plenum("silent-sensors", "--site", "two")).code).not.toBe(0);
 
-  configure({ silent_sensors: false });
+  where.configure({ source: { silent_sensors: false } });
   expect((await where.plenum("silent-sensors", "--site", "2")).stderr).toContain("silent_sensors is false");
 });

@@ -19,11 +19,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     const place = workplace("http://127.0.0.1:9");
     place.configure({ sources: { main: source, annex: { ...source, token: place.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
-    const nothing = await place.plenum("state", "move", ...to);
-    expect([nothing.code, onlyLine(nothing.stderr)]).toEqual([
-      78,
-      expect.stringMatching(/^There is no state in .*state\./),
-    ]);
+    expect(await place.refusal("state", "move", ...to)).toMatch(/^78 There is no state in .*state\./);
     await furnishTwo(place.path("state"));
     const moved = await place.plenum("state", "move", ...to);
     expect(moved.stderr).toBe("");
@@ -34,13 +30,9 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect(moved.stdout).toContain("Next: say so in the configuration (state.postgres), and start the members");
     expect(moved.code).toBe(0);
 
-    const worker = await place.plenum("run");
-    expect([worker.code, onlyLine(worker.stderr)]).toEqual([
-      78,
-      expect.stringMatching(
-        /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum_state at .*\. Set state\.postgres/,
-      ),
-    ]);
+    expect(await place.refusal("run")).toMatch(
+      /^78 The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum_state at .*\. Set state\.postgres/,
+    );
     const again = await place.plenum("state", "move", ...to, "--json");
     expect(JSON.parse(again.stdout) as MoveResult).toMatchObject({ wasThere: true, tables: [] });
   });
@@ -54,8 +46,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
       state: { folder: "state", postgres: { url, schema: "configured" } },
       sinks: { out: { webhook: { url: "http://127.0.0.1:9/", unsigned: true } } },
     });
-    const half = await place.plenum("state", "move", "--schema", "other");
-    expect([half.code, onlyLine(half.stderr)]).toEqual([78, expect.stringContaining("Without --to")]);
+    expect(await place.refusal("state", "move", "--schema", "other")).toMatch(/^78 .*Without --to/);
     const moved = await place.plenum("state", "move");
     expect([moved.stderr, moved.code]).toEqual(["", 0]);
     expect(moved.stdout).toContain("Next: start the members: plenum run.");

@@ -18,19 +18,16 @@ async function activeAlarms(url: string): Promise<number> {
 }
 
 async function runUntil(place: Workplace, alarms: number): Promise<void> {
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   await expect.poll(() => initialAlarms(place).length, { timeout: 20_000 }).toBe(alarms);
-  worker.signal("SIGKILL");
-  await worker.ended;
+  await worker.kill();
 }
 
 test("a damaged state is reported by `state check`, quarantined and replaced at the next start, and salvaged by `state salvage`", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const place = workplace(service.url);
-  const missing = await place.plenum("state", "check");
-  expect([missing.code, onlyLine(missing.stderr)]).toEqual([78, expect.stringContaining("There is no state")]);
+  expect(await place.refusal("state", "check")).toMatch(/^78 .*There is no state/);
   const active = await activeAlarms(service.url);
   await runUntil(place, active);
 
@@ -55,8 +52,6 @@ test("a damaged state is reported by `state check`, quarantined and replaced at 
   expect(readdirSync(place.path("state"))).toContain(`${filesSetAside[0]}-wal`);
   const salvaged = await place.plenum("state", "salvage", place.path(`state/${filesSetAside[0]}`));
   expect(salvaged.stdout + salvaged.stderr).toMatch(/events were read out of \d+ pages|No event could be read/);
-  const none = await place.plenum("state", "salvage", "nothing.db");
-  expect([none.code, onlyLine(none.stderr)]).toEqual([78, "There is no file nothing.db."]);
 }, 90_000);
 
 test("a state with a write-ahead log but an empty database file is reported and salvaged", async () => {
@@ -66,20 +61,17 @@ test("a state with a write-ahead log but an empty database file is reported and 
   const active = await activeAlarms(service.url);
   await runUntil(place, active);
   writeFileSync(place.path("state/plenum.db"), "");
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   await expect.poll(() => initialAlarms(place).length, { timeout: 20_000 }).toBe(2 * active);
-  const status = JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
+  const status = await place.json<StatusReport>("status");
   expect(status.notices).toContainEqual(
     expect.stringMatching(/^The state file was damaged\. It was set aside as .*plenum\.db\.damaged-/),
   );
-  const checked = await place.plenum("state", "check", "--json");
-  const [aside] = (JSON.parse(checked.stdout) as { readonly filesSetAside: readonly string[] }).filesSetAside;
-  const salvaged = await place.plenum("state", "salvage", place.path(`state/${aside}`), "--json");
+  const { filesSetAside } = await place.json<{ readonly filesSetAside: readonly string[] }>("state", "check");
+  const salvaged = await place.plenum("state", "salvage", place.path(`state/${filesSetAside[0]}`), "--json");
   expect(salvaged.code).toBe(0);
   const { found, taken, known, delivered } = JSON.parse(salvaged.stdout) as Record<string, number>;
   expect(found).toBeGreaterThan(0);
   expect((taken ?? 0) + (known ?? 0) + (delivered ?? 0)).toBe(found);
-  worker.signal("SIGINT");
-  expect((await worker.ended).code).toBe(0);
+  await worker.stop();
 }, 90_000);

@@ -4,17 +4,13 @@ import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 test("`status` distinguishes no worker, a running worker, and a worker that does not respond", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
-  const none = await place.plenum("status", "--probe");
-  expect([none.code, onlyLine(none.stderr)]).toEqual([1, "No worker is running on this state folder."]);
+  expect(await place.refusal("status", "--probe")).toBe("1 No worker is running on this state folder.");
 
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   const known = /^source main: 1 sites, 8 tags, .*, 1 of 1 gateways online, 0 active alarms$/m;
   await expect.poll(async () => (await place.plenum("status")).stdout, { timeout: 20_000 }).toMatch(known);
   const well = await place.plenum("status");
-  expect(well.code).toBe(0);
-  expect(well.stdout).toMatch(/^Running since /);
-  expect(well.stdout).toMatch(known);
+  expect([well.code, well.stdout]).toEqual([0, expect.stringMatching(/^Running since /)]);
   for (const job of ["token", "sites", "alarms", "resolved_sweep", "gateways", "hosts", "systems", "tags"]) {
     expect(well.stdout).toMatch(
       new RegExp(`^ {2}job ${job}: last good poll 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))?$`, "m"),
@@ -38,16 +34,13 @@ test("`status` distinguishes no worker, a running worker, and a worker that does
     0,
     expect.stringContaining("Next reading\n  Unknown: a worker is there and does not answer."),
   ]);
-  const planned = await place.plenum("plan");
-  expect([planned.code, onlyLine(planned.stderr)]).toEqual([
-    0,
-    "A worker is there and does not answer within 5 s. What it measures is left out.",
-  ]);
+  expect(await place.refusal("plan")).toBe(
+    "0 A worker is there and does not answer within 5 s. What it measures is left out.",
+  );
 
   worker.signal("SIGCONT");
   expect((await place.plenum("status", "--probe")).code).toBe(0);
-  worker.signal("SIGKILL");
-  await worker.ended;
+  await worker.kill();
   const left = await place.plenum("status");
   expect([left.code, left.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
 }, 120_000);
@@ -69,30 +62,21 @@ test("`status` prints unknown counts instead of 0 for an empty state", async () 
 test("`read` rejects unknown tag ids without a request, and sends the request with --ask", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
-  const blind = await place.plenum("read", "10169", "77", "88");
-  expect([blind.code, onlyLine(blind.stderr)]).toEqual([
-    1,
-    expect.stringMatching(/404.* The service refuses the 3 tags together: a single one may be the cause/),
-  ]);
+  expect(await place.refusal("read", "10169", "77", "88")).toMatch(
+    /^1 .*404.* The service refuses the 3 tags together: a single one may be the cause/,
+  );
 
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   const reads = () => service.simulator.truth.requests().filter(({ path }) => path.includes("/tags/read"));
   await expect
     .poll(async () => (await place.plenum("status")).stdout, { timeout: 20_000 })
     .toMatch(/^source main: 1 sites, 8 tags/m);
-  worker.signal("SIGTERM");
-  await worker.ended;
+  await worker.stop();
   const before = reads().length;
-  const two = await place.plenum("read", "10169", "77", "88");
-  expect([two.code, onlyLine(two.stderr)]).toEqual([
-    78,
-    expect.stringMatching(
-      /^Tags 77, 88 are not among the 8 tags of main, listed at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?; nothing was asked\. If the list is too old, add --ask\.$/,
-    ),
-  ]);
+  expect(await place.refusal("read", "10169", "77", "88")).toMatch(
+    /^78 Tags 77, 88 are not among the 8 tags of main, listed at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?; nothing was asked\. If the list is too old, add --ask\.$/,
+  );
   expect(reads().length).toBe(before);
-  const asked = await place.plenum("read", "10169", "77", "--ask");
-  expect([asked.code, onlyLine(asked.stderr)]).toEqual([1, expect.stringContaining("refuses the 2 tags")]);
+  expect(await place.refusal("read", "10169", "77", "--ask")).toMatch(/^1 .*refuses the 2 tags/);
   expect((await place.plenum("read", "10169")).code).toBe(0);
 }, 90_000);

@@ -1,7 +1,8 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { certificateFor } from "../connectors/certificate.ts";
 import { startStub } from "../connectors/stub-server.ts";
-import { simulatedServer, workplace } from "./plenum.ts";
+import { startStubInTest } from "../receivers/receiver-helpers.ts";
+import { localHook, onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 const SELF_SIGNED = certificateFor("localhost");
 
@@ -31,12 +32,7 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
         const { code, stderr } = await place.plenum(...command);
         expect([command, code]).toEqual([command, 78]);
         expect(stderr).toMatch(/NODE_TLS_REJECT_UNAUTHORIZED is 0|--tls-keylog of Node\.js/);
-        expect(
-          stderr
-            .replace(/^\(node:.*\n|^\(Use .*\n|^Warning: .*\n/gm, "")
-            .trim()
-            .split("\n"),
-        ).toHaveLength(1);
+        onlyLine(stderr.replace(/^\(node:.*\n|^\(Use .*\n|^Warning: .*\n/gm, ""));
       }
       expect(stub.connections).toBe(0);
     },
@@ -50,27 +46,15 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
 });
 
 test("a worker ignores the proxy variables of the environment", async () => {
-  const proxy = await startStub();
-  onTestFinished(() => proxy.stop());
-  const far = await startStub();
-  onTestFinished(() => far.stop());
+  const [proxy, receiver] = [await startStubInTest(), await startStubInTest()];
   const service = await simulatedServer();
-  const place = workplace(service.url, {
-    NODE_USE_ENV_PROXY: "1",
-    HTTP_PROXY: proxy.url,
-    HTTPS_PROXY: proxy.url,
-    http_proxy: proxy.url,
-    https_proxy: proxy.url,
-    ALL_PROXY: proxy.url,
-  });
-  place.configure({
-    sinks: {
-      lake: { influxdb: { url: far.url, bucket: "b" } },
-      hook: { webhook: { url: far.url, unsigned: true, allow_networks: ["127.0.0.0/8"] } },
-    },
-  });
+  const names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"];
+  const proxies = Object.fromEntries(names.map((name) => [name, proxy.url]));
+  const place = workplace(service.url, { NODE_USE_ENV_PROXY: "1", ...proxies });
+  const lake = { influxdb: { url: receiver.url, bucket: "b" } };
+  place.configure({ sinks: { lake, hook: { webhook: localHook(receiver.url) } } });
   const { code, stdout, stderr } = await place.plenum("check", "--json");
   expect(code, `${stdout}${stderr}`).toBe(0);
-  expect(far.connections).toBeGreaterThan(1);
+  expect(receiver.connections).toBeGreaterThan(1);
   expect(proxy.connections).toBe(0);
 }, 90_000);

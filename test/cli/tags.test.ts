@@ -14,21 +14,16 @@ interface Row {
 async function placed() {
   const service = await simulatedServer({ history: { no_log: { tags: ["10170"] } } });
   const place = workplace(service.url);
-  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
-  // With the default quota, requests would wait for the first inventory.
-  const quota = { list_requests_per_minute: 120 };
   place.configure({
-    sources: {
-      main: {
-        ...source,
-        quota,
-        read: [{ name: "warm", select: { units: ["°C"] }, every: "30s" }],
-        history: [{ name: "log", select: { sites: [6] }, resolution: "1h" }],
-      },
+    source: {
+      spread: "0s",
+      // With the default quota, requests would wait for the first inventory.
+      quota: { list_requests_per_minute: 120 },
+      read: [{ name: "warm", select: { units: ["°C"] }, every: "30s" }],
+      history: [{ name: "log", select: { sites: [6] }, resolution: "1h" }],
     },
   });
-  const rowsOf = async (...args: readonly string[]) =>
-    JSON.parse((await place.plenum(...args, "--json")).stdout) as readonly Row[];
+  const rowsOf = (...args: readonly string[]) => place.json<readonly Row[]>(...args);
   return { service, place, rowsOf };
 }
 
@@ -62,29 +57,11 @@ test("`tags` reports unknown ids and still prints the known tags", async () => {
   expect(stderr).toContain(
     "There is no tags nope, 10001 among the 8 tags of main. `plenum tags --search` finds them by their names.\n",
   );
-  const site = await place.plenum("hosts", "--site", "99");
-  expect(site.code).toBe(78);
-  expect(onlyLine(site.stderr)).toMatch(
-    /^The token sees no site 99; it sees 1 \(.+\), 6 \(.+\)\. `plenum sites` lists them\.$/,
-  );
-  const unit = await place.plenum("tags", "--unit", "C", "--site", "6");
-  expect([unit.code, onlyLine(unit.stderr)]).toEqual([
-    78,
-    'No tag has the unit "C"; there are °C (4), none (2), l/s (1), W (1).',
-  ]);
-  const system = await place.plenum("tags", "--system", "999999");
-  expect([system.code, onlyLine(system.stderr)]).toEqual([
-    78,
-    "No tag that fits belongs to the system 999999. `plenum systems` lists the systems.",
-  ]);
-  const wrong = await place.plenum("tags", "--class", "cold");
-  expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, "There is no class cold under `read`; there are warm."]);
 });
 
 test("`tags` prints the tags of a running worker with value, age, class and log", async () => {
   const { service, place, rowsOf } = await placed();
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   const own = () => rowsOf("tags", "--site", "6");
   await expect
     .poll(async () => (await own()).filter(({ hasLog }) => hasLog !== null).length, { timeout: 40_000 })
@@ -101,6 +78,5 @@ test("`tags` prints the tags of a running worker with value, age, class and log"
   expect(service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags"))).toHaveLength(before);
   const [system] = await rowsOf("systems", "--site", "6");
   expect((await rowsOf("tags", "--system", system?.id ?? "")).length).toBeGreaterThan(0);
-  worker.signal("SIGTERM");
-  await worker.ended;
+  await worker.stop();
 }, 180_000);

@@ -126,16 +126,7 @@ test.skipIf(!hasScript())(
   async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);
-    place.configure({
-      sources: {
-        main: {
-          base_url: service.url,
-          token: { file: "token" },
-          time_zone: "Europe/Oslo",
-          schedules: { alarms: "*/5 * * * * *" },
-        },
-      },
-    });
+    place.configure({ source: { schedules: { alarms: "*/5 * * * * *" } } });
     const main = join(import.meta.dirname, "../../src/cli/main.ts");
     const running = runProgram("script", ["-qec", `exec '${process.execPath}' '${main}' run`, "/dev/null"], {
       cwd: place.folder,

@@ -4,7 +4,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { type Ended, onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { type Ended, onlyLine, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 function keyOf(place: Workplace, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -12,11 +12,8 @@ function keyOf(place: Workplace, name: string): string {
   return publicKeyText(privateKey);
 }
 
-function data(ended: Ended): unknown {
-  return JSON.parse(ended.stdout);
-}
-
-const TAG = { type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" };
+const data = (ended: Ended): unknown => JSON.parse(ended.stdout);
+const [TAG] = WRITING.allow;
 
 async function knowsTags(place: Workplace): Promise<void> {
   const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
@@ -28,62 +25,61 @@ test("`writes approval` lists each change, `writes approve` approves the rules w
   const place = workplace(service.url);
   const approval = { approvers: { anna: keyOf(place, "anna") } };
   keyOf(place, "mallory");
-  const commands = { enabled: true, read_back_after: "100ms", approval, allow: [TAG] };
+  const commands = { ...WRITING, approval };
   place.configure({ commands });
 
   const check = await place.plenum("check");
   expect([check.code, check.stdout]).toEqual([78, expect.stringContaining("nobody has approved it yet")]);
-  const worker = place.start("run");
-  await worker.says("Plenum is running");
+  const worker = await place.run();
   await knowsTags(place);
-  expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ reason: "not-armed" });
+  expect(await place.json("write", "10169", "75")).toMatchObject({ reason: "not-armed" });
   expect((await place.plenum("status")).stdout).toContain("run plenum writes arm once");
   expect((await place.plenum("writes", "arm")).code).toBe(0);
   await expect.poll(async () => (await place.plenum("status")).stdout).not.toContain("run plenum writes arm once");
-  expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ reason: "unapproved" });
+  expect(await place.json("write", "10169", "75")).toMatchObject({ reason: "unapproved" });
   expect((await place.plenum("status")).stdout).toContain("What may be written is not approved as it stands");
 
-  const wrong = await place.plenum("writes", "approve", "anna", "--key", "mallory.pem");
-  expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([1, "mallory.pem is not the key of anna."]);
-  const stranger = await place.plenum("writes", "approve", "mallory", "--key", "mallory.pem");
-  expect([stranger.code, onlyLine(stranger.stderr)]).toEqual([78, "mallory is not one of the approvers."]);
-  const missing = await place.plenum("writes", "approve", "anna", "--key", "nowhere.pem");
-  expect([missing.code, onlyLine(missing.stderr)]).toEqual([78, "The key nowhere.pem cannot be read."]);
+  expect(await place.refusal("writes", "approve", "anna", "--key", "mallory.pem")).toBe(
+    "1 mallory.pem is not the key of anna.",
+  );
+  expect(await place.refusal("writes", "approve", "mallory", "--key", "mallory.pem")).toBe(
+    "78 mallory is not one of the approvers.",
+  );
+  expect(await place.refusal("writes", "approve", "anna", "--key", "nowhere.pem")).toBe(
+    "78 The key nowhere.pem cannot be read.",
+  );
 
   const approved = await place.plenum("writes", "approve", "anna", "--key", "anna.pem");
   expect(approved.code).toBe(0);
   expect(approved.stdout).toContain("+ commands.allow./10169.max = 90");
   expect(approved.stdout).toContain("What may be written is approved as it stands.");
-  expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ outcome: "confirmed" });
+  expect(await place.json("write", "10169", "75")).toMatchObject({ outcome: "confirmed" });
   expect((await place.plenum("check")).code).toBe(0);
 
   place.configure({ commands: { ...commands, allow: [{ ...TAG, max: 95 }] } });
-  const changed = data(await place.plenum("writes", "approval", "--json"));
+  const changed = await place.json("writes", "approval");
   expect(changed).toMatchObject({
     changes: ["- commands.allow./10169.max = 90", "+ commands.allow./10169.max = 95"],
     refusing: expect.stringContaining("1 more must approve it: anna") as string,
   });
   await worker.says("commands.allow.10169.max: 90 → 95 (at once, as far as it is approved)");
-  expect(data(await place.plenum("write", "10169", "76", "--json"))).toMatchObject({ reason: "unapproved" });
+  expect(await place.json("write", "10169", "76")).toMatchObject({ reason: "unapproved" });
   expect((await place.plenum("writes", "approve", "anna", "--key", "anna.pem")).code).toBe(0);
-  expect(data(await place.plenum("write", "10169", "76", "--json"))).toMatchObject({ outcome: "confirmed" });
+  expect(await place.json("write", "10169", "76")).toMatchObject({ outcome: "confirmed" });
 
   place.configure({ commands: { ...commands, approval: undefined } });
   const without = await place.plenum("writes", "approval");
   expect(without.stdout).toContain("of those who approved until now must approve it: anna");
-  worker.signal("SIGINT");
-  await worker.ended;
+  await worker.stop();
 
   place.configure({
     state: { folder: "elsewhere" },
     commands: { ...commands, approval: undefined, allow: [{ ...TAG, max: 1_000 }] },
   });
-  const elsewhere = place.start("run");
-  await elsewhere.says("Plenum is running");
+  const elsewhere = await place.run();
   await knowsTags(place);
-  expect(data(await place.plenum("write", "10169", "500", "--json"))).toMatchObject({ reason: "not-armed" });
-  elsewhere.signal("SIGINT");
-  await elsewhere.ended;
+  expect(await place.json("write", "10169", "500")).toMatchObject({ reason: "not-armed" });
+  await elsewhere.stop();
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
 }, 120_000);
 
@@ -103,14 +99,9 @@ test("a second person confirms an MQTT command on the command line, and a comman
   const place = workplace(service.url);
   place.configure({
     sinks: { broker: { mqtt: { url: broker.url, commands: { enabled: true } } } },
-    commands: {
-      enabled: true,
-      read_back_after: "100ms",
-      allow: [{ ...TAG, second_person: true }],
-    },
+    commands: { ...WRITING, allow: [{ ...TAG, second_person: true }] },
   });
-  const worker = place.start("run", "--arm-writing");
-  await worker.says("Plenum is running");
+  const worker = await place.run("--arm-writing");
   await knowsTags(place);
   const people = await observe(broker.url, ["plenum/main/+/tag/+/accepted", "plenum/status/commands"]);
   onTestFinished(() => people.leave());
@@ -132,7 +123,6 @@ test("a second person confirms an MQTT command on the command line, and a comman
   await people.publish("plenum/cmd/main/second", JSON.stringify({ second: "cli-1", value: 80 }));
   const ended = await waiting.ended;
   expect([ended.code, data(ended)]).toEqual([0, expect.objectContaining({ outcome: "confirmed" })]);
-  worker.signal("SIGINT");
-  await worker.ended;
+  await worker.stop();
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 80]);
 });

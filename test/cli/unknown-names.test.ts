@@ -137,19 +137,11 @@ describe("commands with an unknown name", () => {
     const place = workplace(service.url);
     const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
     place.configure({
-      sources: {
-        main: {
-          base_url: service.url,
-          token: { file: "token" },
-          time_zone: "Europe/Oslo",
-          // Many commands list at the service, and must not wait for the next minute.
-          quota: { list_requests_per_minute: 600 },
-        },
-      },
+      // Many commands list at the service, and must not wait for the next minute.
+      source: { quota: { list_requests_per_minute: 600 } },
       commands: { enabled: true, allow: [allowed] },
     });
-    const worker = place.start("run", "--arm-writing");
-    await worker.says("Plenum is running");
+    const worker = await place.run("--arm-writing");
     const listed = async (what: string) => (await place.plenum(what)).stderr.includes("as the worker listed them");
     for (const what of ["tags", "gateways", "hosts", "systems"])
       await expect.poll(() => listed(what), { timeout: 120_000 }).toBe(true);
@@ -166,12 +158,11 @@ describe("commands with an unknown name", () => {
     };
     await walk(WITH_WORKER, /^rejected \(/);
     await walk(CASES, /^$/);
-    worker.signal("SIGTERM");
-    expect((await worker.ended).code).toBe(0);
+    await worker.stop();
     await walk(WITHOUT_WORKER, /^$/);
     expect(existsSync(place.path("out/_manifests"))).toBe(false);
     expect(wrong).toEqual([]);
-    expect(JSON.parse((await place.plenum("silence", "--json")).stdout)).toEqual([]);
+    expect(await place.json("silence")).toEqual([]);
     expect((await place.plenum("backfill")).stdout).not.toMatch(/\d{4}-\d\d-\d\d/);
   }, 300_000);
 });

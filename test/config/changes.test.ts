@@ -67,27 +67,6 @@ describe("changesBetween (two configurations)", () => {
     expect(all.find(({ path }) => path === "status.password")).toMatchObject({ before: null, after: "secret" });
   });
 
-  test("configInForceAfter keeps the old value of an option that needs a restart", () => {
-    const cases: readonly (readonly [string, (whole: Parts) => void])[] = [
-      ["state.folder", (whole) => (whole.state.folder = "elsewhere")],
-      ["status.port", (whole) => (whole.status.port = 9851)],
-      ["sources.other", (whole) => (whole.sources.other = { ...whole.sources.main, token: { file: "b" } })],
-      ["sources.main.base_url", (whole) => (whole.sources.main.base_url = "https://other.example.com")],
-      ["sources.main.token", (whole) => (whole.sources.main.token = { env: "TOKEN" })],
-      ["sources.main.time_zone", (whole) => (whole.sources.main.time_zone = "Europe/Stockholm")],
-      ["sources.main.deadlines.total_ms", (whole) => (whole.sources.main.deadlines = { total_ms: 90_000 })],
-    ];
-    for (const [path, change] of cases) {
-      const after = configured((whole) => {
-        change(whole);
-        if (whole.sources.other !== undefined) whole.commands.allow[0].source = "main";
-      });
-      const all = changesBetween(configured(), after);
-      expect(all).toContainEqual(expect.objectContaining({ path, effect: "restart" }));
-      expect(configInForceAfter(configured(), after), path).toEqual(configured());
-    }
-  });
-
   test("requires a restart for an added or removed source", () => {
     const both = configured((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };

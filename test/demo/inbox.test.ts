@@ -85,14 +85,7 @@ describe("the alarm receiver of the demo", () => {
 });
 
 describe("the inbox of the demo", () => {
-  const post = (key: string) => ({
-    key,
-    title: "t",
-    status: "active",
-    statusText: "A",
-    priority: "A",
-    text: "",
-  });
+  const post = (key: string) => ({ key, title: "t", status: "active", statusText: "A", priority: "A", text: "" });
 
   async function inboxWithRequests() {
     const inbox = await startInbox();
@@ -183,17 +176,15 @@ describe("the demo", () => {
       return all.filter(({ text }) => text.includes("A test by hand"));
     };
 
-    await expect
-      .poll(async () => (await demo.worker.store.outbox.latest(500)).map(({ event }) => event.type))
-      .toContain("alarm-raised");
+    const types = async () => (await demo.worker.store.outbox.latest(500)).map(({ event }) => event.type);
+    await expect.poll(types).toContain("alarm-raised");
     const { id } = await control("raise", { site_id: 1, description: "A test by hand <b>" });
     await expect.poll(async () => (await found()).map(({ status }) => status)).toEqual(["active"]);
     const [first] = await found();
     await expect.poll(async () => (await found()).map(({ status }) => status)).toEqual(["acknowledged"]);
     await control("resolve", { id });
-    await expect
-      .poll(async () => (await found()).map(({ status, isClosed }) => [status, isClosed]))
-      .toEqual([["resolved", true]]);
+    const states = async () => (await found()).map(({ status, isClosed }) => [status, isClosed]);
+    await expect.poll(states).toEqual([["resolved", true]]);
     expect(await found()).toEqual([expect.objectContaining({ id: first?.id, edits: 2 })]);
   });
 });

@@ -160,14 +160,13 @@ describe("recording a configuration change in the store", () => {
     world.commit = () => Promise.reject(new Retryable("away"));
     world.written = { every: "5m" };
     let isDone = false;
-    const reload = reloader.reload("signal", false).then(() => {
+    void reloader.reload("signal", false).then(() => {
       isDone = true;
     });
     await clock.advance(4_990);
     expect(isDone).toBe(false);
     await clock.advance(20);
     expect(isDone).toBe(true);
-    await reload;
     world.commit = store.commit;
     await clock.advance(600_000);
     expect(told()).toHaveLength(1);
@@ -238,7 +237,7 @@ describe("start and stop of the reloader", () => {
     writeFileSync(file, "second");
     await clock.advance(5_000);
     expect(told().map(({ by }) => by)).toEqual(isWatched ? ["file"] : []);
-    // A wrong one is read again without a change of the file: what is wrong may be elsewhere.
+    // An invalid file is read again without a change, because the cause may be another file.
     world.wrong = new ConfigError("The secret is away.");
     utimesSync(file, new Date(), new Date("2027-01-01T00:00:00Z"));
     await clock.advance(5_000);

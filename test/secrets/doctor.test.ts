@@ -20,15 +20,9 @@ function configurations(all: Canaries): Readonly<Record<string, unknown>> {
     "the token as a key": source({ [all.service]: true }),
     "the token as the zone": source({ time_zone: all.service }),
     "the password as a name of a site": source({ read: [{ name: all.influxPassword, every: "1m" }] }),
-    "a password in the address": source({
-      base_url: `https://me:${encodeURIComponent(all.mqttPassword)}@127.0.0.1:9`,
-    }),
-    "a key in the address": hook({
-      url: `https://127.0.0.1:9/services/${encodeURIComponent(all.webhookSigning)}`,
-    }),
-    "a key in the query": hook({
-      url: `https://127.0.0.1:9/?code=${encodeURIComponent(all.webhookSigning)}`,
-    }),
+    "a password in the address": source({ base_url: `https://me:${encodeURIComponent(all.mqttPassword)}@127.0.0.1:9` }),
+    "a key in the address": hook({ url: `https://127.0.0.1:9/services/${encodeURIComponent(all.webhookSigning)}` }),
+    "a key in the query": hook({ url: `https://127.0.0.1:9/?code=${encodeURIComponent(all.webhookSigning)}` }),
     "a header": hook({
       url: "https://127.0.0.1:9/hook",
       unsigned: true,

@@ -163,7 +163,7 @@ function isSourceToken({ source }: FoundSecret): boolean {
   return source !== null;
 }
 
-function findSecrets(value: unknown, path: ConfigPath): readonly FoundSecret[] {
+export function findSecrets(value: unknown, path: ConfigPath): readonly FoundSecret[] {
   if (typeof value !== "object" || value === null) return [];
   const ref = parseSecretRef(value);
   if (ref !== null) return [{ path, ref, source: sourceOfToken(path) }];

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { type Document, isMap, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
+import type { Environment } from "../../core/runtime/secret.ts";
 import { PostgresState } from "../../engine/store/config.ts";
 import { tokenVariables } from "./contradictions.ts";
 import { type ConfigFinding, describeIssues, type WrittenConfig } from "./problem-messages.ts";
@@ -13,7 +14,7 @@ import { aliasOffset, findLikelyMistakes, findOffset, findSyntaxProblems, interp
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;
   readonly file: string;
-  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly environment: Environment;
 }
 
 /** Loads and checks a YAML file. Throws `ConfigurationError` with every problem found. */
@@ -140,10 +141,7 @@ export interface StateSection {
 const UNKNOWN_STATE: StateSection = { folder: null, isFleet: false, postgres: null };
 
 /** Reads only the section `state`. Never throws: a control command must not fail because of the rest of the file. */
-export function readStateSection(
-  text: string,
-  environment: Readonly<Record<string, string | undefined>>,
-): StateSection {
+export function readStateSection(text: string, environment: Environment): StateSection {
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
     const { problems } = interpolateVariables(document, environment);

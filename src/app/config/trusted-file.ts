@@ -35,14 +35,9 @@ function statIfReadable(path: string, readStats: typeof statSync = statSync): St
   }
 }
 
-interface PathStep {
-  readonly path: string;
-  readonly isLink: boolean;
-}
-
 /** Lists each link from a path to its file, each link's folder, and the folder of the file. */
-function listLinksAndFolders(file: string): readonly PathStep[] {
-  const pathSteps: PathStep[] = [];
+function listLinksAndFolders(file: string) {
+  const pathSteps: { readonly path: string; readonly isLink: boolean }[] = [];
   let remainingPath = resolve(file);
   for (let links = 0; links < MAX_LINKS; links += 1) {
     const link = firstLink(remainingPath);

@@ -15,6 +15,7 @@ import {
   visit,
   type YAMLParseError,
 } from "yaml";
+import type { Environment } from "../../core/runtime/secret.ts";
 
 /** Problem at a node of a YAML document. */
 export interface NodeProblem {
@@ -36,10 +37,7 @@ const PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*
  * Replaces `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` from the environment; `$${` is a literal `${`. An empty
  * variable counts as unset. A replaced plain scalar is read as YAML again: `port: ${PORT}` gives a number.
  */
-export function interpolateVariables(
-  document: Document,
-  environment: Readonly<Record<string, string | undefined>>,
-): Interpolation {
+export function interpolateVariables(document: Document, environment: Environment): Interpolation {
   const problems: NodeProblem[] = [];
   const used: Interpolation["used"][number][] = [];
   visit(document, {
@@ -172,19 +170,14 @@ export function locationsInText(file: string, text: string): LocateOption {
   };
 }
 
-export interface SyntaxProblem {
-  readonly offset: number;
-  readonly message: string;
-}
-
 /** Returns one syntax problem per line in plain words, because one mistake causes several parser errors. */
-export function findSyntaxProblems(document: Document.Parsed, text: string): readonly SyntaxProblem[] {
+export function findSyntaxProblems(document: Document.Parsed, text: string) {
   const syntaxProblems = document.errors.map((error) => toSyntaxProblem(document, text, error));
-  const lineNumberOf = ({ offset }: SyntaxProblem) => text.slice(0, offset).split("\n").length;
+  const lineNumberOf = ({ offset }: { readonly offset: number }) => text.slice(0, offset).split("\n").length;
   return [...Map.groupBy(syntaxProblems, lineNumberOf).values()].flatMap(([firstOfLine]) => firstOfLine ?? []);
 }
 
-function toSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError): SyntaxProblem {
+function toSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError) {
   const offset = error.pos[0];
   const isQuote = /Missing closing/.test(error.message);
   const openAt = findOpenTextStart(document, offset, isQuote);

@@ -10,17 +10,12 @@ export interface CheckLine {
   readonly place?: string | undefined;
 }
 
-export function passedCheck(what: string, detail: string): CheckLine {
-  return { what, result: "ok", detail };
-}
-
-export function warningLine(what: string, detail: string, place?: string): CheckLine {
-  return { what, result: "warning", detail, place };
-}
-
-export function wrongLine(what: string, detail: string, place?: string): CheckLine {
-  return { what, result: "wrong", detail, place };
-}
+const createLine = (result: CheckLine["result"]) => {
+  return (what: string, detail: string, place?: string): CheckLine => ({ what, result, detail, place });
+};
+export const passedCheck = createLine("ok");
+export const warningLine = createLine("warning");
+export const wrongLine = createLine("wrong");
 
 /** Sends a request; throws Retryable after the limit. */
 export async function withTimeLimit<T>(

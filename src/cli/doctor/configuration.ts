@@ -1,12 +1,13 @@
 import { readFileSync } from "node:fs";
 import { parseDocument } from "yaml";
 import { Config } from "../../app/config/config.ts";
+import { findSecrets } from "../../app/config/contradictions.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { ConfigurationError } from "../../app/config/problems.ts";
 import { errorText } from "../../core/errors/errors.ts";
-import { readSecret } from "../../core/runtime/secret.ts";
+import { type Environment, readSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { registerSecret } from "../../core/values/masking.ts";
-import { MASKED_TEXT, maskConfig, secretReferences } from "./mask-config.ts";
+import { MASKED_TEXT, maskConfig } from "./mask-config.ts";
 
 export interface ConfigurationFindings {
   readonly file: string;
@@ -23,14 +24,12 @@ export interface InspectedConfiguration {
   readonly config: Config | null;
 }
 
-type Environment = Readonly<Record<string, string | undefined>>;
-
 /** Bytes read from an unusable secret file, so that the doctor can mask them. */
 const MAX_SECRET_BYTES = 4_096;
 
 export function inspectConfiguration(file: string, environment: Environment): InspectedConfiguration {
   const content = readContent(file);
-  const secrets = secretReferences(content).flatMap((ref) => secretProblem(ref, environment));
+  const secrets = findSecrets(content, []).flatMap(({ ref }) => secretProblem(ref, environment));
   const maskedConfig = maskConfig(content, environment);
   for (const text of maskedConfig.hidden) registerSecret(text);
   const commonFindings = { file, secrets, content: maskedConfig.content };
@@ -68,16 +67,12 @@ function listProblems(error: unknown): readonly string[] {
 }
 
 /** Returns a problem with a secret. Reading a secret masks the secret in the report. */
-function secretProblem(
-  reference: { readonly file?: string; readonly env?: string },
-  environment: Environment,
-): readonly string[] {
+function secretProblem(reference: SecretRef, environment: Environment): readonly string[] {
   try {
-    if (reference.file !== undefined) readSecret({ file: reference.file });
-    else readSecret({ env: reference.env ?? "" }, environment);
+    readSecret(reference, environment);
     return [];
   } catch (error) {
-    if (reference.file !== undefined) maskSecretFile(reference.file);
+    if ("file" in reference) maskSecretFile(reference.file);
     return [errorText(error)];
   }
 }

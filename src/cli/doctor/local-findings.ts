@@ -52,12 +52,17 @@ function readDisk(where: "state" | "temporary files", folder: string) {
 
 const MAX_LISTED_FILES = 50;
 
+/** Lists no file if the folder is missing or cannot be read. */
 function listFiles(folder: string) {
-  const names = readdirSync(folder).sort().slice(0, MAX_LISTED_FILES);
-  return names.map((name) => {
-    const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
-    return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
-  });
+  try {
+    const names = readdirSync(folder).sort().slice(0, MAX_LISTED_FILES);
+    return names.map((name) => {
+      const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
+      return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
+    });
+  } catch {
+    return [];
+  }
 }
 
 export interface StateFindings {
@@ -78,7 +83,7 @@ const MAX_EVENTS = 50;
 const MAX_DEAD_LETTERS = 20;
 
 export async function inspectStateFolder(folder: string, sources: readonly string[]): Promise<StateFindings> {
-  const files = tryOrDefault(() => listFiles(folder), []);
+  const files = listFiles(folder);
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
   if (!files.some(({ name }) => name.startsWith("plenum.db"))) {
     return { folder, found: "none", problems: folderProblems(folder), files, check: null, content: null };
@@ -140,14 +145,6 @@ async function readStateContent(store: Store, sources: readonly string[]) {
     lost: (await Promise.all(lostAbilities)).flat(),
     lastCommittedAt: latestEvent?.committedAt ?? null,
   };
-}
-
-function tryOrDefault<T>(readValue: () => T, fallbackValue: T): T {
-  try {
-    return readValue();
-  } catch {
-    return fallbackValue;
-  }
 }
 
 /** Tolerance of the clock check: a last commit further in the future proves a wrong clock. */

@@ -1,5 +1,7 @@
 import { configJsonSchema } from "../../app/config/config.ts";
+import { parseSecretRef } from "../../app/config/contradictions.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
+import type { Environment, SecretRef } from "../../core/runtime/secret.ts";
 import { SECRET_MASK } from "../../core/values/masking.ts";
 
 // Masks a configuration for strangers: shows only values that the schema expects at their path. Texts in place of secret
@@ -35,10 +37,7 @@ export interface MaskedConfig {
 }
 
 /** Masks a configuration; `environment` says which variables are set. */
-export function maskConfig(
-  content: unknown,
-  environment: Readonly<Record<string, string | undefined>> = process.env,
-): MaskedConfig {
+export function maskConfig(content: unknown, environment: Environment = process.env): MaskedConfig {
   const hidden: string[] = [];
   const rootSchema = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };
 
@@ -65,7 +64,7 @@ export function maskConfig(
       return value.map((each) => maskUnexpected(each, itemSchemas, isSecret));
     }
     if (typeof value === "object") {
-      const reference = secretReference(value);
+      const reference = parseSecretRef(value);
       if (reference !== null) return maskReference(reference);
       return Object.fromEntries(
         Object.entries(value).map(([key, each]) => [
@@ -79,9 +78,9 @@ export function maskConfig(
     return typeof value === "string" ? maskText(value) : value;
   }
 
-  function maskReference({ file, env }: SecretReference): SecretReference {
-    if (file !== undefined) return { file: maskText(file) };
-    const variable = env ?? "";
+  function maskReference(reference: SecretRef): SecretRef {
+    if ("file" in reference) return { file: maskText(reference.file) };
+    const variable = reference.env;
     return { env: VARIABLE_NAME.test(variable) || environment[variable] !== undefined ? variable : mask(variable) };
   }
 
@@ -92,24 +91,6 @@ export function maskConfig(
   }
 
   return { content: maskUnexpected(content, expandSchema(rootSchema), false), hidden };
-}
-
-interface SecretReference {
-  readonly file?: string;
-  readonly env?: string;
-}
-
-export function secretReferences(content: unknown): readonly SecretReference[] {
-  if (typeof content !== "object" || content === null) return [];
-  const reference = secretReference(content);
-  return reference === null ? Object.values(content).flatMap(secretReferences) : [reference];
-}
-
-function secretReference(value: object): SecretReference | null {
-  const entries = Object.entries(value);
-  const [[key, text] = []] = entries;
-  if (entries.length !== 1 || typeof text !== "string") return null;
-  return key === "file" ? { file: text } : key === "env" ? { env: text } : null;
 }
 
 function acceptsValue(schema: JsonSchema, value: unknown): boolean {

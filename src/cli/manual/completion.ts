@@ -46,11 +46,6 @@ const commandPaths = (facts: readonly CommandDescription[]) =>
 const pathsWithSink = (facts: readonly CommandDescription[]) =>
   facts.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
 
-interface DescribedWord {
-  readonly name: string;
-  readonly description: string;
-}
-
 interface ShellDialect {
   readonly head: readonly string[];
   /** Array of typed words, index after the program, index of the current word. */
@@ -58,7 +53,7 @@ interface ShellDialect {
   readonly completeFile: string;
   readonly complete: (words: string) => string;
   readonly names: (what: "sinks" | "sources") => string;
-  readonly setWords: (words: readonly DescribedWord[]) => string;
+  readonly setWords: (words: readonly Pick<OptionDescription, "name" | "description">[]) => string;
   readonly beforeSinks: readonly string[];
   readonly addSinks: (names: string) => string;
   readonly tail: readonly string[];

@@ -240,4 +240,4 @@ function withoutLogText(withoutLog: BackfillStatus["withoutLog"]): string {
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
 }
 
-const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;
+export const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;

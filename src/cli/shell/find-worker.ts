@@ -3,6 +3,7 @@ import { dirname, join, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
 import { readStateSection, type StateSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import type { Environment } from "../../core/runtime/secret.ts";
 import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";
 import { describeHolder, readFleet } from "../../scale/fleet/status.ts";
@@ -92,8 +93,6 @@ export interface FoundState {
   /** Reason why a worker that may exist cannot be asked. */
   readonly trouble: ConfigError | Retryable | null;
 }
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** The last configuration that the running worker accepted replaces a wrong file; else throws the error of the file. */
 export async function acceptedConfig(file: string, load: () => Config, signal: AbortSignal): Promise<AcceptedConfig> {

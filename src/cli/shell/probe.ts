@@ -1,5 +1,6 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
+import type { Environment } from "../../core/runtime/secret.ts";
 import { connectToWorker, findSocket } from "../../ui/operator/socket.ts";
 import { trustedPointers } from "./pointer.ts";
 
@@ -7,10 +8,7 @@ import { trustedPointers } from "./pointer.ts";
 const RESPONSE_TIMEOUT_MS = 4_000;
 
 /** Answers `status --probe` for a ready worker in a tenth of the time of the full command, which handles all else. */
-export async function isWorkerReady(
-  args: readonly string[],
-  environment: Readonly<Record<string, string | undefined>>,
-): Promise<boolean> {
+export async function isWorkerReady(args: readonly string[], environment: Environment): Promise<boolean> {
   const configFile = probedConfig(args, environment);
   if (configFile === null) return false;
   for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
@@ -24,10 +22,7 @@ export async function isWorkerReady(
   return false;
 }
 
-function probedConfig(
-  args: readonly string[],
-  environment: Readonly<Record<string, string | undefined>>,
-): string | null {
+function probedConfig(args: readonly string[], environment: Environment): string | null {
   let file = environment.PLENUM_CONFIG ?? "plenum.yaml";
   const otherArguments: string[] = [];
   for (let n = 0; n < args.length; n++) {

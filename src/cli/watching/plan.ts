@@ -9,6 +9,7 @@ import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { describeListProgress, type ListProgress } from "../../engine/sync/seen-building.ts";
 import { requestPlan } from "../../ui/operator/remote.ts";
+import { formatMinute } from "../past/backfill.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
@@ -177,8 +178,6 @@ function formatMeasuredAges(classes: PlanReport["classes"]): string {
   );
   return ` Measured, values became older than wished: ${classTexts.join(", ")}.`;
 }
-
-const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;
 
 const formatPercent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
