@@ -252,11 +252,7 @@ export async function buildPipeline(options: PipelineOptions) {
 
 export type Pipeline = Awaited<ReturnType<typeof buildPipeline>>;
 
-interface RunningParts {
-  readonly config: Config;
-  readonly environment: Readonly<Record<string, string | undefined>> | undefined;
-  readonly log: Log;
-  readonly page: PageSettings;
+interface RunningParts extends Pick<PipelineOptions, "config" | "environment" | "log" | "page"> {
   readonly backPressure: BackPressure;
   readonly pruning: PruningService;
   readonly commands: Commands;

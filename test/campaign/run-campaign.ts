@@ -17,9 +17,9 @@ export interface CampaignOptions {
  * seed. The second form plays one seed, prints its story and stores nothing. Exits with 1 when a seed fails.
  */
 export async function runCampaign(options: CampaignOptions): Promise<void> {
-  const one = process.env.PLENUM_SEED;
-  if (one === undefined) await playMany(options, Number(process.argv[2] ?? 1_000), Number(process.argv[3] ?? 1));
-  else await replay(options, Number(one));
+  const onlySeed = process.env.PLENUM_SEED;
+  if (onlySeed === undefined) await playMany(options, Number(process.argv[2] ?? 1_000), Number(process.argv[3] ?? 1));
+  else await replaySeed(options, Number(onlySeed));
 }
 
 const REPEAT_EVERY = 100;
@@ -27,7 +27,7 @@ const ENOUGH_SEEDS = 100;
 /** Stored seeds run in every test run, so store only the first. */
 const KEPT_MAX = 20;
 
-async function replay({ campaign }: CampaignOptions, seed: number): Promise<void> {
+async function replaySeed({ campaign }: CampaignOptions, seed: number): Promise<void> {
   await playAll(campaign, [{ seed, twice: false }], (report) => {
     for (const line of report.story) console.log(line);
     for (const { rule, text } of report.problems) console.log(`! ${rule}: ${text}`);
@@ -39,11 +39,11 @@ async function replay({ campaign }: CampaignOptions, seed: number): Promise<void
 async function playMany(options: CampaignOptions, seeds: number, first: number): Promise<void> {
   const { campaign, script, kept, ratio } = options;
   const startedMs = performance.now();
-  const failedBy = new Map<string, number[]>();
+  const seedsByRule = new Map<string, number[]>();
   const counts = new Map<string, number>();
   const sum = { done: 0, failed: 0, unlike: 0, requests: 0, simulatedMs: 0, tookMs: 0, slowestMs: 0 };
 
-  function take(report: Report): void {
+  function addReport(report: Report): void {
     const { seed, problems, same } = report;
     sum.done += 1;
     sum.requests += report.requests;
@@ -54,27 +54,27 @@ async function playMany(options: CampaignOptions, seeds: number, first: number):
     if (!same) sum.unlike += 1;
     if (!same) console.log(`seed ${seed}: two runs differ`);
     for (const rule of new Set(problems.map((problem) => problem.rule)))
-      failedBy.set(rule, [...(failedBy.get(rule) ?? []), seed]);
+      seedsByRule.set(rule, [...(seedsByRule.get(rule) ?? []), seed]);
     for (const { rule, text } of problems) console.log(`seed ${seed}: ${rule}: ${text}`);
     if (problems.length > 0) {
       sum.failed += 1;
-      keep(kept, seed);
+      storeSeed(kept, seed);
       console.log(`  replay: PLENUM_SEED=${seed} npm run ${script}`);
     }
     if (sum.done % 50 === 0) console.log(`${sum.done} of ${seeds} seeds, ${sum.failed} failed`);
   }
 
-  const wanted = Array.from({ length: seeds }, (_, n) => first + n);
+  const seedNumbers = Array.from({ length: seeds }, (_, n) => first + n);
   await playAll(
     campaign,
-    wanted.map((seed) => ({ seed, twice: seed % REPEAT_EVERY === 0 })),
-    take,
+    seedNumbers.map((seed) => ({ seed, twice: seed % REPEAT_EVERY === 0 })),
+    addReport,
   );
-  for (const [rule, failing] of [...failedBy].toSorted((a, b) => b[1].length - a[1].length))
+  for (const [rule, failing] of [...seedsByRule].toSorted((a, b) => b[1].length - a[1].length))
     console.log(`${rule}: ${failing.length} seeds, as ${failing.slice(0, 8).join(", ")}`);
   for (const [name, count] of counts) console.log(`${name}: occurred ${count} times`);
-  const missing = sum.done < ENOUGH_SEEDS ? [] : [...counts].filter(([, count]) => count === 0);
-  for (const [name] of missing) console.log(`${name} never occurred, so the campaign did not judge it`);
+  const missingFaults = sum.done < ENOUGH_SEEDS ? [] : [...counts].filter(([, count]) => count === 0);
+  for (const [name] of missingFaults) console.log(`${name} never occurred, so the campaign did not judge it`);
   const quotient = ratio === undefined ? 0 : (counts.get(ratio.of) ?? 0) / (counts.get(ratio.to) ?? 1);
   const isTooMuch = sum.done >= ENOUGH_SEEDS && ratio !== undefined && quotient > ratio.most;
   if (ratio !== undefined) console.log(`${ratio.of} per ${ratio.to}: ${quotient.toFixed(3)}, at most ${ratio.most}`);
@@ -86,15 +86,15 @@ async function playMany(options: CampaignOptions, seeds: number, first: number):
       `${sum.requests} requests`,
     ].join("\n"),
   );
-  process.exitCode = sum.failed > 0 || sum.unlike > 0 || missing.length > 0 || isTooMuch ? 1 : 0;
+  process.exitCode = sum.failed > 0 || sum.unlike > 0 || missingFaults.length > 0 || isTooMuch ? 1 : 0;
 }
 
 function seconds(ms: number): string {
   return `${(ms / 1_000).toFixed(1)} s`;
 }
 
-function keep(file: URL, seed: number): void {
-  const kept = JSON.parse(readFileSync(file, "utf8")) as number[];
-  if (kept.includes(seed) || kept.length >= KEPT_MAX) return;
-  writeFileSync(file, `${JSON.stringify([...kept, seed].sort((a, b) => a - b))}\n`);
+function storeSeed(file: URL, seed: number): void {
+  const storedSeeds = JSON.parse(readFileSync(file, "utf8")) as number[];
+  if (storedSeeds.includes(seed) || storedSeeds.length >= KEPT_MAX) return;
+  writeFileSync(file, `${JSON.stringify([...storedSeeds, seed].sort((a, b) => a - b))}\n`);
 }

@@ -1,6 +1,6 @@
 import { DatabaseSync } from "node:sqlite";
 import type { Campaign } from "./campaign.ts";
-import type { Report, Wanted } from "./seed-processes.ts";
+import type { Report, SeedJob } from "./seed-processes.ts";
 
 /**
  * Opens each state with an exclusive lock, because SQLite otherwise locks the file for every statement, which is half of
@@ -16,15 +16,15 @@ DatabaseSync.prototype.function = function defineAlone(this: DatabaseSync, ...de
 
 const { campaign } = (await import(process.argv[2] ?? "")) as { readonly campaign: Campaign };
 
-process.on("message", (wanted: Wanted) => {
+process.on("message", (wanted: SeedJob) => {
   void play(wanted).then((report) => process.send?.(report));
 });
 process.on("disconnect", () => process.exit());
 
-async function play({ seed, twice }: Wanted): Promise<Report> {
-  const before = process.cpuUsage();
+async function play({ seed, twice }: SeedJob): Promise<Report> {
+  const startUsage = process.cpuUsage();
   const result = await campaign(seed);
-  const { user, system } = process.cpuUsage(before);
-  const same = !twice || (await campaign(seed)).digest === result.digest;
-  return { seed, same, tookMs: (user + system) / 1_000, ...result };
+  const { user, system } = process.cpuUsage(startUsage);
+  const isReproduced = !twice || (await campaign(seed)).digest === result.digest;
+  return { seed, same: isReproduced, tookMs: (user + system) / 1_000, ...result };
 }

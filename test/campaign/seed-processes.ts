@@ -13,32 +13,36 @@ export interface Report extends CampaignResult {
   readonly tookMs: number;
 }
 
-export interface Wanted {
+export interface SeedJob {
   readonly seed: number;
   readonly twice: boolean;
 }
 
-export async function playAll(campaign: URL, wanted: readonly Wanted[], take: (report: Report) => void): Promise<void> {
+export async function playAll(
+  campaign: URL,
+  wanted: readonly SeedJob[],
+  take: (report: Report) => void,
+): Promise<void> {
   const folder = createRunFolder(chooseTemporaryRoot());
-  const left = [...wanted];
+  const pendingSeeds = [...wanted];
   try {
     await Promise.all(
       Array.from({ length: Math.min(availableParallelism(), wanted.length) }, async () => {
-        const child = fork(fileURLToPath(new URL("seed-process.ts", import.meta.url)), [campaign.href], {
+        const childProcess = fork(fileURLToPath(new URL("seed-process.ts", import.meta.url)), [campaign.href], {
           env: { ...process.env, TMPDIR: folder },
           execArgv: [],
         });
-        for (let next = left.shift(); next !== undefined; next = left.shift()) {
-          const { seed } = next;
-          const report = await new Promise<Report>((resolve, reject) => {
-            child.once("message", (message) => resolve(message as Report));
-            child.once("exit", (code) => reject(new Error(`seed ${seed}: the process ended with ${code}`)));
-            child.send(next);
+        for (let nextSeed = pendingSeeds.shift(); nextSeed !== undefined; nextSeed = pendingSeeds.shift()) {
+          const { seed } = nextSeed;
+          const seedReport = await new Promise<Report>((resolve, reject) => {
+            childProcess.once("message", (message) => resolve(message as Report));
+            childProcess.once("exit", (code) => reject(new Error(`seed ${seed}: the process ended with ${code}`)));
+            childProcess.send(nextSeed);
           });
-          child.removeAllListeners("exit");
-          take(report);
+          childProcess.removeAllListeners("exit");
+          take(seedReport);
         }
-        child.disconnect();
+        childProcess.disconnect();
       }),
     );
   } finally {

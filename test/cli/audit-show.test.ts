@@ -7,15 +7,15 @@ import { workplace } from "./plenum.ts";
 
 const DAY_MS = 86_400_000;
 
-async function filled() {
-  const place = workplace("http://127.0.0.1:9");
+async function createAuditLog() {
+  const cli = workplace("http://127.0.0.1:9");
   const entry = (name: string) => ({
     base_url: `http://127.0.0.1:9/${name}`,
-    token: place.token(name),
+    token: cli.token(name),
     time_zone: "UTC",
   });
-  place.configure({ sources: { north: entry("north"), south: entry("south") } });
-  const store = await openStore({ folder: place.path("state"), clock: systemClock });
+  cli.configure({ sources: { north: entry("north"), south: entry("south") } });
+  const store = await openStore({ folder: cli.path("state"), clock: systemClock });
   let tip = CHAIN_START;
   const record = (days: number, commandId: string, step: string, detail: AuditRecord["detail"]) => {
     const entry = hashEntry(tip, { at: isoUtc(systemClock.now() - days * DAY_MS), commandId, step, detail });
@@ -37,12 +37,12 @@ async function filled() {
     ],
   });
   await store.close();
-  return place;
+  return cli;
 }
 
 test("`audit show` lists the matching audit records, the latest last", async () => {
-  const place = await filled();
-  const asked = {
+  const cli = await createAuditLog();
+  const idsByOptions = {
     "": "a a a b b b c - d d d",
     "--last 2": "d d",
     "--command a,b": "a a a b b b",
@@ -57,12 +57,12 @@ test("`audit show` lists the matching audit records, the latest last", async () 
     "--tag 10001 --kind confirmed --last 5": "a",
     "--since 2h": "",
   };
-  const lines = Object.keys(asked);
-  const ended = await place.each(lines.map((line) => `--json audit show${line && ` ${line}`}`));
-  const ids = ended.map(({ stdout }) => (JSON.parse(stdout) as AuditRecord[]).map((each) => each.commandId));
-  expect(Object.fromEntries(ids.map((each, n) => [lines[n], each.join(" ")]))).toEqual(asked);
+  const optionLines = Object.keys(idsByOptions);
+  const results = await cli.each(optionLines.map((line) => `--json audit show${line && ` ${line}`}`));
+  const ids = results.map(({ stdout }) => (JSON.parse(stdout) as AuditRecord[]).map((each) => each.commandId));
+  expect(Object.fromEntries(ids.map((each, n) => [optionLines[n], each.join(" ")]))).toEqual(idsByOptions);
 
-  const [people, machines, nothing] = await place.each([
+  const [people, machines, nothing] = await cli.each([
     "audit show --last 1",
     "--utc audit show --last 1",
     "audit show --since 2h",

@@ -16,18 +16,18 @@ function expectSentence({ code, stderr }: Ended, expected: number, sentence: str
   });
 }
 
-async function report(place: Workplace, fits: (report: StatusReport) => boolean): Promise<StatusReport> {
+async function awaitReport(cli: Workplace, fits: (report: StatusReport) => boolean): Promise<StatusReport> {
   for (;;) {
-    const lastReport = await place.json<StatusReport>("status");
+    const lastReport = await cli.json<StatusReport>("status");
     if (fits(lastReport)) return lastReport;
   }
 }
 
 describe("mistakes in the configuration and the state folder", () => {
   test("reports every mistake of a wrong configuration with its line and exits with code 78", async () => {
-    const place = workplace(NOWHERE);
-    writeFileSync(place.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
-    const { code, stderr, stdout } = await place.plenum("run");
+    const cli = workplace(NOWHERE);
+    writeFileSync(cli.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
+    const { code, stderr, stdout } = await cli.plenum("run");
     expect([code, stdout]).toEqual([78, ""]);
     expect(stderr.split("\n")).toEqual([
       "plenum.yaml:1:1 sources: Name at least one source.",
@@ -36,52 +36,52 @@ describe("mistakes in the configuration and the state folder", () => {
     ]);
   });
 
-  function changeState(place: Workplace, sql: string): void {
-    mkdirSync(place.path("state"), { recursive: true });
-    const database = new DatabaseSync(place.path("state/plenum.db"));
+  function changeState(cli: Workplace, sql: string): void {
+    mkdirSync(cli.path("state"), { recursive: true });
+    const database = new DatabaseSync(cli.path("state/plenum.db"));
     database.exec(sql);
     database.close();
   }
 
-  test.each<[what: string, (place: Workplace) => unknown, message: string | RegExp]>([
+  test.each<[what: string, (cli: Workplace) => unknown, message: string | RegExp]>([
     [
       "a missing configuration file",
-      (place) => rmSync(place.path("plenum.yaml")),
+      (cli) => rmSync(cli.path("plenum.yaml")),
       "The configuration file plenum.yaml does not exist. Make one with `plenum init`, or name another with --config.",
     ],
     [
       "a status page that other machines can reach without a password",
-      (place) => place.configure({ status: { host: "0.0.0.0", port: 0 } }),
+      (cli) => cli.configure({ status: { host: "0.0.0.0", port: 0 } }),
       /status\.host: An address that others can reach needs both a password and behind_tls_proxy: true\.$/,
     ],
     [
       "a state folder that cannot be created",
-      (place) => place.configure({ state: { folder: "token/state" } }),
+      (cli) => cli.configure({ state: { folder: "token/state" } }),
       "The state folder token/state cannot be created (ENOTDIR). Set state.folder to a folder that the worker may write.",
     ],
     [
       "a state file of another program",
-      (place) => changeState(place, "create table recipes (name text)"),
+      (cli) => changeState(cli, "create table recipes (name text)"),
       /state\/plenum\.db .*(not|no|another|foreign)/i,
     ],
     [
       "a state file of a newer Plenum",
-      async (place) => {
-        await place.plenum("sites");
-        changeState(place, "pragma user_version = 99");
+      async (cli) => {
+        await cli.plenum("sites");
+        changeState(cli, "pragma user_version = 99");
       },
       /newer/,
     ],
   ])("`run` rejects %s in one sentence with code 78", async (_, spoil, message) => {
-    const place = workplace(NOWHERE);
-    await spoil(place);
-    expectSentence(await place.plenum("run"), 78, message);
+    const cli = workplace(NOWHERE);
+    await spoil(cli);
+    expectSentence(await cli.plenum("run"), 78, message);
   });
 
   test("rejects a token file that other users can read", async () => {
-    const place = workplace(NOWHERE);
-    chmodSync(place.path("token"), 0o644);
-    const { code, stdout } = await place.plenum("check", "--json");
+    const cli = workplace(NOWHERE);
+    chmodSync(cli.path("token"), 0o644);
+    const { code, stdout } = await cli.plenum("check", "--json");
     expect(code).toBe(78);
     expect(JSON.parse(stdout)).toContainEqual({
       what: "source main",
@@ -92,58 +92,58 @@ describe("mistakes in the configuration and the state folder", () => {
 
   test("rejects a state folder that another worker uses", async () => {
     const service = await simulatedServer();
-    const place = workplace(service.url);
-    const first = await place.run();
+    const cli = workplace(service.url);
+    const firstWorker = await cli.run();
     expectSentence(
-      await place.plenum("run"),
+      await cli.plenum("run"),
       78,
       "Another worker uses the state folder state. Stop it, or set state.folder to another folder for this one.",
     );
-    await first.stop();
+    await firstWorker.stop();
   });
 });
 
 describe("unavailable resources", () => {
   test("`run` rejects a port that is in use", async () => {
-    const place = workplace(NOWHERE);
+    const cli = workplace(NOWHERE);
     const { port } = await startStubInTest();
-    place.configure({ status: { port } });
-    const { code, stderr } = await place.plenum("run");
+    cli.configure({ status: { port } });
+    const { code, stderr } = await cli.plenum("run");
     expect([code, stderr]).toEqual([78, expect.stringContaining(`127.0.0.1:${port} is in use by another program.`)]);
     expect(stderr).not.toMatch(/^\s+at /m);
   });
 
   test("with a rejected token, `check` exits with code 78, and the worker keeps running and reports the token until the token is valid", async () => {
     const service = await simulatedServer();
-    const place = workplace(service.url);
-    writeFileSync(place.path("token"), "wrong-token-0815\n");
-    const check = await place.plenum("check", "--json");
-    expect(check.code).toBe(78);
-    expect(onlyLine(check.stderr)).toBe("1 of 6 checks did not pass.");
-    expect(check.stdout).toMatch(/"what":"source main","result":"wrong","detail":"[^"]*401/);
+    const cli = workplace(service.url);
+    writeFileSync(cli.path("token"), "wrong-token-0815\n");
+    const checkOutput = await cli.plenum("check", "--json");
+    expect(checkOutput.code).toBe(78);
+    expect(onlyLine(checkOutput.stderr)).toBe("1 of 6 checks did not pass.");
+    expect(checkOutput.stdout).toMatch(/"what":"source main","result":"wrong","detail":"[^"]*401/);
 
-    const worker = await place.run();
-    const bad = await report(place, ({ sources }) => (sources[0]?.unavailable.length ?? 0) > 0);
+    const worker = await cli.run();
+    const bad = await awaitReport(cli, ({ sources }) => (sources[0]?.unavailable.length ?? 0) > 0);
     expect(bad.notices[0]).toMatch(/^main is unavailable since 2\S+: unauthenticated: .*Put a valid token where/);
-    writeFileSync(place.path("token"), "simulator-token\n");
-    await report(place, ({ notices }) => notices.length === 0);
+    writeFileSync(cli.path("token"), "simulator-token\n");
+    await awaitReport(cli, ({ notices }) => notices.length === 0);
     const { stderr, stdout } = await worker.stop();
-    expect(`${stdout}${stderr}${check.stdout}${check.stderr}`).not.toContain("wrong-token-0815");
+    expect(`${stdout}${stderr}${checkOutput.stdout}${checkOutput.stderr}`).not.toContain("wrong-token-0815");
   });
 
   test("with an unreachable service and sink, `check` exits with code 75, and the worker keeps running and reports both", async () => {
-    const place = workplace(NOWHERE);
-    place.configure({ sinks: { hook: { webhook: localHook(`${NOWHERE}/hook`), from: "beginning" } } });
-    const check = await place.plenum("check", "--json");
-    expect(check.code).toBe(75);
-    const results = (JSON.parse(check.stdout) as { result: string }[]).map(({ result }) => result);
+    const cli = workplace(NOWHERE);
+    cli.configure({ sinks: { hook: { webhook: localHook(`${NOWHERE}/hook`), from: "beginning" } } });
+    const checkOutput = await cli.plenum("check", "--json");
+    expect(checkOutput.code).toBe(75);
+    const results = (JSON.parse(checkOutput.stdout) as { result: string }[]).map(({ result }) => result);
     expect(results.join(" ")).toBe("ok ok ok ok unavailable unavailable");
 
-    const worker = await place.run();
-    const down = await report(place, ({ notices, sinks }) => notices.length >= 2 && sinks[0]?.problem != null);
-    expect(down.notices.join("\n")).toMatch(/main.*127\.0\.0\.1:9 could not be asked/);
-    expect(down.sinks[0]).toMatchObject({ state: "retrying", problem: expect.stringMatching(/ECONNREFUSED/) });
-    expect((await place.plenum("sites")).code).toBe(75);
+    const worker = await cli.run();
+    const downReport = await awaitReport(cli, ({ notices, sinks }) => notices.length >= 2 && sinks[0]?.problem != null);
+    expect(downReport.notices.join("\n")).toMatch(/main.*127\.0\.0\.1:9 could not be asked/);
+    expect(downReport.sinks[0]).toMatchObject({ state: "retrying", problem: expect.stringMatching(/ECONNREFUSED/) });
+    expect((await cli.plenum("sites")).code).toBe(75);
     await worker.stop();
   });
 
@@ -151,22 +151,22 @@ describe("unavailable resources", () => {
     const disk = smallDisk(8);
     if (disk === null) return context.skip();
     const service = await simulatedServer({ alarms: { recorded: false } });
-    const place = workplace(service.url);
+    const cli = workplace(service.url);
     const source = { schedules: { alarms: "*/2 * * * * *" }, spread: "0s" };
-    place.configure({ state: { folder: join(disk, "state") }, source });
-    const worker = await place.run();
-    await report(place, ({ sources }) => sources[0]?.counts.alarms === 0);
+    cli.configure({ state: { folder: join(disk, "state") }, source });
+    const worker = await cli.run();
+    await awaitReport(cli, ({ sources }) => sources[0]?.counts.alarms === 0);
     expect(() => writeFileSync(join(disk, "ballast"), Buffer.alloc(16 * 1024 ** 2))).toThrow("ENOSPC");
     service.simulator.control.raiseAlarm({ siteId: 1, description: "x".repeat(500_000) });
     await worker.says("is full");
-    const full = await report(place, ({ notices }) => notices.some((notice) => notice.startsWith("The disk")));
-    expect(full.notices.find((notice) => notice.startsWith("The disk"))).toMatch(
+    const diskReport = await awaitReport(cli, ({ notices }) => notices.some((notice) => notice.startsWith("The disk")));
+    expect(diskReport.notices.find((notice) => notice.startsWith("The disk"))).toMatch(
       /^The disk that holds .*plenum\.db has only 0 MiB left\./,
     );
-    expect(full.sources[0]?.counts.alarms).toBe(0);
+    expect(diskReport.sources[0]?.counts.alarms).toBe(0);
 
     rmSync(join(disk, "ballast"));
-    await report(place, ({ sources }) => sources[0]?.counts.alarms === 1);
+    await awaitReport(cli, ({ sources }) => sources[0]?.counts.alarms === 1);
     const { stderr } = await worker.stop();
     expect(stderr).not.toMatch(/^\s+at /m);
   });

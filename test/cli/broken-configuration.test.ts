@@ -8,16 +8,16 @@ import { MAIN } from "./hosted.ts";
 import { type Ended, type Service, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 const FILE = "plenum.yaml";
-const STATE = "memory";
+const STATE_FOLDER = "memory";
 
-interface Broken {
+interface BrokenFile {
   readonly what: string;
   /** The good file was moved to `good.yaml`. */
   readonly make: (file: string, good: string) => void;
   readonly problem: RegExp;
 }
 
-const BROKEN: readonly Broken[] = [
+const BROKEN_FILES: readonly BrokenFile[] = [
   {
     what: "a syntax error",
     make: (file, good) => writeFileSync(file, `${good}sinks: [\n`),
@@ -49,31 +49,31 @@ const BROKEN: readonly Broken[] = [
 /** Root reads every file, except without these capabilities. */
 const LIKE_A_USER = ["--bounding-set=-dac_override,-dac_read_search", process.execPath, MAIN];
 
-async function asUser(place: Workplace, args: readonly string[]): Promise<Ended> {
-  if (process.geteuid?.() !== 0) return place.plenum(...args);
-  const env = { PATH: process.env.PATH, HOME: place.folder, XDG_RUNTIME_DIR: place.folder };
-  const child = spawn("setpriv", [...LIKE_A_USER, ...args], { cwd: place.folder, env });
+async function asUser(cli: Workplace, args: readonly string[]): Promise<Ended> {
+  if (process.geteuid?.() !== 0) return cli.plenum(...args);
+  const env = { PATH: process.env.PATH, HOME: cli.folder, XDG_RUNTIME_DIR: cli.folder };
+  const childProcess = spawn("setpriv", [...LIKE_A_USER, ...args], { cwd: cli.folder, env });
   const [stdout, stderr, [code]] = await Promise.all([
-    text(child.stdout),
-    text(child.stderr),
-    once(child, "close") as Promise<[number]>,
+    text(childProcess.stdout),
+    text(childProcess.stderr),
+    once(childProcess, "close") as Promise<[number]>,
   ]);
   return { code, stdout, stderr };
 }
 
-async function armed(service: Service, state: Readonly<Record<string, unknown>> = { folder: STATE }) {
-  const place = workplace(service.url);
-  place.configure({ state, commands: WRITING });
-  await place.run("--arm-writing");
-  const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
-  await expect.poll(known, { timeout: 20_000 }).toBe(true);
-  return place;
+async function startArmedWorker(service: Service, state: Readonly<Record<string, unknown>> = { folder: STATE_FOLDER }) {
+  const cli = workplace(service.url);
+  cli.configure({ state, commands: WRITING });
+  await cli.run("--arm-writing");
+  const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
+  await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
+  return cli;
 }
 
-async function writeThrough(place: Workplace, id: string, value: number, run: Run): Promise<unknown> {
+async function writeThrough(cli: Workplace, id: string, value: number, run: Run): Promise<unknown> {
   const command = { source: null, tagId: "10169", forSeconds: null, ttlSeconds: null, user: "test" };
-  const door = { stateFolder: place.path(STATE) };
-  await sendCommand(door, { ...command, id, value }, AbortSignal.timeout(20_000));
+  const controlSocket = { stateFolder: cli.path(STATE_FOLDER) };
+  await sendCommand(controlSocket, { ...command, id, value }, AbortSignal.timeout(20_000));
   const result = async () => {
     const { stdout } = await run("events", "--kind", "command-result", "--json");
     const line = stdout.split("\n").find((each) => each.includes(`"commandId":"${id}"`));
@@ -86,85 +86,85 @@ async function writeThrough(place: Workplace, id: string, value: number, run: Ru
 
 type Run = (...args: readonly string[]) => Promise<Ended>;
 
-function breakFile(place: Workplace, { make }: Broken): void {
-  renameSync(place.path(FILE), place.path("good.yaml"));
-  make(place.path(FILE), readFileSync(place.path("good.yaml"), "utf8"));
+function breakFile(cli: Workplace, { make }: BrokenFile): void {
+  renameSync(cli.path(FILE), cli.path("good.yaml"));
+  make(cli.path(FILE), readFileSync(cli.path("good.yaml"), "utf8"));
 }
 
-function mend(place: Workplace): void {
-  rmSync(place.path(FILE), { recursive: true, force: true });
-  renameSync(place.path("good.yaml"), place.path(FILE));
+function mend(cli: Workplace): void {
+  rmSync(cli.path(FILE), { recursive: true, force: true });
+  renameSync(cli.path("good.yaml"), cli.path(FILE));
 }
 
 test("every control command works while the configuration file of the running worker is broken", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const place = await armed(service);
+  const cli = await startArmedWorker(service);
   const written = () => service.simulator.truth.writes().map(({ value }) => value);
-  for (const [n, broken] of BROKEN.entries()) {
+  for (const [n, broken] of BROKEN_FILES.entries()) {
     const { problem, what } = broken;
-    breakFile(place, broken);
-    const run: Run = (...args) => (/may not read/.test(what) ? asUser(place, args) : place.plenum(...args));
-    const done = async (...args: readonly string[]) => {
+    breakFile(cli, broken);
+    const run: Run = (...args) => (/may not read/.test(what) ? asUser(cli, args) : cli.plenum(...args));
+    const runSuccessfully = async (...args: readonly string[]) => {
       const ended = await run(...args);
       expect(ended.code, `${args.join(" ")} with ${what}: ${ended.stderr}`).toBe(0);
       return ended;
     };
 
-    expect((await done("writes", "resume")).stderr, what).toMatch(problem);
-    expect(existsSync(place.path(`${STATE}/WRITES-STOPPED`)), what).toBe(false);
+    expect((await runSuccessfully("writes", "resume")).stderr, what).toMatch(problem);
+    expect(existsSync(cli.path(`${STATE_FOLDER}/WRITES-STOPPED`)), what).toBe(false);
     // A write takes two slots of the quota, so only two writes are made.
-    if (n === 0 || n === BROKEN.length - 1)
-      expect(await writeThrough(place, `open-${n}`, 70 + n, run), what).toEqual(["confirmed", null]);
-    const before = written();
-    const stop = await done("writes", "stop");
+    if (n === 0 || n === BROKEN_FILES.length - 1)
+      expect(await writeThrough(cli, `open-${n}`, 70 + n, run), what).toEqual(["confirmed", null]);
+    const valuesBefore = written();
+    const stop = await runSuccessfully("writes", "stop");
     expect(stop.stdout, what).toMatch(/^Writing is stopped while \S+memory\/WRITES-STOPPED exists\.$/m);
     expect(stop.stderr, what).toMatch(problem);
-    expect(await writeThrough(place, `closed-${n}`, 80 + n, run), what).toEqual(["rejected", "killed"]);
-    expect(written(), what).toEqual(before);
+    expect(await writeThrough(cli, `closed-${n}`, 80 + n, run), what).toEqual(["rejected", "killed"]);
+    expect(written(), what).toEqual(valuesBefore);
 
-    const [running, first] = (await done("status")).stdout.split("\n");
+    const [running, first] = (await runSuccessfully("status")).stdout.split("\n");
     expect(running, what).toMatch(/^Running since /);
     expect(first, what).toMatch(/^! The configuration file plenum\.yaml is rejected: /);
     expect(first, what).toMatch(problem);
-    expect((await done("status")).stdout, what).toContain("Writing is stopped by the kill switch");
-    await done("status", "--probe");
-    expect((await done("explain", "10169")).stdout, what).toContain("10169");
-    const outbox = await done("outbox");
+    expect((await runSuccessfully("status")).stdout, what).toContain("Writing is stopped by the kill switch");
+    await runSuccessfully("status", "--probe");
+    expect((await runSuccessfully("explain", "10169")).stdout, what).toContain("10169");
+    const outbox = await runSuccessfully("outbox");
     expect(outbox.stdout, what).toContain("files");
     expect(outbox.stderr, what).toMatch(problem);
-    const added = await done("silence", "add", "--site", "6", "--for", "1h", "--reason", "A test", "--json");
+    const added = await runSuccessfully("silence", "add", "--site", "6", "--for", "1h", "--reason", "A test", "--json");
     const { id } = JSON.parse(added.stdout) as { id: string };
-    expect((await done("silence")).stdout, what).toContain(id);
-    await done("silence", "end", id);
-    const doctor = await done("doctor");
+    expect((await runSuccessfully("silence")).stdout, what).toContain(id);
+    await runSuccessfully("silence", "end", id);
+    const doctor = await runSuccessfully("doctor");
     expect(doctor.stdout, what).toMatch(/There is no configuration at|cannot be read|correct it/);
     expect(doctor.stdout, what).not.toContain("No worker is running");
-    mend(place);
+    mend(cli);
   }
-  expect(written()).toEqual([70, 70 + BROKEN.length - 1]);
+  expect(written()).toEqual([70, 70 + BROKEN_FILES.length - 1]);
 
   // A changed folder waits for a restart; the worker still uses the old one.
-  place.configure({ state: { folder: "elsewhere" } });
-  const both = await place.plenum("writes", "stop");
-  expect([both.code, both.stdout.match(/\w+\/WRITES-STOPPED/g)]).toEqual([
+  cli.configure({ state: { folder: "elsewhere" } });
+  const stopOutput = await cli.plenum("writes", "stop");
+  expect([stopOutput.code, stopOutput.stdout.match(/\w+\/WRITES-STOPPED/g)]).toEqual([
     0,
-    ["elsewhere/WRITES-STOPPED", `${STATE}/WRITES-STOPPED`],
+    ["elsewhere/WRITES-STOPPED", `${STATE_FOLDER}/WRITES-STOPPED`],
   ]);
 }, 240_000);
 
 test("without a worker and with a broken file, `writes stop` prevents writes at the next start or reports that writes cannot be stopped", async () => {
-  const place = workplace("http://127.0.0.1:1");
-  writeFileSync(place.path(FILE), "");
-  const nowhere = await place.plenum("writes", "stop");
+  const cli = workplace("http://127.0.0.1:1");
+  writeFileSync(cli.path(FILE), "");
+  const nowhere = await cli.plenum("writes", "stop");
   expect([nowhere.code, nowhere.stdout]).toEqual([78, ""]);
   expect(nowhere.stderr).toContain("Nothing was changed: no worker of this configuration file was found.");
   expect(nowhere.stderr).toContain("The file is empty");
-  expect(existsSync(place.path("state"))).toBe(false);
+  expect(existsSync(cli.path("state"))).toBe(false);
 
-  mkdirSync(place.path(STATE), { mode: 0o700 });
-  writeFileSync(place.path(`${STATE}/worker.lock`), "");
-  writeFileSync(place.path(FILE), `state: { folder: ${STATE} }\nsources: [\n`);
-  const stopped = await place.plenum("writes", "stop");
-  expect([stopped.code, existsSync(place.path(`${STATE}/WRITES-STOPPED`))]).toEqual([0, true]);
-  expect((await place.plenum("status")).code).toBe(78);
+  mkdirSync(cli.path(STATE_FOLDER), { mode: 0o700 });
+  writeFileSync(cli.path(`${STATE_FOLDER}/worker.lock`), "");
+  writeFileSync(cli.path(FILE), `state: { folder: ${STATE_FOLDER} }\nsources: [\n`);
+  const stopOutput = await cli.plenum("writes", "stop");
+  expect([stopOutput.code, existsSync(cli.path(`${STATE_FOLDER}/WRITES-STOPPED`))]).toEqual([0, true]);
+  expect((await cli.plenum("status")).code).toBe(78);
 });

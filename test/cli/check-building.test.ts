@@ -19,25 +19,25 @@ async function prepared(
   source: object,
   sections: object = {},
   simulator: SimulatorOptionsInput = {},
-): Promise<{ service: Service; place: Workplace }> {
+): Promise<{ service: Service; cli: Workplace }> {
   const service = await simulatedServer(simulator);
-  const place = workplace(service.url);
-  place.configure({ source, ...sections });
-  return { service, place };
+  const cli = workplace(service.url);
+  cli.configure({ source, ...sections });
+  return { service, cli };
 }
 
-async function checked(place: Workplace, ...more: readonly string[]) {
-  const { code, stdout, stderr } = await place.plenum("check", "--json", ...more);
-  const lines = JSON.parse(stdout || "[]") as readonly Line[];
+async function runCheck(cli: Workplace, ...more: readonly string[]) {
+  const { code, stdout, stderr } = await cli.plenum("check", "--json", ...more);
+  const checkLines = JSON.parse(stdout || "[]") as readonly Line[];
   /** Failed lines, each with the line of the file that it names. */
-  const file = readFileSync(place.path("plenum.yaml"), "utf8").split("\n");
-  const told = lines
+  const file = readFileSync(cli.path("plenum.yaml"), "utf8").split("\n");
+  const failedLines = checkLines
     .filter(({ result }) => result !== "ok")
     .map(({ what, result, detail, place: at = "" }) => {
       const [, line = "0"] = at.split(":");
       return [what, result, detail, (file[Number(line) - 1] ?? "").trim()];
     });
-  return { code, stderr, lines, told };
+  return { code, stderr, lines: checkLines, told: failedLines };
 }
 
 const tagLists = ({ simulator }: Service) =>
@@ -45,7 +45,7 @@ const tagLists = ({ simulator }: Service) =>
 
 describe("`check`: comparison of the configuration with the building", () => {
   test("reports selections that match no tag with their line in the file, and prints one line for each correct part", async () => {
-    const { service, place } = await prepared(
+    const { service, cli } = await prepared(
       {
         read: [
           { name: "warm", every: "30s", select: { units: ["C"] } },
@@ -69,7 +69,7 @@ describe("`check`: comparison of the configuration with the building", () => {
       },
       { tokens: [{ token: "simulator-token", abilities: [...ALL, "write:tags"] }] },
     );
-    const { code, lines, told } = await checked(place);
+    const { code, lines, told } = await runCheck(cli);
     const sites = "there are 1 (Cambridge Estates A), 6 (Bygg 105 Office).";
     expect(told).toEqual([
       ["writing", "warning", expect.stringMatching(/^No sink listens for commands, /), "sinks:"],
@@ -111,19 +111,19 @@ describe("`check`: comparison of the configuration with the building", () => {
     expect(fine.join("\n")).not.toContain("may be written");
     expect(fine).toContainEqual(expect.stringMatching(/^main: quota: the wishes need \d+ % of what/));
     expect(fine).toContainEqual(expect.stringMatching(/^source main: the token may read:alarms, read:tags, /));
-    const asked = service.simulator.truth.requests().map(({ path }) => path);
-    expect(asked.filter((path) => /tags\/|systems|hosts|gateways/.test(path))).toEqual([]);
-    expect(asked.filter((path) => path.endsWith("/alarms"))).toHaveLength(1);
-    expect(existsSync(place.path("state"))).toBe(false);
+    const requestedPaths = service.simulator.truth.requests().map(({ path }) => path);
+    expect(requestedPaths.filter((path) => /tags\/|systems|hosts|gateways/.test(path))).toEqual([]);
+    expect(requestedPaths.filter((path) => path.endsWith("/alarms"))).toHaveLength(1);
+    expect(existsSync(cli.path("state"))).toBe(false);
   });
 
   test("passes with warnings but not with --strict, and requests no list with --no-lists", async () => {
-    const { service, place } = await prepared(
+    const { service, cli } = await prepared(
       { read: [{ name: "all", every: "5s" }] },
       {},
       { tokens: [{ token: "simulator-token", abilities: ALL }] },
     );
-    const { code, told, stderr } = await checked(place);
+    const { code, told, stderr } = await runCheck(cli);
     expect([code, stderr]).toEqual([0, ""]);
     expect(told).toEqual([
       [
@@ -135,45 +135,45 @@ describe("`check`: comparison of the configuration with the building", () => {
         "",
       ],
     ]);
-    const before = tagLists(service);
-    const strict = await place.plenum("check", "--strict");
-    expect(strict.code).toBe(78);
-    expect(onlyLine(strict.stderr)).toMatch(/^1 of \d+ checks did not pass\.$/);
-    expect(tagLists(service)).toBeGreaterThan(before);
-    const after = tagLists(service);
-    expect((await checked(place, "--no-lists", "--strict")).told).toEqual([]);
-    expect(tagLists(service)).toBe(after);
+    const listsBefore = tagLists(service);
+    const strictCheck = await cli.plenum("check", "--strict");
+    expect(strictCheck.code).toBe(78);
+    expect(onlyLine(strictCheck.stderr)).toMatch(/^1 of \d+ checks did not pass\.$/);
+    expect(tagLists(service)).toBeGreaterThan(listsBefore);
+    const listsAfter = tagLists(service);
+    expect((await runCheck(cli, "--no-lists", "--strict")).told).toEqual([]);
+    expect(tagLists(service)).toBe(listsAfter);
   });
 
   test("uses the state of a running worker and accepts the port that the worker uses", async () => {
-    const { service, place } = await prepared(
+    const { service, cli } = await prepared(
       { read: [{ name: "warm", every: "30s", select: { units: ["C"] } }] },
       { status: { port: await freePort() } },
       { tokens: [{ token: "simulator-token", abilities: ALL }] },
     );
-    const worker = place.start("run");
+    const worker = cli.start("run");
     const log = await worker.says("a class selects no tag");
     expect(log).toMatch(/"list":"read","class":"warm","reason":"No tag has the unit \\"C\\"; there are kWh 133, /);
-    const before = tagLists(service);
-    const { code, lines, told } = await checked(place);
+    const listsBefore = tagLists(service);
+    const { code, lines, told } = await runCheck(cli);
     expect([code, told.map(([what]) => what)]).toEqual([0, ["main: read warm"]]);
-    expect(tagLists(service)).toBe(before);
+    expect(tagLists(service)).toBe(listsBefore);
     const details = lines.map(({ detail }) => detail);
     expect(details).toContain("141 tags, from the worker's state");
     expect(details).toContainEqual(expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/));
-    const asked = await checked(place, "--ask");
-    expect(asked.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
+    const askedCheck = await runCheck(cli, "--ask");
+    expect(askedCheck.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
     const port = await freePort();
-    const other = parse(readFileSync(place.path("plenum.yaml"), "utf8")) as object;
-    writeFileSync(place.path("other.yaml"), stringify({ ...other, status: { port } }));
-    const beside = await place.plenum("check", "--json", "--config", "other.yaml");
-    const said = (JSON.parse(beside.stdout) as readonly Line[]).slice(1, 4);
-    expect(said.map(({ what, result, detail }) => [what, result, detail])).toEqual([
+    const otherConfig = parse(readFileSync(cli.path("plenum.yaml"), "utf8")) as object;
+    writeFileSync(cli.path("other.yaml"), stringify({ ...otherConfig, status: { port } }));
+    const beside = await cli.plenum("check", "--json", "--config", "other.yaml");
+    const machineLines = (JSON.parse(beside.stdout) as readonly Line[]).slice(1, 4);
+    expect(machineLines.map(({ what, result, detail }) => [what, result, detail])).toEqual([
       ["state folder", "ok", expect.anything()],
       [
         "state folder",
         "warning",
-        `A worker that was started with ${place.path("plenum.yaml")} uses state, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`,
+        `A worker that was started with ${cli.path("plenum.yaml")} uses state, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its cli.`,
       ],
       ["status page", "ok", `127.0.0.1:${port} is free`],
     ]);
@@ -184,12 +184,12 @@ describe("`check`: comparison of the configuration with the building", () => {
 describe("`check`: the token", () => {
   test("reports missing permissions with the option that avoids each, and a near expiry", async () => {
     const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
-    const { place } = await prepared(
+    const { cli } = await prepared(
       {},
       {},
       { tokens: [{ token: "simulator-token", abilities: ["read:tags", "read:alarms"], expires_at: soon }] },
     );
-    const { code, told } = await checked(place);
+    const { code, told } = await runCheck(cli);
     expect(code).toBe(78);
     const lacks = (list: string) =>
       `the token lacks read:${list}, which the lists of ${list} need; have it added, or do without: sources.main.schedules: { ${list}: false }`;
@@ -203,17 +203,17 @@ describe("`check`: the token", () => {
       ["source main", "wrong", lacks("hosts")],
       ["source main", "wrong", lacks("systems")],
     ]);
-    place.configure({ source: { schedules: { gateways: false, hosts: false, systems: false } } });
-    expect((await checked(place)).code).toBe(0);
+    cli.configure({ source: { schedules: { gateways: false, hosts: false, systems: false } } });
+    expect((await runCheck(cli)).code).toBe(0);
   });
 
   test("reports that the building cannot be compared when the token lacks read:tags", async () => {
-    const { place } = await prepared(
+    const { cli } = await prepared(
       { read: [{ name: "all", every: "1m" }] },
       {},
       { tokens: [{ token: "simulator-token", abilities: ALL.filter((ability) => ability !== "read:tags") }] },
     );
-    const { told } = await checked(place);
+    const { told } = await runCheck(cli);
     expect(told).toContainEqual([
       "main: building",
       "warning",
@@ -227,10 +227,10 @@ describe("`check`: this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
 
   test("reports a port in use and a state folder that cannot be created", async () => {
-    const place = workplace(NOWHERE);
+    const cli = workplace(NOWHERE);
     const { port } = await startStubInTest();
-    place.configure({ status: { port }, state: { folder: "token/state" } });
-    const { code, told } = await checked(place);
+    cli.configure({ status: { port }, state: { folder: "token/state" } });
+    const { code, told } = await runCheck(cli);
     expect(code).toBe(78);
     expect(told.slice(0, 2)).toEqual([
       [
@@ -251,11 +251,11 @@ describe("`check`: this machine", () => {
   });
 
   test("reports an address of another machine, a state path that is a file, and a missing sink", async () => {
-    const place = workplace(NOWHERE);
-    writeFileSync(place.path("secret"), "longer-than-12-letters\n", { mode: 0o600 });
+    const cli = workplace(NOWHERE);
+    writeFileSync(cli.path("secret"), "longer-than-12-letters\n", { mode: 0o600 });
     const status = { host: "192.0.2.7", port: 9850, password: { file: "secret" }, behind_tls_proxy: true };
-    place.configure({ status, state: { folder: "token" }, sinks: {} });
-    const { told } = await checked(place);
+    cli.configure({ status, state: { folder: "token" }, sinks: {} });
+    const { told } = await runCheck(cli);
     expect(told.filter(([what]) => what !== "source main")).toEqual([
       [
         "state folder",
@@ -279,27 +279,27 @@ describe("`check`: this machine", () => {
   });
 
   test("reports folders that are broken links", async () => {
-    const place = workplace(NOWHERE);
-    symlinkSync("/nowhere/at-all", place.path("away"));
-    const away = `${realpathSync(place.folder)}/away`;
-    place.configure({
+    const cli = workplace(NOWHERE);
+    symlinkSync("/nowhere/at-all", cli.path("away"));
+    const brokenLink = `${realpathSync(cli.folder)}/away`;
+    cli.configure({
       state: { folder: "away" },
       sinks: { files: { file: { folder: "away" } }, lake: { parquet: { folder: "away/lake" } } },
     });
-    const { told } = await checked(place);
+    const { told } = await runCheck(cli);
     const hint = "Make the folder that it leads to, or";
-    const nowhere = `${away} is a link that leads nowhere. ${hint} choose another folder.`;
+    const nowhere = `${brokenLink} is a link that leads nowhere. ${hint} choose another folder.`;
     expect(told.filter(([what]) => what !== "source main")).toEqual([
       [
         "state folder",
         "wrong",
-        `The state folder away cannot be used: ${away} is a link that leads nowhere. ${hint} set state.folder to another.`,
+        `The state folder away cannot be used: ${brokenLink} is a link that leads nowhere. ${hint} set state.folder to another.`,
         "folder: away",
       ],
       ["sink files", "wrong", nowhere, ""],
       ["sink lake", "wrong", nowhere, ""],
     ]);
-    const { code, stderr } = await place.plenum("run");
+    const { code, stderr } = await cli.plenum("run");
     expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([78, told[0]?.[2]]);
   });
 });

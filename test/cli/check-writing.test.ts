@@ -32,18 +32,18 @@ interface State {
 async function prepareState({ folder, isArmed = true, hasOfflineGateway = false }: State): Promise<void> {
   const store = await openStore({ folder, clock: systemClock });
   const gateway = { id: "7", displayName: "Cellar", online: false };
-  const held = { value: gateway, siteId: 6, missingSince: null };
+  const storedGateway = { value: gateway, siteId: 6, missingSince: null };
   await store.commit({
     documents: [
       ...(isArmed ? [armedDocument({ at: "2026-11-20T12:00:00.000Z", by: "a test", damaged: 0 })] : []),
-      ...(hasOfflineGateway ? [{ set: documentSet("gateway", "main"), put: [["7", held] as const] }] : []),
+      ...(hasOfflineGateway ? [{ set: documentSet("gateway", "main"), put: [["7", storedGateway] as const] }] : []),
     ],
   });
   await store.close();
 }
 
 /** No worker runs in any case, so that line is left out. */
-async function locks(settings: Settings, state: Partial<State> = {}): Promise<readonly CheckLine[]> {
+async function findObstacles(settings: Settings, state: Partial<State> = {}): Promise<readonly CheckLine[]> {
   const folder = join(testFolder("plenum-locks"), "state");
   if (state.isNew !== true) await prepareState({ folder, ...state });
   if (settings.commands !== undefined && "stopped" in settings.commands)
@@ -62,8 +62,8 @@ async function locks(settings: Settings, state: Partial<State> = {}): Promise<re
   });
   const isFull = commands.audit_max_bytes === "1MiB";
   const config = isFull ? { ...parsed, commands: { ...parsed.commands, audit_max_bytes: 0 } } : parsed;
-  const lines = await checkWriting(config, (path) => path.join("."), AbortSignal.timeout(20_000));
-  return lines.filter(({ detail }) => !detail.startsWith("No worker is running here"));
+  const checkLines = await checkWriting(config, (path) => path.join("."), AbortSignal.timeout(20_000));
+  return checkLines.filter(({ detail }) => !detail.startsWith("No worker is running here"));
 }
 
 function otherHours(): string {
@@ -140,15 +140,15 @@ const CASES: readonly Case[] = [
 test.for(CASES)(
   "`check` reports exactly one obstacle to writing for the case: %s",
   async ([, detail, settings, state]) => {
-    const found = await locks(settings, state);
-    expect(found.map((line) => line.detail)).toEqual([expect.stringMatching(detail)]);
-    expect(found[0]?.what).toBe("writing");
+    const obstacles = await findObstacles(settings, state);
+    expect(obstacles.map((line) => line.detail)).toEqual([expect.stringMatching(detail)]);
+    expect(obstacles[0]?.what).toBe("writing");
   },
 );
 
 test("`check` reports no obstacle when every condition is met, or when only the operator may write", async () => {
-  expect(await locks({})).toEqual([]);
-  expect(await locks({ sinks: {}, tag: { from: ["operator"] } })).toEqual([]);
+  expect(await findObstacles({})).toEqual([]);
+  expect(await findObstacles({ sinks: {}, tag: { from: ["operator"] } })).toEqual([]);
 });
 
 test("docs/troubleshooting.md quotes each message about writing and names `plenum check`", async () => {
@@ -163,13 +163,13 @@ test("docs/troubleshooting.md quotes each message about writing and names `plenu
         .map((part) => RegExp.escape(part))
         .join(".*"),
     );
-  const printed = await Promise.all(
-    CASES.map(async ([, , settings, state]) => (await locks(settings, state))[0]?.detail ?? ""),
+  const details = await Promise.all(
+    CASES.map(async ([, , settings, state]) => (await findObstacles(settings, state))[0]?.detail ?? ""),
   );
-  expect(printed.filter((detail) => quotes.filter((quote) => pattern(quote).test(detail)).length !== 1)).toEqual([]);
+  expect(details.filter((detail) => quotes.filter((quote) => pattern(quote).test(detail)).length !== 1)).toEqual([]);
   // Other tests have: worker, approval, token, clock.
-  const others = quotes.filter((quote) => !printed.some((detail) => pattern(quote).test(detail)));
-  expect(others).toEqual([
+  const unmatchedQuotes = quotes.filter((quote) => !details.some((detail) => pattern(quote).test(detail)));
+  expect(unmatchedQuotes).toEqual([
     "No worker is running here",
     "What may be written is not approved as it stands",
     "the token lacks",
@@ -182,22 +182,22 @@ test.skipIf(absent("mosquitto"))(
   async () => {
     const [service, broker] = await Promise.all([simulatedServer({ sites: [6] }), startMosquitto()]);
     onTestFinished(() => broker.stop());
-    const place = workplace(service.url);
+    const cli = workplace(service.url);
     const configure = (isListening: boolean) =>
-      place.configure({
+      cli.configure({
         sinks: { broker: { mqtt: { url: broker.url, commands: { enabled: isListening } } } },
         commands: { enabled: true, allow: [TAG] },
       });
-    const checked = async () =>
-      (await place.plenum("check")).stdout.split("\n").filter((line) => /^(writing|main: commands) /.test(line));
+    const checkLinesOfTag = async () =>
+      (await cli.plenum("check")).stdout.split("\n").filter((line) => /^(writing|main: commands) /.test(line));
     configure(true);
-    await place.run("--arm-writing");
-    expect(await checked()).toEqual([
+    await cli.run("--arm-writing");
+    expect(await checkLinesOfTag()).toEqual([
       expect.stringMatching(/^main: commands +ok +1 tag of commands\.allow found in the building: 10170$/),
       expect.stringMatching(/^writing +ok +1 tag may be written: 10170$/),
     ]);
     configure(false);
-    expect(await checked()).toEqual([
+    expect(await checkLinesOfTag()).toEqual([
       expect.stringMatching(/^writing +warning +plenum\.yaml:\d+:\d+ No sink listens for commands, /),
       expect.stringMatching(/^main: commands +ok /),
     ]);

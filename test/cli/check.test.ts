@@ -11,9 +11,9 @@ describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
     });
     const create = new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 240h" });
     await fetch(`${influx.url}/query?${create.toString()}`, { method: "POST" });
-    const place = workplace(service.url);
+    const cli = workplace(service.url);
     const v1 = (database: string, more: object = {}) => ({ url: influx.url, api: "v1", database, ...more });
-    place.configure({
+    cli.configure({
       source: {
         history: [
           { name: "recent", resolution: "1h", backfill: "7d", select: {} },
@@ -28,18 +28,18 @@ describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
         missing: { influxdb: v1("missing") },
       },
     });
-    const { code, stdout, stderr } = await place.plenum("check", "--json");
+    const { code, stdout, stderr } = await cli.plenum("check", "--json");
     const findings = JSON.parse(stdout || "[]") as { what: string; result: string; detail: string }[];
-    const told = (sink: string) =>
+    const sinkResults = (sink: string) =>
       findings.filter(({ what }) => what === `sink ${sink}`).map(({ result, detail }) => [result, detail]);
-    expect(told("broker"), stderr).toEqual([["ok", "mqtt answers"]]);
-    expect(told("short")).toEqual([
+    expect(sinkResults("broker"), stderr).toEqual([["ok", "mqtt answers"]]);
+    expect(sinkResults("short")).toEqual([
       ["ok", "influxdb answers"],
       ["warning", expect.stringMatching(/^It keeps 10d, and the history deep of main asks for the past 365d:/)],
     ]);
-    expect(told("short-alarms"), "it gets no history").toEqual([["ok", "influxdb answers"]]);
-    expect(told("tomorrow")).toEqual([["ok", "influxdb answers"]]);
-    expect(told("missing")).toEqual([["wrong", expect.stringContaining("CREATE DATABASE")]]);
+    expect(sinkResults("short-alarms"), "it gets no history").toEqual([["ok", "influxdb answers"]]);
+    expect(sinkResults("tomorrow")).toEqual([["ok", "influxdb answers"]]);
+    expect(sinkResults("missing")).toEqual([["wrong", expect.stringContaining("CREATE DATABASE")]]);
     expect(code).toBe(78);
   });
 });

@@ -19,10 +19,10 @@ const main = pathToFileURL(process.argv[2] ?? "").href;
 let commands = 0;
 
 async function run({ args, folder, environment }: Asked): Promise<Ended> {
-  const printed = { stdout: "", stderr: "" };
+  const output = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"] as const)
     process[name].write = ((text: string | Uint8Array) => {
-      printed[name] += typeof text === "string" ? text : Buffer.from(text).toString();
+      output[name] += typeof text === "string" ? text : Buffer.from(text).toString();
       return true;
     }) as typeof process.stdout.write;
   for (const name of Object.keys(process.env)) delete process.env[name];
@@ -30,19 +30,19 @@ async function run({ args, folder, environment }: Asked): Promise<Ended> {
   process.chdir(folder);
   process.argv = [process.execPath, main, ...args];
   process.exitCode = undefined;
-  const ended = Promise.withResolvers<void>();
+  const exitSignal = Promise.withResolvers<void>();
   process.exit = ((code?: number) => {
     // Without a code it is the end of an earlier command.
     if (code === undefined) return;
     process.exitCode = code;
-    ended.resolve();
+    exitSignal.resolve();
   }) as typeof process.exit;
   commands += 1;
   // Another address is another module, so the program runs again.
-  import(`${main}?command=${commands}`).then(() => ended.resolve(), ended.reject);
-  await ended.promise;
+  import(`${main}?command=${commands}`).then(() => exitSignal.resolve(), exitSignal.reject);
+  await exitSignal.promise;
   for (const name of LISTENED) process.removeAllListeners(name);
-  return { code: Number(process.exitCode ?? 0), ...printed };
+  return { code: Number(process.exitCode ?? 0), ...output };
 }
 
 process.on("message", (asked: Asked) => {

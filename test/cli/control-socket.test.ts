@@ -4,30 +4,30 @@ import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 /** More connections than the status page accepts at once. */
-const FLOOD = 600;
+const OPEN_REQUESTS = 600;
 
 async function running(environment: Readonly<Record<string, string>> = {}) {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const place = workplace(service.url, environment);
-  place.configure({ commands: WRITING });
-  const worker = place.start("run", "--arm-writing");
-  const said = await worker.says("Plenum is running");
-  const url = new URL(/"status":"(http[^"]+)"/.exec(said)?.[1] ?? "");
-  await expect.poll(async () => (await place.plenum("status")).stdout, { timeout: 20_000 }).toContain(" 8 tags");
-  return { service, place, worker, url };
+  const cli = workplace(service.url, environment);
+  cli.configure({ commands: WRITING });
+  const worker = cli.start("run", "--arm-writing");
+  const startLog = await worker.says("Plenum is running");
+  const url = new URL(/"status":"(http[^"]+)"/.exec(startLog)?.[1] ?? "");
+  await expect.poll(async () => (await cli.plenum("status")).stdout, { timeout: 20_000 }).toContain(" 8 tags");
+  return { service, cli, worker, url };
 }
 
-async function everyCommand(place: Workplace): Promise<void> {
-  const status = await place.plenum("status");
+async function everyCommand(cli: Workplace): Promise<void> {
+  const status = await cli.plenum("status");
   expect([status.code, status.stdout]).toEqual([0, expect.stringMatching(/^Running since /)]);
-  expect((await place.plenum("status", "--probe")).code).toBe(0);
-  const explained = await place.plenum("explain", "10169", "--json");
+  expect((await cli.plenum("status", "--probe")).code).toBe(0);
+  const explained = await cli.plenum("explain", "10169", "--json");
   expect([explained.code, explained.stdout]).toEqual([0, expect.stringContaining('"worker":"open"')]);
-  const plan = await place.plenum("plan", "--json");
+  const plan = await cli.plenum("plan", "--json");
   expect([plan.code, plan.stdout]).toEqual([0, expect.stringContaining('"tags":8')]);
-  const read = await place.plenum("read", "10169");
-  expect([read.code, read.stdout]).toEqual([0, expect.stringMatching(/^10169 /m)]);
-  const written = await place.plenum("write", "10169", "75", "--json");
+  const reading = await cli.plenum("read", "10169");
+  expect([reading.code, reading.stdout]).toEqual([0, expect.stringMatching(/^10169 /m)]);
+  const written = await cli.plenum("write", "10169", "75", "--json");
   expect([written.code, written.stdout]).toEqual([0, expect.stringContaining('"outcome":"confirmed"')]);
 }
 
@@ -41,16 +41,16 @@ function halfOpen(url: URL): Promise<Socket> {
 }
 
 test("commands reach the worker while 600 open requests block its status page", async () => {
-  const { place, url } = await running();
-  await Promise.all(Array.from({ length: FLOOD }, () => halfOpen(url)));
-  await everyCommand(place);
+  const { cli, url } = await running();
+  await Promise.all(Array.from({ length: OPEN_REQUESTS }, () => halfOpen(url)));
+  await everyCommand(cli);
 }, 120_000);
 
 test("commands do not use a proxy of the environment for the control socket", async () => {
   const proxy = await startStubInTest();
   const names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"];
   const proxies = Object.fromEntries(names.map((name) => [name, proxy.url]));
-  const { place } = await running({ NODE_USE_ENV_PROXY: "1", ...proxies });
-  await everyCommand(place);
+  const { cli } = await running({ NODE_USE_ENV_PROXY: "1", ...proxies });
+  await everyCommand(cli);
   expect(proxy.connections).toBe(0);
 }, 120_000);

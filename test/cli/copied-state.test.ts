@@ -23,31 +23,31 @@ async function broker() {
 test("a worker on a copied state reports the copy, gets another name, and writes no value until it is armed by `writes arm`", async () => {
   const service = await simulatedServer({ sites: [6] });
   const { url, names } = await broker();
-  const place = workplace(service.url);
+  const cli = workplace(service.url);
   const sections = {
     sinks: { scada: { mqtt: { url, protocol: "3.1.1", commands: { enabled: true } } } },
     commands: WRITING,
   };
-  place.configure(sections);
-  const first = await place.run("--arm-writing");
+  cli.configure(sections);
+  const firstWorker = await cli.run("--arm-writing");
   await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2);
   const ofFirst = new Set(names);
-  await first.stop();
-  cpSync(place.path("state"), place.path("copy"), { recursive: true });
+  await firstWorker.stop();
+  cpSync(cli.path("state"), cli.path("copy"), { recursive: true });
 
-  const again = await place.run();
-  place.configure({ ...sections, state: { folder: "copy" } });
-  const copy = await place.run();
+  const restartedWorker = await cli.run();
+  cli.configure({ ...sections, state: { folder: "copy" } });
+  const copy = await cli.run();
   await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2 * ofFirst.size);
-  const { notices } = await place.json<StatusReport>("status");
+  const { notices } = await cli.json<StatusReport>("status");
   expect(notices).toContainEqual(
     expect.stringMatching(/^This state was copied from .*\/state, which still exists, .*Run only one of the two/),
   );
   expect(notices).toContainEqual(expect.stringMatching(/was copied from .*\/state, which may write too/));
-  for (const worker of [again, copy]) {
+  for (const worker of [restartedWorker, copy]) {
     await worker.stop();
   }
-  for (const { stderr } of [await again.ended, await copy.ended]) {
+  for (const { stderr } of [await restartedWorker.ended, await copy.ended]) {
     expect(stderr).not.toMatch(/"level":[45]0[^\n]*broker/);
   }
 }, 90_000);

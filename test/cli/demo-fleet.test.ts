@@ -6,14 +6,14 @@ import type { FleetStatus } from "#src/scale/fleet/status.ts";
 import { absent } from "../real-servers.ts";
 import { workplace } from "./plenum.ts";
 
-function membersIn(printed: string): readonly { readonly url: string; readonly pid: number }[] {
+function parseMembers(printed: string): readonly { readonly url: string; readonly pid: number }[] {
   return [...printed.matchAll(/member-\d +(http:\S+) +kill -9 (\d+)/g)].map(([, url = "", pid]) => ({
     url,
     pid: Number(pid),
   }));
 }
 
-const left = () => readdirSync(tmpdir()).filter((name) => /^plenum-(postgres|fleet)-/.test(name));
+const leftoverFolders = () => readdirSync(tmpdir()).filter((name) => /^plenum-(postgres|fleet)-/.test(name));
 
 function runs(pid: number): boolean {
   try {
@@ -26,32 +26,32 @@ function runs(pid: number): boolean {
 
 describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 }, () => {
   test("the demo of a fleet prints a takeover after a member is killed, and leaves no files behind", async () => {
-    const place = workplace("http://127.0.0.1:9");
-    const demo = place.start("demo", "--fleet", "2");
-    const members = membersIn(await demo.says("Ctrl-C ends all of it"));
+    const cli = workplace("http://127.0.0.1:9");
+    const demo = cli.start("demo", "--fleet", "2");
+    const members = parseMembers(await demo.says("Ctrl-C ends all of it"));
     expect(members).toHaveLength(2);
     const [first, second] = members;
-    const statusOf = async (url = "") => (await (await fetch(`${url}/api/fleet`)).json()) as FleetStatus;
-    const holders = async () => new Set((await statusOf(second?.url)).sources.map(({ holder }) => holder));
-    await expect.poll(holders, { timeout: 60_000 }).toEqual(new Set(["member-1", "member-2"]));
+    const fetchStatus = async (url = "") => (await (await fetch(`${url}/api/fleet`)).json()) as FleetStatus;
+    const holderNames = async () => new Set((await fetchStatus(second?.url)).sources.map(({ holder }) => holder));
+    await expect.poll(holderNames, { timeout: 60_000 }).toEqual(new Set(["member-1", "member-2"]));
 
     process.kill(first?.pid ?? 0, "SIGKILL");
     await demo.says("member-1 ended (SIGKILL)");
-    await expect.poll(holders, { timeout: 60_000 }).toEqual(new Set(["member-2"]));
+    await expect.poll(holderNames, { timeout: 60_000 }).toEqual(new Set(["member-2"]));
     await demo.says("member-1 → member-2  (its member no longer reports)");
-    const listed = await place.plenum("fleet", "--demo", "--json");
-    expect([listed.code, listed.stdout]).toEqual([0, expect.stringContaining('"lost"')]);
+    const fleetOutput = await cli.plenum("fleet", "--demo", "--json");
+    expect([fleetOutput.code, fleetOutput.stdout]).toEqual([0, expect.stringContaining('"lost"')]);
 
     demo.signal("SIGINT");
     const { code, stderr } = await demo.ended;
     expect([code, stderr]).toEqual([0, expect.stringContaining("Stopped; nothing of it is left.")]);
-    expect([left(), members.filter(({ pid }) => runs(pid))]).toEqual([[], []]);
+    expect([leftoverFolders(), members.filter(({ pid }) => runs(pid))]).toEqual([[], []]);
   });
 
   test("the demo of a fleet rejects a wrong number of members, and names a missing package in one line", async () => {
-    const nothing = workplace("http://127.0.0.1:9");
-    expect(await nothing.refusal("demo", "--fleet", "many")).toMatch(/^78 .*1 to 9 members, not many/);
-    expect(left()).toEqual([]);
-    expect(() => findProgramsFolder([nothing.folder])).toThrow("A fleet needs PostgreSQL, and none is installed here.");
+    const cli = workplace("http://127.0.0.1:9");
+    expect(await cli.refusal("demo", "--fleet", "many")).toMatch(/^78 .*1 to 9 members, not many/);
+    expect(leftoverFolders()).toEqual([]);
+    expect(() => findProgramsFolder([cli.folder])).toThrow("A fleet needs PostgreSQL, and none is installed here.");
   });
 });

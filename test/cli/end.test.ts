@@ -10,16 +10,16 @@ const LEFTOVER = `data:text/javascript,${encodeURIComponent(`
 `)}`;
 
 test("a command prints its complete output and exits even if a library left a timer running", async () => {
-  const place = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
-  const { code, stdout } = await place.start("schema").ended;
+  const cli = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
+  const { code, stdout } = await cli.start("schema").ended;
   expect(code).toBe(0);
   expect(stdout.length).toBeGreaterThan(64 * 1_024);
   expect(() => JSON.parse(stdout)).not.toThrow();
 });
 
 test("`run` exits as soon as the services of the worker have stopped", async () => {
-  const place = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
-  const worker = await place.run();
+  const cli = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
+  const worker = await cli.run();
   const { stderr } = await worker.stop();
   expect(stderr).toContain('"msg":"stopped"');
 });

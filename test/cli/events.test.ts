@@ -10,8 +10,8 @@ interface Line {
   readonly time: string;
 }
 
-async function events(place: Workplace, ...args: readonly string[]): Promise<readonly Line[]> {
-  const { code, stdout, stderr } = await place.plenum("events", "--json", ...args);
+async function events(cli: Workplace, ...args: readonly string[]): Promise<readonly Line[]> {
+  const { code, stdout, stderr } = await cli.plenum("events", "--json", ...args);
   expect(code, stderr).toBe(0);
   return stdout
     .split("\n")
@@ -22,49 +22,49 @@ async function events(place: Workplace, ...args: readonly string[]): Promise<rea
 test("`events` lists events with filters, follows a running worker, and rejects an invalid priority", async () => {
   const service = await simulatedServer({ sites: [1, 6], alarms: { recorded: false } });
   service.simulator.control.raiseAlarm({ siteId: 1 });
-  const place = workplace(service.url, { TZ: "Europe/Oslo" });
-  place.configure({ source: { read: [{ name: "all", every: "1m" }], schedules: { alarms: "*/5 * * * * *" } } });
-  const worker = await place.run();
+  const cli = workplace(service.url, { TZ: "Europe/Oslo" });
+  cli.configure({ source: { read: [{ name: "all", every: "1m" }], schedules: { alarms: "*/5 * * * * *" } } });
+  const worker = await cli.run();
   onTestFinished(() => worker.signal("SIGKILL"));
-  const raised = () => events(place, "--kind", "alarm-raised");
-  await expect.poll(async () => (await raised()).length, { timeout: 30_000 }).toBe(1);
+  const raisedAlarms = () => events(cli, "--kind", "alarm-raised");
+  await expect.poll(async () => (await raisedAlarms()).length, { timeout: 30_000 }).toBe(1);
   await expect
-    .poll(async () => (await events(place, "--kind", "tag-value", "--last", "3")).length, { timeout: 60_000 })
+    .poll(async () => (await events(cli, "--kind", "tag-value", "--last", "3")).length, { timeout: 60_000 })
     .toBe(3);
 
-  const following = place.start("events", "--follow", "--json", "--kind", "alarm-*", "--site", "6,1");
-  const people = place.start("events", "-f", "--kind", "alarm-*");
-  const inUtc = place.start("events", "-f", "--utc", "--kind", "alarm-*");
-  for (const each of [following, people, inUtc])
+  const jsonFollower = cli.start("events", "--follow", "--json", "--kind", "alarm-*", "--site", "6,1");
+  const people = cli.start("events", "-f", "--kind", "alarm-*");
+  const inUtc = cli.start("events", "-f", "--utc", "--kind", "alarm-*");
+  for (const each of [jsonFollower, people, inUtc])
     await expect.poll(() => each.printed().split("\n").length, { timeout: 20_000 }).toBe(2);
   service.simulator.control.raiseAlarm({ siteId: 6 });
-  for (const each of [following, people, inUtc])
+  for (const each of [jsonFollower, people, inUtc])
     await expect.poll(() => each.printed().split("\n").length, { timeout: 30_000 }).toBe(3);
-  const [first, second] = following.printed().trim().split("\n");
+  const [first, second] = jsonFollower.printed().trim().split("\n");
   const [a, b] = [first, second].map((line) => JSON.parse(line ?? "{}") as Line);
   expect([a?.siteid, b?.siteid]).toEqual(["1", "6"]);
-  const letter = b?.priority ?? "";
-  const ofPriority = await events(place, "--priority", letter, "--since", "1h");
-  expect(new Set(ofPriority.map(({ priority }) => priority))).toEqual(new Set([letter]));
+  const priorityLetter = b?.priority ?? "";
+  const ofPriority = await events(cli, "--priority", priorityLetter, "--since", "1h");
+  expect(new Set(ofPriority.map(({ priority }) => priority))).toEqual(new Set([priorityLetter]));
   expect(people.printed()).toMatch(
     /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0[12]:00 {2}alarm-raised +site 1 {2}priority [A-Z] {2}\S/,
   );
   expect(inUtc.printed()).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z {2}alarm-raised /);
-  await following.stop();
+  await jsonFollower.stop();
 
-  const all = await events(place, "--since", "1h");
+  const all = await events(cli, "--since", "1h");
   expect(all.map(({ position }) => position)).toEqual(all.map(({ position }) => position).toSorted((x, y) => x - y));
   expect(all.length).toBeGreaterThan(10);
-  expect(await events(place, "--since", "2099-01-01T00:00:00Z")).toEqual([]);
+  expect(await events(cli, "--since", "2099-01-01T00:00:00Z")).toEqual([]);
   const [tag] = all.filter(({ type }) => type === "tag-value");
   const id = tag?.subject.split("/").at(-1) ?? "";
-  const ofTag = await events(place, "--since", "1h", "--tag", id);
+  const ofTag = await events(cli, "--since", "1h", "--tag", id);
   expect(ofTag.length).toBeGreaterThan(0);
   expect(new Set(ofTag.map(({ subject }) => subject))).toEqual(new Set([tag?.subject]));
-  const ofSite = await events(place, "--site", "6", "--last", "5");
+  const ofSite = await events(cli, "--site", "6", "--last", "5");
   expect(ofSite.map(({ siteid }) => siteid)).toEqual(["6", "6", "6", "6", "6"]);
-  const facts = await events(place, "--kind", "site-added,alarm-raised", "--last", "100");
-  expect(new Set(facts.map(({ type }) => type))).toEqual(new Set(["site-added", "alarm-raised"]));
+  const selectedEvents = await events(cli, "--kind", "site-added,alarm-raised", "--last", "100");
+  expect(new Set(selectedEvents.map(({ type }) => type))).toEqual(new Set(["site-added", "alarm-raised"]));
 
-  expect(await place.refusal("events", "--priority", "high")).toMatch(/^78 Write a priority as one capital letter/);
+  expect(await cli.refusal("events", "--priority", "high")).toMatch(/^78 Write a priority as one capital letter/);
 }, 180_000);

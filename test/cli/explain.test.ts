@@ -4,21 +4,21 @@ import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
 test("`explain` prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const place = workplace(service.url);
+  const cli = workplace(service.url);
   const read = [{ name: "comfort", every: "1m" }];
   const history = [{ name: "log", resolution: "5m", backfill: "1d" }];
-  place.configure({ source: { spread: "0s", read, history }, commands: WRITING });
-  expect(await place.refusal("explain", "10169")).toBe(
+  cli.configure({ source: { spread: "0s", read, history }, commands: WRITING });
+  expect(await cli.refusal("explain", "10169")).toBe(
     "78 There is no state in state yet. Start the worker first, or name the folder that it uses.",
   );
 
   const alarmId = service.simulator.control.raiseAlarm({ siteId: 6 });
-  const worker = await place.run();
-  const explained = () => place.json<TagExplanation>("explain", "10169");
-  await expect.poll(async () => (await place.plenum("status", "--json")).stdout).toContain('"tags":8');
+  const worker = await cli.run();
+  const explained = () => cli.json<TagExplanation>("explain", "10169");
+  await expect.poll(async () => (await cli.plenum("status", "--json")).stdout).toContain('"tags":8');
   await expect.poll(async () => (await explained()).value, { timeout: 20_000 }).not.toBeNull();
   await expect.poll(async () => (await explained()).history, { timeout: 20_000 }).toHaveLength(1);
-  const low = await place.plenum("write", "10169", "12", "--id", "low");
+  const low = await cli.plenum("write", "10169", "12", "--id", "low");
   expect(low.code).toBe(1);
 
   const asJson = await explained();
@@ -33,7 +33,7 @@ test("`explain` prints the requests, due times, sinks and commands of a tag and 
     commands: [{ commandId: "low", outcome: "rejected" }],
   });
   expect(asJson.work?.requests.length).toBeGreaterThan(0);
-  const { code, stdout } = await place.plenum("explain", "10169");
+  const { code, stdout } = await cli.plenum("explain", "10169");
   expect(code).toBe(0);
   for (const line of [
     /^tag 10169 .+, site 6 of main$/m,
@@ -48,28 +48,28 @@ test("`explain` prints the requests, due times, sinks and commands of a tag and 
     expect(stdout).toMatch(line);
   }
 
-  const alarm = await place.plenum("explain", alarmId);
+  const alarm = await cli.plenum("explain", alarmId);
   expect(alarm.stdout).toMatch(new RegExp(`^alarm ${alarmId} .+, priority [ABC], site .+ of main\n {2}active since `));
   expect(alarm.stdout).toMatch(/^Told, newest first\n {2}20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))? {2}alarm-raised$/m);
   expect(alarm.stdout).toMatch(
     /^Asked\n {2}alarms: last at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, next at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
   );
-  expect(await place.json("explain", alarmId)).toMatchObject({
+  expect(await cli.json("explain", alarmId)).toMatchObject({
     held: { state: "active" },
     told: [{ type: "alarm-raised", late: false }],
     sinks: [{ sink: "files" }],
   });
 
-  expect(await place.refusal("explain", "1016")).toBe(
+  expect(await cli.refusal("explain", "1016")).toBe(
     "78 The state knows neither a tag nor an alarm 1016 of main. `plenum alarms` and `plenum tags` list what there is.",
   );
 
   await worker.stop();
-  const alone = await place.plenum("explain", "10169");
-  expect(alone.code).toBe(0);
-  expect(alone.stdout).toMatch(/^Next reading\n {2}No worker is running; nothing is due\.$/m);
-  expect(alone.stdout).toMatch(/^Last requests\n {2}Only a running worker remembers them\.$/m);
-  expect(alone.stdout).toMatch(/^ {2}files: has the last event/m);
+  const withoutWorker = await cli.plenum("explain", "10169");
+  expect(withoutWorker.code).toBe(0);
+  expect(withoutWorker.stdout).toMatch(/^Next reading\n {2}No worker is running; nothing is due\.$/m);
+  expect(withoutWorker.stdout).toMatch(/^Last requests\n {2}Only a running worker remembers them\.$/m);
+  expect(withoutWorker.stdout).toMatch(/^ {2}files: has the last event/m);
   expect((await explained()).work).toBeNull();
 }, 90_000);
 
@@ -91,8 +91,8 @@ const explained: TagExplanation = {
 };
 
 const valueLines = (more: Partial<TagExplanation>) => {
-  const lines = tagLines({ ...explained, ...more });
-  return lines.slice(lines.indexOf("Value") + 2, lines.indexOf("Next reading") - 1);
+  const allLines = tagLines({ ...explained, ...more });
+  return allLines.slice(allLines.indexOf("Value") + 2, allLines.indexOf("Next reading") - 1);
 };
 
 test("`explain` prints the text of the response for an unreadable value", () => {

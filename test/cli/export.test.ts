@@ -4,42 +4,42 @@ import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { query, rowsIn, tableIn } from "../connectors/parquet/duckdb-query.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-async function place(options: SimulatorOptionsInput = {}): Promise<{ service: Service; here: Workplace }> {
+async function createExportSetup(options: SimulatorOptionsInput = {}): Promise<{ service: Service; here: Workplace }> {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false }, ...options });
   return { service, here: workplace(service.url) };
 }
 
 const EXPORT = ["export", "--from", "5d", "--resolution", "1h", "--to-folder", "lake"] as const;
-const WHAT =
+const COUNTED_COLUMNS =
   "count(*)::INTEGER AS rows, count(DISTINCT (tag_id, time))::INTEGER AS buckets, count(DISTINCT tag_id)::INTEGER AS tags";
 
-const numbersOf = (here: Workplace) => rowsIn(here.path("lake"), "history", WHAT);
+const countHistory = (here: Workplace) => rowsIn(here.path("lake"), "history", COUNTED_COLUMNS);
 
 describe("`export`", () => {
   test("writes history and dimensions once, finalizes the days, and deletes its own state", async () => {
-    const { here, service } = await place();
+    const { here, service } = await createExportSetup();
     const { code, stdout } = await here.plenum(...EXPORT, "--json");
     const outcome = JSON.parse(stdout);
     expect([code, outcome]).toEqual([0, expect.objectContaining({ complete: true, tags: 8, holes: [], troubles: [] })]);
-    expect(await numbersOf(here)).toEqual([
+    expect(await countHistory(here)).toEqual([
       { rows: outcome.had + outcome.null, buckets: outcome.had + outcome.null, tags: 8 },
     ]);
     const range = "min(time) >= now() - INTERVAL 122 HOUR AND max(time) < now() AS within";
     expect(await rowsIn(here.path("lake"), "history", range)).toEqual([{ within: true }]);
 
-    const named = await query(`
+    const namedRows = await query(`
       SELECT count(*)::INTEGER AS rows, count(t.name)::INTEGER AS named, count(b.name)::INTEGER AS placed
       FROM ${tableIn(here.path("lake"), "history")} h
       LEFT JOIN ${tableIn(here.path("lake"), "tag")} t ON t.tag_id = h.tag_id AND t.is_current
       LEFT JOIN ${tableIn(here.path("lake"), "site")} b ON b.site_id = h.site_id AND b.is_current`);
     const rows = outcome.had + outcome.null;
-    expect(named).toEqual([{ rows, named: rows, placed: rows }]);
+    expect(namedRows).toEqual([{ rows, named: rows, placed: rows }]);
     expect(await rowsIn(here.path("lake"), "gateway", "count(*) > 0 AS found")).toEqual([{ found: true }]);
 
     const days = readdirSync(here.path("lake/_manifests/site=6"));
     expect(days).toHaveLength(outcome.sealedDays);
-    for (const name of days) {
-      const manifest = JSON.parse(readFileSync(here.path(`lake/_manifests/site=6/${name}`), "utf8"));
+    for (const manifestName of days) {
+      const manifest = JSON.parse(readFileSync(here.path(`lake/_manifests/site=6/${manifestName}`), "utf8"));
       expect(manifest.account).toMatchObject({ expected: 192, pending: 0, refused: 0, series: 8 });
       expect(manifest.tables.history).toMatchObject({ rows: 192, files: [expect.anything()] });
     }
@@ -53,11 +53,11 @@ describe("`export`", () => {
   }, 120_000);
 
   test("reports intervals without a log, and rejected requests with the message of the service", async () => {
-    const refused = {
+    const refusedTag = {
       match: { endpoints: ["history" as const], tag_id: "10170" },
       fault: { kind: "error" as const, status: 422, message: "Not this one." },
     };
-    const { here } = await place({ history: { no_log: { tags: ["10169"] } }, faults: [refused] });
+    const { here } = await createExportSetup({ history: { no_log: { tags: ["10169"] } }, faults: [refusedTag] });
     const { code, stdout } = await here.plenum(...EXPORT);
     expect(stdout).toMatch(/^\d+ values and \d+ intervals without one, of 8 tags, .* 0 days are sealed\.$/m);
     expect(stdout).toMatch(
@@ -80,18 +80,18 @@ describe("`export`", () => {
       when: { skip: 2 },
       fault: { kind: "slow" as const, delay_ms: 60_000 },
     };
-    const { here, service } = await place({ faults: [slow], history: { max_values: 300 } });
-    const first = here.start(...EXPORT);
-    const asked = () => service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
-    await expect.poll(asked, { timeout: 60_000 }).toBeGreaterThan(2);
-    await first.kill();
+    const { here, service } = await createExportSetup({ faults: [slow], history: { max_values: 300 } });
+    const killedExport = here.start(...EXPORT);
+    const requested = () => service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
+    await expect.poll(requested, { timeout: 60_000 }).toBeGreaterThan(2);
+    await killedExport.kill();
     service.simulator.control.setFaults([]);
     const { code, stdout } = await here.plenum(...EXPORT, "--json");
     const outcome = JSON.parse(stdout);
     expect([code, outcome.complete]).toEqual([0, true]);
     const buckets = outcome.had + outcome.null;
     expect(buckets).toBeGreaterThan(900);
-    expect(await numbersOf(here)).toEqual([{ rows: buckets, buckets, tags: 8 }]);
+    expect(await countHistory(here)).toEqual([{ rows: buckets, buckets, tags: 8 }]);
   }, 180_000);
 });
 
@@ -118,16 +118,16 @@ describe("`export` rejects an impossible request with one message", () => {
   ])(
     "for the options %j",
     async (options, code, sentence) => {
-      const { here } = await place();
-      const ended = await here.plenum("export", "--to-folder", "lake", ...options);
-      expect([ended.code, onlyLine(ended.stderr)]).toEqual([code, sentence]);
+      const { here } = await createExportSetup();
+      const exportResult = await here.plenum("export", "--to-folder", "lake", ...options);
+      expect([exportResult.code, onlyLine(exportResult.stderr)]).toEqual([code, sentence]);
       expect(existsSync(here.path("lake")) ? readdirSync(here.path("lake")) : []).toEqual([]);
     },
     60_000,
   );
 
   test("rejects a configuration that a running worker uses", async () => {
-    const { here } = await place();
+    const { here } = await createExportSetup();
     await here.run();
     expect(await here.refusal(...EXPORT)).toBe(
       "78 A worker runs with this configuration, and an export would spend its quota. Stop it for the time of the export, or give it a `parquet` sink and order the past with `plenum backfill`.",
@@ -136,7 +136,7 @@ describe("`export` rejects an impossible request with one message", () => {
   });
 
   test("rejects an invalid token and a token without read:tags", async () => {
-    const { here } = await place({ tokens: [{ token: "simulator-token", abilities: ["read:alarms"] }] });
+    const { here } = await createExportSetup({ tokens: [{ token: "simulator-token", abilities: ["read:alarms"] }] });
     expect(await here.refusal(...EXPORT)).toBe(
       "78 The token of main lacks read:tags, without which there is no history. Make one in the user profile of the service that has it.",
     );

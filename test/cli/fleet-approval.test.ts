@@ -37,14 +37,14 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     onTestFinished(() => void stopAll());
     const [here, there] = machines as [Machine, Machine];
     await Promise.all([here.start(), there.start()]);
-    const holders = async () => (await fleetOf(stage)).sources.map(({ holder }) => holder).toSorted();
-    await expect.poll(holders, LONG).toEqual(["here", "there"]);
+    const sortedHolders = async () => (await fleetOf(stage)).sources.map(({ holder }) => holder).toSorted();
+    await expect.poll(sortedHolders, LONG).toEqual(["here", "there"]);
     const { sources } = await fleetOf(stage);
-    const known = async () =>
+    const hasUnknownTags = async () =>
       (await Promise.all(machines.map(({ one }) => one("status --json")))).some(({ stdout }) =>
         stdout.includes('"tags":0'),
       );
-    await expect.poll(known, LONG).toBe(false);
+    await expect.poll(hasUnknownTags, LONG).toBe(false);
 
     async function write(machine: Machine, source: string, value: number): Promise<string> {
       const tag = stage.services.get(source)?.tags.at(-1);
@@ -71,8 +71,8 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     await expect.poll(() => written(43), LONG).toEqual(["confirmed", "confirmed"]);
 
     await stopAll();
-    const alive = async () => (await fleetOf(stage)).members.filter(({ state }) => state === "alive");
-    await expect.poll(alive, LONG).toEqual([]);
+    const aliveMembers = async () => (await fleetOf(stage)).members.filter(({ state }) => state === "alive");
+    await expect.poll(aliveMembers, LONG).toEqual([]);
     here.configure("plenum.yaml", { commands: configured(1_000).commands });
     const freed = async () => (await fleetOf(stage)).sources.every(({ holder }) => holder === "here");
     await here.start();

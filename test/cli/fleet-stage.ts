@@ -10,7 +10,7 @@ import { type Running, runPlenum } from "../plenum-process.ts";
 import { COMPILED, command } from "./hosted.ts";
 import type { Ended } from "./plenum.ts";
 
-const usual = () => ({ PATH: process.env.PATH, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: COMPILED });
+const baseVariables = () => ({ PATH: process.env.PATH, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: COMPILED });
 
 export interface Machine {
   readonly member: string;
@@ -29,17 +29,18 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
   const folder = join(stage.folder, `machine-${member}`);
   mkdirSync(folder);
   const environment = { ...stage.environment, WRONG: "wrong", PASSWORD, HOME: folder, XDG_RUNTIME_DIR: folder };
-  const started: Running[] = [];
+  const startedProcesses: Running[] = [];
   const running = (line: string) => {
-    const each = runPlenum(line.split(" "), { cwd: folder, environment });
-    started.push(each);
-    return each;
+    const plenumProcess = runPlenum(line.split(" "), { cwd: folder, environment });
+    startedProcesses.push(plenumProcess);
+    return plenumProcess;
   };
-  const one = (line: string) => command({ args: line.split(" "), folder, environment: { ...usual(), ...environment } });
+  const one = (line: string) =>
+    command({ args: line.split(" "), folder, environment: { ...baseVariables(), ...environment } });
   const run = async <Lines extends readonly string[]>(...lines: Lines) => {
-    const ended: Ended[] = [];
-    for (const line of lines) ended.push(await one(line));
-    return ended as unknown as { readonly [N in keyof Lines]: Ended };
+    const results: Ended[] = [];
+    for (const line of lines) results.push(await one(line));
+    return results as unknown as { readonly [N in keyof Lines]: Ended };
   };
   const configure = (name: string, sections: Readonly<Record<string, unknown>>) => {
     writeFileSync(join(folder, name), JSON.stringify({ ...configuration, ...sections }));
@@ -49,7 +50,7 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
   return {
     ...{ member, folder, running, run, one, configure },
     start: () => running(`run --member ${member}`).says("Plenum is running", 60_000),
-    stop: () => Promise.all(started.map((each) => each.end("SIGKILL"))),
+    stop: () => Promise.all(startedProcesses.map((each) => each.end("SIGKILL"))),
   };
 }
 

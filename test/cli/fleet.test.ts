@@ -17,12 +17,12 @@ const SOURCES = ["east", "north", "south"];
 const authorization = `Basic ${Buffer.from(`plenum:${PASSWORD}`).toString("base64")}`;
 /** These limits only guard against hanging. */
 const LONG = { timeout: 60_000 };
-const LONGEST = { timeout: 300_000 };
+const LONGEST_TIMEOUT = { timeout: 300_000 };
 
 let stage: Stage;
 let config: Config;
-let here: Machine;
-let there: Machine;
+let local: Machine;
+let otherMachine: Machine;
 
 const json = <T>({ stdout }: Ended) => JSON.parse(stdout) as T;
 const jsonLines = <T>({ stdout }: Ended) =>
@@ -31,44 +31,44 @@ const jsonLines = <T>({ stdout }: Ended) =>
     .split("\n")
     .map((line) => JSON.parse(line) as T);
 
-const told = ({ code, stderr }: Ended) => [code, onlyLine(stderr)];
+const codeAndError = ({ code, stderr }: Ended) => [code, onlyLine(stderr)];
 
-async function heldBy({ member }: Machine): Promise<string> {
+async function sourceHeldBy({ member }: Machine): Promise<string> {
   const { sources } = await fleetOf(stage);
-  const found = sources.find(({ holder }) => holder === member);
-  if (found === undefined) throw new Error(`${member} holds nothing.`);
-  return found.source;
+  const heldSource = sources.find(({ holder }) => holder === member);
+  if (heldSource === undefined) throw new Error(`${member} holds nothing.`);
+  return heldSource.source;
 }
 
-async function shares(): Promise<readonly number[]> {
+async function countSources(): Promise<readonly number[]> {
   const { sources } = await fleetOf(stage);
-  return [here, there].map(({ member }) => sources.filter(({ holder }) => holder === member).length);
+  return [local, otherMachine].map(({ member }) => sources.filter(({ holder }) => holder === member).length);
 }
 
-async function shared(): Promise<void> {
-  const areShared = async () => (await shares()).toSorted();
+async function waitUntilShared(): Promise<void> {
+  const areShared = async () => (await countSources()).toSorted();
   await expect.poll(areShared, LONG).toEqual([1, 2]);
 }
 
-async function reports(): Promise<readonly StatusReport[]> {
+async function fetchReports(): Promise<readonly StatusReport[]> {
   const { members } = await fleetOf(stage);
-  const report = async (page: string) => (await fetch(`${page}/api/status`, { headers: { authorization } })).json();
-  return Promise.all(members.map(async ({ page }) => (await report(page)) as StatusReport));
+  const fetchPage = async (page: string) => (await fetch(`${page}/api/status`, { headers: { authorization } })).json();
+  return Promise.all(members.map(async ({ page }) => (await fetchPage(page)) as StatusReport));
 }
 
-const stopped = async () => (await reports()).map(({ commands }) => commands?.stopped);
+const areWritesStopped = async () => (await fetchReports()).map(({ commands }) => commands?.stopped);
 
-function serviceOf(source: string) {
+function findService(source: string) {
   const service = stage.services.get(source);
   if (service === undefined) throw new Error(source);
   return service;
 }
 
-const statedAt = (url: string, more: Readonly<Record<string, unknown>> = {}) => ({
+const inPostgres = (url: string, more: Readonly<Record<string, unknown>> = {}) => ({
   state: { folder: "state", postgres: { url, ...more } },
 });
 
-describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of a fleet", LONGEST, () => {
+describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of a fleet", LONGEST_TIMEOUT, () => {
   beforeAll(async () => {
     stage = await setStage({ sources: SOURCES, isWritable: true, outlivesTest: true });
     const { allow, enabled } = Config.parse(stage.configuration).commands;
@@ -93,19 +93,19 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       },
     };
     config = Config.parse(configuration);
-    here = setMachine(stage, configuration, "here");
-    there = setMachine(stage, configuration, "there");
-    await Promise.all([here.start(), there.start()]);
-  }, LONGEST.timeout);
+    local = setMachine(stage, configuration, "here");
+    otherMachine = setMachine(stage, configuration, "there");
+    await Promise.all([local.start(), otherMachine.start()]);
+  }, LONGEST_TIMEOUT.timeout);
 
   afterAll(async () => {
-    await Promise.all([here.stop(), there.stop()]);
+    await Promise.all([local.stop(), otherMachine.stop()]);
     await stage.close();
   });
 
   test("two members share three sources after their start", async () => {
-    await shared();
-    const listed = () =>
+    await waitUntilShared();
+    const fewestDocuments = () =>
       readSourceStores(config, SOURCES, async (parts) => {
         const counts = await Promise.all(
           parts.map(async (store, n) => {
@@ -117,12 +117,12 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         );
         return Math.min(...counts);
       });
-    await expect.poll(listed, LONG).toBeGreaterThan(0);
+    await expect.poll(fewestDocuments, LONG).toBeGreaterThan(0);
   });
 
   describe.concurrent("commands in a fleet", () => {
     test("print members, sources and takeovers as text and as JSON", async ({ expect }) => {
-      const [people, asJson, status, statusJson] = await here.run(
+      const [people, asJson, status, statusJson] = await local.run(
         "fleet",
         "fleet --json --takeovers 1",
         "status",
@@ -150,35 +150,35 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(status.stdout).toMatch(/^Member there on .*: alive, [12] sources?, http/m);
       expect(status.stdout).toContain("Member here, on this machine:");
       expect(status.stdout).not.toContain("Member there, on this machine:");
-      const report = json<{ fleet: FleetStatus; members: readonly StatusReport[] }>(statusJson);
-      expect(report.fleet.sources.map(({ source }) => source)).toEqual(SOURCES);
-      expect(report.members.map(({ member }) => member)).toEqual(["here"]);
+      const statusReport = json<{ fleet: FleetStatus; members: readonly StatusReport[] }>(statusJson);
+      expect(statusReport.fleet.sources.map(({ source }) => source)).toEqual(SOURCES);
+      expect(statusReport.members.map(({ member }) => member)).toEqual(["here"]);
     });
 
     test("read one source of the fleet, no matter which member owns the source", async ({ expect }) => {
-      const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
-      const [tag = ""] = serviceOf(other).tags;
-      const ended = await here.run(
+      const [own, other] = await Promise.all([sourceHeldBy(local), sourceHeldBy(otherMachine)]);
+      const [tag = ""] = findService(other).tags;
+      const results = await local.run(
         `tags --source ${own} --json`,
         `tags --source ${other} --json`,
         `explain ${tag} --source ${other}`,
         "tags",
         `explain ${tag}`,
       );
-      expect(ended.map(({ code }) => code)).toEqual([0, 0, 0, 78, 78]);
-      for (const each of ended.slice(0, 2)) expect(each.stdout).toContain(tag);
-      expect(ended[2]?.stdout).toContain(tag);
-      for (const each of ended.slice(3))
+      expect(results.map(({ code }) => code)).toEqual([0, 0, 0, 78, 78]);
+      for (const each of results.slice(0, 2)) expect(each.stdout).toContain(tag);
+      expect(results[2]?.stdout).toContain(tag);
+      for (const each of results.slice(3))
         expect(onlyLine(each.stderr)).toBe("There are several sources; add --source and one of east, north, south.");
     });
 
     test("merge the events of all sources by commit time", async ({ expect }) => {
-      interface Said {
+      interface PrintedEvent {
         readonly id: string;
         readonly position: number;
         readonly source: string;
       }
-      const [all, one, last] = await here.run(
+      const [all, one, last] = await local.run(
         "events --since 1h --json",
         "events --since 1h --json --source north",
         "events --last 3 --json",
@@ -187,26 +187,26 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         const logged = (await Promise.all(parts.map((store) => store.outbox.after(0, 1_000)))).flat();
         return new Map(logged.map(({ event, committedAt }) => [event.id, committedAt]));
       });
-      const said = jsonLines<Said>(all);
-      const times = said.map(({ id }) => committed.get(id) ?? "");
-      expect(times).not.toContain("");
-      expect(times).toEqual(times.toSorted());
-      const names = (each: readonly Said[]) => [...new Set(each.map(({ source }) => source.split("/").at(-1)))];
-      expect(names(said).toSorted()).toEqual(SOURCES);
-      expect(names(jsonLines<Said>(one))).toEqual(["north"]);
-      expect(jsonLines<Said>(last)).toHaveLength(3);
+      const printedEvents = jsonLines<PrintedEvent>(all);
+      const commitTimes = printedEvents.map(({ id }) => committed.get(id) ?? "");
+      expect(commitTimes).not.toContain("");
+      expect(commitTimes).toEqual(commitTimes.toSorted());
+      const names = (each: readonly PrintedEvent[]) => [...new Set(each.map(({ source }) => source.split("/").at(-1)))];
+      expect(names(printedEvents).toSorted()).toEqual(SOURCES);
+      expect(names(jsonLines<PrintedEvent>(one))).toEqual(["north"]);
+      expect(jsonLines<PrintedEvent>(last)).toHaveLength(3);
     });
 
     test("follow the events of a source that is owned by a member on another machine", async ({ expect }) => {
-      const { simulator, siteId } = serviceOf(await heldBy(there));
-      const following = here.running("events --follow --kind alarm-raised --json");
+      const { simulator, siteId } = findService(await sourceHeldBy(otherMachine));
+      const follower = local.running("events --follow --kind alarm-raised --json");
       // The first alarm may be raised before the command has read the log.
       for (const n of [1, 2]) {
         const id = simulator.control.raiseAlarm({ siteId });
-        await following.says(new RegExp(`"subject":"[^"]*alarm/${id}"`), 60_000);
-        expect(following.output().trimEnd().split("\n")).toHaveLength(n);
+        await follower.says(new RegExp(`"subject":"[^"]*alarm/${id}"`), 60_000);
+        expect(follower.output().trimEnd().split("\n")).toHaveLength(n);
       }
-      expect(await following.end("SIGINT")).toBe(0);
+      expect(await follower.end("SIGINT")).toBe(0);
     });
 
     test("add up the sinks of all sources, and resend dead letters in each source", async ({ expect }) => {
@@ -215,65 +215,65 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
           Promise.all(parts.map(async (store) => (await store.outbox.after(0, 1_000)).length)),
         );
       const sum = (numbers: readonly number[]) => numbers.reduce((total, number) => total + number, 0);
-      const before = await counts();
-      const [sinks, replay, unknown] = await here.run(
+      const countsBefore = await counts();
+      const [sinks, replay, unknown] = await local.run(
         "outbox --json",
         "outbox replay broker --since 1h --json",
         "outbox replay nowhere --since 1h",
       );
       expect(json<readonly object[]>(sinks)).toEqual([expect.objectContaining({ sink: "broker" })]);
       const { replayed } = json<{ replayed: number }>(replay);
-      expect(replayed).toBeGreaterThan(Math.max(...before));
+      expect(replayed).toBeGreaterThan(Math.max(...countsBefore));
       expect(replayed).toBeLessThanOrEqual(sum(await counts()));
-      expect(told(unknown)).toEqual([78, "There is no sink nowhere; known are: broker."]);
-      const again = async () =>
+      expect(codeAndError(unknown)).toEqual([78, "There is no sink nowhere; known are: broker."]);
+      const undeliveredCounts = async () =>
         (await readState({ config }, (store) => store.outbox.lag())).map((lag) => [lag.sink, lag.again]);
-      await expect.poll(again, LONG).toEqual([["broker", 0]]);
+      await expect.poll(undeliveredCounts, LONG).toEqual([["broker", 0]]);
     });
 
     test("begin and end a silence once in every source, also from the status page", async ({ expect }) => {
-      const made = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
-      const held = () =>
+      const newSilence = json<Silence>(await local.one("silence add --all --for 1h --reason Repair --json"));
+      const storedSilences = () =>
         readSourceStores(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => [...(await store.documents<Silence>("silence")).values()])),
         );
-      const mine = [{ id: made.id, isTold: true }];
-      await expect.poll(held, LONG).toMatchObject([mine, mine, mine]);
-      const ending = `silence end ${made.id}`;
-      const [list, end, after, again] = await here.run("silence", ending, "silence --json", ending);
-      expect(list.stdout.split(made.id)).toHaveLength(2);
-      expect([end.code, end.stdout]).toEqual([0, `The silence ${made.id} is over.\n`]);
+      const toldSilence = [{ id: newSilence.id, isTold: true }];
+      await expect.poll(storedSilences, LONG).toMatchObject([toldSilence, toldSilence, toldSilence]);
+      const endCommand = `silence end ${newSilence.id}`;
+      const [list, end, after, again] = await local.run("silence", endCommand, "silence --json", endCommand);
+      expect(list.stdout.split(newSilence.id)).toHaveLength(2);
+      expect([end.code, end.stdout]).toEqual([0, `The silence ${newSilence.id} is over.\n`]);
       expect(json(after)).toEqual([]);
-      const unknown = `There is no silence ${made.id}; \`plenum silence\` shows those that there are.`;
-      expect(told(again)).toEqual([78, unknown]);
-      await expect.poll(held, LONG).toEqual([[], [], []]);
-      const ends = await readSourceStores(config, SOURCES, (parts) =>
+      const unknownText = `There is no silence ${newSilence.id}; \`plenum silence\` shows those that there are.`;
+      expect(codeAndError(again)).toEqual([78, unknownText]);
+      await expect.poll(storedSilences, LONG).toEqual([[], [], []]);
+      const silenceEnds = await readSourceStores(config, SOURCES, (parts) =>
         Promise.all(parts.map((store) => store.outbox.latest(9, ["silence-ended"]))),
       );
-      expect(ends).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));
+      expect(silenceEnds).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));
 
-      const { id } = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
-      await expect.poll(held, LONG).toMatchObject(SOURCES.map(() => [{ id, isTold: true }]));
+      const { id } = json<Silence>(await local.one("silence add --all --for 1h --reason Repair --json"));
+      await expect.poll(storedSilences, LONG).toMatchObject(SOURCES.map(() => [{ id, isTold: true }]));
       const { members } = await fleetOf(stage);
       const [page = ""] = members.filter(({ name }) => name === "there").map((member) => member.page);
       const headers = { "x-plenum": "status-page", authorization };
       const endThere = () => fetch(`${page}/api/silences/${id}/end`, { method: "POST", headers });
       expect((await endThere()).status).toBe(200);
-      await expect.poll(held, LONG).toEqual([[], [], []]);
+      await expect.poll(storedSilences, LONG).toEqual([[], [], []]);
       expect((await endThere()).status).toBe(404);
     });
 
     test("are rejected when a fleet does not support them, or when they need a fleet and there is none", async ({
       expect,
     }) => {
-      const free = await freePort();
+      const unusedPort = await freePort();
       const { database } = stage;
       const at = (user: string, port: number) => `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
-      here.configure("away.json", statedAt(at("postgres", free)));
-      here.configure("refused.json", statedAt(at("somebody", database.port), { password: { env: "WRONG" } }));
-      here.configure("empty.json", statedAt(at("postgres", database.port), { schema: "elsewhere" }));
-      here.configure("folder.json", { state: { folder: "alone" } });
-      const lines = [
+      local.configure("away.json", inPostgres(at("postgres", unusedPort)));
+      local.configure("refused.json", inPostgres(at("somebody", database.port), { password: { env: "WRONG" } }));
+      local.configure("empty.json", inPostgres(at("postgres", database.port), { schema: "elsewhere" }));
+      local.configure("folder.json", { state: { folder: "alone" } });
+      const commandLines = [
         "export --from 30d --to 1d --source north --to-folder out",
         "fleet --config folder.json",
         "fleet drain here --config folder.json",
@@ -283,8 +283,8 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         "fleet --config empty.json",
       ];
       const [refused, checks] = await Promise.all([
-        here.run(...lines),
-        here.run(
+        local.run(...commandLines),
+        local.run(
           ...["check --json --no-lists", "check --json --no-lists --config away.json"],
           ...["check --json --no-lists --config refused.json", "doctor --json --config away.json"],
         ),
@@ -293,57 +293,57 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         78,
         expect.stringMatching(/^There is no fleet: the configuration keeps its state in a folder\. A fleet shares/),
       ];
-      expect(refused.map(told)).toEqual([
+      expect(refused.map(codeAndError)).toEqual([
         [78, expect.stringMatching(/^In a fleet an export would spend the quota of whichever member/)],
         noFleet,
         noFleet,
         [78, "The fleet has no member with the name nobody. Use one of: here, there."],
-        [75, expect.stringContaining(`127.0.0.1:${free}`)],
+        [75, expect.stringContaining(`127.0.0.1:${unusedPort}`)],
         [78, expect.stringContaining("password")],
         [78, expect.stringMatching(/^There is no state in the schema elsewhere of the database yet\./)],
       ]);
 
-      const lineOf = (ended: Ended | undefined) =>
+      const databaseLines = (ended: Ended | undefined) =>
         json<readonly { what: string; result: string; detail: string }[]>(ended as Ended).filter(
           ({ what }) => what === "state database",
         );
-      expect(lineOf(checks[0])).toMatchObject([
+      expect(databaseLines(checks[0])).toMatchObject([
         {
           result: "ok",
           detail: expect.stringMatching(/, schema plenum_state \(.*PostgreSQL \d+.*\), \d+ MiB$/),
         },
         { result: "warning", detail: expect.stringContaining("data_checksums") },
       ]);
-      expect([checks[1]?.code, lineOf(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);
-      expect([checks[2]?.code, lineOf(checks[2])]).toMatchObject([78, [{ result: "wrong" }]]);
+      expect([checks[1]?.code, databaseLines(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);
+      expect([checks[2]?.code, databaseLines(checks[2])]).toMatchObject([78, [{ result: "wrong" }]]);
       expect(checks[3]?.code).toBe(0);
       expect(checks[3]?.stdout).toContain("State database plenum_state does not respond");
     });
   });
 
   test("write, stop writing in every member, and resume writing", async () => {
-    const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
+    const [own, other] = await Promise.all([sourceHeldBy(local), sourceHeldBy(otherMachine)]);
     const write = (machine: Machine, source: string, value: number) =>
-      machine.one(`write ${serviceOf(source).tags.at(-1)} ${value} --source ${source} --json`);
-    const inBoth = (value: number) => Promise.all([write(here, own, value), write(there, other, value)]);
+      machine.one(`write ${findService(source).tags.at(-1)} ${value} --source ${source} --json`);
+    const inBoth = (value: number) => Promise.all([write(local, own, value), write(otherMachine, other, value)]);
     const unarmed = async () =>
-      (await reports()).map(({ notices }) => notices.some((notice) => notice.includes("writes arm")));
+      (await fetchReports()).map(({ notices }) => notices.some((notice) => notice.includes("writes arm")));
     expect(await unarmed()).toEqual([true, true]);
-    for (const ended of await inBoth(41)) {
-      expect(ended.code).toBe(1);
-      expect(json(ended)).toMatchObject({ outcome: "rejected", reason: "not-armed" });
+    for (const writeResult of await inBoth(41)) {
+      expect(writeResult.code).toBe(1);
+      expect(json(writeResult)).toMatchObject({ outcome: "rejected", reason: "not-armed" });
     }
-    expect((await here.one("writes arm")).stdout).toContain("The members of the fleet arm writing");
+    expect((await local.one("writes arm")).stdout).toContain("The members of the fleet arm writing");
     await expect.poll(unarmed).toEqual([false, true]);
-    const onlyHere = async () => json(await write(there, other, 41));
+    const onlyHere = async () => json(await write(otherMachine, other, 41));
     await expect.poll(onlyHere).toMatchObject({
       reason: "not-armed",
       message: expect.stringContaining("Writing was never armed on this machine for the fleet"),
     });
-    expect((await there.one("writes arm")).code).toBe(0);
+    expect((await otherMachine.one("writes arm")).code).toBe(0);
     await expect.poll(unarmed).toEqual([false, false]);
-    const elsewhere = await write(here, other, 41);
-    expect(told(elsewhere)).toEqual([
+    const refusedWrite = await write(local, other, 41);
+    expect(codeAndError(refusedWrite)).toEqual([
       75,
       expect.stringMatching(
         new RegExp(
@@ -353,88 +353,88 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     ]);
     for (const ended of await inBoth(42)) expect(json(ended)).toMatchObject({ outcome: "confirmed" });
 
-    const stop = await here.one("writes stop");
+    const stop = await local.one("writes stop");
     expect([stop.code, stop.stdout]).toEqual([
       0,
       "Writing is stopped in the whole fleet, until `plenum writes resume`.\n",
     ]);
-    await expect.poll(stopped, { interval: 50 }).toEqual([true, true]);
+    await expect.poll(areWritesStopped, { interval: 50 }).toEqual([true, true]);
     for (const ended of await inBoth(43)) {
       expect(ended.code).toBe(1);
       expect(json(ended)).toMatchObject({ outcome: "rejected", reason: "killed" });
     }
-    expect((await there.one("writes resume")).code).toBe(0);
-    await expect.poll(stopped).toEqual([false, false]);
+    expect((await otherMachine.one("writes resume")).code).toBe(0);
+    await expect.poll(areWritesStopped).toEqual([false, false]);
 
-    writeFileSync(join(here.folder, "state", KILL_FILE), "");
-    await expect.poll(stopped).toEqual([true, false]);
-    expect(json(await write(here, own, 43))).toMatchObject({ reason: "killed" });
-    expect((await here.one("writes resume")).code).toBe(0);
-    await expect.poll(stopped).toEqual([false, false]);
+    writeFileSync(join(local.folder, "state", KILL_FILE), "");
+    await expect.poll(areWritesStopped).toEqual([true, false]);
+    expect(json(await write(local, own, 43))).toMatchObject({ reason: "killed" });
+    expect((await local.one("writes resume")).code).toBe(0);
+    await expect.poll(areWritesStopped).toEqual([false, false]);
     for (const ended of await inBoth(44)) expect(json(ended)).toMatchObject({ outcome: "confirmed" });
     for (const source of [own, other])
       expect(
-        serviceOf(source)
+        findService(source)
           .simulator.truth.writes()
           .map(({ value }) => value),
       ).toEqual([42, 44]);
   });
 
   test("stop writing in the whole fleet through a member on this machine while its configuration file is broken", async () => {
-    const file = join(here.folder, "plenum.yaml");
-    const good = readFileSync(file, "utf8");
-    for (const broken of ["", `state: { folder: state, postgres: { url: "\${NO_SUCH_ADDRESS}" } }\n`]) {
-      writeFileSync(file, broken);
-      const stop = await here.one("writes stop");
+    const file = join(local.folder, "plenum.yaml");
+    const validText = readFileSync(file, "utf8");
+    for (const brokenText of ["", `state: { folder: state, postgres: { url: "\${NO_SUCH_ADDRESS}" } }\n`]) {
+      writeFileSync(file, brokenText);
+      const stop = await local.one("writes stop");
       expect([stop.code, stop.stdout]).toEqual([
         0,
         "Writing is stopped in the whole fleet, until `plenum writes resume`.\n",
       ]);
-      await expect.poll(stopped, { timeout: 10_000 }).toEqual([true, true]);
-      const [status, events, resume] = await here.run("status", "events --last 1", "writes resume");
+      await expect.poll(areWritesStopped, { timeout: 10_000 }).toEqual([true, true]);
+      const [status, events, resume] = await local.run("status", "events --last 1", "writes resume");
       expect(status.stdout).toMatch(/^! The configuration file plenum\.yaml is rejected: /);
       expect([status.code, events.code, resume.code]).toEqual([0, 0, 0]);
-      await expect.poll(stopped, { timeout: 10_000 }).toEqual([false, false]);
+      await expect.poll(areWritesStopped, { timeout: 10_000 }).toEqual([false, false]);
     }
-    writeFileSync(file, good);
+    writeFileSync(file, validText);
   });
 
   test("verify the audit log of each source, and the expected head of one source", async () => {
-    const heads = jsonLines<{ source: string; records: number; head: string }>(await here.one("audit verify --json"));
+    const heads = jsonLines<{ source: string; records: number; head: string }>(await local.one("audit verify --json"));
     expect(heads.map(({ source }) => source)).toEqual(SOURCES);
     const [first] = heads.filter(({ records }) => records > 0);
     if (first === undefined) throw new Error("Nobody has written.");
     const { head, records, source } = first;
-    const ended = await here.run(
+    const results = await local.run(
       "audit verify",
       `audit verify --source ${source}`,
       `audit verify --expect ${records}:${head}`,
       `audit verify --expect ${records}:${head} --source ${source}`,
       `audit verify --expect ${records}:${"0".repeat(64)} --source ${source}`,
     );
-    expect(ended.map(({ code }) => code)).toEqual([0, 0, 78, 0, 1]);
-    expect(ended[0]?.stdout.trimEnd().split("\n")).toEqual(
+    expect(results.map(({ code }) => code)).toEqual([0, 0, 78, 0, 1]);
+    expect(results[0]?.stdout.trimEnd().split("\n")).toEqual(
       SOURCES.map((name) => expect.stringMatching(new RegExp(`^${name}: The chain of \\d+ records is whole`))),
     );
-    expect(ended[1]?.stdout.trimEnd().split("\n")).toHaveLength(1);
-    expect(onlyLine(ended[2]?.stderr ?? "")).toBe(
+    expect(results[1]?.stdout.trimEnd().split("\n")).toHaveLength(1);
+    expect(onlyLine(results[2]?.stderr ?? "")).toBe(
       "There are several sources; add --source and one of east, north, south.",
     );
-    expect(onlyLine(ended[4]?.stderr ?? "")).toContain("was rewritten");
+    expect(onlyLine(results[4]?.stderr ?? "")).toContain("was rewritten");
   });
 
   test("drain a member so that the other takes over, and warn when the last member is drained", async () => {
-    const drained = await there.one("fleet drain here --json");
-    expect(json(drained)).toEqual({ member: "here", draining: true, lastOne: false });
-    await expect.poll(shares, LONG).toEqual([0, 3]);
-    const [shown, last] = await here.run("fleet", "fleet drain there");
+    const drainResult = await otherMachine.one("fleet drain here --json");
+    expect(json(drainResult)).toEqual({ member: "here", draining: true, lastOne: false });
+    await expect.poll(countSources, LONG).toEqual([0, 3]);
+    const [shown, last] = await local.run("fleet", "fleet drain there");
     expect(shown.stdout).toMatch(/^here +draining +0 /m);
     expect(shown.stdout).toMatch(/ here +there +drained$/m);
     expect(last.code).toBe(0);
     expect(last.stdout).toMatch(/^! No other member runs: nothing is polled until/);
-    const [there_, here_] = await here.run("fleet undrain there", "fleet undrain here");
+    const [there_, here_] = await local.run("fleet undrain there", "fleet undrain here");
     expect(there_.stdout).toBe("there takes its share of the sources again.\n");
     expect(here_.code).toBe(0);
-    await shared();
+    await waitUntilShared();
   });
 });

@@ -24,15 +24,15 @@ export function command(asked: Asked, alone = inItsOwnProcess): Promise<Ended> {
 }
 
 async function inItsOwnProcess({ args, folder, environment }: Asked): Promise<Ended> {
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const childProcess = spawn(process.execPath, [MAIN, ...args], {
     cwd: folder,
     env: { ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });
   const [stdout, stderr, [code]] = await Promise.all([
-    text(child.stdout),
-    text(child.stderr),
-    once(child, "close") as Promise<[number]>,
+    text(childProcess.stdout),
+    text(childProcess.stderr),
+    once(childProcess, "close") as Promise<[number]>,
   ]);
   return { code, stdout, stderr };
 }
@@ -52,26 +52,26 @@ function hosted(asked: Asked): Promise<Ended> | null {
   if (host?.process.connected !== true || host.file !== file) {
     host?.process.kill("SIGKILL");
     const env = { PATH: process.env.PATH, [CACHE]: COMPILED };
-    const started = fork(HOST, [MAIN], { env, execArgv: [], stdio: ["ignore", "ignore", "inherit", "ipc"] });
-    started.unref();
-    started.channel?.unref();
-    host = { process: started, file, isAtWork: false };
+    const hostProcess = fork(HOST, [MAIN], { env, execArgv: [], stdio: ["ignore", "ignore", "inherit", "ipc"] });
+    hostProcess.unref();
+    hostProcess.channel?.unref();
+    host = { process: hostProcess, file, isAtWork: false };
   }
-  const mine = host;
-  mine.isAtWork = true;
+  const currentHost = host;
+  currentHost.isAtWork = true;
   return new Promise((resolve, reject) => {
-    const done = () => {
-      mine.isAtWork = false;
-      mine.process.off("message", answered).off("exit", ended);
+    const releaseHost = () => {
+      currentHost.isAtWork = false;
+      currentHost.process.off("message", onResult).off("exit", onExit);
     };
-    const answered = (said: unknown) => {
-      done();
+    const onResult = (said: unknown) => {
+      releaseHost();
       resolve(said as Ended);
     };
-    const ended = (code: number | null) => {
-      done();
+    const onExit = (code: number | null) => {
+      releaseHost();
       reject(new Error(`the process of ${asked.args.join(" ")} ended with ${code}`));
     };
-    mine.process.on("message", answered).on("exit", ended).send(asked);
+    currentHost.process.on("message", onResult).on("exit", onExit).send(asked);
   });
 }

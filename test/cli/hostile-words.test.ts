@@ -37,40 +37,40 @@ const FROM_SERVICE: readonly (readonly [args: string, shows: boolean])[] = [
   ["check", true],
 ];
 
-function expectTame(what: string, { stdout, stderr }: Pick<Ended, "stdout" | "stderr">, shows: boolean): void {
+function expectPrintable(what: string, { stdout, stderr }: Pick<Ended, "stdout" | "stderr">, shows: boolean): void {
   const all = `${stdout}${stderr}`;
   if (shows) expect(all, what).toContain("EVIL");
-  const found = FORBIDDEN.exec(all);
-  expect(found === null ? null : all.slice(found.index - 40, found.index + 40), what).toBeNull();
+  const hit = FORBIDDEN.exec(all);
+  expect(hit === null ? null : all.slice(hit.index - 40, hit.index + 40), what).toBeNull();
   expect(
     all.split("\n").filter((line) => line.startsWith("FORGED")),
     what,
   ).toEqual([]);
 }
 
-async function tryAll(place: Workplace, commands: typeof FROM_STATE, alarm: string): Promise<void> {
-  const lines = commands.flatMap(([line]) => {
-    const typed = line.replace("ALARM", alarm);
-    return [typed, `${typed} --json`];
+async function tryAll(cli: Workplace, commands: typeof FROM_STATE, alarm: string): Promise<void> {
+  const commandLines = commands.flatMap(([line]) => {
+    const typedLine = line.replace("ALARM", alarm);
+    return [typedLine, `${typedLine} --json`];
   });
-  const ended = await place.each(lines);
-  expect(ended).toHaveLength(lines.length);
+  const results = await cli.each(commandLines);
+  expect(results).toHaveLength(commandLines.length);
   for (const [n, [line, shows]] of commands.entries()) {
-    for (const [what, each] of [line, `${line} --json`].map((text, m) => [text, ended[2 * n + m]] as const)) {
+    for (const [what, each] of [line, `${line} --json`].map((text, m) => [text, results[2 * n + m]] as const)) {
       if (each === undefined) throw new Error(`Nothing came of ${what}.`);
-      expectTame(what, each, shows);
+      expectPrintable(what, each, shows);
       if (what.endsWith("--json") && each.stdout !== "") JSON.parse(each.stdout);
     }
   }
 }
 
-async function saidBefore(store: Store): Promise<void> {
+async function storeHostileTexts(store: Store): Promise<void> {
   const at = "2026-11-21T10:00:00Z";
   const times = { at, againAt: "2026-11-23T10:00:00Z" };
   const ledgers = await store.documents<{ readonly spans: readonly object[] }>(documentSet("history", "main"));
   const command = { id: `c${HOSTILE}`, siteId: 6, source: "main", tagId: "10169", value: 75 };
   const restore = { command, before: 60, dueAt: times.at };
-  const lost = { ...restore, commandId: `c${HOSTILE}`, reason: HOSTILE, message: HOSTILE, said: HOSTILE };
+  const unrestoredValue = { ...restore, commandId: `c${HOSTILE}`, reason: HOSTILE, message: HOSTILE, said: HOSTILE };
   const [ledger] = ledgers;
   await store.commit({
     documents: [
@@ -87,7 +87,7 @@ async function saidBefore(store: Store): Promise<void> {
             },
           ]),
       { set: RESTORE_SET, put: [["main/10169", restore]] },
-      { set: UNRESTORED_SET, put: [["main/10169", poisoned(lost)]] },
+      { set: UNRESTORED_SET, put: [["main/10169", poisoned(unrestoredValue)]] },
     ],
   });
 }
@@ -95,7 +95,7 @@ async function saidBefore(store: Store): Promise<void> {
 test("no command prints control characters from the service, as text or JSON, with or without a worker", async () => {
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const alarm = simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
-  const place = workplace(url);
+  const cli = workplace(url);
   const rejection = JSON.stringify({ code: "invalid", message: HOSTILE });
   const receiver = await startStubInTest(() => ({ status: 400, body: rejection }));
   const sections = async (refusing: RegExp | null) => ({
@@ -107,43 +107,43 @@ test("no command prints control characters from the service, as text or JSON, wi
     sinks: { lake: { influxdb: { url: receiver.url, bucket: "b" }, from: "beginning" } },
     commands: WRITING,
   });
-  place.configure(await sections(/\/history|\/write/));
-  const worker = await place.run("--arm-writing");
-  const ready = async () => {
-    const { counts } = (await place.json<StatusReport>("status")).sources[0] ?? {};
+  cli.configure(await sections(/\/history|\/write/));
+  const worker = await cli.run("--arm-writing");
+  const isComplete = async () => {
+    const { counts } = (await cli.json<StatusReport>("status")).sources[0] ?? {};
     return counts?.tags === 8 && counts.alarms === 1 && counts.values > 0;
   };
-  await expect.poll(ready, { timeout: 30_000 }).toBe(true);
-  const letters = async () => (await place.plenum("outbox", "dead")).stdout;
+  await expect.poll(isComplete, { timeout: 30_000 }).toBe(true);
+  const letters = async () => (await cli.plenum("outbox", "dead")).stdout;
   await expect.poll(letters, { timeout: 30_000 }).toContain("lake");
-  await tryAll(place, [...FROM_STATE.filter(([line]) => line !== "writes restores"), ...FROM_SERVICE], alarm);
+  await tryAll(cli, [...FROM_STATE.filter(([line]) => line !== "writes restores"), ...FROM_SERVICE], alarm);
   worker.signal("SIGTERM");
   const log = (await worker.ended).stderr;
-  expectTame("the log", { stdout: "", stderr: log }, true);
+  expectPrintable("the log", { stdout: "", stderr: log }, true);
   for (const line of log.trimEnd().split("\n")) JSON.parse(line);
 
-  const store = await openStore({ folder: place.path("state"), clock: systemClock });
-  await saidBefore(store);
+  const store = await openStore({ folder: cli.path("state"), clock: systemClock });
+  await storeHostileTexts(store);
   await store.close();
-  await tryAll(place, FROM_STATE, alarm);
+  await tryAll(cli, FROM_STATE, alarm);
 
-  place.configure(await sections(/./));
+  cli.configure(await sections(/./));
   await tryAll(
-    place,
+    cli,
     FROM_SERVICE.filter(([line]) => !line.startsWith("write")),
     alarm,
   );
 }, 300_000);
 
 test("the terminal removes control characters from repeated arguments and from texts of the configuration", async () => {
-  const place = workplace("http://127.0.0.1:9");
-  const typed = HOSTILE.replaceAll("\0", "");
-  for (const args of [[typed], ["sites", "--source", typed], [`--${typed}`]]) {
-    const { stderr } = await place.plenum(...args);
-    expectTame(args.join(" "), { stdout: "", stderr: stderr.replaceAll("\n", " ") }, true);
+  const cli = workplace("http://127.0.0.1:9");
+  const typedText = HOSTILE.replaceAll("\0", "");
+  for (const args of [[typedText], ["sites", "--source", typedText], [`--${typedText}`]]) {
+    const { stderr } = await cli.plenum(...args);
+    expectPrintable(args.join(" "), { stdout: "", stderr: stderr.replaceAll("\n", " ") }, true);
   }
-  place.configure({ log: { level: HOSTILE }, [HOSTILE]: 1 });
-  expectTame("a wrong configuration", await place.plenum("status"), true);
+  cli.configure({ log: { level: HOSTILE }, [HOSTILE]: 1 });
+  expectPrintable("a wrong configuration", await cli.plenum("status"), true);
 });
 
 test("JSON has the same content after control characters are escaped", () => {
@@ -162,11 +162,11 @@ test("every module prints through the terminal that removes control characters",
     "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|toPrintable\())/g,
     "cli/shell/uncaught-errors.ts": /console\[method\]/g,
   };
-  const printing = readdirSync(folder, { recursive: true, encoding: "utf8" })
+  const printingFiles = readdirSync(folder, { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts"))
     .filter((file) => {
       const source = readFileSync(join(folder, file), "utf8").replaceAll(allowed[file] ?? /$^/g, "");
       return /process\.std(out|err)|\bconsole[.[]|writeSync\([12],/.test(source);
     });
-  expect(printing).toEqual([]);
+  expect(printingFiles).toEqual([]);
 });

@@ -4,7 +4,7 @@ import { text } from "node:stream/consumers";
 import { onTestFinished } from "vitest";
 
 /** Characters that terminals obey or do not show, and a line break that would begin a forged line. */
-const CODES = [
+const FORBIDDEN_CODES = [
   ...Array.from({ length: 32 }, (_, code) => code),
   ...Array.from({ length: 33 }, (_, n) => 0x7f + n),
   0xad,
@@ -21,7 +21,7 @@ const CODES = [
   0xe0001,
   0xe0041,
 ];
-export const HOSTILE = `EVIL\u001b[2J\u001b]0;owned\u0007\u009b31m${String.fromCodePoint(...CODES)}\nFORGED LINE\r\nFORGED LINE`;
+export const HOSTILE = `EVIL\u001b[2J\u001b]0;owned\u0007\u009b31m${String.fromCodePoint(...FORBIDDEN_CODES)}\nFORGED LINE\r\nFORGED LINE`;
 
 export const FORBIDDEN = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u;
 
@@ -44,12 +44,12 @@ export function poisoned(value: unknown, key = ""): unknown {
 /** A service in which every text is hostile. It rejects requests whose path contains `refusing`. */
 export async function poisoningProxy(serviceUrl: string, refusing: RegExp | null): Promise<string> {
   const server = createServer((request, response) => {
-    void answer(request).then(({ status, headers, body }) => {
+    void forwardRequest(request).then(({ status, headers, body }) => {
       response.writeHead(status, headers).end(body);
     });
   });
 
-  async function answer(request: IncomingMessage) {
+  async function forwardRequest(request: IncomingMessage) {
     const body = await text(request);
     if (refusing?.test(request.url ?? "")) {
       const error = { status: 422, message: `Never${HOSTILE}` };

@@ -7,19 +7,19 @@ import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 function emptyPlace(url: string): Workplace {
-  const place = workplace(url);
-  rmSync(place.path("plenum.yaml"));
-  return place;
+  const cli = workplace(url);
+  rmSync(cli.path("plenum.yaml"));
+  return cli;
 }
 
 /** Another test may use the port by now. */
-function letGoOfPort(place: Workplace): void {
-  const text = readFileSync(place.path("plenum.yaml"), "utf8");
-  const others = text.replace(/^status: .*\n/m, "");
-  writeFileSync(place.path("plenum.yaml"), `${others}\nstatus: { port: 0 }\n`);
+function useAnyPort(cli: Workplace): void {
+  const text = readFileSync(cli.path("plenum.yaml"), "utf8");
+  const textWithoutStatus = text.replace(/^status: .*\n/m, "");
+  writeFileSync(cli.path("plenum.yaml"), `${textWithoutStatus}\nstatus: { port: 0 }\n`);
 }
 
-const ZONE = ["--time-zone", "Europe/Oslo"];
+const ZONE_OPTION = ["--time-zone", "Europe/Oslo"];
 const TOKEN = ["--token-file", "token"];
 
 const tagRequests = ({ simulator }: Service) =>
@@ -28,61 +28,61 @@ const tagRequests = ({ simulator }: Service) =>
 describe("`init` without a terminal", () => {
   test("writes a configuration that `check` accepts, and prints its cost and the next commands", async () => {
     const service = await simulatedServer();
-    const place = emptyPlace(service.url);
-    const { code, stdout, stderr } = await place.plenum("init", `${service.url}/api/v1`, ...TOKEN, ...ZONE);
+    const cli = emptyPlace(service.url);
+    const { code, stdout, stderr } = await cli.plenum("init", `${service.url}/api/v1`, ...TOKEN, ...ZONE_OPTION);
     expect(stderr).toContain("/api/v1 at the end of the address is left out; it is added by itself.\n");
     expect(stderr).toMatch(/^ {2}6 {2}Bygg 105 Office, 8 tags$/m);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^plenum\.yaml is written \(\d\d lines\): 141 tags \(kWh \d+, /m);
     expect(stdout).toMatch(/^These wishes take \d+ % of the quota \(20 requests a minute\)\.$/m);
-    const text = readFileSync(place.path("plenum.yaml"), "utf8");
+    const text = readFileSync(cli.path("plenum.yaml"), "utf8");
     expect(text).not.toContain(DEFAULT_TOKEN);
     expect(text.split("\n").length).toBeLessThan(35);
 
-    letGoOfPort(place);
+    useAnyPort(cli);
     for (const [, command = ""] of stdout.matchAll(/^ {2}plenum (check|plan|tags) /gm)) {
-      const next = await place.plenum(command);
-      expect(next.code, `${command}: ${next.stderr}`).toBe(0);
+      const followUp = await cli.plenum(command);
+      expect(followUp.code, `${command}: ${followUp.stderr}`).toBe(0);
     }
-    expect((await place.plenum("plan")).stdout).toContain("It fits");
+    expect((await cli.plenum("plan")).stdout).toContain("It fits");
     expect(tagRequests(service)).toEqual([]);
-    writeFileSync(place.path("plenum.yaml"), text);
+    writeFileSync(cli.path("plenum.yaml"), text);
 
-    expect(await place.refusal("init", service.url, ...TOKEN, ...ZONE)).toBe(
+    expect(await cli.refusal("init", service.url, ...TOKEN, ...ZONE_OPTION)).toBe(
       "78 plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     );
-    expect(readFileSync(place.path("plenum.yaml"), "utf8")).toBe(text);
+    expect(readFileSync(cli.path("plenum.yaml"), "utf8")).toBe(text);
   });
 
   test("reports missing or wrong options in one message and writes no file", async () => {
     const service = await simulatedServer();
-    const place = emptyPlace(service.url);
-    writeFileSync(place.path("wrong"), "not-a-token\n", { mode: 0o600 });
-    writeFileSync(place.path("open"), DEFAULT_TOKEN, { mode: 0o644 });
+    const cli = emptyPlace(service.url);
+    writeFileSync(cli.path("wrong"), "not-a-token\n", { mode: 0o600 });
+    writeFileSync(cli.path("open"), DEFAULT_TOKEN, { mode: 0o644 });
     const { url: other } = await startStubInTest(() => ({ status: 200, body: "<html>hello</html>" }));
 
     const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
       [[], 2, /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/],
       [[service.url, ...TOKEN], 2, /^Without a terminal no question can be asked: add --time-zone\.$/],
-      [[service.url, ...ZONE, "--token-file", "nope"], 78, /^There is no token file nope\. Write the access/],
-      [[service.url, ...ZONE, "--token-file", "wrong"], 78, /does not accept this token\. Make a new one/],
-      [[service.url, ...ZONE, "--token-file", "open"], 78, /chmod 600/],
+      [[service.url, ...ZONE_OPTION, "--token-file", "nope"], 78, /^There is no token file nope\. Write the access/],
+      [[service.url, ...ZONE_OPTION, "--token-file", "wrong"], 78, /does not accept this token\. Make a new one/],
+      [[service.url, ...ZONE_OPTION, "--token-file", "open"], 78, /chmod 600/],
       [[service.url, ...TOKEN, "--time-zone", "Oslo"], 78, /`Oslo` is not a time zone; write an IANA/],
-      [["http://192.0.2.1", ...TOKEN, ...ZONE], 78, /^With http:\/\/ everybody on the way to 192\.0\.2\.1/],
-      [[other, ...TOKEN, ...ZONE], 78, /^Something answers at http:\S+, but it is not the monitoring service/],
-      [["http://127.0.0.1:9", ...TOKEN, ...ZONE], 75, /refuses the connection.*the port in the address\.$/],
-      [[service.url, ...TOKEN, ...ZONE, "--mqtt", "localhost"], 78, /sinks\.broker\.mqtt\.url/],
-      [[service.url, ...TOKEN, ...ZONE, "--history", "3h"], 2, /Write it in days, such as 7d/],
+      [["http://192.0.2.1", ...TOKEN, ...ZONE_OPTION], 78, /^With http:\/\/ everybody on the way to 192\.0\.2\.1/],
+      [[other, ...TOKEN, ...ZONE_OPTION], 78, /^Something answers at http:\S+, but it is not the monitoring service/],
+      [["http://127.0.0.1:9", ...TOKEN, ...ZONE_OPTION], 75, /refuses the connection.*the port in the address\.$/],
+      [[service.url, ...TOKEN, ...ZONE_OPTION, "--mqtt", "localhost"], 78, /sinks\.broker\.mqtt\.url/],
+      [[service.url, ...TOKEN, ...ZONE_OPTION, "--history", "3h"], 2, /Write it in days, such as 7d/],
     ];
     for (const [args, code, words] of cases) {
-      const ended = await place.plenum("init", ...args);
-      const last = ended.stderr
+      const initResult = await cli.plenum("init", ...args);
+      const lastLine = initResult.stderr
         .replace(/^\(plenum --help.*\n/m, "")
         .trimEnd()
         .split("\n")
         .at(-1);
-      expect([args, ended.code, last]).toEqual([args, code, expect.stringMatching(words)]);
-      expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+      expect([args, initResult.code, lastLine]).toEqual([args, code, expect.stringMatching(words)]);
+      expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
     }
   }, 120_000);
 
@@ -97,14 +97,14 @@ describe("`init` without a terminal", () => {
     "explains a token that sees %s",
     async (what, options, code, words) => {
       const service = await simulatedServer(options);
-      const place = emptyPlace(service.url);
-      const ended = await place.plenum("init", service.url, ...TOKEN, ...ZONE);
-      expect([ended.code, ended.stderr]).toEqual([code, expect.stringMatching(words)]);
+      const cli = emptyPlace(service.url);
+      const initResult = await cli.plenum("init", service.url, ...TOKEN, ...ZONE_OPTION);
+      expect([initResult.code, initResult.stderr]).toEqual([code, expect.stringMatching(words)]);
       if (code !== 0) return;
-      letGoOfPort(place);
-      expect((await place.plenum("check", "--no-lists")).code).toBe(0);
-      if (what === "many tags") expect(ended.stdout).toMatch(/: about \d{5} tags \(/);
-      if (what === "no tags") expect(ended.stdout).toContain("No tag is read; alarms are followed.\n");
+      useAnyPort(cli);
+      expect((await cli.plenum("check", "--no-lists")).code).toBe(0);
+      if (what === "many tags") expect(initResult.stdout).toMatch(/: about \d{5} tags \(/);
+      if (what === "no tags") expect(initResult.stdout).toContain("No tag is read; alarms are followed.\n");
     },
     120_000,
   );
@@ -112,8 +112,8 @@ describe("`init` without a terminal", () => {
 
 test("`init` at a terminal asks for missing values and does not print the token", async () => {
   const service = await simulatedServer();
-  const place = emptyPlace(service.url);
-  const terminal = atTerminal(place, "init");
+  const cli = emptyPlace(service.url);
+  const terminal = atTerminal(cli, "init");
   await terminal.answer("Address of the monitoring service: ", "http://192.0.2.1");
   await terminal.answer("add --allow-plain-http in a test network.", "", false);
   await terminal.answer("Address of the monitoring service: ", `${service.url}/api/v1/`);
@@ -126,13 +126,13 @@ test("`init` at a terminal asks for missing values and does not print the token"
   await terminal.answer("MQTT broker for the events", "");
   await terminal.answer("File for the token, readable by you only", "");
   expect(await terminal.ended).toBe(0);
-  const file = place.path("secrets/buildings_token");
+  const file = cli.path("secrets/buildings_token");
   expect([readFileSync(file, "utf8"), statSync(file).mode & 0o777]).toEqual([`${DEFAULT_TOKEN}\n`, 0o600]);
   expect(terminal.shown()).not.toContain(DEFAULT_TOKEN);
   expect(terminal.shown()).not.toContain("wrong-token");
   expect(terminal.shown()).toContain("secrets/buildings_token holds the token, readable by you only.");
-  letGoOfPort(place);
-  expect((await place.plenum("check")).code).toBe(0);
+  useAnyPort(cli);
+  expect((await cli.plenum("check")).code).toBe(0);
 });
 
 test.each([
@@ -141,38 +141,38 @@ test.each([
 ])(
   "%s at a question ends `init` without writing a file",
   async (_, key, words) => {
-    const place = emptyPlace("http://127.0.0.1:9");
-    const terminal = atTerminal(place, "init");
+    const cli = emptyPlace("http://127.0.0.1:9");
+    const terminal = atTerminal(cli, "init");
     await terminal.answer("Address of the monitoring service: ", "", false);
     terminal.press(key);
     expect(await terminal.ended).toBe(1);
     expect(terminal.shown().split(words)).toHaveLength(2);
-    expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+    expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
   },
   30_000,
 );
 
-function atTerminal(place: Workplace, ...args: readonly string[]) {
+function atTerminal(cli: Workplace, ...args: readonly string[]) {
   const main = join(import.meta.dirname, "../../src/cli/main.ts");
   const line = [process.execPath, main, ...args].map((word) => `'${word}'`).join(" ");
-  const child = spawn("script", ["-qefc", line, "/dev/null"], {
-    cwd: place.folder,
-    env: { PATH: process.env.PATH, HOME: place.folder, TERM: "xterm" },
+  const childProcess = spawn("script", ["-qefc", line, "/dev/null"], {
+    cwd: cli.folder,
+    env: { PATH: process.env.PATH, HOME: cli.folder, TERM: "xterm" },
   });
-  onTestFinished(() => void child.kill("SIGKILL"));
-  let text = "";
-  let from = 0;
-  child.stdout.on("data", (piece: Buffer) => {
-    text += piece.toString();
+  onTestFinished(() => void childProcess.kill("SIGKILL"));
+  let shownText = "";
+  let searchStart = 0;
+  childProcess.stdout.on("data", (piece: Buffer) => {
+    shownText += piece.toString();
   });
   return {
-    shown: () => text,
-    press: (key: string) => void child.stdin.write(key),
-    ended: new Promise<number | null>((resolve) => child.once("close", resolve)),
+    shown: () => shownText,
+    press: (key: string) => void childProcess.stdin.write(key),
+    ended: new Promise<number | null>((resolve) => childProcess.once("close", resolve)),
     async answer(question: string, answer: string, isAsked = true) {
-      await expect.poll(() => text.indexOf(question, from), { timeout: 20_000 }).toBeGreaterThanOrEqual(0);
-      from = text.indexOf(question, from) + question.length;
-      if (isAsked) child.stdin.write(`${answer}\r`);
+      await expect.poll(() => shownText.indexOf(question, searchStart), { timeout: 20_000 }).toBeGreaterThanOrEqual(0);
+      searchStart = shownText.indexOf(question, searchStart) + question.length;
+      if (isAsked) childProcess.stdin.write(`${answer}\r`);
     },
   };
 }

@@ -11,31 +11,31 @@ import { localHook, type Service, simulatedServer, workplace } from "./plenum.ts
 
 const run = promisify(execFile);
 
-interface Told {
+interface ReceivedEvent {
   readonly id: string;
   readonly type: string;
   readonly alarm: string | null;
 }
 
 async function receiver() {
-  const told: Told[] = [];
+  const receivedEvents: ReceivedEvent[] = [];
   let isOpen = true;
   const { url } = await startStubInTest(({ body }) => {
     if (!isOpen) return { status: 503 };
     const { id, type, source, data } = JSON.parse(body.toString());
     const alarm = data.alarm === undefined ? null : `${source} ${data.alarm.id}`;
-    told.push({ id, type: type.replace(/^.*\./, ""), alarm });
+    receivedEvents.push({ id, type: type.replace(/^.*\./, ""), alarm });
     return { status: 204 };
   });
   return {
     url,
-    told,
+    told: receivedEvents,
     setOpen(open: boolean) {
       isOpen = open;
     },
     counts(type: string): Readonly<Record<string, number>> {
       const counts: Record<string, number> = {};
-      for (const each of told)
+      for (const each of receivedEvents)
         if (each.type === type && each.alarm !== null) counts[each.alarm] = (counts[each.alarm] ?? 0) + 1;
       return counts;
     },
@@ -60,22 +60,22 @@ describe.skipIf(absent("postgres"))(
         annex: await simulatedServer({ sites: [6] }),
       };
       const hook = await receiver();
-      const place = workplace(services.main.url);
+      const cli = workplace(services.main.url);
       const source = (name: string, { url }: Service) => ({
-        ...{ base_url: url, token: place.token(name), time_zone: "Europe/Oslo" },
+        ...{ base_url: url, token: cli.token(name), time_zone: "Europe/Oslo" },
         schedules: { alarms: "*/2 * * * * *" },
         quota: { list_requests_per_minute: 120 },
         spread: "1s",
         read: [{ name: "all", every: "3s" }],
       });
       const configure = (state: Readonly<Record<string, unknown>>) =>
-        place.configure({
+        cli.configure({
           state,
           sources: { main: source("main", services.main), annex: source("annex", services.annex) },
           sinks: { hook: { webhook: localHook(hook.url), from: "beginning" } },
         });
       const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
-      const started = () => place.run();
+      const start = () => cli.run();
 
       const inFolder = () => configure({ folder: "state" });
       const inDatabase = () => configure({ folder: "state", postgres: { url, schema } });
@@ -85,7 +85,7 @@ describe.skipIf(absent("postgres"))(
       };
       const resolve = (which: keyof typeof services, alarm: string) =>
         services[which].simulator.control.resolveAlarm(alarm.split(" ")[1] ?? "");
-      const heard = (type: string, id: string) =>
+      const awaitEvent = (type: string, id: string) =>
         expect.poll(() => hook.counts(type)[id] ?? 0, LONG).toBeGreaterThan(0);
       const withinQuota = () => {
         for (const { simulator } of Object.values(services)) {
@@ -93,11 +93,11 @@ describe.skipIf(absent("postgres"))(
           expect(simulator.truth.requests().filter(({ limit }) => limit === "refused")).toEqual([]);
         }
       };
-      return { place, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota };
+      return { cli, hook, started: start, inFolder, inDatabase, raise, resolve, heard: awaitEvent, withinQuota };
     }
 
     test("a member emits pending events once and keeps the quota after the state was moved to the database", async () => {
-      const { place, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } = await stage("moved");
+      const { cli, hook, started, inFolder, inDatabase, raise, resolve, heard, withinQuota } = await stage("moved");
       inFolder();
       const worker = await started();
       const [known, other] = [raise("main"), raise("annex")];
@@ -107,30 +107,30 @@ describe.skipIf(absent("postgres"))(
       const [pending, pendingToo] = [raise("main"), raise("annex")];
       for (const alarm of [pending, pendingToo]) {
         const [source = "", id] = alarm.split(" ");
-        const only = ["--source", source.replace("/sources/", ""), "--kind", "alarm-raised"];
-        const committed = async () => (await place.plenum("events", "--json", ...only)).stdout;
+        const sourceFilter = ["--source", source.replace("/sources/", ""), "--kind", "alarm-raised"];
+        const committed = async () => (await cli.plenum("events", "--json", ...sourceFilter)).stdout;
         await expect.poll(committed, LONG).toContain(`"id":"${id}"`);
       }
       await worker.stop();
 
       inDatabase();
-      const moved = await place.plenum("state", "move", "--json");
-      expect([moved.code, moved.stderr]).toEqual([0, ""]);
-      expect(JSON.parse(moved.stdout)).toMatchObject({ sources: ["main", "annex"], leftBehind: [] });
+      const moveOutput = await cli.plenum("state", "move", "--json");
+      expect([moveOutput.code, moveOutput.stderr]).toEqual([0, ""]);
+      expect(JSON.parse(moveOutput.stdout)).toMatchObject({ sources: ["main", "annex"], leftBehind: [] });
 
       hook.setOpen(true);
       const member = await started();
       for (const id of [pending, pendingToo]) await heard("alarm-raised", id);
       resolve("main", known);
       await heard("alarm-resolved", known);
-      const later = raise("annex");
-      await heard("alarm-raised", later);
+      const laterAlarm = raise("annex");
+      await heard("alarm-raised", laterAlarm);
       await member.stop();
 
       const ids = hook.told.map(({ id }) => id);
       expect(ids.length, "no event twice").toBe(new Set(ids).size);
-      const raised = hook.counts("alarm-raised");
-      for (const id of [known, other, pending, pendingToo, later]) expect(raised[id]).toBe(1);
+      const raisedCounts = hook.counts("alarm-raised");
+      for (const id of [known, other, pending, pendingToo, laterAlarm]) expect(raisedCounts[id]).toBe(1);
       expect(hook.counts("alarm-resolved")[other]).toBeUndefined();
       expect(hook.counts("alarm-resolved")[pending]).toBeUndefined();
       withinQuota();
@@ -138,24 +138,24 @@ describe.skipIf(absent("postgres"))(
 
     test("a fleet restored from a backup reports the age of the backup and emits no false end of an alarm", async () => {
       const schema = "backed_up";
-      const { place, hook, started, inDatabase, raise, resolve, heard, withinQuota } = await stage(schema);
+      const { cli, hook, started, inDatabase, raise, resolve, heard, withinQuota } = await stage(schema);
       inDatabase();
-      const first = await started();
+      const firstMember = await started();
       const [known, ends] = [raise("main"), raise("annex")];
       await heard("alarm-raised", known);
       await heard("alarm-raised", ends);
 
       const programs = dirname(realpathSync(programPath("postgres") ?? ""));
       const at = ["-h", "127.0.0.1", "-p", String(server.port), "-U", "postgres", "-d", "postgres"];
-      const dump = place.path("backup.dump");
+      const dump = cli.path("backup.dump");
       await run(join(programs, "pg_dump"), [...at, "--format=custom", `--schema=${schema}`, `--file=${dump}`]);
       const dumpedAtMs = Date.now();
 
-      const later = raise("main");
-      await heard("alarm-raised", later);
+      const laterAlarm = raise("main");
+      await heard("alarm-raised", laterAlarm);
       resolve("annex", ends);
       await heard("alarm-resolved", ends);
-      await first.stop();
+      await firstMember.stop();
 
       // The dump contains the member until its lease runs out.
       await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(FLEET_TIMING.ttlMs);
@@ -164,27 +164,27 @@ describe.skipIf(absent("postgres"))(
       await client.end();
       await run(join(programs, "pg_restore"), [...at, "--exit-on-error", dump]);
 
-      const second = await started();
-      expect(await second.says("The database is not the one that the members used last")).toMatch(
+      const secondMember = await started();
+      expect(await secondMember.says("The database is not the one that the members used last")).toMatch(
         /it lies back [\d.]+ (s|min): a member was heard of last at 20\d\d-/,
       );
-      const again = raise("annex");
-      await heard("alarm-raised", again);
+      const newAlarm = raise("annex");
+      await heard("alarm-raised", newAlarm);
       // The service still reports events from after the backup, so they are emitted again with the same ids.
       await expect.poll(() => hook.counts("alarm-resolved")[ends], LONG).toBe(2);
-      const status = await place.plenum("status");
+      const status = await cli.plenum("status");
       expect(status.stdout).toContain("The database is not the one that the members used last");
-      await second.stop();
+      await secondMember.stop();
 
       expect(hook.counts("alarm-resolved")[known]).toBeUndefined();
-      expect(hook.counts("alarm-resolved")[later]).toBeUndefined();
-      const facts = new Map<string, Set<string>>();
+      expect(hook.counts("alarm-resolved")[laterAlarm]).toBeUndefined();
+      const idsByFact = new Map<string, Set<string>>();
       for (const { alarm, id, type } of hook.told) {
         if (alarm === null) continue;
         const key = `${type} ${alarm}`;
-        facts.set(key, (facts.get(key) ?? new Set()).add(id));
+        idsByFact.set(key, (idsByFact.get(key) ?? new Set()).add(id));
       }
-      for (const [fact, ids] of facts) expect([fact, ids.size]).toEqual([fact, 1]);
+      for (const [fact, ids] of idsByFact) expect([fact, ids.size]).toEqual([fact, 1]);
       withinQuota();
 
       const third = await started();

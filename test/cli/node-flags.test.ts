@@ -19,8 +19,8 @@ test.each([
   ["200 sources without flags get none", 200, "", {}, null],
   ["200 sources keep the same flags when PLENUM_NODE_FLAGS has them", 200, FEW, { PLENUM_NODE_FLAGS: FEW }, null],
 ] as const)("betterFlags chooses the Node.js flags: %s", (_name, sources, flags, environment, better) => {
-  const given = flags === "" ? [] : flags.split(" ");
-  expect(chooseNodeFlags(sources, given, environment)?.join(" ") ?? null).toBe(better);
+  const givenFlags = flags === "" ? [] : flags.split(" ");
+  expect(chooseNodeFlags(sources, givenFlags, environment)?.join(" ") ?? null).toBe(better);
 });
 
 test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s starts a worker with the flags for few sources", (file) => {
@@ -28,34 +28,34 @@ test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s starts a worker with 
 });
 
 test("a worker with ten sources restarts itself with larger memory flags in the same process, without output", async () => {
-  const place = workplace("http://127.0.0.1:9");
+  const cli = workplace("http://127.0.0.1:9");
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
   // biome-ignore lint/suspicious/noTemplateCurlyInString: a program that the worker loads
   const tell = "process.stderr.write(`flags ${process.pid} ${process.execArgv.join(' ')}\\n`)";
-  const told = `data:text/javascript,${encodeURIComponent(tell)}`;
-  const starts = async (count: number) => {
-    place.configure({
+  const flagPrinter = `data:text/javascript,${encodeURIComponent(tell)}`;
+  const startWorkerWith = async (count: number) => {
+    cli.configure({
       sources: Object.fromEntries(
-        Array.from({ length: count }, (_, n) => [`s${n}`, { ...source, token: place.token(`token${n}`) }]),
+        Array.from({ length: count }, (_, n) => [`s${n}`, { ...source, token: cli.token(`token${n}`) }]),
       ),
       commands: undefined,
     });
     const { PLENUM_NODE_FLAGS: _, ...own } = process.env as Readonly<Record<string, string>>;
     const worker = runProgram(process.execPath, [...FEW.split(" "), MAIN, "run"], {
-      cwd: place.folder,
-      environment: { ...own, NODE_OPTIONS: `--import=${told}` },
+      cwd: cli.folder,
+      environment: { ...own, NODE_OPTIONS: `--import=${flagPrinter}` },
     });
     await worker.says("Plenum is running");
     expect(await worker.end("SIGTERM")).toBe(0);
-    const lines = worker
+    const outputLines = worker
       .output()
       .split("\n")
       .filter((line) => line !== "");
-    expect(lines.filter((line) => !/^(flags|\{)/.test(line))).toEqual([]);
-    return { pid: worker.pid, flags: lines.filter((line) => line.startsWith("flags")) };
+    expect(outputLines.filter((line) => !/^(flags|\{)/.test(line))).toEqual([]);
+    return { pid: worker.pid, flags: outputLines.filter((line) => line.startsWith("flags")) };
   };
-  const one = await starts(1);
+  const one = await startWorkerWith(1);
   expect(one.flags).toEqual([`flags ${one.pid} ${FEW}`]);
-  const ten = await starts(10);
+  const ten = await startWorkerWith(10);
   expect(ten.flags).toEqual([`flags ${ten.pid} ${FEW}`, `flags ${ten.pid} ${MANY}`]);
 });

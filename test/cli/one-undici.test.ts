@@ -13,28 +13,28 @@ const NODES_OWN = /internal\/deps\/undici\/undici/;
 
 test("a process loads one copy of undici while its page, control socket and sinks are in use", async () => {
   const service = await simulatedServer();
-  const place = workplace(service.url, { NODE_OPTIONS: TELLS });
+  const cli = workplace(service.url, { NODE_OPTIONS: TELLS });
   const port = await freePort();
-  const gone = `http://127.0.0.1:${await freePort()}`;
+  const closedAddress = `http://127.0.0.1:${await freePort()}`;
   const from = "beginning";
-  place.configure({
+  cli.configure({
     status: { port },
     sinks: {
-      lake: { influxdb: { url: gone, bucket: "b" }, from },
-      hook: { webhook: localHook(gone), from },
+      lake: { influxdb: { url: closedAddress, bucket: "b" }, from },
+      hook: { webhook: localHook(closedAddress), from },
     },
   });
-  const worker = await place.run();
+  const worker = await cli.run();
   for (const sink of ["lake", "hook"]) await worker.says(`"sink":"${sink}"`);
   const page = await fetch(`http://127.0.0.1:${port}/`);
   expect(page.status).toBe(200);
   expect((await page.text()).length).toBeGreaterThan(100);
-  expect((await place.plenum("sites")).code).toBe(0);
+  expect((await cli.plenum("sites")).code).toBe(0);
   await worker.stop();
 
   for (const command of ["run", "sites"]) {
-    const loaded = readFileSync(place.path(`${command}.loaded`), "utf8");
-    expect(loaded).toMatch(/^NativeModule http$/m);
-    expect(loaded).not.toMatch(NODES_OWN);
+    const loadedModules = readFileSync(cli.path(`${command}.loaded`), "utf8");
+    expect(loadedModules).toMatch(/^NativeModule http$/m);
+    expect(loadedModules).not.toMatch(NODES_OWN);
   }
 });

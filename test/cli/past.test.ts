@@ -18,11 +18,11 @@ interface Order {
   readonly expectedAt: string | null;
 }
 
-async function place(parts: object = {}): Promise<{ service: Service; place: Workplace }> {
+async function createSetup(parts: object = {}): Promise<{ service: Service; cli: Workplace }> {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const made = workplace(service.url);
-  made.configure({ state: { folder: "state", max_bytes: 1024 ** 2 }, source: { spread: "0s", ...parts } });
-  return { service, place: made };
+  const cli = workplace(service.url);
+  cli.configure({ state: { folder: "state", max_bytes: 1024 ** 2 }, source: { spread: "0s", ...parts } });
+  return { service, cli: cli };
 }
 
 async function running(where: Workplace): Promise<Running> {
@@ -33,7 +33,7 @@ async function running(where: Workplace): Promise<Running> {
 
 const list = (where: Workplace) => where.json<readonly Order[]>("backfill");
 
-function told(where: Workplace): readonly AnyEvent[] {
+function readEvents(where: Workplace): readonly AnyEvent[] {
   const folder = where.path("events");
   if (!existsSync(folder)) return [];
   return readdirSync(folder)
@@ -44,7 +44,7 @@ function told(where: Workplace): readonly AnyEvent[] {
 }
 
 test("`gaps` and `backfill` fail with one message before the first start of a worker, because there is no state", async () => {
-  const { place: here } = await place();
+  const { cli: here } = await createSetup();
   const sentence = "There is no state in state yet. Start the worker first, or name the folder that it uses.";
   for (const ended of await here.each(["gaps", "backfill", "backfill --from 1d", "backfill --pause"]))
     expect([ended.code, onlyLine(ended.stderr)]).toEqual([78, sentence]);
@@ -52,12 +52,12 @@ test("`gaps` and `backfill` fail with one message before the first start of a wo
 
 describe("a backfill request", () => {
   test("is accepted, paused, resumed, listed and cancelled, with and without a worker", async () => {
-    const { place: here } = await place({ history: [] });
+    const { cli: here } = await createSetup({ history: [] });
     const worker = await running(here);
     expect((await here.plenum("backfill", "--pause")).stdout).toContain("until `plenum backfill --resume`");
-    const taken = await here.plenum("backfill", "10169", "--from", "2d", "--detach", "--json");
-    const { id } = JSON.parse(taken.stdout) as Order;
-    expect(taken).toMatchObject({ code: 0, stderr: "" });
+    const requestOutput = await here.plenum("backfill", "10169", "--from", "2d", "--detach", "--json");
+    const { id } = JSON.parse(requestOutput.stdout) as Order;
+    expect(requestOutput).toMatchObject({ code: 0, stderr: "" });
     expect(await list(here)).toMatchObject([{ id, paused: true, done: 0, tags: 1, expectedAt: null }]);
     expect((await here.plenum("gaps", "10169")).stdout).toMatch(/^ *1 +10169 .*(requested by|not known yet)/m);
     await worker.stop();
@@ -67,15 +67,15 @@ describe("a backfill request", () => {
       "The past is fetched again; the worker follows within seconds.\n",
       "No worker is running on this state folder; it is done once one runs (`plenum run`).",
     ]);
-    const shown = await here.plenum("backfill");
-    expect(shown.stdout).toMatch(
+    const listOutput = await here.plenum("backfill");
+    expect(listOutput.stdout).toMatch(
       new RegExp(
         `^order ${id}, 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))? to 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))?, 5m, 1 tags: ░+ 0 %, \\d+ requests left, done about 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))?\n$`,
       ),
     );
-    const state = await openStore({ folder: here.path("state"), clock: systemClock });
-    await state.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) });
-    await state.close();
+    const stateStore = await openStore({ folder: here.path("state"), clock: systemClock });
+    await stateStore.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) });
+    await stateStore.close();
     expect((await here.plenum("backfill")).stdout).toMatch(/requests left, waiting for the sinks \(plenum outbox\)$/m);
 
     expect(await here.refusal("backfill", "--from", "1d", "--to", "2d")).toBe("2 --from has to be before --to.");
@@ -87,34 +87,34 @@ describe("a backfill request", () => {
   });
 
   test("survives a restart, finishes next to live reads, and is emitted once as backfill", async () => {
-    const { service, place: here } = await place({ read: [{ name: "all", every: "1m" }] });
-    const first = await running(here);
+    const { service, cli: here } = await createSetup({ read: [{ name: "all", every: "1m" }] });
+    const firstWorker = await running(here);
     await here.plenum("backfill", "--pause");
     // Ages would name another range half a minute later.
     const today = DateTime.utc().startOf("day");
-    const range = ["--from", today.minus({ days: 3 }).toISO(), "--to", today.minus({ days: 1 }).toISO()];
-    const taken = await here.plenum("backfill", "10169", "10170", ...range, "--detach", "--json");
-    expect(taken.code).toBe(0);
-    await first.stop();
+    const rangeOptions = ["--from", today.minus({ days: 3 }).toISO(), "--to", today.minus({ days: 1 }).toISO()];
+    const requestOutput = await here.plenum("backfill", "10169", "10170", ...rangeOptions, "--detach", "--json");
+    expect(requestOutput.code).toBe(0);
+    await firstWorker.stop();
     await here.plenum("backfill", "--resume");
-    const second = await running(here);
+    const secondWorker = await running(here);
     const areDone = async () => (await list(here)).map(({ doneAt, done }) => doneAt !== null && done === 1);
     await expect.poll(areDone, { timeout: 40_000 }).toEqual([true]);
     expect((await here.plenum("backfill")).stdout).toMatch(
       /^order \S+, .*, 5m: done at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\n$/,
     );
     expect((await here.plenum("gaps")).stdout).not.toContain("requested by");
-    const waited = await here.plenum("backfill", "10169", ...range);
-    expect(waited.code).toBe(0);
-    expect(waited.stderr).toMatch(
+    const waitOutput = await here.plenum("backfill", "10169", ...rangeOptions);
+    expect(waitOutput.code).toBe(0);
+    expect(waitOutput.stderr).toMatch(
       /^Order \S+\. Ctrl-C ends the waiting, not the backfill\.\n[\s\S]*^Order \S+ is done\.$/m,
     );
-    await second.stop();
+    await secondWorker.stop();
 
-    const past = told(here).filter((event) => event.type === "tag-history");
-    expect(new Set(past.map(({ data }) => data.tag.id))).toEqual(new Set(["10169", "10170"]));
-    expect(new Set(past.map(({ data }) => data.origin))).toEqual(new Set(["backfill"]));
-    const points = past.flatMap(({ data }) => data.points.map(({ time }) => `${data.tag.id} ${time}`));
+    const historyEvents = readEvents(here).filter((event) => event.type === "tag-history");
+    expect(new Set(historyEvents.map(({ data }) => data.tag.id))).toEqual(new Set(["10169", "10170"]));
+    expect(new Set(historyEvents.map(({ data }) => data.origin))).toEqual(new Set(["backfill"]));
+    const points = historyEvents.flatMap(({ data }) => data.points.map(({ time }) => `${data.tag.id} ${time}`));
     expect(points.length).toBe(96);
     expect(new Set(points).size).toBe(points.length);
     expect(service.simulator.truth.requests().filter(({ errorStatus }) => errorStatus !== null)).toEqual([]);
@@ -122,17 +122,17 @@ describe("a backfill request", () => {
 });
 
 test("`complete` prints each day of a site, and exits with code 3 while a day is incomplete", async () => {
-  const { place: here } = await place({
+  const { cli: here } = await createSetup({
     history: [{ name: "log", resolution: "1h", every: "1h", backfill: "3d", look_back: "1h" }],
   });
   const worker = await running(here);
   const today = new Date().toISOString().slice(0, 10);
-  const open = await here.plenum("complete", "--date", today, "--site", "6");
-  expect(open.code).toBe(3);
-  expect(open.stdout).toMatch(
+  const openDay = await here.plenum("complete", "--date", today, "--site", "6");
+  expect(openDay.code).toBe(3);
+  expect(openDay.stdout).toMatch(
     /^site +day \(UTC\) +state +expected +had +null +absent +no log +refused +pending +worst\n/,
   );
-  expect(open.stdout).toMatch(new RegExp(`^6 +${today} +incomplete .*(not closed yet|not known yet)`, "m"));
+  expect(openDay.stdout).toMatch(new RegExp(`^6 +${today} +incomplete .*(not closed yet|not known yet)`, "m"));
   const yesterday = new Date(Date.now() - 86_400_000).toISOString().slice(0, 10);
   const of = async () => {
     const { code, stdout } = await here.plenum("complete", "--date", yesterday, "--json");
@@ -156,13 +156,13 @@ test("`complete` prints each day of a site, and exits with code 3 while a day is
 }, 120_000);
 
 test("`gaps` groups gaps by reason, prints one line for each named tag, and lists all gaps as JSON", async () => {
-  const { place: here } = await place({
+  const { cli: here } = await createSetup({
     history: [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }],
   });
   const worker = await running(here);
-  const gaps = await here.plenum("gaps");
-  expect(gaps.stdout).toMatch(/^tags +for one +resolution +from +to +why\n/);
-  expect(gaps.stdout).toMatch(/^ *\d +101\d\d .* 5m /m);
+  const gapsOutput = await here.plenum("gaps");
+  expect(gapsOutput.stdout).toMatch(/^tags +for one +resolution +from +to +why\n/);
+  expect(gapsOutput.stdout).toMatch(/^ *\d +101\d\d .* 5m /m);
   const holes = await here.json<HistoryGap[]>("gaps");
   expect(new Set(holes.map(({ tagId }) => tagId)).size).toBeGreaterThan(1);
   const one = await here.json<HistoryGap[]>("gaps", "10169");

@@ -7,12 +7,12 @@ import { simulatedServer, workplace } from "./plenum.ts";
 const ROOT = join(import.meta.dirname, "../..");
 
 function documentedOptions(folders: Readonly<Record<string, string>>): string {
-  const text = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
-  const [, options] = /^export NODE_OPTIONS="(.*?)"$/ms.exec(text) ?? [];
+  const operationsPage = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
+  const [, options] = /^export NODE_OPTIONS="(.*?)"$/ms.exec(operationsPage) ?? [];
   if (options === undefined) throw new Error("docs/operations.md tells no NODE_OPTIONS.");
-  const here = Object.entries(folders).reduce((all, [from, to]) => all.replaceAll(`=${from}`, `="${to}"`), options);
+  const adapted = Object.entries(folders).reduce((all, [from, to]) => all.replaceAll(`=${from}`, `="${to}"`), options);
   const net = process.allowedNodeEnvironmentFlags.has("--allow-net") ? " --allow-net" : "";
-  return here.replaceAll("\\\n", " ") + net;
+  return adapted.replaceAll("\\\n", " ") + net;
 }
 
 function written(folder: string): string {
@@ -26,34 +26,34 @@ test("a worker under the Node.js permission model delivers alarms, restarts on i
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const environment: Record<string, string> = {};
-  const place = workplace(url, environment);
+  const cli = workplace(url, environment);
   const outside = testFolder("outside");
-  const [state, events] = [place.path("state"), place.path("events")];
+  const [state, events] = [cli.path("state"), cli.path("events")];
   for (const folder of [state, events]) mkdirSync(folder, { mode: 0o700 });
   const fileSink = (folder: string) => ({ file: { folder }, from: "beginning" });
-  place.configure({ sinks: { files: fileSink(events), elsewhere: fileSink(outside) } });
+  cli.configure({ sinks: { files: fileSink(events), elsewhere: fileSink(outside) } });
   environment.NODE_OPTIONS = documentedOptions({
     "/opt/plenum": ROOT,
-    "/etc/plenum": place.folder,
+    "/etc/plenum": cli.folder,
     "/var/lib/plenum": state,
     "/srv/plenum/events": events,
   });
 
-  const worker = place.start("run");
-  const said = await worker.says("Plenum is running");
+  const worker = cli.start("run");
+  const startLog = await worker.says("Plenum is running");
   await expect.poll(() => written(events)).toContain('"type":"alarm-raised"');
   await worker.says("ERR_ACCESS_DENIED");
   expect(readdirSync(outside)).toEqual([]);
-  expect((await place.plenum("status")).stdout).toContain("1 active alarm");
+  expect((await cli.plenum("status")).stdout).toContain("1 active alarm");
   if (process.platform === "linux") {
-    const page = /"status":"(http[^"]+)"/.exec(said)?.[1] ?? "";
+    const page = /"status":"(http[^"]+)"/.exec(startLog)?.[1] ?? "";
     const metrics = await (await fetch(new URL("/metrics", page))).text();
     expect(metrics).toMatch(/^plenum_process_open_fds [1-9]/m);
   }
   await worker.kill();
 
-  const again = await place.run();
+  const restartedWorker = await cli.run();
   simulator.control.raiseAlarm({ siteId: 6, description: "Too hot" });
   await expect.poll(() => written(events), { timeout: 60_000 }).toContain("Too hot");
-  await again.stop();
+  await restartedWorker.stop();
 }, 180_000);

@@ -9,14 +9,14 @@ const CLASSES = [
 ];
 const HISTORY = [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }];
 
-async function planned(parts: object = {}, state: object = {}): Promise<{ service: Service; place: Workplace }> {
+async function createPlanSetup(parts: object = {}, state: object = {}): Promise<{ service: Service; cli: Workplace }> {
   const service = await simulatedServer();
-  const place = workplace(service.url);
-  place.configure({ state: { folder: "state", ...state }, source: { read: CLASSES, history: HISTORY, ...parts } });
-  return { service, place };
+  const cli = workplace(service.url);
+  cli.configure({ state: { folder: "state", ...state }, source: { read: CLASSES, history: HISTORY, ...parts } });
+  return { service, cli };
 }
 
-function reports(stdout: string): readonly PlanReport[] {
+function parsePlans(stdout: string): readonly PlanReport[] {
   expect(stdout.trimEnd().split("\n")).toHaveLength(1);
   return JSON.parse(stdout) as PlanReport[];
 }
@@ -26,8 +26,8 @@ const tagRequests = ({ simulator }: Service) =>
 
 describe("`plan` without a worker", () => {
   test("uses the lists, sends no tag requests and leaves no files behind", async () => {
-    const { service, place } = await planned();
-    const { code, stdout, stderr } = await place.plenum("plan");
+    const { service, cli } = await createPlanSetup();
+    const { code, stdout, stderr } = await cli.plenum("plan");
     expect(code).toBe(0);
     expect(stderr.replaceAll(/^Planning … \d+ s\n/gm, "")).toBe("");
     expect(stdout).toMatch(/^source main: 2 sites, 141 tags, as the service lists them\n/);
@@ -47,9 +47,9 @@ describe("`plan` without a worker", () => {
       /^It fits: the wishes need \d+ % of what can be planned with\. By this plan no value becomes older than wished\.$/m,
     );
     expect(tagRequests(service)).toEqual([]);
-    expect(existsSync(place.path("state"))).toBe(false);
+    expect(existsSync(cli.path("state"))).toBe(false);
 
-    const [plan] = reports((await place.plenum("plan", "--json")).stdout);
+    const [plan] = parsePlans((await cli.plenum("plan", "--json")).stdout);
     expect(plan).toMatchObject({ basis: "lists", sites: 2, tags: 141, fits: true, changes: [] });
     expect(plan?.backfill?.requestsAtBest).toBe(Number(atBest));
     expect(plan?.backfill?.requestsAtBest).toBeLessThan(plan?.backfill?.requestsLeft ?? 0);
@@ -58,8 +58,8 @@ describe("`plan` without a worker", () => {
 
   test("plans smaller history requests for a smaller outbox limit, as the worker sends them", async () => {
     const ofLog = async (mebibytes: number) => {
-      const { place } = await planned({}, { max_bytes: mebibytes * 1024 ** 2 });
-      return reports((await place.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;
+      const { cli } = await createPlanSetup({}, { max_bytes: mebibytes * 1024 ** 2 });
+      return parsePlans((await cli.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;
     };
     // A fiftieth of 100 MiB is 32,768 values, half a response of the default `max_body_bytes` in 400 MiB.
     const [small, middle, large, huge] = [await ofLog(100), await ofLog(400), await ofLog(800), await ofLog(1_600)];
@@ -69,37 +69,38 @@ describe("`plan` without a worker", () => {
   });
 
   test("proposes the cheapest change when the plan does not fit the quota, and the plan fits after that change", async () => {
-    const { place } = await planned({ read: [{ name: "all", every: "10s" }] });
-    const { code, stdout } = await place.plenum("plan");
+    const { cli } = await createPlanSetup({ read: [{ name: "all", every: "10s" }] });
+    const { code, stdout } = await cli.plenum("plan");
     expect(code).toBe(0);
     expect(stdout).toMatch(/^ +all +141 +10 s +[\d.]+ s \(×\d\.\d\d\)/m);
     const [, every = ""] =
       /^The cheapest change: Let the values of class all become (\d+s) old instead of 10s\.\n +read: \[\{name: all, every: \1\}\]$/m.exec(
         stdout,
       ) ?? [];
-    place.configure({ source: { read: [{ name: "all", every }], history: HISTORY } });
-    expect(reports((await place.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
+    cli.configure({ source: { read: [{ name: "all", every }], history: HISTORY } });
+    expect(parsePlans((await cli.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
   });
 
   test("reports an unreachable service in one message", async () => {
-    const { service, place } = await planned();
+    const { service, cli } = await createPlanSetup();
     await service.close();
-    expect(await place.refusal("plan")).toMatch(/^75 .*could not be asked/);
+    expect(await cli.refusal("plan")).toMatch(/^75 .*could not be asked/);
   });
 });
 
 test("`plan` uses the stored state and the current configuration file, during and after a run", async () => {
-  const { service, place } = await planned();
-  const worker = await place.run();
-  const plan = async (...more: readonly string[]) => reports((await place.plenum("plan", "--json", ...more)).stdout)[0];
-  const complete = { basis: "state", sites: 2, tags: 141, fits: true };
-  await expect.poll(() => plan(), { timeout: 20_000 }).toMatchObject(complete);
+  const { service, cli } = await createPlanSetup();
+  const worker = await cli.run();
+  const plan = async (...more: readonly string[]) =>
+    parsePlans((await cli.plenum("plan", "--json", ...more)).stdout)[0];
+  const completePlan = { basis: "state", sites: 2, tags: 141, fits: true };
+  await expect.poll(() => plan(), { timeout: 20_000 }).toMatchObject(completePlan);
 
-  place.configure({ source: { read: [{ name: "all", every: "10s" }] } });
+  cli.configure({ source: { read: [{ name: "all", every: "10s" }] } });
   expect(await plan()).toMatchObject({ basis: "state", fits: false, classes: [{ name: "all", tags: 141 }] });
-  const before = tagRequests(service).length;
+  const requestsBefore = tagRequests(service).length;
   expect(await plan("--ask")).toMatchObject({ basis: "lists", fits: false });
-  expect(tagRequests(service).length - before).toBeLessThanOrEqual(1);
+  expect(tagRequests(service).length - requestsBefore).toBeLessThanOrEqual(1);
 
   await worker.stop();
   expect(await plan()).toMatchObject({ basis: "state", tags: 141 });

@@ -10,17 +10,17 @@ import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/planning.md"), "utf8");
-const wishes = parse(/<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "") as {
+const documentedTargets = parse(/<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "") as {
   readonly read: unknown;
   readonly history: unknown;
 };
-const read = ReadConfig.parse(wishes.read);
-const history = HistoryConfig.parse(wishes.history);
+const read = ReadConfig.parse(documentedTargets.read);
+const history = HistoryConfig.parse(documentedTargets.history);
 const TAGS: Readonly<Record<string, number>> = { comfort: 200, meters: 1_200, rest: 1_600 };
 
-function planned(more: { readonly comfortMs?: number } = {}): string {
+function planText(more: { readonly comfortMs?: number } = {}): string {
   const everyTag = Object.values(TAGS).reduce((sum, each) => sum + each, 0);
-  const report = reportPlan({
+  const planReport = reportPlan({
     source: "main",
     basis: "lists",
     nowMs: Date.parse("2026-11-21T09:00:00Z"),
@@ -42,7 +42,7 @@ function planned(more: { readonly comfortMs?: number } = {}): string {
     backfill: { requestsLeft: 54_900, requestsAtBest: 1_350, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
   });
-  return planLines(report).join("\n");
+  return planLines(planReport).join("\n");
 }
 
 describe("docs/planning.md", () => {
@@ -51,19 +51,19 @@ describe("docs/planning.md", () => {
   );
 
   test("shows the plan that `plan` prints for the targets in the document", () => {
-    expect(planned()).toBe(fits);
+    expect(planText()).toBe(fits);
   });
 
   test("shows the message that `plan` prints for targets that do not fit", () => {
     expect(tooMuch.length).toBeGreaterThan(100);
-    expect(planned({ comfortMs: 10_000 })).toContain(tooMuch);
+    expect(planText({ comfortMs: 10_000 })).toContain(tooMuch);
   });
 
   test("names only existing commands and options", async () => {
     const program = await wholeProgram();
-    const typed = [...page.matchAll(/`plenum ([^`]*)`/g)].map(([, text = ""]) => text.split(" "));
-    expect(typed.length).toBeGreaterThan(6);
-    for (const [name, ...rest] of typed) {
+    const typedCommands = [...page.matchAll(/`plenum ([^`]*)`/g)].map(([, text = ""]) => text.split(" "));
+    expect(typedCommands.length).toBeGreaterThan(6);
+    for (const [name, ...rest] of typedCommands) {
       const command = program.commands.find((each) => each.name() === name);
       expect(command, name).toBeDefined();
       const options = command?.options.map(({ long }) => long) ?? [];
@@ -72,9 +72,9 @@ describe("docs/planning.md", () => {
   });
 
   test("names only existing metrics", async () => {
-    const shown = await createMetrics().registry.metrics();
-    const named = page.match(/plenum_[a-z_]+/g) ?? [];
-    expect(named.length).toBe(2);
-    for (const name of named) expect(shown).toContain(name);
+    const metricsText = await createMetrics().registry.metrics();
+    const namedMetrics = page.match(/plenum_[a-z_]+/g) ?? [];
+    expect(namedMetrics.length).toBe(2);
+    for (const name of namedMetrics) expect(metricsText).toContain(name);
   });
 });

@@ -72,40 +72,40 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   });
 
   function spawnProgram(program: string, args: readonly string[]): Running {
-    const child = spawn(program, args, { cwd: folder, env: variables(), stdio: ["ignore", "pipe", "pipe"] });
-    children.push(child);
+    const childProcess = spawn(program, args, { cwd: folder, env: variables(), stdio: ["ignore", "pipe", "pipe"] });
+    children.push(childProcess);
     let [stdout, stderr] = ["", ""];
     const listeners = new Set<() => void>();
-    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    childProcess.stdout.setEncoding("utf8").on("data", (text: string) => {
       stdout += text;
     });
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    childProcess.stderr.setEncoding("utf8").on("data", (text: string) => {
       stderr += text;
       for (const listener of listeners) listener();
     });
-    const ended = new Promise<Ended>((resolve) => {
-      child.once("close", (code) => resolve({ code, stdout, stderr }));
+    const exit = new Promise<Ended>((resolve) => {
+      childProcess.once("close", (code) => resolve({ code, stdout, stderr }));
     });
     return {
-      pid: child.pid ?? 0,
-      ended,
+      pid: childProcess.pid ?? 0,
+      ended: exit,
       printed: () => stdout,
-      signal: (name) => child.kill(name),
+      signal: (name) => childProcess.kill(name),
       async stop() {
-        child.kill("SIGTERM");
-        expect((await ended).code, stderr).toBe(0);
-        return ended;
+        childProcess.kill("SIGTERM");
+        expect((await exit).code, stderr).toBe(0);
+        return exit;
       },
       kill() {
-        child.kill("SIGKILL");
-        return ended;
+        childProcess.kill("SIGKILL");
+        return exit;
       },
       says: (text) =>
         new Promise((resolve, reject) => {
-          const look = () => stderr.includes(text) && resolve(stderr);
-          listeners.add(look);
-          look();
-          void ended.then(({ code }) => reject(new Error(`ended with ${code} without a word of “${text}”: ${stderr}`)));
+          const checkOutput = () => stderr.includes(text) && resolve(stderr);
+          listeners.add(checkOutput);
+          checkOutput();
+          void exit.then(({ code }) => reject(new Error(`ended with ${code} without a word of “${text}”: ${stderr}`)));
         }),
     };
   }
@@ -128,9 +128,9 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     json: async (...args) => JSON.parse((await place.plenum(...args, "--json")).stdout),
     plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
     async each(lines) {
-      const ended: Ended[] = [];
-      for (const line of lines) ended.push(await place.plenum(...line.split(" ")));
-      return ended;
+      const results: Ended[] = [];
+      for (const line of lines) results.push(await place.plenum(...line.split(" ")));
+      return results;
     },
     configure({ source, ...sections } = {}) {
       const main = { base_url: serviceUrl, token: { file: "token" }, time_zone: "Europe/Oslo", ...source };
@@ -168,10 +168,10 @@ export interface Service {
 export async function simulatedServer(options: SimulatorOptionsInput = {}): Promise<Service> {
   const simulator = createSimulator({ sites: [1, 6], ...options }, { now: Date.now });
   const server = await startSimulatorServer(simulator, { port: 0 });
-  let open = true;
+  let isOpen = true;
   const close = async () => {
-    if (open) await server.close();
-    open = false;
+    if (isOpen) await server.close();
+    isOpen = false;
   };
   onTestFinished(close);
   return { url: server.url, simulator, close };
@@ -179,10 +179,10 @@ export async function simulatedServer(options: SimulatorOptionsInput = {}): Prom
 
 /** Fails the test for several lines, such as a stack trace. Progress does not count. */
 export function onlyLine(stderr: string): string {
-  const lines = stderr
+  const errorLines = stderr
     .trimEnd()
     .split("\n")
     .filter((line) => !/ … \d+ s$/.test(line));
-  if (lines.length !== 1) throw new Error(`more than one sentence:\n${stderr}`);
-  return lines[0] ?? "";
+  if (errorLines.length !== 1) throw new Error(`more than one sentence:\n${stderr}`);
+  return errorLines[0] ?? "";
 }

@@ -7,13 +7,13 @@ import { findState } from "#src/cli/shell/find-worker.ts";
 import { readPointers, writePointer } from "#src/cli/shell/pointer.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 
-function place() {
+function createPointerFolder() {
   const folder = mkdtempSync(join(tmpdir(), "plenum-pointer-"));
-  const before = process.env.XDG_RUNTIME_DIR;
+  const previousRuntimeFolder = process.env.XDG_RUNTIME_DIR;
   process.env.XDG_RUNTIME_DIR = join(folder, "run");
   onTestFinished(() => {
-    if (before === undefined) delete process.env.XDG_RUNTIME_DIR;
-    else process.env.XDG_RUNTIME_DIR = before;
+    if (previousRuntimeFolder === undefined) delete process.env.XDG_RUNTIME_DIR;
+    else process.env.XDG_RUNTIME_DIR = previousRuntimeFolder;
     rmSync(folder, { recursive: true, force: true });
   });
   const at = (...names: readonly string[]) => join(folder, ...names);
@@ -26,31 +26,35 @@ function place() {
   return { at, state };
 }
 
-const found = (file: string) => readPointers(file).map(({ stateFolder }) => stateFolder);
-const lone = (stateFolder: string) => ({ stateFolder, isFleet: false });
+const pointersOf = (file: string) => readPointers(file).map(({ stateFolder }) => stateFolder);
+const singlePointer = (stateFolder: string) => ({ stateFolder, isFleet: false });
 
 describe("the pointer file from a configuration to the state folder of its worker", () => {
   test("is written next to the configuration, one for each configuration in a folder", () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const [one, two] = [state("one"), state("two")];
-    expect(writePointer(at("plenum.yaml"), lone(one))).toBe(true);
-    expect(writePointer(at("other.yaml"), lone(two))).toBe(true);
-    expect([found(at("plenum.yaml")), found(at("other.yaml")), found(at("third.yaml"))]).toEqual([[one], [two], []]);
-    expect(writePointer(at("plenum.yaml"), lone(two))).toBe(true);
-    expect(found(at("plenum.yaml"))).toEqual([two]);
+    expect(writePointer(at("plenum.yaml"), singlePointer(one))).toBe(true);
+    expect(writePointer(at("other.yaml"), singlePointer(two))).toBe(true);
+    expect([pointersOf(at("plenum.yaml")), pointersOf(at("other.yaml")), pointersOf(at("third.yaml"))]).toEqual([
+      [one],
+      [two],
+      [],
+    ]);
+    expect(writePointer(at("plenum.yaml"), singlePointer(two))).toBe(true);
+    expect(pointersOf(at("plenum.yaml"))).toEqual([two]);
   });
 
   test("is written to the runtime folder if the folder of the configuration is not writable", () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const folder = state("one");
     // Not even root can replace a folder by a file.
     mkdirSync(at(".plenum.yaml.worker", "full"), { recursive: true });
-    expect(writePointer(at("plenum.yaml"), lone(folder))).toBe(true);
-    expect(found(at("plenum.yaml"))).toContain(folder);
+    expect(writePointer(at("plenum.yaml"), singlePointer(folder))).toBe(true);
+    expect(pointersOf(at("plenum.yaml"))).toContain(folder);
   });
 
   test("is still found after a ConfigMap update", () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const folder = state("one");
     for (const version of ["..1", "..2"]) {
       mkdirSync(at("mount", version), { recursive: true });
@@ -58,45 +62,45 @@ describe("the pointer file from a configuration to the state folder of its worke
     }
     symlinkSync("..1", at("mount", "..data"));
     symlinkSync(join("..data", "plenum.yaml"), at("mount", "plenum.yaml"));
-    expect(writePointer(at("mount", "plenum.yaml"), lone(folder))).toBe(true);
+    expect(writePointer(at("mount", "plenum.yaml"), singlePointer(folder))).toBe(true);
     symlinkSync("..2", at("mount", "..new"));
     renameSync(at("mount", "..new"), at("mount", "..data"));
-    expect(found(at("mount", "plenum.yaml"))).toEqual([folder]);
+    expect(pointersOf(at("mount", "plenum.yaml"))).toEqual([folder]);
   });
 
   test("is ignored if other users can write it, if it is a link, or if it names no folder", () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const file = at("plenum.yaml");
-    writePointer(file, lone(state("one")));
+    writePointer(file, singlePointer(state("one")));
     const pointer = at(".plenum.yaml.worker");
     chmodSync(pointer, 0o666);
-    expect(found(file)).toEqual([]);
+    expect(pointersOf(file)).toEqual([]);
     chmodSync(pointer, 0o600);
     renameSync(pointer, at("moved"));
     symlinkSync(at("moved"), pointer);
-    expect(found(file)).toEqual([]);
+    expect(pointersOf(file)).toEqual([]);
     rmSync(pointer);
-    writePointer(file, lone(at("gone")));
-    expect(found(file)).toEqual([]);
+    writePointer(file, singlePointer(at("gone")));
+    expect(pointersOf(file)).toEqual([]);
     writeFileSync(pointer, "{");
-    expect(found(file)).toEqual([]);
+    expect(pointersOf(file)).toEqual([]);
   });
 
   test.skipIf(process.geteuid?.() !== 0)("is ignored if it belongs to another user", () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const file = at("plenum.yaml");
     const folder = state("one");
-    writePointer(file, lone(folder));
+    writePointer(file, singlePointer(folder));
     chownSync(at(".plenum.yaml.worker"), 65_534, 65_534);
-    expect(found(file), "of a stranger").toEqual([]);
+    expect(pointersOf(file), "of a stranger").toEqual([]);
     chownSync(folder, 65_534, 65_534);
-    expect(found(file), "of a stranger, to the stranger's folder").toEqual([]);
+    expect(pointersOf(file), "of a stranger, to the stranger's folder").toEqual([]);
     chownSync(file, 65_534, 65_534);
-    expect(found(file), "of the owner of the configuration").toEqual([folder]);
+    expect(pointersOf(file), "of the owner of the configuration").toEqual([folder]);
   });
 });
 
-async function running(stateFolder: string, file: string): Promise<void> {
+async function startControlSocket(stateFolder: string, file: string): Promise<void> {
   const routes = new Hono();
   routes.get("/ping", (context) => context.json({ result: "here" }));
   routes.get("/configuration", (context) =>
@@ -107,44 +111,44 @@ async function running(stateFolder: string, file: string): Promise<void> {
   onTestFinished(() => door.stop(1_000));
 }
 
-async function statesOf(file: string): Promise<unknown> {
+async function findStates(file: string): Promise<unknown> {
   const { folders, running: workers } = await findState(file, {}, AbortSignal.timeout(20_000));
   return { folders, running: workers.map(({ config }) => config.state.folder) };
 }
 
 describe("findState with a broken configuration file", () => {
   test("finds the worker by the pointer file, or by the section `state`", async () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const file = at("plenum.yaml");
     const folder = state("one");
-    await running(folder, file);
-    expect(await statesOf(file), "by nothing").toEqual({ folders: [], running: [] });
+    await startControlSocket(folder, file);
+    expect(await findStates(file), "by nothing").toEqual({ folders: [], running: [] });
     writeFileSync(file, `state:\n  folder: ${folder}\nsources: [\n`);
-    expect(await statesOf(file), "by the file").toEqual({ folders: [folder], running: [folder] });
+    expect(await findStates(file), "by the file").toEqual({ folders: [folder], running: [folder] });
     writeFileSync(file, "");
-    writePointer(file, lone(folder));
-    expect(await statesOf(file), "by the pointer").toEqual({ folders: [folder], running: [folder] });
+    writePointer(file, singlePointer(folder));
+    expect(await findStates(file), "by the pointer").toEqual({ folders: [folder], running: [folder] });
   });
 
   test("does not find the worker of another configuration that uses the same folder", async () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const folder = state("state");
-    writePointer(at("plenum.yaml"), lone(folder));
-    await running(folder, at("other.yaml"));
-    expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
+    writePointer(at("plenum.yaml"), singlePointer(folder));
+    await startControlSocket(folder, at("other.yaml"));
+    expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
   test("returns the state folder of a stopped worker, but not that of a stopped fleet member", async () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const folder = state("one");
-    writePointer(at("plenum.yaml"), lone(folder));
-    expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [folder], running: [] });
+    writePointer(at("plenum.yaml"), singlePointer(folder));
+    expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [folder], running: [] });
     writePointer(at("plenum.yaml"), { stateFolder: folder, isFleet: true });
-    expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
+    expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
   test("returns the folder and the database of a stopped fleet member", async () => {
-    const { at, state } = place();
+    const { at, state } = createPointerFolder();
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";
     writeFileSync(at("plenum.yaml"), `state: { folder: ${folder}, postgres: { url: "${url}" } }\nsources: [\n`);

@@ -61,8 +61,8 @@ describe("isReady (the fast path of `plenum status --probe`)", () => {
   test("returns false for a worker that is not ready or responds with an error", async () => {
     const starting = await answering({ result: "The worker is starting or stopping." });
     expect(await starting.probe("status", "--probe")).toBe(false);
-    const broken = await answering({ result: null }, { status: 500 });
-    expect(await broken.probe("status", "--probe")).toBe(false);
+    const failingWorker = await answering({ result: null }, { status: 500 });
+    expect(await failingWorker.probe("status", "--probe")).toBe(false);
   });
 
   test("ignores a state folder that other users can write", async () => {
@@ -74,10 +74,10 @@ describe("isReady (the fast path of `plenum status --probe`)", () => {
 });
 
 test("`status --probe` reports readiness by its exit code alone", async () => {
-  const place = workplace("http://127.0.0.1:9");
-  expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
-  const worker = await place.run();
-  expect(await place.start("status", "--probe").ended).toEqual({ code: 0, stdout: "", stderr: "" });
+  const cli = workplace("http://127.0.0.1:9");
+  expect(await cli.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
+  const worker = await cli.run();
+  expect(await cli.start("status", "--probe").ended).toEqual({ code: 0, stdout: "", stderr: "" });
   await worker.stop();
-  expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
+  expect(await cli.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
 });

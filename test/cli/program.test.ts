@@ -15,7 +15,7 @@ function* commands(parent: Command, path = ""): Generator<readonly [string, Comm
 }
 const all = new Map([...commands(program)].filter(([name]) => name !== "help"));
 
-function helpOf(command: Command): string {
+function helpText(command: Command): string {
   const parts: string[] = [];
   const write = (part: string) => void parts.push(part);
   command.configureOutput({ writeOut: write, writeErr: write });
@@ -33,21 +33,21 @@ async function printedFor(words: readonly string[], failure: object): Promise<st
 }
 
 /** Files and packages that a file imports statically. */
-function loadedBy(first: string) {
-  const needed = new Set<string>();
-  const look = (file: string): void => {
-    if (needed.has(file)) return;
-    needed.add(file);
+function staticImports(first: string) {
+  const loadedFiles = new Set<string>();
+  const visitFile = (file: string): void => {
+    if (loadedFiles.has(file)) return;
+    loadedFiles.add(file);
     const atOnce = textOf(file)
       .replaceAll("import(", "")
       .replaceAll(/^import type [^;]*;/gm, "");
     if (file.endsWith(".ts"))
       for (const each of importsIn(file, atOnce))
-        if (each.endsWith(".ts")) look(each);
-        else needed.add(each);
+        if (each.endsWith(".ts")) visitFile(each);
+        else loadedFiles.add(each);
   };
-  look(first);
-  const all = [...needed];
+  visitFile(first);
+  const all = [...loadedFiles];
   return {
     files: all.filter((each) => each.endsWith(".ts")),
     packages: all.filter((each) => !each.endsWith(".ts") && !each.startsWith("node:")).toSorted(),
@@ -59,23 +59,23 @@ describe("the help of the command line", () => {
     "%s: has a description, explains every argument and option, and has an example",
     (name) => {
       const command = all.get(name) as Command;
-      const help = helpOf(command);
+      const printedHelp = helpText(command);
       expect(command.description()).not.toBe("");
       for (const { description } of [...command.options, ...command.registeredArguments]) {
-        expect(description, help).not.toBe("");
+        expect(description, printedHelp).not.toBe("");
       }
       const [group = name] = name.split(" ");
-      expect(helpOf(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
-      expect(help).toContain("--config <file>");
+      expect(helpText(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
+      expect(printedHelp).toContain("--config <file>");
     },
   );
 
   test("lists all commands with the arguments that their modules define", () => {
-    const listed = helpOf(program);
+    const listedHelp = helpText(program);
     for (const command of program.commands) {
       const usage = new Help().subcommandTerm(command).replace(" [options]", "");
       const literal = usage.replace(/[[\].]/g, "\\$&");
-      expect(listed).toMatch(new RegExp(`^  ${literal} {2,}\\w`, "m"));
+      expect(listedHelp).toMatch(new RegExp(`^  ${literal} {2,}\\w`, "m"));
     }
   });
 
@@ -88,25 +88,25 @@ describe("the help of the command line", () => {
   });
 
   test("suggests a command when `help` gets an unknown name", async () => {
-    const printed = await printedFor(["help", "redd"], { code: "commander.unknownCommand" });
-    expect(printed).toContain("Did you mean read?");
+    const printedError = await printedFor(["help", "redd"], { code: "commander.unknownCommand" });
+    expect(printedError).toContain("Did you mean read?");
   });
 
   test("loads only the libraries for the command line and the log", () => {
-    const { files, packages } = loadedBy("src/cli/start.ts");
+    const { files, packages } = staticImports("src/cli/start.ts");
     expect(packages).toEqual(["commander", "pino"]);
     expect(files.length).toBeGreaterThan(5);
   });
 
   test("`status --probe` loads no library and few files", () => {
-    const { files, packages } = loadedBy("src/cli/main.ts");
+    const { files, packages } = staticImports("src/cli/main.ts");
     expect(packages).toEqual([]);
     expect(files.length).toBeLessThan(12);
   });
 
   test("PLENUM_CONFIG sets the configuration file", () => {
-    const named = createProgram(new AbortController().signal, { PLENUM_CONFIG: "/etc/plenum.yaml" });
-    expect(named.opts().config).toBe("/etc/plenum.yaml");
+    const namedProgram = createProgram(new AbortController().signal, { PLENUM_CONFIG: "/etc/plenum.yaml" });
+    expect(namedProgram.opts().config).toBe("/etc/plenum.yaml");
   });
 
   test("no command takes a secret as an argument, because every user of the machine can read arguments", () => {

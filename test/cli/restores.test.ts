@@ -7,14 +7,14 @@ import { workplace } from "./plenum.ts";
 const AT = "2026-11-20T12:00:00.000Z";
 
 test("`plenum writes restores` lists failed restores first, then the pending ones", async () => {
-  const place = workplace("http://127.0.0.1:9");
+  const cli = workplace("http://127.0.0.1:9");
   const lost: UnrestoredValue = {
     ...{ commandId: "a", source: "main", siteId: 1, tagId: "10001", inForce: 22, since: AT, wanted: 20, dueAt: AT },
     ...{ reason: "expired", message: "The gateway is offline.", toldAt: AT },
   };
   const command = { id: "b", source: "main", siteId: 1, tagId: "10002", value: 23 };
   const waiting = { command, before: 21, dueAt: AT } as unknown as Restore;
-  const store = await openStore({ folder: place.path("state"), clock: systemClock });
+  const store = await openStore({ folder: cli.path("state"), clock: systemClock });
   await store.commit({
     documents: [
       { set: UNRESTORED_SET, put: [["main/10001", lost]] },
@@ -22,12 +22,12 @@ test("`plenum writes restores` lists failed restores first, then the pending one
     ],
   });
   await store.close();
-  const shown = await place.plenum("writes", "restores");
-  expect(shown.code).toBe(0);
-  expect(shown.stdout.split("\n").slice(0, 2)).toEqual([
+  const restoresOutput = await cli.plenum("writes", "restores");
+  expect(restoresOutput.code).toBe(0);
+  expect(restoresOutput.stdout.split("\n").slice(0, 2)).toEqual([
     expect.stringMatching(/^! Tag 10001 still holds 22, written by a .*Set it right by hand\.$/),
     expect.stringMatching(/^Tag 10002 holds 23; 21 is put back at .* by b\/restore\.$/),
   ]);
-  const { stdout } = await place.plenum("writes", "restores", "--json");
+  const { stdout } = await cli.plenum("writes", "restores", "--json");
   expect(JSON.parse(stdout)).toMatchObject({ lost: [{ tagId: "10001" }], waiting: [{ id: "b/restore" }] });
 });

@@ -25,25 +25,25 @@ function readLines(text: string): readonly Record<string, unknown>[] {
 describe("the log of `plenum run`", () => {
   test("consists of JSON lines without duplicate keys, even with failures", async () => {
     const service = await simulatedServer();
-    const gone = await freePort();
-    const place = workplace(service.url);
+    const closedPort = await freePort();
+    const cli = workplace(service.url);
     const from = "beginning";
-    place.configure({
+    cli.configure({
       log: { level: "debug" },
       sinks: {
         files: { file: { folder: "events" }, from },
-        broker: { mqtt: { url: `mqtt://127.0.0.1:${gone}` }, from },
-        lake: { influxdb: { url: `http://127.0.0.1:${gone}`, bucket: "b" }, from },
-        hook: { webhook: localHook(`http://127.0.0.1:${gone}/`), from },
+        broker: { mqtt: { url: `mqtt://127.0.0.1:${closedPort}` }, from },
+        lake: { influxdb: { url: `http://127.0.0.1:${closedPort}`, bucket: "b" }, from },
+        hook: { webhook: localHook(`http://127.0.0.1:${closedPort}/`), from },
       },
     });
-    const worker = await place.run();
+    const worker = await cli.run();
     for (const sink of ["broker", "lake", "hook"]) await worker.says(`"sink":"${sink}"`);
     await service.close();
     const { stderr } = await worker.stop();
-    const lines = readLines(stderr);
-    expect(lines.map(({ msg }) => msg)).toEqual(expect.arrayContaining(["started", "Plenum is running", "stopped"]));
-    for (const line of lines)
+    const logLines = readLines(stderr);
+    expect(logLines.map(({ msg }) => msg)).toEqual(expect.arrayContaining(["started", "Plenum is running", "stopped"]));
+    for (const line of logLines)
       expect(line).toMatchObject({ level: expect.any(Number) as number, time: expect.any(String) as string });
   });
 

@@ -11,96 +11,96 @@ import { simulatedServer, workplace } from "./plenum.ts";
 
 async function setUp() {
   const service = await simulatedServer();
-  const place = workplace(service.url);
-  rmSync(place.path("plenum.yaml"));
-  const worker = place.start("run", "--setup");
-  const said = await worker.says("Ctrl-C ends it");
-  const [, url = ""] = /setup page +(http:\S+)/.exec(said) ?? [];
-  const [, code = ""] = /code +([A-Z0-9]{4}-[A-Z0-9]{4}) /.exec(said) ?? [];
-  return { service, place, worker, url, code };
+  const cli = workplace(service.url);
+  rmSync(cli.path("plenum.yaml"));
+  const worker = cli.start("run", "--setup");
+  const startLog = await worker.says("Ctrl-C ends it");
+  const [, url = ""] = /setup page +(http:\S+)/.exec(startLog) ?? [];
+  const [, code = ""] = /code +([A-Z0-9]{4}-[A-Z0-9]{4}) /.exec(startLog) ?? [];
+  return { service, cli, worker, url, code };
 }
 
 describe.skipIf(absent("chromium"))("the setup page", () => {
-  const view = browserOfTests();
+  const openInBrowser = browserOfTests();
 
   test("leads from the code to the status page with the keyboard alone", async () => {
-    const { service, place, worker, url, code } = await setUp();
-    const { page, complaints, elsewhere, open } = await view(url);
+    const { service, cli, worker, url, code } = await setUp();
+    const { page, complaints, elsewhere, open } = await openInBrowser(url);
     await open();
-    const press = (...keys: readonly string[]) =>
+    const pressKeys = (...keys: readonly string[]) =>
       keys.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
     const heading = (text: string) => page.getByRole("heading", { name: text }).waitFor();
-    const said = (text: string | RegExp) => page.getByRole("alert").filter({ hasText: text }).waitFor();
+    const waitForAlert = (text: string | RegExp) => page.getByRole("alert").filter({ hasText: text }).waitFor();
 
     await heading("Enter the code");
-    await press("Tab");
+    await pressKeys("Tab");
     await page.keyboard.type("AAAA-AAAA");
-    await press("Enter");
-    await said("This is not the code.");
+    await pressKeys("Enter");
+    await waitForAlert("This is not the code.");
     await page.getByLabel("Code").fill(code.toLowerCase());
-    await press("Enter");
+    await pressKeys("Enter");
 
     await heading("Where is the building?");
     expect(await findings(page)).toEqual([]);
-    await press("Tab");
+    await pressKeys("Tab");
     await page.keyboard.type(`${service.url}/api/v1`);
-    await press("Tab");
+    await pressKeys("Tab");
     await page.keyboard.type("wrong-token");
-    await press("Enter");
-    await said("does not accept this token.");
+    await pressKeys("Enter");
+    await waitForAlert("does not accept this token.");
     await page.getByLabel("Access token").fill(DEFAULT_TOKEN);
-    await press("Enter");
+    await pressKeys("Enter");
 
     await heading("Inspection result");
     await page.getByText("/api/v1 at the end of the address is left out").waitFor();
     await page.getByText("141 tags (kWh").waitFor();
     expect(await findings(page)).toEqual([]);
     const share = page.locator(".plan b");
-    const before = await share.textContent();
-    expect(before).toMatch(/^These wishes take \d+ % of the quota/);
+    const shareBefore = await share.textContent();
+    expect(shareBefore).toMatch(/^These wishes take \d+ % of the quota/);
     const slider = page.getByLabel("Measured values");
     expect(await slider.getAttribute("aria-valuetext")).toBe("30 s");
     await slider.focus();
-    await press("ArrowLeft", "ArrowLeft");
+    await pressKeys("ArrowLeft", "ArrowLeft");
     expect(await slider.getAttribute("aria-valuetext")).toBe("10 s");
-    await expect.poll(() => share.textContent()).not.toBe(before);
+    await expect.poll(() => share.textContent()).not.toBe(shareBefore);
     await page.getByLabel("Meters").focus();
-    await press("End");
+    await pressKeys("End");
     expect(await page.getByLabel("Meters").getAttribute("aria-valuetext")).toBe("not read");
     await expect.poll(() => page.locator(".plan li").allTextContents()).toHaveLength(3);
 
     await page.reload();
     await heading("Inspection result");
     await page.getByLabel("Time zone of the buildings").fill("Oslo");
-    await press("Enter");
-    await said("`Oslo` is not a time zone");
-    expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+    await pressKeys("Enter");
+    await waitForAlert("`Oslo` is not a time zone");
+    expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
     await page.getByLabel("Time zone of the buildings").fill("Europe/Oslo");
     await page.getByLabel("MQTT broker").fill("localhost");
-    await press("Enter");
-    await said(/mqtt/);
+    await pressKeys("Enter");
+    await waitForAlert(/mqtt/);
     await page.getByLabel("MQTT broker").fill("");
-    await press("Enter");
+    await pressKeys("Enter");
 
     await heading("The configuration is written");
     expect(await findings(page)).toEqual([]);
-    const token = place.path("secrets/buildings_token");
+    const token = cli.path("secrets/buildings_token");
     expect([readFileSync(token, "utf8"), statSync(token).mode & 0o777]).toEqual([`${DEFAULT_TOKEN}\n`, 0o600]);
-    const text = readFileSync(place.path("plenum.yaml"), "utf8");
-    expect(text).toContain("time_zone: Europe/Oslo");
+    const configText = readFileSync(cli.path("plenum.yaml"), "utf8");
+    expect(configText).toContain("time_zone: Europe/Oslo");
     expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
     await page.getByRole("button", { name: "Start the worker" }).focus();
-    await press("Enter");
+    await pressKeys("Enter");
     await worker.says("Plenum is running");
     await page.getByText("Freshness").first().waitFor();
     expect(page.url()).toBe(`${url}/`);
     expect(elsewhere).toEqual([]);
     worker.signal("SIGTERM");
-    const ended = await worker.ended;
-    expect(ended.code).toBe(0);
-    expect(ended.stderr + ended.stdout).not.toContain(DEFAULT_TOKEN);
+    const runResult = await worker.ended;
+    expect(runResult.code).toBe(0);
+    expect(runResult.stderr + runResult.stdout).not.toContain(DEFAULT_TOKEN);
 
-    expect(await place.refusal("run", "--setup")).toBe(
+    expect(await cli.refusal("run", "--setup")).toBe(
       "78 plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     );
   }, 120_000);
@@ -108,12 +108,12 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
 
 describe("the setup page in Norwegian", () => {
   const setup = join(import.meta.dirname, "../../src/ui/setup");
-  const textsOf = (folder: string, ending: string) =>
+  const readTexts = (folder: string, ending: string) =>
     readdirSync(folder)
       .filter((name) => name.endsWith(ending) && name !== "norwegian.mjs")
       .map((name) => readFileSync(join(folder, name), "utf8"))
       .join("\n");
-  const quoted = (pattern: RegExp, source: string) =>
+  const quotedTexts = (pattern: RegExp, source: string) =>
     [...source.matchAll(pattern)].map(([, double, single]) => double ?? single ?? "");
 
   test("has a translation with the same placeholders for every text of the page and of the worker", async () => {
@@ -122,28 +122,28 @@ describe("the setup page in Norwegian", () => {
     }>;
     const { NORWEGIAN } = await table;
     const literal = String.raw`\(\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')`;
-    const worker = textsOf(setup, ".ts");
+    const worker = readTexts(setup, ".ts");
     const english = new Set([
-      ...quoted(new RegExp(String.raw`\bt${literal}`, "g"), textsOf(join(setup, "page"), ".mjs")),
-      ...quoted(new RegExp(String.raw`\bmessage${literal}`, "g"), worker),
-      ...quoted(/\bmessage: "([^"]*)"/g, worker),
+      ...quotedTexts(new RegExp(String.raw`\bt${literal}`, "g"), readTexts(join(setup, "page"), ".mjs")),
+      ...quotedTexts(new RegExp(String.raw`\bmessage${literal}`, "g"), worker),
+      ...quotedTexts(/\bmessage: "([^"]*)"/g, worker),
       ...nextCommands("plenum.yaml").map(([, what]) => what),
     ]);
     expect(english.size).toBeGreaterThan(80);
     expect([...english].filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);
-    const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).toSorted();
-    expect(Object.entries(NORWEGIAN).filter(([en, nb]) => `${places(en)}` !== `${places(nb)}`)).toEqual([]);
-    const errors = quoted(/new \w+\(\s*"([^"]*)"/g, worker);
+    const placeholders = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([cli]) => cli).toSorted();
+    expect(Object.entries(NORWEGIAN).filter(([en, nb]) => `${placeholders(en)}` !== `${placeholders(nb)}`)).toEqual([]);
+    const errors = quotedTexts(/new \w+\(\s*"([^"]*)"/g, worker);
     const nowhere = Object.keys(NORWEGIAN).filter((text) => !english.has(text) && !errors.includes(text));
     expect(nowhere).toEqual([]);
   });
 
   describe.skipIf(absent("chromium"))("in a browser", () => {
-    const view = browserOfTests();
+    const openInBrowser = browserOfTests();
 
     test("appears when a button is pressed at any step, and keeps the entered data", async () => {
       const { service, worker, url, code } = await setUp();
-      const { page, complaints, open } = await view(url);
+      const { page, complaints, open } = await openInBrowser(url);
       await open();
       await page.getByRole("button", { name: "Norsk" }).click();
       await page.getByRole("heading", { name: "Skriv inn koden" }).waitFor();
@@ -184,7 +184,7 @@ describe("the setup page in Norwegian", () => {
 });
 
 test("the setup server rejects requests without the code, requests from other machines, and requests after wrong guesses", async () => {
-  const { worker, url, code, place } = await setUp();
+  const { worker, url, code, cli } = await setUp();
   const ask = (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
     fetch(`${url}${path}`, {
       method: "POST",
@@ -199,8 +199,8 @@ test("the setup server rejects requests without the code, requests from other ma
     expect((await ask(path, { code }, { "x-plenum": "" })).status, path).toBe(403);
   }
   // DNS rebinding: another host name resolves to this machine.
-  expect(await statusFor(url, "evil.example")).toBe(403);
-  expect(await statusFor(url, new URL(url).host)).toBe(200);
+  expect(await fetchStatus(url, "evil.example")).toBe(403);
+  expect(await fetchStatus(url, new URL(url).host)).toBe(200);
   const page = await fetch(url);
   expect(page.headers.get("content-security-policy")).toMatch(/^default-src 'none'; script-src 'self'; /);
   expect(page.headers.get("content-security-policy")).not.toMatch(/unsafe|\*|https?:/);
@@ -208,15 +208,15 @@ test("the setup server rejects requests without the code, requests from other ma
   expect((await ask("/api/code", { code: 7 })).status).toBe(400);
   expect((await ask("/api/code", { code: "x".repeat(40_000) })).status).toBe(413);
   for (let n = 0; n < 5; n += 1) expect((await ask("/api/code", { code: `WRONG${n}` })).status).toBe(403);
-  const refused = await ask("/api/code", { code });
-  expect([refused.status, Number(refused.headers.get("retry-after")) > 0]).toEqual([429, true]);
+  const refusedGuess = await ask("/api/code", { code });
+  expect([refusedGuess.status, Number(refusedGuess.headers.get("retry-after")) > 0]).toEqual([429, true]);
   worker.signal("SIGINT");
   const { code: exit } = await worker.ended;
   expect(exit).not.toBe(75);
-  expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+  expect(existsSync(cli.path("plenum.yaml"))).toBe(false);
 });
 
-function statusFor(url: string, host: string): Promise<number | undefined> {
+function fetchStatus(url: string, host: string): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     get(url, { headers: { host } }, (response) => {
       response.resume();

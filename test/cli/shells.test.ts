@@ -11,15 +11,15 @@ import { testFolder } from "../test-folder.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const program = await wholeProgram();
-const facts = describeCommands(program);
-const manual = `${buildManualPage(facts, RELEASE_VERSION).join("\n")}\n`;
+const commandDescriptions = describeCommands(program);
+const manual = `${buildManualPage(commandDescriptions, RELEASE_VERSION).join("\n")}\n`;
 
 function isThere(command: string): boolean {
   return spawnSync("sh", ["-c", `command -v ${command}`]).status === 0;
 }
 
 test("the manual page lists every exit code", () => {
-  expect(buildManualPage(facts, RELEASE_VERSION)).toEqual(
+  expect(buildManualPage(commandDescriptions, RELEASE_VERSION)).toEqual(
     expect.arrayContaining(Object.values(EXIT_CODE).map((code) => `.B ${code}`)),
   );
 });
@@ -27,8 +27,8 @@ test("the manual page lists every exit code", () => {
 test.skipIf(!isThere("groff"))("groff renders the manual page without a warning", () => {
   const { stderr, stdout } = spawnSync("groff", ["-ww", "-man", "-Tascii", "-P-cbu"], { input: manual });
   expect(stderr.toString()).toBe("");
-  const shown = stdout.toString().replaceAll(/\s+/g, " ");
-  for (const { path } of facts) expect(shown).toContain(`plenum ${path}`.trimEnd());
+  const renderedManual = stdout.toString().replaceAll(/\s+/g, " ");
+  for (const { path } of commandDescriptions) expect(renderedManual).toContain(`plenum ${path}`.trimEnd());
 });
 
 test.skipIf(!isThere("mandoc"))("mandoc finds no error in the manual page", () => {
@@ -39,8 +39,8 @@ test.skipIf(!isThere("mandoc"))("mandoc finds no error in the manual page", () =
 test.each(["bash", "zsh", "fish"] as const)(
   "the completion script for %s contains every command and every option",
   (shell) => {
-    const script = completionScript(shell, facts).join("\n");
-    for (const { path, options } of facts) {
+    const script = completionScript(shell, commandDescriptions).join("\n");
+    for (const { path, options } of commandDescriptions) {
       expect(script).toContain(path);
       for (const { name } of options) expect(script).toContain(shell === "fish" ? `-l ${name.slice(2)}` : name);
     }
@@ -52,33 +52,33 @@ test.each(["bash", "zsh", "fish"] as const)(
   },
 );
 
-function offered(...words: readonly string[]): readonly string[] {
-  const script = completionScript("bash", facts).join("\n");
+function complete(...words: readonly string[]): readonly string[] {
+  const script = completionScript("bash", commandDescriptions).join("\n");
   const line = words.map((word) => `'${word}'`).join(" ");
-  const asked = `${script}\nplenum() { echo lake scada; }\nCOMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _plenum; printf '%s\\n' "\${COMPREPLY[@]}"`;
-  return execFileSync("bash", ["-c", asked])
+  const bashScript = `${script}\nplenum() { echo lake scada; }\nCOMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _plenum; printf '%s\\n' "\${COMPREPLY[@]}"`;
+  return execFileSync("bash", ["-c", bashScript])
     .toString()
     .split("\n")
     .filter((word) => word !== "");
 }
 
 test.skipIf(!isThere("bash"))("bash completes commands, options, choices, and names of the configuration", () => {
-  expect(offered("plenum", "expl")).toEqual(["explain"]);
-  expect(offered("plenum", "outbox", "re")).toEqual(["resend", "replay", "revive"]);
-  expect(offered("plenum", "events", "--fol")).toEqual(["--follow"]);
-  expect(offered("plenum", "alarms", "--status", "a")).toEqual(["active", "all"]);
-  expect(offered("plenum", "outbox", "replay", "")).toEqual(expect.arrayContaining(["lake", "scada", "--since"]));
-  expect(offered("plenum", "sink", "test", "la")).toEqual(["lake"]);
-  expect(offered("plenum", "alarms", "--source", "")).toEqual(["lake", "scada"]);
-  expect(offered("plenum", "--config", "x.yaml", "status", "--pro")).toEqual(["--probe"]);
+  expect(complete("plenum", "expl")).toEqual(["explain"]);
+  expect(complete("plenum", "outbox", "re")).toEqual(["resend", "replay", "revive"]);
+  expect(complete("plenum", "events", "--fol")).toEqual(["--follow"]);
+  expect(complete("plenum", "alarms", "--status", "a")).toEqual(["active", "all"]);
+  expect(complete("plenum", "outbox", "replay", "")).toEqual(expect.arrayContaining(["lake", "scada", "--since"]));
+  expect(complete("plenum", "sink", "test", "la")).toEqual(["lake"]);
+  expect(complete("plenum", "alarms", "--source", "")).toEqual(["lake", "scada"]);
+  expect(complete("plenum", "--config", "x.yaml", "status", "--pro")).toEqual(["--probe"]);
 });
 
 test.skipIf(!isThere("fish"))("fish offers the commands of a group", () => {
-  const script = completionScript("fish", facts).join("\n");
-  const answer = execFileSync("fish", ["--no-config", "-c", `${script}\ncomplete -C 'plenum outbox re'`]);
-  const words = answer
+  const script = completionScript("fish", commandDescriptions).join("\n");
+  const fishOutput = execFileSync("fish", ["--no-config", "-c", `${script}\ncomplete -C 'plenum outbox re'`]);
+  const offeredWords = fishOutput
     .toString()
     .split("\n")
     .map((line) => line.split("\t")[0]);
-  expect(words.filter((word) => word !== "")).toEqual(["replay", "resend", "revive"]);
+  expect(offeredWords.filter((word) => word !== "")).toEqual(["replay", "resend", "revive"]);
 });

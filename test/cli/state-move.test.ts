@@ -16,44 +16,44 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
   test("`state move` moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
-    const place = workplace("http://127.0.0.1:9");
-    place.configure({ sources: { main: source, annex: { ...source, token: place.token("annex") } } });
+    const cli = workplace("http://127.0.0.1:9");
+    cli.configure({ sources: { main: source, annex: { ...source, token: cli.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
-    expect(await place.refusal("state", "move", ...to)).toMatch(/^78 There is no state in .*state\./);
-    await furnishTwo(place.path("state"));
-    const moved = await place.plenum("state", "move", ...to);
-    expect(moved.stderr).toBe("");
-    expect(moved.stdout).toMatch(
+    expect(await cli.refusal("state", "move", ...to)).toMatch(/^78 There is no state in .*state\./);
+    await furnishTwo(cli.path("state"));
+    const moveOutput = await cli.plenum("state", "move", ...to);
+    expect(moveOutput.stderr).toBe("");
+    expect(moveOutput.stdout).toMatch(
       /is in 127\.0\.0\.1:\d+\/postgres, schema plenum_state now, for 4 sources: main, annex, /,
     );
-    expect(moved.stdout).toMatch(/\n {2}event +106 rows\n {4}main: 86 rows, digest [0-9a-f]{16}\n/);
-    expect(moved.stdout).toContain("Next: say so in the configuration (state.postgres), and start the members");
-    expect(moved.code).toBe(0);
+    expect(moveOutput.stdout).toMatch(/\n {2}event +106 rows\n {4}main: 86 rows, digest [0-9a-f]{16}\n/);
+    expect(moveOutput.stdout).toContain("Next: say so in the configuration (state.postgres), and start the members");
+    expect(moveOutput.code).toBe(0);
 
-    expect(await place.refusal("run")).toMatch(
+    expect(await cli.refusal("run")).toMatch(
       /^78 The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum_state at .*\. Set state\.postgres/,
     );
-    const again = await place.plenum("state", "move", ...to, "--json");
-    expect(JSON.parse(again.stdout) as MoveResult).toMatchObject({ wasThere: true, tables: [] });
+    const repeatedMove = await cli.plenum("state", "move", ...to, "--json");
+    expect(JSON.parse(repeatedMove.stdout) as MoveResult).toMatchObject({ wasThere: true, tables: [] });
   });
 
   test("`state move` uses the database of the configuration and moves the kill switch", async () => {
-    const place = workplace("http://127.0.0.1:9");
-    await furnishTwo(place.path("state"));
-    writeFileSync(place.path("state/WRITES-STOPPED"), "by hand\n");
+    const cli = workplace("http://127.0.0.1:9");
+    await furnishTwo(cli.path("state"));
+    writeFileSync(cli.path("state/WRITES-STOPPED"), "by hand\n");
     const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
-    place.configure({
+    cli.configure({
       state: { folder: "state", postgres: { url, schema: "configured" } },
       sinks: { out: { webhook: { url: "http://127.0.0.1:9/", unsigned: true } } },
     });
-    expect(await place.refusal("state", "move", "--schema", "other")).toMatch(/^78 .*Without --to/);
-    const moved = await place.plenum("state", "move");
-    expect([moved.stderr, moved.code]).toEqual(["", 0]);
-    expect(moved.stdout).toContain("Next: start the members: plenum run.");
+    expect(await cli.refusal("state", "move", "--schema", "other")).toMatch(/^78 .*Without --to/);
+    const moveOutput = await cli.plenum("state", "move");
+    expect([moveOutput.stderr, moveOutput.code]).toEqual(["", 0]);
+    expect(moveOutput.stdout).toContain("Next: start the members: plenum run.");
     const client = await connectTo(server);
     const { rows } = await client.query("select key, body from configured.fleet_document where key = 'kill-switch'");
     await client.end();
-    expect(JSON.parse(rows[0]?.body)).toMatchObject({ by: expect.stringContaining(place.path("state")) });
+    expect(JSON.parse(rows[0]?.body)).toMatchObject({ by: expect.stringContaining(cli.path("state")) });
   });
 
   test.each<[string, readonly string[], string]>([
@@ -62,8 +62,8 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     ["an address without TLS", ["--to", "postgresql://a@db/x?sslmode=disable"], "add --allow-plain"],
     ["an unreachable database", ["--to", "postgresql://a@127.0.0.1:9/x?sslmode=disable"], "127.0.0.1:9"],
   ])("`state move` reports one message for the target: %s", async (_, args, sentence) => {
-    const place = workplace("http://127.0.0.1:9");
-    const { stderr, code } = await place.plenum("state", "move", ...args);
+    const cli = workplace("http://127.0.0.1:9");
+    const { stderr, code } = await cli.plenum("state", "move", ...args);
     expect(onlyLine(stderr)).toContain(sentence);
     expect([75, 78]).toContain(code);
   });

@@ -3,74 +3,74 @@ import { expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-function initialAlarms(place: Workplace): readonly string[] {
-  return readdirSync(place.path("events"))
-    .flatMap((name) => readFileSync(place.path(`events/${name}`), "utf8").split("\n"))
+function initialAlarms(cli: Workplace): readonly string[] {
+  return readdirSync(cli.path("events"))
+    .flatMap((name) => readFileSync(cli.path(`events/${name}`), "utf8").split("\n"))
     .filter((line) => line.includes('"alarm-raised"') && line.includes('"initial":true'))
     .map((line) => (JSON.parse(line) as { readonly id: string }).id);
 }
 
 async function activeAlarms(url: string): Promise<number> {
-  const answer = await fetch(`${url}/api/v1/alarms?status=active&per_page=500`, {
+  const response = await fetch(`${url}/api/v1/alarms?status=active&per_page=500`, {
     headers: { authorization: "Bearer simulator-token", accept: "application/json" },
   });
-  return ((await answer.json()) as { readonly data: readonly unknown[] }).data.length;
+  return ((await response.json()) as { readonly data: readonly unknown[] }).data.length;
 }
 
-async function runUntil(place: Workplace, alarms: number): Promise<void> {
-  const worker = await place.run();
-  await expect.poll(() => initialAlarms(place).length, { timeout: 20_000 }).toBe(alarms);
+async function runUntil(cli: Workplace, alarms: number): Promise<void> {
+  const worker = await cli.run();
+  await expect.poll(() => initialAlarms(cli).length, { timeout: 20_000 }).toBe(alarms);
   await worker.kill();
 }
 
 test("a damaged state is reported by `state check`, quarantined and replaced at the next start, and salvaged by `state salvage`", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
-  const place = workplace(service.url);
-  expect(await place.refusal("state", "check")).toMatch(/^78 .*There is no state/);
+  const cli = workplace(service.url);
+  expect(await cli.refusal("state", "check")).toMatch(/^78 .*There is no state/);
   const active = await activeAlarms(service.url);
-  await runUntil(place, active);
+  await runUntil(cli, active);
 
-  const sound = await place.plenum("state", "check");
-  expect([sound.code, sound.stdout]).toEqual([0, expect.stringMatching(/The file is whole\. \d+ rows/)]);
-  const file = place.path("state/plenum.db");
+  const intactCheck = await cli.plenum("state", "check");
+  expect([intactCheck.code, intactCheck.stdout]).toEqual([0, expect.stringMatching(/The file is whole\. \d+ rows/)]);
+  const file = cli.path("state/plenum.db");
   const bytes = readFileSync(file);
   writeFileSync(file, bytes.fill(0xa5, 0, 4_096));
   writeFileSync(`${file}-wal`, readFileSync(`${file}-wal`).fill(0xa5, 0, 32));
-  const broken = await place.plenum("state", "check", "--json");
-  expect([broken.code, JSON.parse(broken.stdout)]).toEqual([1, expect.objectContaining({ whole: false })]);
-  expect(onlyLine(broken.stderr)).toMatch(/^The state is damaged\. Restart the worker/);
+  const damagedCheck = await cli.plenum("state", "check", "--json");
+  expect([damagedCheck.code, JSON.parse(damagedCheck.stdout)]).toEqual([1, expect.objectContaining({ whole: false })]);
+  expect(onlyLine(damagedCheck.stderr)).toMatch(/^The state is damaged\. Restart the worker/);
 
-  await runUntil(place, 2 * active);
-  const ids = initialAlarms(place);
+  await runUntil(cli, 2 * active);
+  const ids = initialAlarms(cli);
   expect(ids.slice(active).toSorted(), "the same alarms, with the same ids").toEqual(ids.slice(0, active).toSorted());
-  const { filesSetAside, trouble } = JSON.parse((await place.plenum("state", "check", "--json")).stdout) as {
+  const { filesSetAside, trouble } = JSON.parse((await cli.plenum("state", "check", "--json")).stdout) as {
     readonly filesSetAside: readonly string[];
     readonly trouble: readonly string[];
   };
   expect([filesSetAside.length, trouble]).toEqual([1, []]);
-  expect(readdirSync(place.path("state"))).toContain(`${filesSetAside[0]}-wal`);
-  const salvaged = await place.plenum("state", "salvage", place.path(`state/${filesSetAside[0]}`));
-  expect(salvaged.stdout + salvaged.stderr).toMatch(/events were read out of \d+ pages|No event could be read/);
+  expect(readdirSync(cli.path("state"))).toContain(`${filesSetAside[0]}-wal`);
+  const salvage = await cli.plenum("state", "salvage", cli.path(`state/${filesSetAside[0]}`));
+  expect(salvage.stdout + salvage.stderr).toMatch(/events were read out of \d+ pages|No event could be read/);
 }, 90_000);
 
 test("a state with a write-ahead log but an empty database file is reported and salvaged", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
-  const place = workplace(service.url);
+  const cli = workplace(service.url);
   const active = await activeAlarms(service.url);
-  await runUntil(place, active);
-  writeFileSync(place.path("state/plenum.db"), "");
-  const worker = await place.run();
-  await expect.poll(() => initialAlarms(place).length, { timeout: 20_000 }).toBe(2 * active);
-  const status = await place.json<StatusReport>("status");
+  await runUntil(cli, active);
+  writeFileSync(cli.path("state/plenum.db"), "");
+  const worker = await cli.run();
+  await expect.poll(() => initialAlarms(cli).length, { timeout: 20_000 }).toBe(2 * active);
+  const status = await cli.json<StatusReport>("status");
   expect(status.notices).toContainEqual(
     expect.stringMatching(/^The state file was damaged\. It was set aside as .*plenum\.db\.damaged-/),
   );
-  const { filesSetAside } = await place.json<{ readonly filesSetAside: readonly string[] }>("state", "check");
-  const salvaged = await place.plenum("state", "salvage", place.path(`state/${filesSetAside[0]}`), "--json");
-  expect(salvaged.code).toBe(0);
-  const { found, taken, known, delivered } = JSON.parse(salvaged.stdout) as Record<string, number>;
+  const { filesSetAside } = await cli.json<{ readonly filesSetAside: readonly string[] }>("state", "check");
+  const salvage = await cli.plenum("state", "salvage", cli.path(`state/${filesSetAside[0]}`), "--json");
+  expect(salvage.code).toBe(0);
+  const { found, taken, known, delivered } = JSON.parse(salvage.stdout) as Record<string, number>;
   expect(found).toBeGreaterThan(0);
   expect((taken ?? 0) + (known ?? 0) + (delivered ?? 0)).toBe(found);
   await worker.stop();

@@ -3,13 +3,13 @@ import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 test("`status` distinguishes no worker, a running worker, and a worker that does not respond", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const place = workplace(service.url);
-  expect(await place.refusal("status", "--probe")).toBe("1 No worker is running on this state folder.");
+  const cli = workplace(service.url);
+  expect(await cli.refusal("status", "--probe")).toBe("1 No worker is running on this state folder.");
 
-  const worker = await place.run();
-  const known = /^source main: 1 sites, 8 tags, .*, 1 of 1 gateways online, 0 active alarms$/m;
-  await expect.poll(async () => (await place.plenum("status")).stdout, { timeout: 20_000 }).toMatch(known);
-  const well = await place.plenum("status");
+  const worker = await cli.run();
+  const completeSource = /^source main: 1 sites, 8 tags, .*, 1 of 1 gateways online, 0 active alarms$/m;
+  await expect.poll(async () => (await cli.plenum("status")).stdout, { timeout: 20_000 }).toMatch(completeSource);
+  const well = await cli.plenum("status");
   expect([well.code, well.stdout]).toEqual([0, expect.stringMatching(/^Running since /)]);
   for (const job of ["token", "sites", "alarms", "resolved_sweep", "gateways", "hosts", "systems", "tags"]) {
     expect(well.stdout).toMatch(
@@ -19,9 +19,9 @@ test("`status` distinguishes no worker, a running worker, and a worker that does
 
   worker.signal("SIGSTOP");
   const [silent, probe, read] = await Promise.all([
-    place.plenum("status"),
-    place.plenum("status", "--probe"),
-    place.plenum("read", "10169"),
+    cli.plenum("status"),
+    cli.plenum("status", "--probe"),
+    cli.plenum("read", "10169"),
   ]);
   const sentence =
     "A worker is there and does not answer within 5 s. It may be busy: try again. If that lasts, its log says what it does.";
@@ -29,27 +29,27 @@ test("`status` distinguishes no worker, a running worker, and a worker that does
   for (const { stderr } of [silent, probe, read]) expect(onlyLine(stderr)).toBe(sentence);
   expect(silent.stdout).toMatch(/^A worker is there and does not answer; this is what the state remembers\.\n/);
   expect(silent.stdout).toContain("quota: unknown, only a running worker counts it");
-  const explained = await place.plenum("explain", "10169");
+  const explained = await cli.plenum("explain", "10169");
   expect([explained.code, explained.stdout]).toEqual([
     0,
     expect.stringContaining("Next reading\n  Unknown: a worker is there and does not answer."),
   ]);
-  expect(await place.refusal("plan")).toBe(
+  expect(await cli.refusal("plan")).toBe(
     "0 A worker is there and does not answer within 5 s. What it measures is left out.",
   );
 
   worker.signal("SIGCONT");
-  expect((await place.plenum("status", "--probe")).code).toBe(0);
+  expect((await cli.plenum("status", "--probe")).code).toBe(0);
   await worker.kill();
-  const left = await place.plenum("status");
-  expect([left.code, left.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
+  const statusAfterKill = await cli.plenum("status");
+  expect([statusAfterKill.code, statusAfterKill.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
 }, 120_000);
 
 test("`status` prints unknown counts instead of 0 for an empty state", async () => {
   const service = await simulatedServer();
-  const place = workplace(service.url);
-  await place.plenum("sites");
-  const { code, stdout } = await place.plenum("status");
+  const cli = workplace(service.url);
+  await cli.plenum("sites");
+  const { code, stdout } = await cli.plenum("status");
   expect(code).toBe(0);
   expect(stdout).toMatch(
     /^source main: unknown sites \(never read\), unknown tags \(never read\), no value read yet, unknown gateways \(never read\), unknown active alarms \(never read\)$/m,
@@ -61,22 +61,22 @@ test("`status` prints unknown counts instead of 0 for an empty state", async () 
 
 test("`read` rejects unknown tag ids without a request, and sends the request with --ask", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-  const place = workplace(service.url);
-  expect(await place.refusal("read", "10169", "77", "88")).toMatch(
+  const cli = workplace(service.url);
+  expect(await cli.refusal("read", "10169", "77", "88")).toMatch(
     /^1 .*404.* The service refuses the 3 tags together: a single one may be the cause/,
   );
 
-  const worker = await place.run();
+  const worker = await cli.run();
   const reads = () => service.simulator.truth.requests().filter(({ path }) => path.includes("/tags/read"));
   await expect
-    .poll(async () => (await place.plenum("status")).stdout, { timeout: 20_000 })
+    .poll(async () => (await cli.plenum("status")).stdout, { timeout: 20_000 })
     .toMatch(/^source main: 1 sites, 8 tags/m);
   await worker.stop();
-  const before = reads().length;
-  expect(await place.refusal("read", "10169", "77", "88")).toMatch(
+  const readsBefore = reads().length;
+  expect(await cli.refusal("read", "10169", "77", "88")).toMatch(
     /^78 Tags 77, 88 are not among the 8 tags of main, listed at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?; nothing was asked\. If the list is too old, add --ask\.$/,
   );
-  expect(reads().length).toBe(before);
-  expect(await place.refusal("read", "10169", "77", "--ask")).toMatch(/^1 .*refuses the 2 tags/);
-  expect((await place.plenum("read", "10169")).code).toBe(0);
+  expect(reads().length).toBe(readsBefore);
+  expect(await cli.refusal("read", "10169", "77", "--ask")).toMatch(/^1 .*refuses the 2 tags/);
+  expect((await cli.plenum("read", "10169")).code).toBe(0);
 }, 90_000);

@@ -25,11 +25,11 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
     "makes every command that sends requests exit with code 78 before a connection: %j",
     async (environment) => {
       const { stub, sections } = await strangers();
-      const place = workplace(stub.url, environment);
-      place.token("lake-token");
-      place.configure(sections);
+      const cli = workplace(stub.url, environment);
+      cli.token("lake-token");
+      cli.configure(sections);
       for (const command of [["run"], ["check"], ["sites"], ["alarms"], ["read", "10001"], ["plan"]]) {
-        const { code, stderr } = await place.plenum(...command);
+        const { code, stderr } = await cli.plenum(...command);
         expect([command, code]).toEqual([command, 78]);
         expect(stderr).toMatch(/NODE_TLS_REJECT_UNAUTHORIZED is 0|--tls-keylog of Node\.js/);
         onlyLine(stderr.replace(/^\(node:.*\n|^\(Use .*\n|^Warning: .*\n/gm, ""));
@@ -40,8 +40,8 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
   );
 
   test("does not prevent `plenum writes stop`", async () => {
-    const place = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
-    expect((await place.plenum("writes", "stop")).code).toBe(0);
+    const cli = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
+    expect((await cli.plenum("writes", "stop")).code).toBe(0);
   });
 });
 
@@ -50,10 +50,10 @@ test("a worker ignores the proxy variables of the environment", async () => {
   const service = await simulatedServer();
   const names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"];
   const proxies = Object.fromEntries(names.map((name) => [name, proxy.url]));
-  const place = workplace(service.url, { NODE_USE_ENV_PROXY: "1", ...proxies });
+  const cli = workplace(service.url, { NODE_USE_ENV_PROXY: "1", ...proxies });
   const lake = { influxdb: { url: receiver.url, bucket: "b" } };
-  place.configure({ sinks: { lake, hook: { webhook: localHook(receiver.url) } } });
-  const { code, stdout, stderr } = await place.plenum("check", "--json");
+  cli.configure({ sinks: { lake, hook: { webhook: localHook(receiver.url) } } });
+  const { code, stdout, stderr } = await cli.plenum("check", "--json");
   expect(code, `${stdout}${stderr}`).toBe(0);
   expect(receiver.connections).toBeGreaterThan(1);
   expect(proxy.connections).toBe(0);

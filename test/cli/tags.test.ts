@@ -13,8 +13,8 @@ interface Row {
 
 async function placed() {
   const service = await simulatedServer({ history: { no_log: { tags: ["10170"] } } });
-  const place = workplace(service.url);
-  place.configure({
+  const cli = workplace(service.url);
+  cli.configure({
     source: {
       spread: "0s",
       // With the default quota, requests would wait for the first inventory.
@@ -23,13 +23,13 @@ async function placed() {
       history: [{ name: "log", select: { sites: [6] }, resolution: "1h" }],
     },
   });
-  const rowsOf = (...args: readonly string[]) => place.json<readonly Row[]>(...args);
-  return { service, place, rowsOf };
+  const readRows = (...args: readonly string[]) => cli.json<readonly Row[]>(...args);
+  return { service, cli, rowsOf: readRows };
 }
 
 test("`tags` without a worker lists tags from the service, and sends no tag request", async () => {
-  const { service, place, rowsOf } = await placed();
-  const { code, stdout, stderr } = await place.plenum("tags", "--site", "6");
+  const { service, cli, rowsOf } = await placed();
+  const { code, stdout, stderr } = await cli.plenum("tags", "--site", "6");
   expect(code).toBe(0);
   expect(stdout).toMatch(/^id +name +value +unit +age +class +log +site +description\n10\d{3} /);
   expect(onlyLine(stderr)).toBe("8 tags of main, as the service lists them.");
@@ -46,13 +46,13 @@ test("`tags` without a worker lists tags from the service, and sends no tag requ
   expect(ofSystem.length).toBeGreaterThan(0);
   expect(new Set(ofSystem.map(({ siteId }) => siteId))).toEqual(new Set([6]));
   for (const kind of ["gateways", "hosts"]) expect((await rowsOf(kind)).length, kind).toBeGreaterThan(0);
-  const asked = service.simulator.truth.requests().map(({ path }) => path);
-  expect(asked.filter((path) => /\/tags\/(read|write|history)/.test(path))).toEqual([]);
+  const requestedPaths = service.simulator.truth.requests().map(({ path }) => path);
+  expect(requestedPaths.filter((path) => /\/tags\/(read|write|history)/.test(path))).toEqual([]);
 });
 
 test("`tags` reports unknown ids and still prints the known tags", async () => {
-  const { place } = await placed();
-  const { code, stdout, stderr } = await place.plenum("tags", "10169", "nope,10001", "--site", "6");
+  const { cli } = await placed();
+  const { code, stdout, stderr } = await cli.plenum("tags", "10169", "nope,10001", "--site", "6");
   expect([code, stdout.split("\n").length]).toEqual([78, 3]);
   expect(stderr).toContain(
     "There is no tags nope, 10001 among the 8 tags of main. `plenum tags --search` finds them by their names.\n",
@@ -60,22 +60,24 @@ test("`tags` reports unknown ids and still prints the known tags", async () => {
 });
 
 test("`tags` prints the tags of a running worker with value, age, class and log", async () => {
-  const { service, place, rowsOf } = await placed();
-  const worker = await place.run();
-  const own = () => rowsOf("tags", "--site", "6");
+  const { service, cli, rowsOf } = await placed();
+  const worker = await cli.run();
+  const ownTags = () => rowsOf("tags", "--site", "6");
   await expect
-    .poll(async () => (await own()).filter(({ hasLog }) => hasLog !== null).length, { timeout: 40_000 })
+    .poll(async () => (await ownTags()).filter(({ hasLog }) => hasLog !== null).length, { timeout: 40_000 })
     .toBe(8);
-  await expect.poll(async () => (await own()).some(({ readAt }) => readAt !== null), { timeout: 40_000 }).toBe(true);
-  const rows = await own();
+  await expect
+    .poll(async () => (await ownTags()).some(({ readAt }) => readAt !== null), { timeout: 40_000 })
+    .toBe(true);
+  const rows = await ownTags();
   expect(rows.filter(({ hasLog }) => hasLog === false).map(({ id }) => id)).toEqual(["10170"]);
   expect(rows.find(({ class: name }) => name === "warm")).toMatchObject({ value: expect.anything() });
 
-  const before = service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags")).length;
-  const shown = await place.plenum("tags", "--search", "10169");
-  expect(shown.stdout).toMatch(/\n10169 /);
-  expect(onlyLine(shown.stderr)).toMatch(/^1 tag of main, as the worker listed them [\d.]+ (s|min) ago\.$/);
-  expect(service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags"))).toHaveLength(before);
+  const listsBefore = service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags")).length;
+  const searchOutput = await cli.plenum("tags", "--search", "10169");
+  expect(searchOutput.stdout).toMatch(/\n10169 /);
+  expect(onlyLine(searchOutput.stderr)).toMatch(/^1 tag of main, as the worker listed them [\d.]+ (s|min) ago\.$/);
+  expect(service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags"))).toHaveLength(listsBefore);
   const [system] = await rowsOf("systems", "--site", "6");
   expect((await rowsOf("tags", "--system", system?.id ?? "")).length).toBeGreaterThan(0);
   await worker.stop();

@@ -8,7 +8,7 @@ import { runProgram } from "../plenum-process.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-function told() {
+function createRecordedFeed() {
   const lines: string[] = [];
   const time = { ms: 0 };
   const happenings = createTerminalFeed(
@@ -21,7 +21,7 @@ function told() {
 const logged = (event: Event) => ({ position: 1, committedAt: "2026-06-01T00:00:00.000Z", event });
 
 test("the terminal feed prints a log line as a sentence, and not again within five minutes", () => {
-  const { lines, log, time } = told();
+  const { lines, log, time } = createRecordedFeed();
   const fields = { sink: "lake", problem: "It refuses the connection.", waitMs: 800 };
   for (const ms of [0, 60_000, 299_000]) {
     time.ms = ms;
@@ -44,7 +44,7 @@ test("the terminal feed prints a log line as a sentence, and not again within fi
 });
 
 test("the terminal feed prints problems and changes of the configuration, and changes that need a restart", () => {
-  const { lines, log } = told();
+  const { lines, log } = createRecordedFeed();
   const problems = ["plenum.yaml:9:22 evry: unknown. Did you mean every?", "plenum.yaml:12:3 a port is a number"];
   log.warn({ file: "plenum.yaml", problems }, "the configuration file is wrong and changes nothing");
   log.info({ changes: ["a: 1 → 2 (at once)"], pending: [] }, "the configuration was changed");
@@ -57,7 +57,7 @@ test("the terminal feed prints problems and changes of the configuration, and ch
 });
 
 test("the terminal feed does not report that all is well while a sink rejects events", () => {
-  const { lines, log, happenings } = told();
+  const { lines, log, happenings } = createRecordedFeed();
   log.warn({ sink: "hook", problem: "ENOTFOUND" }, "The sink does not accept events.");
   happenings.readiness([]);
   log.info({ sink: "hook" }, "The sink accepts events again.");
@@ -73,13 +73,13 @@ test("the terminal feed does not report that all is well while a sink rejects ev
 });
 
 test("the terminal feed prints alarms, gateways and writes but no values, and one line for all initial alarms", () => {
-  const { lines, happenings } = told();
+  const { lines, happenings } = createRecordedFeed();
   const kinds: string[] = [];
   for (const event of sampleOfEveryKind()) {
-    const before = lines.length;
+    const linesBefore = lines.length;
     const data = event.type === "alarm-raised" ? { ...event.data, initial: false } : event.data;
     happenings.event(logged({ ...event, data } as Event));
-    if (lines.length > before) kinds.push(event.type);
+    if (lines.length > linesBefore) kinds.push(event.type);
   }
   expect(new Set(kinds)).toEqual(
     new Set([
@@ -97,17 +97,17 @@ test("the terminal feed prints alarms, gateways and writes but no values, and on
   );
   for (const line of lines) expect(line).toMatch(/^[ !] [A-Z].*: \S/);
 
-  const first = told();
+  const firstStart = createRecordedFeed();
   const [raised] = sampleOfEveryKind().filter(({ type }) => type === "alarm-raised");
   if (raised === undefined) throw new Error("no sample");
   const initial = { ...raised, data: { ...raised.data, initial: true } } as Event;
-  for (let n = 0; n < 300; n += 1) first.happenings.event(logged(initial));
-  first.happenings.readiness([]);
-  expect(first.lines).toEqual(["  300 alarms are active already.", "  All is well: polls, state, sinks."]);
+  for (let n = 0; n < 300; n += 1) firstStart.happenings.event(logged(initial));
+  firstStart.happenings.readiness([]);
+  expect(firstStart.lines).toEqual(["  300 alarms are active already.", "  All is well: polls, state, sinks."]);
 });
 
 test("the terminal feed prints readiness when it changes", () => {
-  const { lines, happenings } = told();
+  const { lines, happenings } = createRecordedFeed();
   for (const reasons of [[], [], ["Sink lake is blocked."], ["Sink lake is blocked."], [], []])
     happenings.readiness(reasons);
   expect(lines).toEqual(["  All is well: polls, state, sinks.", "! Sink lake is blocked.", "  All is well again."]);
@@ -125,11 +125,11 @@ test.skipIf(!hasScript())(
   "`run` at a real terminal prints sentences and no JSON",
   async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
-    const place = workplace(service.url);
-    place.configure({ source: { schedules: { alarms: "*/5 * * * * *" } } });
+    const cli = workplace(service.url);
+    cli.configure({ source: { schedules: { alarms: "*/5 * * * * *" } } });
     const main = join(import.meta.dirname, "../../src/cli/main.ts");
     const running = runProgram("script", ["-qec", `exec '${process.execPath}' '${main}' run`, "/dev/null"], {
-      cwd: place.folder,
+      cwd: cli.folder,
     });
     onTestFinished(async () => void (await running.end("SIGKILL")));
     await running.says(/Plenum is running; status page http:\S+\. Ctrl-C stops it\./);

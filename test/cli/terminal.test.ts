@@ -23,32 +23,32 @@ describe("the progress line of a command", () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  const working = async (shell: ReturnType<typeof terminal>, ms: number) => {
-    const done = shell.progress("Reading", async (update) => {
+  const runProgress = async (shell: ReturnType<typeof terminal>, ms: number) => {
+    const progressEnd = shell.progress("Reading", async (update) => {
       await new Promise((resolve) => setTimeout(resolve, ms / 2));
       update("Reading more");
       await new Promise((resolve) => setTimeout(resolve, ms / 2));
     });
     await vi.advanceTimersByTimeAsync(ms);
-    await done;
+    await progressEnd;
   };
 
   test("is not printed in the first two seconds", async () => {
     const shell = terminal();
-    await working(shell, 1_900);
+    await runProgress(shell, 1_900);
     expect(shell.err.text()).toBe("");
   });
 
   test("shows the current step on standard error every 10 s", async () => {
     const shell = terminal();
-    await working(shell, 25_000);
+    await runProgress(shell, 25_000);
     expect(shell.err.text()).toBe("Reading … 2 s\nReading … 10 s\nReading more … 20 s\n");
     expect(shell.out.text()).toBe("");
   });
 
   test("is removed from a terminal at the end", async () => {
     const shell = terminal({ isTTY: true });
-    await working(shell, 3_500);
+    await runProgress(shell, 3_500);
     expect(shell.err.text().endsWith("Reading more … 3 s\r\u001b[K")).toBe(true);
   });
 });
@@ -117,7 +117,7 @@ describe("times printed by a command", () => {
   });
 
   test("the terminal keeps UTC in JSON, with --utc, and in output for programs", () => {
-    const printed = (options: { readonly json?: boolean; readonly utc?: boolean }) => {
+    const printWith = (options: { readonly json?: boolean; readonly utc?: boolean }) => {
       const out = stream();
       const terminal = createTerminal({ json: false, ...options, streams: { out, err: out } });
       terminal.object({ at: "2026-11-23T07:52:10Z" }, ["at 2026-11-23T07:52:10Z"]);
@@ -126,10 +126,10 @@ describe("times printed by a command", () => {
       terminal.text(["text 2026-11-23T07:52:10Z"]);
       return out.text();
     };
-    expect(printed({ json: true })).not.toContain("08:52:10");
-    expect(printed({ utc: true })).not.toContain("08:52:10");
-    const local = printed({});
-    expect(local.match(/2026-11-23 08:52:10 \+01:00/g)).toHaveLength(3);
-    expect(local).toContain("text 2026-11-23T07:52:10Z");
+    expect(printWith({ json: true })).not.toContain("08:52:10");
+    expect(printWith({ utc: true })).not.toContain("08:52:10");
+    const localOutput = printWith({});
+    expect(localOutput.match(/2026-11-23 08:52:10 \+01:00/g)).toHaveLength(3);
+    expect(localOutput).toContain("text 2026-11-23T07:52:10Z");
   });
 });

@@ -6,86 +6,86 @@ import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { type Ended, onlyLine, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
-function keyOf(place: Workplace, name: string): string {
+function createKey(cli: Workplace, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
-  writeFileSync(place.path(`${name}.pem`), privateKey.export({ format: "pem", type: "pkcs8" }));
+  writeFileSync(cli.path(`${name}.pem`), privateKey.export({ format: "pem", type: "pkcs8" }));
   return publicKeyText(privateKey);
 }
 
 const data = (ended: Ended): unknown => JSON.parse(ended.stdout);
 const [TAG] = WRITING.allow;
 
-async function knowsTags(place: Workplace): Promise<void> {
-  const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
-  await expect.poll(known, { timeout: 20_000 }).toBe(true);
+async function knowsTags(cli: Workplace): Promise<void> {
+  const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
+  await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
 }
 
 test("`writes approval` lists each change, `writes approve` approves the rules with a key, and the running worker applies them", async () => {
   const service = await simulatedServer();
-  const place = workplace(service.url);
-  const approval = { approvers: { anna: keyOf(place, "anna") } };
-  keyOf(place, "mallory");
+  const cli = workplace(service.url);
+  const approval = { approvers: { anna: createKey(cli, "anna") } };
+  createKey(cli, "mallory");
   const commands = { ...WRITING, approval };
-  place.configure({ commands });
+  cli.configure({ commands });
 
-  const check = await place.plenum("check");
-  expect([check.code, check.stdout]).toEqual([78, expect.stringContaining("nobody has approved it yet")]);
-  const worker = await place.run();
-  await knowsTags(place);
-  expect(await place.json("write", "10169", "75")).toMatchObject({ reason: "not-armed" });
-  expect((await place.plenum("status")).stdout).toContain("run plenum writes arm once");
-  expect((await place.plenum("writes", "arm")).code).toBe(0);
-  await expect.poll(async () => (await place.plenum("status")).stdout).not.toContain("run plenum writes arm once");
-  expect(await place.json("write", "10169", "75")).toMatchObject({ reason: "unapproved" });
-  expect((await place.plenum("status")).stdout).toContain("What may be written is not approved as it stands");
+  const checkOutput = await cli.plenum("check");
+  expect([checkOutput.code, checkOutput.stdout]).toEqual([78, expect.stringContaining("nobody has approved it yet")]);
+  const worker = await cli.run();
+  await knowsTags(cli);
+  expect(await cli.json("write", "10169", "75")).toMatchObject({ reason: "not-armed" });
+  expect((await cli.plenum("status")).stdout).toContain("run plenum writes arm once");
+  expect((await cli.plenum("writes", "arm")).code).toBe(0);
+  await expect.poll(async () => (await cli.plenum("status")).stdout).not.toContain("run plenum writes arm once");
+  expect(await cli.json("write", "10169", "75")).toMatchObject({ reason: "unapproved" });
+  expect((await cli.plenum("status")).stdout).toContain("What may be written is not approved as it stands");
 
-  expect(await place.refusal("writes", "approve", "anna", "--key", "mallory.pem")).toBe(
+  expect(await cli.refusal("writes", "approve", "anna", "--key", "mallory.pem")).toBe(
     "1 mallory.pem is not the key of anna.",
   );
-  expect(await place.refusal("writes", "approve", "mallory", "--key", "mallory.pem")).toBe(
+  expect(await cli.refusal("writes", "approve", "mallory", "--key", "mallory.pem")).toBe(
     "78 mallory is not one of the approvers.",
   );
-  expect(await place.refusal("writes", "approve", "anna", "--key", "nowhere.pem")).toBe(
+  expect(await cli.refusal("writes", "approve", "anna", "--key", "nowhere.pem")).toBe(
     "78 The key nowhere.pem cannot be read.",
   );
 
-  const approved = await place.plenum("writes", "approve", "anna", "--key", "anna.pem");
+  const approved = await cli.plenum("writes", "approve", "anna", "--key", "anna.pem");
   expect(approved.code).toBe(0);
   expect(approved.stdout).toContain("+ commands.allow./10169.max = 90");
   expect(approved.stdout).toContain("What may be written is approved as it stands.");
-  expect(await place.json("write", "10169", "75")).toMatchObject({ outcome: "confirmed" });
-  expect((await place.plenum("check")).code).toBe(0);
+  expect(await cli.json("write", "10169", "75")).toMatchObject({ outcome: "confirmed" });
+  expect((await cli.plenum("check")).code).toBe(0);
 
-  place.configure({ commands: { ...commands, allow: [{ ...TAG, max: 95 }] } });
-  const changed = await place.json("writes", "approval");
-  expect(changed).toMatchObject({
+  cli.configure({ commands: { ...commands, allow: [{ ...TAG, max: 95 }] } });
+  const changedApproval = await cli.json("writes", "approval");
+  expect(changedApproval).toMatchObject({
     changes: ["- commands.allow./10169.max = 90", "+ commands.allow./10169.max = 95"],
     refusing: expect.stringContaining("1 more must approve it: anna") as string,
   });
   await worker.says("commands.allow.10169.max: 90 → 95 (at once, as far as it is approved)");
-  expect(await place.json("write", "10169", "76")).toMatchObject({ reason: "unapproved" });
-  expect((await place.plenum("writes", "approve", "anna", "--key", "anna.pem")).code).toBe(0);
-  expect(await place.json("write", "10169", "76")).toMatchObject({ outcome: "confirmed" });
+  expect(await cli.json("write", "10169", "76")).toMatchObject({ reason: "unapproved" });
+  expect((await cli.plenum("writes", "approve", "anna", "--key", "anna.pem")).code).toBe(0);
+  expect(await cli.json("write", "10169", "76")).toMatchObject({ outcome: "confirmed" });
 
-  place.configure({ commands: { ...commands, approval: undefined } });
-  const without = await place.plenum("writes", "approval");
-  expect(without.stdout).toContain("of those who approved until now must approve it: anna");
+  cli.configure({ commands: { ...commands, approval: undefined } });
+  const withoutApprovers = await cli.plenum("writes", "approval");
+  expect(withoutApprovers.stdout).toContain("of those who approved until now must approve it: anna");
   await worker.stop();
 
-  place.configure({
+  cli.configure({
     state: { folder: "elsewhere" },
     commands: { ...commands, approval: undefined, allow: [{ ...TAG, max: 1_000 }] },
   });
-  const elsewhere = await place.run();
-  await knowsTags(place);
-  expect(await place.json("write", "10169", "500")).toMatchObject({ reason: "not-armed" });
-  await elsewhere.stop();
+  const otherWorker = await cli.run();
+  await knowsTags(cli);
+  expect(await cli.json("write", "10169", "500")).toMatchObject({ reason: "not-armed" });
+  await otherWorker.stop();
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
 }, 120_000);
 
 test("`writes approval` exits with code 78 when no approvers are configured", async () => {
-  const place = workplace("http://127.0.0.1:1");
-  const { code, stderr } = await place.plenum("writes", "approval");
+  const cli = workplace("http://127.0.0.1:1");
+  const { code, stderr } = await cli.plenum("writes", "approval");
   expect([code, onlyLine(stderr)]).toEqual([
     78,
     "There is no two-person rule. Name approvers under commands.approval.",
@@ -96,33 +96,33 @@ test("a second person confirms an MQTT command on the command line, and a comman
   if (absent("mosquitto")) return context.skip();
   const [service, broker] = await Promise.all([simulatedServer(), startMosquitto()]);
   onTestFinished(() => broker.stop());
-  const place = workplace(service.url);
-  place.configure({
+  const cli = workplace(service.url);
+  cli.configure({
     sinks: { broker: { mqtt: { url: broker.url, commands: { enabled: true } } } },
     commands: { ...WRITING, allow: [{ ...TAG, second_person: true }] },
   });
-  const worker = await place.run("--arm-writing");
-  await knowsTags(place);
+  const worker = await cli.run("--arm-writing");
+  await knowsTags(cli);
   const people = await observe(broker.url, ["plenum/main/+/tag/+/accepted", "plenum/status/commands"]);
   onTestFinished(() => people.leave());
   await people.until(({ topic, json }) => topic === "plenum/status/commands" && json.status === "online");
 
-  const asked = JSON.stringify({ id: "set-7", value: 75, ttl_s: 120 });
-  await people.publish("plenum/cmd/main/10169/set", asked);
-  const told = await people.until(({ json }) => json.commandId === "set-7");
-  expect(told.json).toMatchObject({ requested: 75, needsSecond: true });
-  const other = await place.plenum("writes", "second", "set-7", "76", "--json");
-  expect([other.code, data(other)]).toEqual([1, expect.objectContaining({ reason: "wrong-second" })]);
-  const agreed = await place.plenum("writes", "second", "set-7", "75", "--json");
+  const mqttCommand = JSON.stringify({ id: "set-7", value: 75, ttl_s: 120 });
+  await people.publish("plenum/cmd/main/10169/set", mqttCommand);
+  const acceptedMessage = await people.until(({ json }) => json.commandId === "set-7");
+  expect(acceptedMessage.json).toMatchObject({ requested: 75, needsSecond: true });
+  const wrongSecond = await cli.plenum("writes", "second", "set-7", "76", "--json");
+  expect([wrongSecond.code, data(wrongSecond)]).toEqual([1, expect.objectContaining({ reason: "wrong-second" })]);
+  const agreed = await cli.plenum("writes", "second", "set-7", "75", "--json");
   expect([agreed.code, data(agreed)]).toEqual([0, expect.objectContaining({ outcome: "confirmed" })]);
 
-  const waiting = place.start("write", "10169", "80", "--id", "cli-1", "--within", "2m", "--json");
+  const waitingWrite = cli.start("write", "10169", "80", "--id", "cli-1", "--within", "2m", "--json");
   await people.until(({ json }) => json.commandId === "cli-1");
-  const own = await place.plenum("writes", "second", "cli-1", "80");
-  expect([own.code, own.stdout]).toEqual([1, expect.stringContaining("came from the command line too")]);
+  const ownSecond = await cli.plenum("writes", "second", "cli-1", "80");
+  expect([ownSecond.code, ownSecond.stdout]).toEqual([1, expect.stringContaining("came from the command line too")]);
   await people.publish("plenum/cmd/main/second", JSON.stringify({ second: "cli-1", value: 80 }));
-  const ended = await waiting.ended;
-  expect([ended.code, data(ended)]).toEqual([0, expect.objectContaining({ outcome: "confirmed" })]);
+  const writeResult = await waitingWrite.ended;
+  expect([writeResult.code, data(writeResult)]).toEqual([0, expect.objectContaining({ outcome: "confirmed" })]);
   await worker.stop();
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 80]);
 });

@@ -3,14 +3,14 @@ import { describe, expect, test } from "vitest";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 import { wholeProgram } from "./whole-program.ts";
 
-const PAST = "--from 2d --to 1d";
+const PAST_RANGE = "--from 2d --to 1d";
 const NO_SOURCE = /^There is no source nowhere; known are: main\.$/;
 const NO_SINK = /^There is no sink nowhere; known are: files\.$/;
 const NO_TAG = /^The state knows no tag 99999999 of main\. `plenum tags` lists the tags\.$/;
 const NO_SITE = /^The state knows no site 999 of main\. `plenum sites` lists the sites\.$/;
 const NOT_SEEN = /^The token sees no site 999; it sees 1 \(.*\), 6 \(.*\)\. `plenum sites` lists them\.$/;
 const UNLISTED = /^Tag 99999999 is not among the 141 tags of main, .*; nothing was asked\./;
-const HELP = "(plenum --help lists the commands)";
+const HELP_HINT = "(plenum --help lists the commands)";
 
 const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])[] = [
   ["sites --source nowhere", 78, NO_SOURCE],
@@ -75,12 +75,12 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["silent-sensors --site 999", 78, NO_SITE],
   ["complete --source nowhere", 78, NO_SOURCE],
   ["complete --site 999", 78, /^No history of a site 999 is followed in main\./],
-  [`backfill 10001 99999999 ${PAST}`, 78, NO_TAG],
-  [`backfill ${PAST} --site 999`, 78, NO_SITE],
-  [`backfill ${PAST} --name nosuch*`, 78, /^No known tag fits this selection\./],
-  [`backfill ${PAST} --unit furlong`, 78, /^No known tag fits this selection\./],
-  [`backfill ${PAST} --source nowhere`, 78, NO_SOURCE],
-  [`backfill ${PAST} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
+  [`backfill 10001 99999999 ${PAST_RANGE}`, 78, NO_TAG],
+  [`backfill ${PAST_RANGE} --site 999`, 78, NO_SITE],
+  [`backfill ${PAST_RANGE} --name nosuch*`, 78, /^No known tag fits this selection\./],
+  [`backfill ${PAST_RANGE} --unit furlong`, 78, /^No known tag fits this selection\./],
+  [`backfill ${PAST_RANGE} --source nowhere`, 78, NO_SOURCE],
+  [`backfill ${PAST_RANGE} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
   ["backfill --from yesterday", 2, /Write a time as 2026-03-01T00:00:00Z, or an age as 365d\./],
   ["backfill --from 1d --to someday", 2, /Write a time as 2026-03-01T00:00:00Z, or an age as 365d\./],
   ["backfill --from 1d --site north", 2, /Write a whole number\./],
@@ -102,67 +102,68 @@ const WITH_WORKER: typeof CASES = [
 
 /** export.test.ts has the messages of `export` about tags and sites. */
 const WITHOUT_WORKER: typeof CASES = [
-  [`export --to-folder out ${PAST} --source nowhere`, 78, NO_SOURCE],
-  [`export --to-folder out ${PAST} --format csv`, 2, /'csv' is invalid\. Allowed choices are parquet/],
-  [`export --to-folder out ${PAST} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
+  [`export --to-folder out ${PAST_RANGE} --source nowhere`, 78, NO_SOURCE],
+  [`export --to-folder out ${PAST_RANGE} --format csv`, 2, /'csv' is invalid\. Allowed choices are parquet/],
+  [`export --to-folder out ${PAST_RANGE} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
 ];
 
 test("the tables of this test contain every command that takes a name", async () => {
   const names = /^<?(id|name|tag|sink|shell|letters?|unit|status|size|file|pattern|format|of)[.>]*>?$/;
-  const made =
+  const newNames =
     /^(init|demo|doctor|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|write --id|--log|--ca-file|--key/;
-  const typed = [...CASES, ...WITH_WORKER, ...WITHOUT_WORKER].map(([line]) => line);
-  const missing: string[] = [];
-  const walk = (command: Awaited<ReturnType<typeof wholeProgram>>, before: string) => {
-    for (const each of command.commands) {
-      const path = `${before}${each.name()}`;
-      for (const { long, flags } of each.options) {
+  const lines = [...CASES, ...WITH_WORKER, ...WITHOUT_WORKER].map(([line]) => line);
+  const untested: string[] = [];
+  const checkCommands = (command: Awaited<ReturnType<typeof wholeProgram>>, before: string) => {
+    for (const subcommand of command.commands) {
+      const path = `${before}${subcommand.name()}`;
+      for (const { long, flags } of subcommand.options) {
         const [, value = ""] = /(<[^>]+>)$/.exec(flags) ?? [];
-        if (!names.test(value) || made.test(`${path} ${long}`)) continue;
-        if (!typed.some((line) => line.startsWith(path) && line.includes(` ${long} `))) missing.push(`${path} ${long}`);
+        if (!names.test(value) || newNames.test(`${path} ${long}`)) continue;
+        if (!lines.some((line) => line.startsWith(path) && line.includes(` ${long} `)))
+          untested.push(`${path} ${long}`);
       }
-      const [argument] = each.registeredArguments;
-      const takes = argument !== undefined && names.test(argument.name());
-      if (takes && !made.test(path) && !typed.some((line) => line.startsWith(`${path} `))) missing.push(path);
-      walk(each, `${path} `);
+      const [argument] = subcommand.registeredArguments;
+      const isName = argument !== undefined && names.test(argument.name());
+      if (isName && !newNames.test(path) && !lines.some((line) => line.startsWith(`${path} `))) untested.push(path);
+      checkCommands(subcommand, `${path} `);
     }
   };
-  walk(await wholeProgram(), "");
-  expect(missing).toEqual([]);
+  checkCommands(await wholeProgram(), "");
+  expect(untested).toEqual([]);
 });
 
 describe("commands with an unknown name", () => {
   test("reject the name and change nothing", async () => {
     const service = await simulatedServer();
-    const place = workplace(service.url);
+    const cli = workplace(service.url);
     const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
-    place.configure({
+    cli.configure({
       // Many commands list at the service, and must not wait for the next minute.
       source: { quota: { list_requests_per_minute: 600 } },
       commands: { enabled: true, allow: [allowed] },
     });
-    const worker = await place.run("--arm-writing");
-    const listed = async (what: string) => (await place.plenum(what)).stderr.includes("as the worker listed them");
+    const worker = await cli.run("--arm-writing");
+    const isListed = async (what: string) => (await cli.plenum(what)).stderr.includes("as the worker listed them");
     for (const what of ["tags", "gateways", "hosts", "systems"])
-      await expect.poll(() => listed(what), { timeout: 120_000 }).toBe(true);
+      await expect.poll(() => isListed(what), { timeout: 120_000 }).toBe(true);
 
-    const wrong: unknown[] = [];
-    const walk = async (cases: typeof CASES, stdout: RegExp) => {
-      const ended = await place.each(cases.map(([typed]) => typed));
-      expect(ended).toHaveLength(cases.length);
+    const failures: unknown[] = [];
+    const runCases = async (cases: typeof CASES, stdout: RegExp) => {
+      const results = await cli.each(cases.map(([typed]) => typed));
+      expect(results).toHaveLength(cases.length);
       for (const [n, [typed, code, sentence]] of cases.entries()) {
-        const each = ended[n];
-        const text = onlyLine((each?.stderr ?? "").replace(HELP, ""));
-        if (each?.code !== code || !sentence.test(text) || !stdout.test(each.stdout)) wrong.push({ typed, ...each });
+        const each = results[n];
+        const text = onlyLine((each?.stderr ?? "").replace(HELP_HINT, ""));
+        if (each?.code !== code || !sentence.test(text) || !stdout.test(each.stdout)) failures.push({ typed, ...each });
       }
     };
-    await walk(WITH_WORKER, /^rejected \(/);
-    await walk(CASES, /^$/);
+    await runCases(WITH_WORKER, /^rejected \(/);
+    await runCases(CASES, /^$/);
     await worker.stop();
-    await walk(WITHOUT_WORKER, /^$/);
-    expect(existsSync(place.path("out/_manifests"))).toBe(false);
-    expect(wrong).toEqual([]);
-    expect(await place.json("silence")).toEqual([]);
-    expect((await place.plenum("backfill")).stdout).not.toMatch(/\d{4}-\d\d-\d\d/);
+    await runCases(WITHOUT_WORKER, /^$/);
+    expect(existsSync(cli.path("out/_manifests"))).toBe(false);
+    expect(failures).toEqual([]);
+    expect(await cli.json("silence")).toEqual([]);
+    expect((await cli.plenum("backfill")).stdout).not.toMatch(/\d{4}-\d\d-\d\d/);
   }, 300_000);
 });

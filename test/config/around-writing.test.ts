@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Config, writingSettings } from "#src/app/config/config.ts";
 import { textToSign } from "#src/engine/commands/approval/approval.ts";
 
-const plain = {
+const plainConfig = {
   sources: { main: { base_url: "https://a.example", token: { env: "T" }, time_zone: "Europe/Oslo" } },
   sinks: {
     broker: { mqtt: { url: "mqtts://b.example", commands: { enabled: true } } },
@@ -10,13 +10,13 @@ const plain = {
     lake: { stdout: {} },
   },
 };
-const textFor = (config: unknown) => textToSign(writingSettings(Config.parse(config)), "");
+const signedText = (config: unknown) => textToSign(writingSettings(Config.parse(config)), "");
 
 describe("aroundWriting (the options that an approval covers)", () => {
-  const { main } = plain.sources;
-  const { broker, screen } = plain.sinks;
-  const withSource = (more: object) => ({ ...plain, sources: { main: { ...main, ...more } } });
-  const withSinks = (more: object) => ({ ...plain, sinks: { ...plain.sinks, ...more } });
+  const { main } = plainConfig.sources;
+  const { broker, screen } = plainConfig.sinks;
+  const withSource = (more: object) => ({ ...plainConfig, sources: { main: { ...main, ...more } } });
+  const withSinks = (more: object) => ({ ...plainConfig, sinks: { ...plainConfig.sinks, ...more } });
   test.each([
     ["another service", withSource({ base_url: "https://x.example" })],
     ["another time zone", withSource({ time_zone: "Europe/Rome" })],
@@ -25,15 +25,15 @@ describe("aroundWriting (the options that an approval covers)", () => {
     ["another broker", withSinks({ broker: { mqtt: { ...broker.mqtt, url: "mqtts://x" } } })],
     ["another sink for commands", withSinks({ screen: { mqtt: { ...screen.mqtt, commands: { enabled: true } } } })],
   ])("changes for %s", (_what, changed) => {
-    expect(textFor(changed)).not.toBe(textFor(plain));
+    expect(signedText(changed)).not.toBe(signedText(plainConfig));
   });
 
   test("excludes options that only read from the service or send events", () => {
-    const changed = {
-      ...plain,
+    const changedConfig = {
+      ...plainConfig,
       sinks: { broker: { ...broker, batch: 5 }, other: { stdout: {} } },
       log: { level: "warn" },
     };
-    expect(textFor(changed)).toBe(textFor(plain));
+    expect(signedText(changedConfig)).toBe(signedText(plainConfig));
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { byteSize } from "#src/core/values/byte-size.ts";
 
 describe("a byte size in the configuration", () => {
-  const Size = byteSize({ min: 1_024, max: 4 * 1_024 ** 4 });
+  const ByteSize = byteSize({ min: 1_024, max: 4 * 1_024 ** 4 });
 
   test.each<[text: string | number, bytes: number]>([
     [65_536, 65_536],
@@ -13,7 +13,7 @@ describe("a byte size in the configuration", () => {
     ["1.5GiB", 1_610_612_736],
     ["2TB", 2_000_000_000_000],
   ])("%j is %d bytes", (text, bytes) => {
-    expect(Size.parse(text)).toBe(bytes);
+    expect(ByteSize.parse(text)).toBe(bytes);
   });
 
   test.each([
@@ -25,7 +25,7 @@ describe("a byte size in the configuration", () => {
     ["1kB", "Write at least 1KiB."],
     ["5TiB", "Write at most 4TiB."],
   ])("rejects %j and states the correct form", (text, said) => {
-    const complaint = JSON.stringify(Size.safeParse(text).error?.issues);
-    expect(complaint).toContain(said);
+    const sizeIssues = JSON.stringify(ByteSize.safeParse(text).error?.issues);
+    expect(sizeIssues).toContain(said);
   });
 });

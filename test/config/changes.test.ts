@@ -3,22 +3,22 @@ import { changesBetween, configInForceAfter } from "#src/app/config/changes.ts";
 import type { Config } from "#src/app/config/config.ts";
 import { configured, KEY, type Parts } from "./configured.ts";
 
-const changed = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
+const changesAfter = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
 
 describe("changesBetween (two configurations)", () => {
   test("returns no changes for equal configurations", () => {
-    expect(changed(() => undefined)).toEqual([]);
+    expect(changesAfter(() => undefined)).toEqual([]);
   });
 
   test("identifies a read class by its name, and prints a duration as written in the file", () => {
     const path = "sources.main.read.rooms.every";
-    expect(changed((whole) => (whole.sources.main.read[0].every = "5m"))).toEqual([
+    expect(changesAfter((whole) => (whole.sources.main.read[0].every = "5m"))).toEqual([
       { path, before: "10m", after: "5m", effect: "alone", how: "with the next request" },
     ]);
   });
 
   test("reports a changed order of read classes as one change", () => {
-    const [only, ...others] = changed((whole) => whole.sources.main.read.reverse());
+    const [only, ...others] = changesAfter((whole) => whole.sources.main.read.reverse());
     expect(others).toEqual([]);
     expect(only).toMatchObject({
       path: "sources.main.read.(order)",
@@ -29,7 +29,7 @@ describe("changesBetween (two configurations)", () => {
   });
 
   test("reports added, removed, disabled and changed sinks", () => {
-    const all = changed((whole) => {
+    const all = changesAfter((whole) => {
       whole.sinks.lines = { file: { folder: "events" }, from: "beginning" };
       whole.sinks.lake.enabled = false;
       whole.sinks.chat.filter.kinds = ["alarm-raised"];
@@ -44,20 +44,20 @@ describe("changesBetween (two configurations)", () => {
       "the sink finishes its batch and goes on at the same place",
       "the sink begins with from: beginning; one of this name that was there before goes on where it was",
     ]);
-    expect(changed((whole) => delete whole.sinks.chat)).toMatchObject([
+    expect(changesAfter((whole) => delete whole.sinks.chat)).toMatchObject([
       { path: "sinks.chat", before: "webhook", after: null, effect: "alone" },
     ]);
   });
 
   test("hides changed secrets", () => {
-    const all = changed((whole) => {
+    const all = changesAfter((whole) => {
       whole.sinks.lake.influxdb.token = { file: "/run/secrets/influx" };
       whole.sinks.chat.webhook.url = "https://hooks.example.com/T000/B000/YYYY";
       whole.sinks.chat.webhook.headers = { authorization: { env: "CHAT" } };
       whole.status.password = { file: "/run/secrets/page" };
     });
-    const said = JSON.stringify(all);
-    for (const secret of ["XXXX", "YYYY", "/run/secrets", "CHAT"]) expect(said).not.toContain(secret);
+    const changesText = JSON.stringify(all);
+    for (const secret of ["XXXX", "YYYY", "/run/secrets", "CHAT"]) expect(changesText).not.toContain(secret);
     const { before, after } = all.find(({ path }) => path === "sinks.lake.influxdb.token") ?? {};
     expect([before, after]).toEqual(["secret", "another secret"]);
     expect(all.find(({ path }) => path === "sinks.chat.webhook.url")).toMatchObject({
@@ -68,22 +68,22 @@ describe("changesBetween (two configurations)", () => {
   });
 
   test("requires a restart for an added or removed source", () => {
-    const both = configured((whole) => {
+    const twoSources = configured((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow[0].source = "main";
     });
     for (const [before, after] of [
-      [configured(), both],
-      [both, configured()],
+      [configured(), twoSources],
+      [twoSources, configured()],
     ] as const) {
-      const change = changesBetween(before, after).find(({ path }) => path === "sources.other");
-      expect(change).toMatchObject({ effect: "restart", how: "sources are connected at a start" });
+      const sourceChange = changesBetween(before, after).find(({ path }) => path === "sources.other");
+      expect(sourceChange).toMatchObject({ effect: "restart", how: "sources are connected at a start" });
       expect(Object.keys(configInForceAfter(before, after).sources)).toEqual(Object.keys(before.sources));
     }
   });
 
   test("reports an added read class without reporting a changed order", () => {
-    const all = changed((whole) => {
+    const all = changesAfter((whole) => {
       whole.sources.main.read.splice(1, 0, { name: "doors", select: { units: ["-"] }, every: "5m" });
     });
     expect(all.map(({ path, effect }) => [path, effect])).toEqual([["sources.main.read.doors", "alone"]]);
@@ -98,10 +98,10 @@ describe("changesBetween (two configurations)", () => {
           { ...entry, tag_id: "11", max: 24 },
         ];
       });
-    const pathsOf = (before: Config, after: Config) =>
+    const changedLimits = (before: Config, after: Config) =>
       changesBetween(before, after).map(({ path, before: was, after: now }) => [path, was, now]);
-    expect(pathsOf(limits(24), limits(22))).toEqual([["commands.allow.10.max", "24", "22"]]);
-    expect(pathsOf(limits(24, "main"), limits(22, "main"))).toEqual([["commands.allow.main/10.max", "24", "22"]]);
+    expect(changedLimits(limits(24), limits(22))).toEqual([["commands.allow.10.max", "24", "22"]]);
+    expect(changedLimits(limits(24, "main"), limits(22, "main"))).toEqual([["commands.allow.main/10.max", "24", "22"]]);
   });
 
   test("reports a changed list of unnamed items as one change", () => {
@@ -123,8 +123,8 @@ describe("changesBetween (two configurations)", () => {
   });
 
   test("equals the changes in force plus the changes that wait for a restart", () => {
-    const before = configured();
-    const after = configured((whole) => {
+    const oldConfig = configured();
+    const newConfig = configured((whole) => {
       whole.state = { folder: "elsewhere", max_age: "3d" };
       whole.sources.main.base_url = "https://other.example.com";
       whole.sources.main.quota = { requests_per_minute: 10, separate_endpoints: true };
@@ -133,10 +133,10 @@ describe("changesBetween (two configurations)", () => {
       delete whole.sinks.lake;
       whole.commands.allow[0].max = 22;
     });
-    const now = configInForceAfter(before, after);
-    const all = changesBetween(before, after);
-    expect(changesBetween(before, now)).toEqual(all.filter(({ effect }) => effect === "alone"));
-    expect(changesBetween(now, after)).toEqual(all.filter(({ effect }) => effect === "restart"));
+    const now = configInForceAfter(oldConfig, newConfig);
+    const all = changesBetween(oldConfig, newConfig);
+    expect(changesBetween(oldConfig, now)).toEqual(all.filter(({ effect }) => effect === "alone"));
+    expect(changesBetween(now, newConfig)).toEqual(all.filter(({ effect }) => effect === "restart"));
     expect(all.filter(({ effect }) => effect === "restart").map(({ path }) => path)).toEqual([
       "state.folder",
       "sources.main.base_url",
@@ -145,7 +145,7 @@ describe("changesBetween (two configurations)", () => {
   });
 
   test("requires a restart for writable tags when the sources change too", () => {
-    const all = changed((whole) => {
+    const all = changesAfter((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow = [{ type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 }];
     });
@@ -153,7 +153,7 @@ describe("changesBetween (two configurations)", () => {
   });
 
   test("requires a restart for passwords when the address of the status page changes too", () => {
-    const all = changed((whole) => {
+    const all = changesAfter((whole) => {
       whole.status = { port: 9851, password: { env: "PAGE" } };
     });
     expect(all.map(({ path, effect }) => [path, effect])).toEqual([
@@ -161,7 +161,7 @@ describe("changesBetween (two configurations)", () => {
       ["status.password", "restart"],
     ]);
     const approval = { file: "approvals.json", approvers: { ann: KEY }, needed: 1 };
-    expect(changed((whole) => (whole.commands.approval = approval))).toMatchObject([
+    expect(changesAfter((whole) => (whole.commands.approval = approval))).toMatchObject([
       { path: "commands.approval", effect: "alone", how: "at once, as far as it is approved" },
     ]);
   });

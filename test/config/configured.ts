@@ -3,7 +3,7 @@ import { Config } from "#src/app/config/config.ts";
 export const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
 
 export function configured(change: (whole: Parts) => void = () => undefined): Config {
-  const whole: Parts = {
+  const configParts: Parts = {
     state: { folder: "state" },
     status: { port: 9850 },
     sources: {
@@ -29,8 +29,8 @@ export function configured(change: (whole: Parts) => void = () => undefined): Co
     },
     commands: { enabled: true, allow: [{ type: "number", site_id: 1, tag_id: "10", min: 18, max: 24 }] },
   };
-  change(whole);
-  return Config.parse(whole);
+  change(configParts);
+  return Config.parse(configParts);
 }
 // biome-ignore lint/suspicious/noExplicitAny: a test writes into any part of a configuration
 export type Parts = Record<string, any>;

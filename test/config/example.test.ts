@@ -25,7 +25,7 @@ function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): reado
   return path === "" || path.endsWith("*") || path.endsWith("]") ? keys : [path, ...keys];
 }
 
-function fleetIn(text: string): string {
+function fleetBlock(text: string): string {
   const [, block = ""] = /^( {2}# postgres:\n(?: {2}# {3}.*\n)+)/m.exec(text) ?? [];
   return block.replaceAll(/^ {2}# /gm, "");
 }
@@ -46,25 +46,28 @@ describe("config/example.yaml", () => {
   });
 
   test("has every option of the schema, and no other", () => {
-    const known = new Set(optionPaths(Config));
-    const used = new Set([...usedPaths(parse(text), known), ...usedPaths({ state: parse(fleetIn(text)) }, known)]);
-    const other = (path: string) => path.replace(/\.(file|env)$/, (end) => (end === ".env" ? ".file" : ".env"));
-    const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
-    expect(missing, "options without a line in config/example.yaml").toEqual([]);
-    const unknown = [...used].filter((path) => !known.has(path));
-    const own = /\.(headers|tags|labels|approvers|jira\.priority|fields|words|body)\./;
-    expect(unknown.filter((path) => !own.test(path))).toEqual([]);
+    const knownPaths = new Set(optionPaths(Config));
+    const shown = new Set([
+      ...usedPaths(parse(text), knownPaths),
+      ...usedPaths({ state: parse(fleetBlock(text)) }, knownPaths),
+    ]);
+    const otherForm = (path: string) => path.replace(/\.(file|env)$/, (end) => (end === ".env" ? ".file" : ".env"));
+    const absent = [...knownPaths].filter((path) => !shown.has(path) && !shown.has(otherForm(path)));
+    expect(absent, "options without a line in config/example.yaml").toEqual([]);
+    const unknownOptions = [...shown].filter((path) => !knownPaths.has(path));
+    const userDefinedKeys = /\.(headers|tags|labels|approvers|jira\.priority|fields|words|body)\./;
+    expect(unknownOptions.filter((path) => !userDefinedKeys.test(path))).toEqual([]);
   });
 
   test("is valid when the commented fleet options are enabled", () => {
-    const { postgres } = StateConfig.parse(parse(fleetIn(text)));
-    const bare = PostgresState.parse({ url: postgres?.url });
-    expect({ ...postgres, password: undefined, ca_file: undefined }).toEqual(bare);
+    const { postgres } = StateConfig.parse(parse(fleetBlock(text)));
+    const defaultPostgres = PostgresState.parse({ url: postgres?.url });
+    expect({ ...postgres, password: undefined, ca_file: undefined }).toEqual(defaultPostgres);
   });
 
   test("shows the default of each option unless a comment says otherwise", () => {
     const config = loadYaml({ schema: Config, file, environment });
-    const bare = Config.parse({
+    const defaultConfig = Config.parse({
       sources: { campus: { base_url: "https://x", token: { env: "TOKEN" }, time_zone: "Europe/Stockholm" } },
       sinks: {
         broker: { mqtt: { url: "mqtt://x" } },
@@ -82,8 +85,8 @@ describe("config/example.yaml", () => {
         },
       },
     });
-    const different: string[] = [];
-    compare(bare, config, "");
+    const changedDefaults: string[] = [];
+    compare(defaultConfig, config, "");
     const connection = "proxy ca_file allow_networks";
     const ticket = "fold.storm quiet status_url";
     const otherThanDefault = {
@@ -106,10 +109,10 @@ describe("config/example.yaml", () => {
       "sinks.database.postgres.": "host port database user password sslmode ca_file",
       "sinks.files.file.": "folder path",
     };
-    const expected = Object.entries(otherThanDefault).flatMap(([section, options]) =>
+    const expectedPaths = Object.entries(otherThanDefault).flatMap(([section, options]) =>
       options.split(" ").map((option) => section + option),
     );
-    expect(different.toSorted()).toEqual(expected.toSorted());
+    expect(changedDefaults.toSorted()).toEqual(expectedPaths.toSorted());
 
     function compare(a: unknown, b: unknown, path: string): void {
       const isSection = (value: unknown): value is Record<string, unknown> =>
@@ -120,21 +123,21 @@ describe("config/example.yaml", () => {
           if (path === "sinks" && !(key in a)) continue;
           compare(a[key], b[key], path === "" ? key : `${path}.${key}`);
         }
-      } else if (JSON.stringify(a) !== JSON.stringify(b)) different.push(path);
+      } else if (JSON.stringify(a) !== JSON.stringify(b)) changedDefaults.push(path);
     }
   });
 
   test("is rejected after a typing error in any of its keys", () => {
     const document = parseDocument(text);
-    const known = new Set(optionPaths(Config));
-    const seen = new Set<string>();
+    const knownPaths = new Set(optionPaths(Config));
+    const testedKeys = new Set<string>();
     const sinks = document.get("sinks");
-    const parts = isMap(sinks) ? sinks.items.map((pair) => rangeOf(pair)) : [];
-    const around = (whole: string, at: number) => {
-      const mine = parts.find(({ from, to }) => from <= at && at < to) ?? parts[0];
-      return parts.reduce(
+    const sinkRanges = isMap(sinks) ? sinks.items.map((pair) => rangeOfPair(pair)) : [];
+    const blankOtherSinks = (whole: string, at: number) => {
+      const ownRange = sinkRanges.find(({ from, to }) => from <= at && at < to) ?? sinkRanges[0];
+      return sinkRanges.reduce(
         (rest, { from, to }) =>
-          from === mine?.from
+          from === ownRange?.from
             ? rest
             : `${rest.slice(0, from)}${rest.slice(from, to).replaceAll(/[^\n]/g, " ")}${rest.slice(to)}`,
         whole,
@@ -142,15 +145,15 @@ describe("config/example.yaml", () => {
     };
     visit(document, {
       Pair(_, pair) {
-        if (!isScalar(pair.key) || seen.has(String(pair.key.value)) || pair.key.range == null) return;
+        if (!isScalar(pair.key) || testedKeys.has(String(pair.key.value)) || pair.key.range == null) return;
         const key = String(pair.key.value);
-        if (![...known].some((path) => path === key || path.endsWith(`.${key}`))) return;
-        seen.add(key);
+        if (![...knownPaths].some((path) => path === key || path.endsWith(`.${key}`))) return;
+        testedKeys.add(key);
         const [start, end] = pair.key.range;
-        const rest = around(text, start);
-        const slipped = `${rest.slice(0, start)}${key}x${rest.slice(end)}`;
-        const before = text.slice(0, start).split("\n");
-        const place = `f:${before.length}:${(before.at(-1) ?? "").length + 1} `;
+        const shortenedText = blankOtherSinks(text, start);
+        const slipped = `${shortenedText.slice(0, start)}${key}x${shortenedText.slice(end)}`;
+        const linesBefore = text.slice(0, start).split("\n");
+        const place = `f:${linesBefore.length}:${(linesBefore.at(-1) ?? "").length + 1} `;
         expect(() => parseYaml({ schema: Config, file: "f", text: slipped, environment }), key).toThrow(
           new RegExp(
             `^(.*\\n)*${place}.*${key}x: This key is not known here\\. Did you mean|Say where the secret is|type: Write one of`,
@@ -158,9 +161,9 @@ describe("config/example.yaml", () => {
         );
       },
     });
-    expect(seen.size).toBeGreaterThan(100);
+    expect(testedKeys.size).toBeGreaterThan(100);
 
-    function rangeOf({ key, value }: Pair): { readonly from: number; readonly to: number } {
+    function rangeOfPair({ key, value }: Pair): { readonly from: number; readonly to: number } {
       const from = isScalar(key) ? (key.range?.[0] ?? 0) : 0;
       return { from, to: isNode(value) ? (value.range?.[1] ?? from) : from };
     }
@@ -173,13 +176,13 @@ describe("config/schema.json", () => {
   test("accepts the example and rejects an unknown key", () => {
     const validate = new Ajv({ strict: false, formats: { uri: true } }).compile(committed);
     expect(validate(parse(text)), JSON.stringify(validate.errors)).toBe(true);
-    const wrong = parse(text);
-    wrong.sinks.files.file.foldr = "x";
-    expect(validate(wrong)).toBe(false);
+    const wrongConfig = parse(text);
+    wrongConfig.sinks.files.file.foldr = "x";
+    expect(validate(wrongConfig)).toBe(false);
   });
 
   test("is exactly what `plenum schema` prints; run `npm run schema` to write the file", () => {
-    const printed = execFileSync(process.execPath, [join(root, "src/cli/main.ts"), "schema"]).toString();
-    expect(printed).toBe(readFileSync(join(root, "config/schema.json"), "utf8"));
+    const printedSchema = execFileSync(process.execPath, [join(root, "src/cli/main.ts"), "schema"]).toString();
+    expect(printedSchema).toBe(readFileSync(join(root, "config/schema.json"), "utf8"));
   });
 });

@@ -20,10 +20,10 @@ describe("readStateSection (the section `state` of a broken configuration)", () 
   });
 
   test("recognizes a fleet even if the database address is invalid or an unset variable", () => {
-    const read = (postgres: string) => readStateSection(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
-    expect(read(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
-    expect(read("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });
-    expect(read(`{ url: '\${NONE}' }`)).toMatchObject({ isFleet: true, postgres: null });
+    const readState = (postgres: string) => readStateSection(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
+    expect(readState(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
+    expect(readState("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });
+    expect(readState(`{ url: '\${NONE}' }`)).toMatchObject({ isFleet: true, postgres: null });
     expect(readStateSection("state: { folder: s }\n", {}).isFleet).toBe(false);
   });
 });

@@ -23,7 +23,7 @@ function parsed(text: string, environment: Environment = {}) {
   return parseYaml({ schema: Config, file: "plenum.yaml", text, environment });
 }
 
-function complaints(text: string, environment: Environment = {}): readonly string[] {
+function errorLines(text: string, environment: Environment = {}): readonly string[] {
   try {
     parsed(text, environment);
   } catch (error) {
@@ -34,10 +34,10 @@ function complaints(text: string, environment: Environment = {}): readonly strin
 }
 
 describe("a configuration that follows the hint of an error literally", () => {
-  const read = (entry: string) => `${SOURCE}    read: [{ name: all, ${entry} }]\n`;
+  const withReadClass = (entry: string) => `${SOURCE}    read: [{ name: all, ${entry} }]\n`;
   test.each([
-    { what: "a number in place of a duration", text: read("every: 30"), hint: "30s" },
-    { what: "a number that would be too short in seconds", text: read("every: 1"), hint: "1m" },
+    { what: "a number in place of a duration", text: withReadClass("every: 30"), hint: "30s" },
+    { what: "a number that would be too short in seconds", text: withReadClass("every: 1"), hint: "1m" },
     { what: "a number of days", text: `${SOURCE}state: { max_age: 7 }\n`, hint: null },
     { what: "a number in place of a longest time", text: `${SOURCE}commands: { max_ttl: 120 }\n`, hint: "120s" },
     { what: "a quoted number", text: `${SOURCE}status: { port: "9850" }\n`, hint: "9850" },
@@ -51,26 +51,26 @@ describe("a configuration that follows the hint of an error literally", () => {
     { what: "a mistyped word", text: `${SOURCE}log: { level: wran }\n`, hint: "warn" },
     { what: "a mistyped key", text: `${SOURCE}log: { lvel: warn }\n`, hint: "level" },
   ])("is valid: $what", ({ text, hint }) => {
-    const [complaint = "", ...more] = complaints(text);
+    const [complaint = "", ...more] = errorLines(text);
     expect(more).toEqual([]);
-    const said = /(?:quotes: |Write (?=\d)|Did you mean )(.*?)(?:[,:] .*)?[.?]$/.exec(complaint)?.[1];
+    const proposedText = /(?:quotes: |Write (?=\d)|Did you mean )(.*?)(?:[,:] .*)?[.?]$/.exec(complaint)?.[1];
     const [, line = 0, column = 0] = /^plenum\.yaml:(\d+):(\d+) /.exec(complaint)?.map(Number) ?? [];
-    const lines = text.split("\n");
-    const after = (lines[line - 1] ?? "").slice(column - 1);
-    const wrong = /^"[^"]*"|^[^\s,:}\]]+/.exec(after)?.[0] ?? "";
-    const right = said ?? wrong.replaceAll('"', "");
-    if (said === undefined && hint !== null) expect(complaint).toMatch(/without quotes/);
+    const textLines = text.split("\n");
+    const restOfLine = (textLines[line - 1] ?? "").slice(column - 1);
+    const wrongText = /^"[^"]*"|^[^\s,:}\]]+/.exec(restOfLine)?.[0] ?? "";
+    const right = proposedText ?? wrongText.replaceAll('"', "");
+    if (proposedText === undefined && hint !== null) expect(complaint).toMatch(/without quotes/);
     if (hint !== null) expect(right).toBe(hint);
-    else expect(said, complaint).toBeDefined();
-    lines[line - 1] = (lines[line - 1] ?? "").slice(0, column - 1) + after.replace(wrong, right);
-    expect(complaints(lines.join("\n"))).toEqual([]);
+    else expect(proposedText, complaint).toBeDefined();
+    textLines[line - 1] = (textLines[line - 1] ?? "").slice(0, column - 1) + restOfLine.replace(wrongText, right);
+    expect(errorLines(textLines.join("\n"))).toEqual([]);
   });
 
   test("is not proposed with other quotes when quotes do not help", () => {
-    expect(complaints(`${SOURCE}status: { port: "many" }\n`)).toEqual([
+    expect(errorLines(`${SOURCE}status: { port: "many" }\n`)).toEqual([
       "plenum.yaml:6:17 status.port: Write a number here, not a text.",
     ]);
-    expect(complaints(read("every: true"))).toEqual([
+    expect(errorLines(withReadClass("every: true"))).toEqual([
       expect.stringContaining("Write a duration as 500ms, 30s, 5m, 24h, 7d, 2w or 1y."),
     ]);
   });
@@ -95,12 +95,12 @@ describe("a configuration error", () => {
       "7:42 sources.main.read.0.select.__proto__: This key is not known here.",
     ],
   ])("states location, path and advice: %s", (_what, text, says) => {
-    expect(complaints(SOURCE + text)).toEqual([expect.stringContaining(`plenum.yaml:${says}`)]);
+    expect(errorLines(SOURCE + text)).toEqual([expect.stringContaining(`plenum.yaml:${says}`)]);
   });
 
   test("is reported for every mistake from top to bottom, including unset variables", () => {
-    const text = `${SOURCE.replace("https://monitoring.example.com", "${URL}")}    spread: 5\nlog: { levl: info }\nstatus: { port: -1 }\n`;
-    expect(complaints(text)).toEqual([
+    const configText = `${SOURCE.replace("https://monitoring.example.com", "${URL}")}    spread: 5\nlog: { levl: info }\nstatus: { port: -1 }\n`;
+    expect(errorLines(configText)).toEqual([
       "plenum.yaml:3:15 sources.main.base_url: The environment variable URL is not set. Set it, or write ${URL:-default}.",
       "plenum.yaml:6:13 sources.main.spread: Write 5s: a duration needs its unit, here s, m, h or d.",
       "plenum.yaml:7:8 log.levl: This key is not known here. Did you mean level?",
@@ -127,7 +127,7 @@ describe("YAML aliases", () => {
     ["an alias that contains itself", "a: &a { b: *a }\n"],
   ])("are rejected within 100 ms for %s", async (_what, text) => {
     const effort = await effortOf(() =>
-      expect(complaints(text)).toEqual([
+      expect(errorLines(text)).toEqual([
         "plenum.yaml:1:1 The file refers to itself by aliases so often that it cannot be used. Write it out.",
       ]),
     );

@@ -23,16 +23,16 @@ const cases = readFileSync(join(import.meta.dirname, "mistakes.txt"), "utf8")
     return { what, written: written.replace("$S\n", SOURCE), said: said.trimEnd().split("\n") };
   });
 
-function told(written: string, isOfBuilding: boolean): readonly string[] {
+function reportedMistakes(written: string, isOfBuilding: boolean): readonly string[] {
   try {
     const config = parseYaml({ schema: Config, file: "f", text: written, environment: {} });
-    return isOfBuilding ? toldOfBuilding(written, config) : [];
+    return isOfBuilding ? reportedMismatches(written, config) : [];
   } catch (error) {
     return (error as Error).message.split("\n").map((line) => line.replace(/^f:/, ""));
   }
 }
 
-function toldOfBuilding(written: string, config: Config): readonly string[] {
+function reportedMismatches(written: string, config: Config): readonly string[] {
   const places = locationsInText("f", written);
   const [entry] = Object.values(config.sources);
   if (entry === undefined) return [];
@@ -47,7 +47,7 @@ function toldOfBuilding(written: string, config: Config): readonly string[] {
 
 describe("a common mistake in the configuration", () => {
   test.each(cases)("is reported with its line and the correct form: $what", ({ what, written, said }) => {
-    const lines = told(written, what.startsWith("building"));
+    const lines = reportedMistakes(written, what.startsWith("building"));
     expect(lines).toEqual(said);
     for (const line of lines) expect(line).toMatch(/^\d+:\d+ .*\.$|^\d+:\d+ .*\?$/);
   });
@@ -59,7 +59,7 @@ describe("a common mistake in the configuration", () => {
 });
 
 test("the configuration accepts the schedule @daily and an address that ends with /api/v1/", () => {
-  const text = `${SOURCE.replace("example.com", "example.com/api/v1/")}    schedules: { tags: "@daily" }\n`;
-  const { main } = parseYaml({ schema: Config, file: "f", text, environment: {} }).sources;
+  const allMessages = `${SOURCE.replace("example.com", "example.com/api/v1/")}    schedules: { tags: "@daily" }\n`;
+  const { main } = parseYaml({ schema: Config, file: "f", text: allMessages, environment: {} }).sources;
   expect([main?.schedules.tags, main?.base_url]).toEqual(["0 0 * * *", "https://monitoring.example.com"]);
 });

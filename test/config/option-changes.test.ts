@@ -11,16 +11,16 @@ interface Schema {
 }
 
 function withAnother(path: readonly string[]): Config {
-  const whole = structuredClone(configured()) as Parts;
-  const last = path.at(-1) ?? "";
-  const place = path.slice(0, -1).reduce<Parts>((at, key) => at[key], whole);
-  place[last] = "another";
-  return whole as Config;
+  const changedConfig = structuredClone(configured()) as Parts;
+  const lastStep = path.at(-1) ?? "";
+  const place = path.slice(0, -1).reduce<Parts>((at, key) => at[key], changedConfig);
+  place[lastStep] = "another";
+  return changedConfig as Config;
 }
 
 function everyOption(): readonly (readonly string[])[] {
   const { properties } = z.toJSONSchema(Config, { io: "output", unrepresentable: "any" }) as Schema;
-  const optionsOf = (at: readonly string[], schema: Schema | undefined): readonly (readonly string[])[] =>
+  const listOptions = (at: readonly string[], schema: Schema | undefined): readonly (readonly string[])[] =>
     Object.keys(schema?.properties ?? {}).map((key) => [...at, key]);
   const source = properties?.sources?.additionalProperties;
   expect(
@@ -29,9 +29,9 @@ function everyOption(): readonly (readonly string[])[] {
       .join(" "),
   ).toBe("commands log sinks sources state status");
   return [
-    ...["state", "log", "status", "commands"].flatMap((section) => optionsOf([section], properties?.[section])),
-    ...optionsOf(["sources", "main"], source),
-    ...optionsOf(["sources", "main", "quota"], source?.properties?.quota),
+    ...["state", "log", "status", "commands"].flatMap((section) => listOptions([section], properties?.[section])),
+    ...listOptions(["sources", "main"], source),
+    ...listOptions(["sources", "main", "quota"], source?.properties?.quota),
   ];
 }
 
@@ -68,13 +68,13 @@ describe("a changed option of the configuration", () => {
   });
 
   test("waits for a restart with its old value exactly when the option is in the list of restart options", () => {
-    const waiting = everyOption().filter((path) => {
+    const waitingOptions = everyOption().filter((path) => {
       const [change] = changesBetween(configured(), withAnother(path));
       const isKept = isDeepStrictEqual(configInForceAfter(configured(), withAnother(path)), configured());
       expect(isKept, path.join(".")).toBe(change?.effect === "restart");
       expect(change?.how, path.join(".")).not.toContain("the passwords belong to an address");
       return change?.effect === "restart";
     });
-    expect(waiting.map((path) => path.join(".")).toSorted()).toEqual(RESTART);
+    expect(waitingOptions.map((path) => path.join(".")).toSorted()).toEqual(RESTART);
   });
 });

@@ -20,10 +20,10 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-function told(a: string, b: string, more = ""): string | null {
-  const text = `${SOURCE}${more}sinks:\n  a: { ${a} }\n  b: { ${b} }\n`;
+function conflictOf(a: string, b: string, more = ""): string | null {
+  const configText = `${SOURCE}${more}sinks:\n  a: { ${a} }\n  b: { ${b} }\n`;
   try {
-    parseYaml({ schema: Config, file: "f", text, environment: {} });
+    parseYaml({ schema: Config, file: "f", text: configText, environment: {} });
     return null;
   } catch (error) {
     return (error as Error).message.replace(/^f:\d+:\d+ /, "");
@@ -52,17 +52,17 @@ describe("the configuration of two file sinks", () => {
     ["a folder that does not exist yet", "later", "./later/"],
   ])("is rejected when both sinks use one folder: %s", (_what, one, other) => {
     const [here, there] = [`${folder}/${one}`, `${folder}/${other}`];
-    expect(told(file(here), file(there))).toBe(SAME_FILES);
-    expect(told(file(relative(process.cwd(), here)), file(there))).toBe(SAME_FILES);
-    expect(told(file(here, ", gzip: true, name: x"), file(there, ", name: x"))).toBe(SAME_FILES);
+    expect(conflictOf(file(here), file(there))).toBe(SAME_FILES);
+    expect(conflictOf(file(relative(process.cwd(), here)), file(there))).toBe(SAME_FILES);
+    expect(conflictOf(file(here, ", gzip: true, name: x"), file(there, ", name: x"))).toBe(SAME_FILES);
   });
 
   test("is rejected when both sinks write folders for days and one sink's folder contains the other's", () => {
     const days = ', path: "{date}"';
-    expect(told(file("/x", days), file("/x/y", days))).toBe(SAME_FILES);
-    expect(told(file("/x/y", days), file("/x", ', path: "{kind}/{date}"'))).toBe(SAME_FILES);
-    expect(told(file("/x/y", days), file("/x/..y", days))).toBeNull();
-    expect(told(file("/x/y", days), file("/x/yz", days))).toBeNull();
+    expect(conflictOf(file("/x", days), file("/x/y", days))).toBe(SAME_FILES);
+    expect(conflictOf(file("/x/y", days), file("/x", ', path: "{kind}/{date}"'))).toBe(SAME_FILES);
+    expect(conflictOf(file("/x/y", days), file("/x/..y", days))).toBeNull();
+    expect(conflictOf(file("/x/y", days), file("/x/yz", days))).toBeNull();
   });
 
   test.each([
@@ -73,12 +73,12 @@ describe("the configuration of two file sinks", () => {
     ["a disabled sink", file("/x"), `enabled: false, ${file("/x")}`],
     ["one file sink and one lake in a folder", file("/x"), parquet("/x")],
   ])("is accepted with %s", (_what, a, b) => {
-    expect(told(a, b)).toBeNull();
+    expect(conflictOf(a, b)).toBeNull();
   });
 
   test("is rejected with one error for each of three conflicting sinks", () => {
     const b = `${file("/x")} }\n  c: { ${file("/x")}`;
-    expect(told(file("/x"), b)?.split("\n")).toEqual([
+    expect(conflictOf(file("/x"), b)?.split("\n")).toEqual([
       SAME_FILES,
       expect.stringContaining("sinks.c.file.folder: The sinks a and c would write the same files"),
     ]);
@@ -99,7 +99,7 @@ describe("the configuration of two data lakes", () => {
     ],
     ["the same events in one Delta table", s3("prefix: a", "delta"), s3("prefix: a", "delta"), SAME_PREFIX],
   ])("is rejected with %s", (_what, a, b, said) => {
-    expect(told(a, b)).toBe(said);
+    expect(conflictOf(a, b)).toBe(said);
   });
 
   test.each([
@@ -112,25 +112,25 @@ describe("the configuration of two data lakes", () => {
       `filter: { sites: [2] }, ${s3("prefix: a", "delta")}`,
     ],
   ])("is accepted with %s", (_what, a, b) => {
-    expect(told(a, b)).toBeNull();
+    expect(conflictOf(a, b)).toBeNull();
   });
 
   test("is rejected when two plain-table lakes share a folder, even with different events", () => {
-    expect(told(`filter: { sites: [1] }, ${parquet("/x")}`, `filter: { sites: [2] }, ${parquet("/x")}`)).toBe(
+    expect(conflictOf(`filter: { sites: [1] }, ${parquet("/x")}`, `filter: { sites: [2] }, ${parquet("/x")}`)).toBe(
       SAME_TABLES,
     );
   });
 
   test("is not compared when a lake has an error of its own", () => {
-    const complaint = told(s3("endpoint: nonsense"), s3("endpoint: nonsense"));
-    expect(complaint).toContain("sinks.a.parquet.s3.endpoint: Write a whole address");
-    expect(complaint).not.toContain("The sinks");
-    expect(told("parquet: {}", "parquet: {}")).not.toContain("The sinks");
+    const lakeConflict = conflictOf(s3("endpoint: nonsense"), s3("endpoint: nonsense"));
+    expect(lakeConflict).toContain("sinks.a.parquet.s3.endpoint: Write a whole address");
+    expect(lakeConflict).not.toContain("The sinks");
+    expect(conflictOf("parquet: {}", "parquet: {}")).not.toContain("The sinks");
   });
 
   test("is accepted in a fleet where the lakes of all sources write one table", () => {
-    const state = 'state: { postgres: { url: "postgresql://p@db.example.com/p" } }\n';
-    expect(told(s3("prefix: a", "delta"), s3("prefix: b", "delta"), state)).toBeNull();
-    expect(told(s3("prefix: a", "delta"), s3("prefix: a", "delta"), state)).toBe(SAME_PREFIX);
+    const fleetState = 'state: { postgres: { url: "postgresql://p@db.example.com/p" } }\n';
+    expect(conflictOf(s3("prefix: a", "delta"), s3("prefix: b", "delta"), fleetState)).toBeNull();
+    expect(conflictOf(s3("prefix: a", "delta"), s3("prefix: a", "delta"), fleetState)).toBe(SAME_PREFIX);
   });
 });

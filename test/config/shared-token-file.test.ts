@@ -12,7 +12,7 @@ beforeEach(() => {
   writeFileSync(join(folder, "token"), "service-token-0123456789", { mode: 0o600 });
 });
 
-function refused(secret: string): readonly string[] {
+function refusedPaths(secret: string): readonly string[] {
   const main = { base_url: "https://a.example", token: { file: join(folder, "token") }, time_zone: "UTC" };
   const webhook = { url: "https://hooks.example.com/a", unsigned: true, headers: { "x-key": { file: secret } } };
   const { error } = Config.safeParse({ sources: { main }, sinks: { hook: { webhook } } });
@@ -35,18 +35,18 @@ test("the configuration may not use a source's token file as a sink's secret, al
     join(folder, "more", "up", "token"),
     join(folder, "hard"),
   ];
-  for (const name of names) expect(refused(name), name).toEqual([HEADER]);
+  for (const name of names) expect(refusedPaths(name), name).toEqual([HEADER]);
 });
 
 test("the configuration may use a separate secret file for a sink, whether or not the file exists", () => {
   writeFileSync(join(folder, "other"), "another secret", { mode: 0o600 });
-  expect(refused(join(folder, "other"))).toEqual([]);
-  expect(refused(join(folder, "later"))).toEqual([]);
+  expect(refusedPaths(join(folder, "other"))).toEqual([]);
+  expect(refusedPaths(join(folder, "later"))).toEqual([]);
 });
 
 test("the configuration may not use a source's token file as a sink's secret before the file exists", () => {
   rmSync(join(folder, "token"));
-  expect(refused(join(folder, "token"))).toEqual([HEADER]);
+  expect(refusedPaths(join(folder, "token"))).toEqual([HEADER]);
 });
 
 test.skipIf(process.platform === "win32")(

@@ -6,24 +6,24 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { refuseUntrustedFile } from "#src/app/config/trusted-file.ts";
 import { smallDisk } from "../small-disk.ts";
 
-const own = process.geteuid?.() ?? null;
-const isRoot = own === 0;
+const ownUid = process.geteuid?.() ?? null;
+const isRoot = ownUid === 0;
 
-function folderOf(mode = 0o755): string {
+function createFolder(mode = 0o755): string {
   const folder = mkdtempSync(join(tmpdir(), "plenum-trust-"));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   chmodSync(folder, mode);
   return folder;
 }
 
-function written(folder: string, mode = 0o644): string {
+function writeConfig(folder: string, mode = 0o644): string {
   const file = join(folder, "plenum.yaml");
   writeFileSync(file, "sources: {}\n");
   chmodSync(file, mode);
   return file;
 }
 
-function refusal(file: string, uid: number | null = own): string | null {
+function refusal(file: string, uid: number | null = ownUid): string | null {
   try {
     refuseUntrustedFile(file, uid);
     return null;
@@ -32,37 +32,37 @@ function refusal(file: string, uid: number | null = own): string | null {
   }
 }
 
-describe.skipIf(own === null)("the ownership check of a configuration file", () => {
+describe.skipIf(ownUid === null)("the ownership check of a configuration file", () => {
   test.each([0o600, 0o640, 0o644, 0o400])("accepts mode %o", (mode) => {
-    expect(refusal(written(folderOf(), mode))).toBeNull();
+    expect(refusal(writeConfig(createFolder(), mode))).toBeNull();
   });
 
   test.each([0o666, 0o646, 0o602])("rejects mode %o and prints the command that repairs the mode", (mode) => {
-    const file = written(folderOf(), mode);
+    const file = writeConfig(createFolder(), mode);
     expect(refusal(file)).toBe(
-      `Others than the owner can write to the configuration file, ${file} (mode ${mode.toString(8)}, user ${own}, group ${process.getegid?.()}). Run: chmod go-w ${file}, or, if you trust everybody who may write there, run with --allow-writable-config.`,
+      `Others than the owner can write to the configuration file, ${file} (mode ${mode.toString(8)}, user ${ownUid}, group ${process.getegid?.()}). Run: chmod go-w ${file}, or, if you trust everybody who may write there, run with --allow-writable-config.`,
     );
   });
 
   test("accepts a file that only the private group of its owner can write (umask 002)", () => {
-    expect(refusal(written(folderOf(0o775), 0o664)) === null).toBe(process.getegid?.() === own);
+    expect(refusal(writeConfig(createFolder(0o775), 0o664)) === null).toBe(process.getegid?.() === ownUid);
   });
 
   test.skipIf(!isRoot)("rejects a file that another group can write", () => {
-    const file = written(folderOf(), 0o664);
+    const file = writeConfig(createFolder(), 0o664);
     execFileSync("chgrp", ["12345", file]);
     expect(refusal(file)).toContain("group 12345");
   });
 
   test("rejects a file in a folder that other users can write to", () => {
-    const folder = folderOf(0o777);
-    expect(refusal(written(folder))).toContain(
-      `the folder of the configuration file, ${folder} (mode 777, user ${own},`,
+    const folder = createFolder(0o777);
+    expect(refusal(writeConfig(folder))).toContain(
+      `the folder of the configuration file, ${folder} (mode 777, user ${ownUid},`,
     );
   });
 
   test("accepts a file in a sticky folder such as /tmp", () => {
-    expect(refusal(written(folderOf(0o1777)))).toBeNull();
+    expect(refusal(writeConfig(createFolder(0o1777)))).toBeNull();
   });
 
   test("accepts a file of root for any user", () => {
@@ -70,8 +70,8 @@ describe.skipIf(own === null)("the ownership check of a configuration file", () 
   });
 
   test.skipIf(!isRoot)("rejects a file of another user, and a file in another user's folder", () => {
-    const folder = folderOf();
-    const file = written(folder);
+    const folder = createFolder();
+    const file = writeConfig(folder);
     execFileSync("chown", ["12345", file]);
     expect(refusal(file)).toContain(`${file}, belongs to another user (12345; this one is 0). Run: chown 0 ${file}`);
     expect(refusal(file, 12_345), "root's folder").toBeNull();
@@ -81,11 +81,11 @@ describe.skipIf(own === null)("the ownership check of a configuration file", () 
   });
 
   test("checks the folder of each link that leads to the file", () => {
-    const real = folderOf();
-    const file = written(real);
-    const between = folderOf();
-    symlinkSync(real, join(between, "current"));
-    const outer = folderOf();
+    const realFolder = createFolder();
+    const file = writeConfig(realFolder);
+    const between = createFolder();
+    symlinkSync(realFolder, join(between, "current"));
+    const outer = createFolder();
     symlinkSync(join(between, "current", "plenum.yaml"), join(outer, "plenum.yaml"));
     const link = join(outer, "plenum.yaml");
     expect(refusal(link)).toBeNull();
@@ -95,16 +95,16 @@ describe.skipIf(own === null)("the ownership check of a configuration file", () 
     chmodSync(between, 0o777);
     expect(refusal(link)).toContain(between);
     chmodSync(between, 0o755);
-    chmodSync(real, 0o777);
-    expect(refusal(link)).toContain(real);
-    chmodSync(real, 0o755);
+    chmodSync(realFolder, 0o777);
+    expect(refusal(link)).toContain(realFolder);
+    chmodSync(realFolder, 0o755);
     chmodSync(file, 0o666);
     expect(refusal(link)).toContain("mode 666");
   });
 
   test.skipIf(!isRoot)("rejects another user's link to the file in a sticky folder", () => {
-    const file = written(folderOf());
-    const link = join(folderOf(0o1777), "plenum.yaml");
+    const file = writeConfig(createFolder());
+    const link = join(createFolder(0o1777), "plenum.yaml");
     symlinkSync(file, link);
     expect(refusal(link)).toBeNull();
     execFileSync("chown", ["-h", "12345", link]);
@@ -112,7 +112,7 @@ describe.skipIf(own === null)("the ownership check of a configuration file", () 
   });
 
   test("accepts a missing file and a pipe of the current user", () => {
-    const folder = folderOf(0o777);
+    const folder = createFolder(0o777);
     expect(refusal(join(folder, "plenum.yaml"))).toBeNull();
     const pipe = join(folder, "pipe");
     execFileSync("mkfifo", ["-m", "600", pipe]);
@@ -126,7 +126,7 @@ test.skipIf(!isRoot)(
     const folder = smallDisk(1);
     if (folder === null) return;
     mkdirSync(join(folder, "..2026_11_20"), { mode: 0o755 });
-    written(join(folder, "..2026_11_20"));
+    writeConfig(join(folder, "..2026_11_20"));
     symlinkSync("..2026_11_20", join(folder, "..data"));
     symlinkSync(join("..data", "plenum.yaml"), join(folder, "plenum.yaml"));
     chmodSync(folder, 0o777);
@@ -139,5 +139,5 @@ test.skipIf(!isRoot)(
 );
 
 test("the ownership check accepts every file on systems without user ids", () => {
-  expect(refusal(written(folderOf(0o777), 0o666), null)).toBeNull();
+  expect(refusal(writeConfig(createFolder(0o777), 0o666), null)).toBeNull();
 });

@@ -37,14 +37,14 @@ async function inboxWithReceiver() {
   return { inbox, receiver };
 }
 
-const acknowledged = toldOf({
+const acknowledgedAlarm = toldOf({
   status: "acknowledged",
   change: "acknowledged",
   changeId: "alarm-acknowledged.Zm9v",
   alarm: { ...ALARM, acknowledged: true, acknowledgedBy: "Kari" },
 });
 
-const seen = (inbox: Inbox) => inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
+const states = (inbox: Inbox) => inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
 
 describe("the alarm receiver of the demo", () => {
   test("shows an alarm as one message that is edited until the alarm is resolved", async () => {
@@ -63,16 +63,16 @@ describe("the alarm receiver of the demo", () => {
         isClosed: false,
       },
     ]);
-    expect(await receiver.update(acknowledged, place, never())).toEqual(place);
-    expect(seen(inbox)).toEqual([["acknowledged", 1, false]]);
+    expect(await receiver.update(acknowledgedAlarm, place, never())).toEqual(place);
+    expect(states(inbox)).toEqual([["acknowledged", 1, false]]);
     expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
-    expect(seen(inbox)).toEqual([["resolved", 2, true]]);
+    expect(states(inbox)).toEqual([["resolved", 2, true]]);
   });
 
   test("keeps one message when the same alarm is opened twice", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
-    const first = await receiver.open(toldOf(), never());
-    expect(await receiver.open(toldOf(), never())).toEqual(first);
+    const firstReference = await receiver.open(toldOf(), never());
+    expect(await receiver.open(toldOf(), never())).toEqual(firstReference);
     expect(inbox.messages()).toHaveLength(1);
   });
 
@@ -116,9 +116,9 @@ describe("the inbox of the demo", () => {
     ["another path", 404, "/elsewhere", post("k"), {}],
   ])("rejects %s", async (_, status, path, body, headers) => {
     const { inbox, request } = await inboxWithRequests();
-    const answer = await request(path, body, headers);
-    expect([answer.status, inbox.messages()]).toEqual([status, []]);
-    expect(((await answer.json()) as { message: string }).message).toMatch(/^[A-Z].*\.$/);
+    const response = await request(path, body, headers);
+    expect([response.status, inbox.messages()]).toEqual([status, []]);
+    expect(((await response.json()) as { message: string }).message).toMatch(/^[A-Z].*\.$/);
   });
 
   test("serves its page with a strict content security policy", async () => {
@@ -140,18 +140,18 @@ describe("the simulated caretaker of the demo", () => {
       { now: () => clock.now() },
     );
     const raise = () => simulator.control.raiseAlarm({ siteId: 1 });
-    const before = raise();
+    const earlierAlarm = raise();
     await clock.advance(1_000);
-    const leaving = new AbortController();
-    const working = acknowledgeAlarms(simulator, clock, leaving.signal);
-    const mine = raise();
+    const stopController = new AbortController();
+    const acknowledging = acknowledgeAlarms(simulator, clock, stopController.signal);
+    const laterAlarm = raise();
     const acknowledgedBy = (id: string) => simulator.truth.alarms.find(id, clock.now())?.acknowledged?.by ?? null;
     await clock.advance(10_000);
-    expect([acknowledgedBy(before), acknowledgedBy(mine)]).toEqual([null, null]);
+    expect([acknowledgedBy(earlierAlarm), acknowledgedBy(laterAlarm)]).toEqual([null, null]);
     await clock.advance(5_000);
-    expect([acknowledgedBy(before), acknowledgedBy(mine)]).toEqual([null, "Caretaker of the demo"]);
-    leaving.abort();
-    await working;
+    expect([acknowledgedBy(earlierAlarm), acknowledgedBy(laterAlarm)]).toEqual([null, "Caretaker of the demo"]);
+    stopController.abort();
+    await acknowledging;
   });
 });
 
@@ -162,59 +162,59 @@ describe("the demo", () => {
     onTestFinished(() => demo.stop());
 
     const control = async (action: string, body: object) => {
-      const answer = await fetch(`${demo.serviceUrl}/_simulator/alarms/${action}`, {
+      const response = await fetch(`${demo.serviceUrl}/_simulator/alarms/${action}`, {
         method: "POST",
         headers: { "content-type": "application/json" },
         body: JSON.stringify(body),
       });
-      expect(answer.status).toBe(200);
-      return ((await answer.json()) as { readonly data: { readonly id: string } }).data;
+      expect(response.status).toBe(200);
+      return ((await response.json()) as { readonly data: { readonly id: string } }).data;
     };
-    const found = async () => {
-      const answer = await fetch(`${demo.inboxUrl}/messages`);
-      const all = (await answer.json()) as ReturnType<Inbox["messages"]>;
+    const testMessages = async () => {
+      const response = await fetch(`${demo.inboxUrl}/messages`);
+      const all = (await response.json()) as ReturnType<Inbox["messages"]>;
       return all.filter(({ text }) => text.includes("A test by hand"));
     };
 
-    const types = async () => (await demo.worker.store.outbox.latest(500)).map(({ event }) => event.type);
-    await expect.poll(types).toContain("alarm-raised");
+    const latestTypes = async () => (await demo.worker.store.outbox.latest(500)).map(({ event }) => event.type);
+    await expect.poll(latestTypes).toContain("alarm-raised");
     const { id } = await control("raise", { site_id: 1, description: "A test by hand <b>" });
-    await expect.poll(async () => (await found()).map(({ status }) => status)).toEqual(["active"]);
-    const [first] = await found();
-    await expect.poll(async () => (await found()).map(({ status }) => status)).toEqual(["acknowledged"]);
+    await expect.poll(async () => (await testMessages()).map(({ status }) => status)).toEqual(["active"]);
+    const [first] = await testMessages();
+    await expect.poll(async () => (await testMessages()).map(({ status }) => status)).toEqual(["acknowledged"]);
     await control("resolve", { id });
-    const states = async () => (await found()).map(({ status, isClosed }) => [status, isClosed]);
+    const states = async () => (await testMessages()).map(({ status, isClosed }) => [status, isClosed]);
     await expect.poll(states).toEqual([["resolved", true]]);
-    expect(await found()).toEqual([expect.objectContaining({ id: first?.id, edits: 2 })]);
+    expect(await testMessages()).toEqual([expect.objectContaining({ id: first?.id, edits: 2 })]);
   });
 });
 
 describe.skipIf(absent("chromium"))("the inbox page of the demo in a browser", () => {
-  const view = browserOfTests();
+  const openInBrowser = browserOfTests();
 
   test("shows an alarm, edits its entry, and greys the entry out when the alarm is resolved", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
-    const { page, open, complaints, elsewhere } = await view(inbox.url);
+    const { page, open, complaints, elsewhere } = await openInBrowser(inbox.url);
     await open();
     await expect.poll(() => page.locator(".empty").isVisible()).toBe(true);
     expect(await page.locator("header p").innerText()).toContain("part of the demo");
     const place = await receiver.open(toldOf(), never());
-    const card = page.locator("li", { hasText: "Supply temperature low" });
-    await expect.poll(() => card.count()).toBe(1);
-    expect(await card.locator("h2").innerText()).toMatch(/^Active\s+A\s+Supply temperature low, Kvarnholmen 4$/);
-    expect(await card.locator("p").first().innerText()).toMatch(/^Site\s+Kvarnholmen 4$/);
+    const alarmEntry = page.locator("li", { hasText: "Supply temperature low" });
+    await expect.poll(() => alarmEntry.count()).toBe(1);
+    expect(await alarmEntry.locator("h2").innerText()).toMatch(/^Active\s+A\s+Supply temperature low, Kvarnholmen 4$/);
+    expect(await alarmEntry.locator("p").first().innerText()).toMatch(/^Site\s+Kvarnholmen 4$/);
     await receiver.open(toldOf({ key: "b".repeat(32), priority: "B" }), never());
     await expect.poll(() => page.locator("li .priority").allInnerTexts()).toEqual(["B", "A"]);
     const colour = () => page.evaluate("getComputedStyle(document.querySelectorAll('li')[1]).color");
-    const before = await colour();
-    await receiver.update(acknowledged, place, never());
+    const colourBefore = await colour();
+    await receiver.update(acknowledgedAlarm, place, never());
     await expect.poll(() => page.locator("li .status").allInnerTexts()).toEqual(["Active", "Acknowledged"]);
     expect(await page.locator("li").nth(1).innerText()).toContain("edited once");
-    expect(await colour()).toBe(before);
+    expect(await colour()).toBe(colourBefore);
     await receiver.close(resolvedOf(), place, never());
     await expect.poll(() => page.locator("li .status").allInnerTexts()).toEqual(["Active", "Resolved"]);
     expect(await page.locator("li").nth(1).getAttribute("class")).toBe("closed");
-    expect(await colour()).not.toBe(before);
+    expect(await colour()).not.toBe(colourBefore);
     await inbox.close();
     await expect.poll(() => page.locator(".gone").isVisible()).toBe(true);
     expect(await page.locator("li").count()).toBe(2);
@@ -236,7 +236,7 @@ describe.skipIf(absent("chromium"))("the inbox page of the demo in a browser", (
     ];
     for (const [n, name] of names.entries())
       await receiver.open(namedOf(name, { key: n.toString(16).padStart(32, "0") }), never());
-    const { page, open, complaints, elsewhere } = await view(inbox.url, width);
+    const { page, open, complaints, elsewhere } = await openInBrowser(inbox.url, width);
     await open();
     await expect.poll(() => page.locator("li").count()).toBe(names.length);
     const titles = await page.locator("li b").allTextContents();

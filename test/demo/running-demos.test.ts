@@ -34,7 +34,7 @@ test("findDemo finds a running demo of the same user", () => {
   expect(findDemo()).toBeNull();
   const unregister = registerDemo(DEMO);
   expect(findDemo()).toEqual({ ...DEMO, pid: process.pid });
-  expect(statSync(fileOf(process.pid)).mode & 0o777).toBe(0o600);
+  expect(statSync(demoFile(process.pid)).mode & 0o777).toBe(0o600);
   expect(statSync(join(runtime, "plenum")).mode & 0o777).toBe(0o700);
   unregister();
   expect(findDemo()).toBeNull();
@@ -58,26 +58,26 @@ test.each([
   ["a process that is gone", JSON.stringify({ ...DEMO, pid: 2 ** 22 + 1 })],
 ])("findDemo ignores a registration file with %s", (_, text) => {
   mkdirSync(join(runtime, "plenum"), { mode: 0o700 });
-  writeFileSync(fileOf(1234), text);
+  writeFileSync(demoFile(1234), text);
   expect(findDemo()).toBeNull();
   registerDemo(DEMO);
   expect(readdirSync(join(runtime, "plenum"))).toEqual([`demo-${process.pid}.json`]);
 });
 
 test("findDemo returns the running demo that was started last", () => {
-  const other = { ...DEMO, statusUrl: "http://127.0.0.1:9851", pid: process.ppid };
+  const otherDemo = { ...DEMO, statusUrl: "http://127.0.0.1:9851", pid: process.ppid };
   const unregister = registerDemo(DEMO);
-  writeFileSync(fileOf(other.pid), JSON.stringify(other));
-  const startedAt = (pid: number, seconds: number) => utimesSync(fileOf(pid), seconds, seconds);
-  startedAt(process.pid, 1_000);
-  startedAt(other.pid, 2_000);
-  expect(findDemo()).toEqual(other);
-  startedAt(other.pid, 500);
+  writeFileSync(demoFile(otherDemo.pid), JSON.stringify(otherDemo));
+  const setStartTime = (pid: number, seconds: number) => utimesSync(demoFile(pid), seconds, seconds);
+  setStartTime(process.pid, 1_000);
+  setStartTime(otherDemo.pid, 2_000);
+  expect(findDemo()).toEqual(otherDemo);
+  setStartTime(otherDemo.pid, 500);
   expect(findDemo()?.pid).toBe(process.pid);
   unregister();
-  expect(findDemo()).toEqual(other);
+  expect(findDemo()).toEqual(otherDemo);
 });
 
-function fileOf(pid: number): string {
+function demoFile(pid: number): string {
   return join(runtime, `plenum/demo-${pid}.json`);
 }

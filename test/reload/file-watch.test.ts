@@ -9,7 +9,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 
 let folder: string;
 let file: string;
-let calls: number;
+let readCount: number;
 let isRight: boolean;
 let clock: ReturnType<typeof createVirtualClock>;
 let watch: ReturnType<typeof watchFile>;
@@ -18,7 +18,7 @@ beforeEach(() => {
   folder = temporaryFolder("file-watch");
   file = at("plenum.yaml");
   writeFileSync(file, "a");
-  calls = 0;
+  readCount = 0;
   isRight = true;
   clock = createVirtualClock(Date.UTC(2026, 0, 1));
 });
@@ -36,42 +36,42 @@ function write(name: string, text: string): void {
   utimesSync(at(name), OLD, OLD);
 }
 
-async function begin(): Promise<void> {
+async function startWatch(): Promise<void> {
   const onStable = async () => {
-    calls += 1;
+    readCount += 1;
     return isRight;
   };
   watch = watchFile({ file, clock, log: pino({ level: "silent" }), onStable });
   await watch.start(new AbortController().signal);
   await clock.advance(5_000);
-  expect(calls).toBe(1);
+  expect(readCount).toBe(1);
 }
 
 test("the file watch reads an unchanged file once, and again 2 s after a change was noticed", async () => {
-  await begin();
+  await startWatch();
   await clock.advance(600_500);
-  expect(calls).toBe(1);
+  expect(readCount).toBe(1);
   writeFileSync(file, "ab");
   await clock.advance(2_400);
-  expect(calls).toBe(1);
+  expect(readCount).toBe(1);
   await clock.advance(200);
-  expect(calls).toBe(2);
+  expect(readCount).toBe(2);
 });
 
 test("the stop of the file watch waits for the current reading", async () => {
-  const slow = Promise.withResolvers<boolean>();
+  const slowReading = Promise.withResolvers<boolean>();
   const log = pino({ level: "silent" });
-  watch = watchFile({ file, clock, log, onStable: () => slow.promise });
+  watch = watchFile({ file, clock, log, onStable: () => slowReading.promise });
   await watch.start(new AbortController().signal);
   await clock.advance(5_000);
   let isStopped = false;
-  const stopped = watch.stop(60_000).then(() => {
+  const stopEnd = watch.stop(60_000).then(() => {
     isStopped = true;
   });
   await clock.advance(1_000);
   expect(isStopped).toBe(false);
-  slow.resolve(true);
-  await stopped;
+  slowReading.resolve(true);
+  await stopEnd;
 });
 
 test.each<[string, () => void]>([
@@ -82,32 +82,32 @@ test.each<[string, () => void]>([
 ])("the file watch reads the file again after %s", async (_, change) => {
   write("older", "c");
   write("plenum.yaml", "a");
-  await begin();
+  await startWatch();
   change();
   await clock.advance(5_000);
-  expect(calls).toBe(2);
+  expect(readCount).toBe(2);
 });
 
 test.skipIf(process.platform === "win32")(
   "the file watch does not read a file again that was replaced by a named pipe",
   async () => {
-    await begin();
+    await startWatch();
     rmSync(file);
     spawnSync("mkfifo", [file]);
     await clock.advance(60_000);
-    expect(calls).toBe(1);
+    expect(readCount).toBe(1);
   },
 );
 
 test("the file watch reads a file only when the file is no longer being written", async () => {
-  await begin();
-  for (let piece = 0; piece < 20; piece += 1) {
-    writeFileSync(file, "a".repeat(piece + 2));
+  await startWatch();
+  for (let writeCount = 0; writeCount < 20; writeCount += 1) {
+    writeFileSync(file, "a".repeat(writeCount + 2));
     await clock.advance(1_000);
   }
-  expect(calls).toBe(1);
+  expect(readCount).toBe(1);
   await clock.advance(3_000);
-  expect(calls).toBe(2);
+  expect(readCount).toBe(2);
 });
 
 test("the file watch reads a replaced file, and a file below a changed link", async () => {
@@ -118,33 +118,33 @@ test("the file watch reads a replaced file, and a file below a changed link", as
   rmSync(file);
   symlinkSync("..one", at("..data"));
   symlinkSync("..data/plenum.yaml", file);
-  await begin();
+  await startWatch();
   symlinkSync("..two", at("..tmp"));
   renameSync(at("..tmp"), at("..data"));
   await clock.advance(5_000);
-  expect(calls).toBe(2);
+  expect(readCount).toBe(2);
   writeFileSync(at("swap"), "other");
   renameSync(at("swap"), at("..data/plenum.yaml"));
   await clock.advance(5_000);
-  expect(calls).toBe(3);
+  expect(readCount).toBe(3);
 });
 
 test("the file watch ignores a missing file, and reads the file when it exists again with other text", async () => {
-  await begin();
+  await startWatch();
   renameSync(file, at("away"));
   await clock.advance(60_000);
-  expect(calls).toBe(1);
+  expect(readCount).toBe(1);
   writeFileSync(file, "other");
   await clock.advance(5_000);
-  expect(calls).toBe(2);
+  expect(readCount).toBe(2);
 });
 
 test("the file watch retries an invalid file, because the cause may be another file", async () => {
   isRight = false;
-  await begin();
+  await startWatch();
   await clock.advance(95_000);
-  expect(calls).toBe(4);
+  expect(readCount).toBe(4);
   isRight = true;
   await clock.advance(600_000);
-  expect(calls).toBe(5);
+  expect(readCount).toBe(5);
 });

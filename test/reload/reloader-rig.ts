@@ -40,15 +40,15 @@ function recordingPart(name: string, notes: string[]) {
     name,
     async prepare(next): Promise<PreparedChange> {
       await does.prepare();
-      const every = next.sources.main?.read[0]?.every;
-      notes.push(`${name} prepares ${every}`);
+      const readIntervalMs = next.sources.main?.read[0]?.every;
+      notes.push(`${name} prepares ${readIntervalMs}`);
       return {
         async takeOver() {
           await does.takeOver();
-          notes.push(`${name} takes ${every} over`);
+          notes.push(`${name} takes ${readIntervalMs} over`);
         },
         async discard() {
-          notes.push(`${name} discards ${every}`);
+          notes.push(`${name} discards ${readIntervalMs}`);
         },
       };
     },
@@ -64,23 +64,23 @@ export async function startReloader({ isWatched = false, isStarted = true } = {}
   const [first, second] = [recordingPart("first", notes), recordingPart("second", notes)];
   const store = createMemoryStore(() => clock.now());
   const metrics = createMetrics();
-  const lines: { readonly msg: string }[] = [];
-  const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
-  const world = { written: {} as FileOptions, wrong: null as Error | null, commit: store.commit };
+  const logLines: { readonly msg: string }[] = [];
+  const log = pino({ base: null }, { write: (line: string) => logLines.push(JSON.parse(line)) });
+  const fakes = { written: {} as FileOptions, wrong: null as Error | null, commit: store.commit };
   const reloader = createReloader({
     file,
     load() {
-      if (world.wrong !== null) throw world.wrong;
-      return configured(world.written);
+      if (fakes.wrong !== null) throw fakes.wrong;
+      return configured(fakes.written);
     },
     config: configured(),
     parts: [first.reconfigurable, second.reconfigurable],
-    store: { commit: (change) => world.commit(change) },
+    store: { commit: (change) => fakes.commit(change) },
     ...{ clock, log, metrics, isWatched },
   });
   if (isStarted) await reloader.start(new AbortController().signal);
   return {
-    ...{ reloader, world, notes, clock, store, metrics, lines, file },
+    ...{ reloader, world: fakes, notes, clock, store, metrics, lines: logLines, file },
     ...{ first: first.does, second: second.does },
     told: () => store.events.map(({ data }: Event) => data as ConfigurationChanged),
     counts: async () => ({

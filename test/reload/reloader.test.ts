@@ -8,19 +8,19 @@ describe("a reload of the configuration", () => {
   test("prepares every part before the first part takes over, and emits the changes and those that wait for a restart", async () => {
     const { reloader, world, notes, told, counts } = await startReloader();
     world.written = { every: "5m", port: 9851 };
-    const report = await reloader.reload("command", false);
+    const reloadReport = await reloader.reload("command", false);
     expect(notes).toEqual([
       ...["first prepares 300000", "second prepares 300000"],
       ...["first takes 300000 over", "second takes 300000 over"],
     ]);
-    expect(report).toMatchObject({
+    expect(reloadReport).toMatchObject({
       ...{ by: "command", at: "2026-11-02T06:00:00.000Z", isDryRun: false, refused: null, failures: [] },
       changes: [{ path: "sources.main.read.all.every", before: "10m", after: "5m" }],
       pending: [{ path: "status.port" }],
     });
-    const { changes, pending } = report;
+    const { changes, pending } = reloadReport;
     expect(told()).toEqual([{ by: "command", changes, pending }]);
-    expect(reloader.state()).toMatchObject({ last: report, pending, refused: null });
+    expect(reloader.state()).toMatchObject({ last: reloadReport, pending, refused: null });
     expect(reloader.notices()).toEqual(["A change of the configuration waits for a restart: status.port."]);
     expect(await counts()).toMatchObject({ pending: 1, isRefused: 0, changed: 1 });
   });
@@ -29,8 +29,8 @@ describe("a reload of the configuration", () => {
     const { reloader, world, told, counts, lines } = await startReloader();
     await reloader.reload("file", false);
     expect([told(), reloader.state().last]).toEqual([[], null]);
-    const asked = await reloader.reload("signal", false);
-    expect([told(), reloader.state().last]).toEqual([[], asked]);
+    const signalReport = await reloader.reload("signal", false);
+    expect([told(), reloader.state().last]).toEqual([[], signalReport]);
     world.written = { port: 9851 };
     await reloader.reload("file", false);
     expect(told()).toMatchObject([{ by: "file", changes: [], pending: [{ path: "status.port" }] }]);
@@ -53,8 +53,8 @@ describe("a reload of the configuration", () => {
 
   test("compares with the configuration in force, also after a second change", async () => {
     const { reloader, world, told } = await startReloader();
-    for (const every of ["5m", "2m"]) {
-      world.written = { every };
+    for (const interval of ["5m", "2m"]) {
+      world.written = { every: interval };
       await reloader.reload("file", false);
     }
     expect(told().map(({ changes }) => changes.map(({ before, after }) => [before, after]))).toEqual([
@@ -71,8 +71,8 @@ describe("a reload of the configuration", () => {
   test("reports the changes in a dry run and discards the prepared parts", async () => {
     const { reloader, world, notes, told, counts } = await startReloader();
     world.written = { every: "5m", port: 9851 };
-    const report = await reloader.reload("command", true);
-    expect(report).toMatchObject({
+    const dryRunReport = await reloader.reload("command", true);
+    expect(dryRunReport).toMatchObject({
       isDryRun: true,
       changes: [{ path: "sources.main.read.all.every" }],
       pending: [{ path: "status.port" }],
@@ -94,26 +94,26 @@ describe("an invalid configuration file", () => {
     world.wrong = new ConfigurationError(
       [1, 2, 3, 4, 5].map((line) => ({ file, line, column: 1, path: "log", message: `mistake ${line}` })),
     );
-    const report = await reloader.reload("file", false);
-    const all = [1, 2, 3, 4, 5].map((line) => `${file}:${line}:1 log: mistake ${line}`);
-    expect(report).toMatchObject({ changes: [], refused: all, pending: [{ path: "status.port" }] });
-    expect(reloader.state()).toMatchObject({ last: report, refused: all });
+    const refusedReport = await reloader.reload("file", false);
+    const allMistakes = [1, 2, 3, 4, 5].map((line) => `${file}:${line}:1 log: mistake ${line}`);
+    expect(refusedReport).toMatchObject({ changes: [], refused: allMistakes, pending: [{ path: "status.port" }] });
+    expect(reloader.state()).toMatchObject({ last: refusedReport, refused: allMistakes });
     expect(reloader.notices()[0]).toBe(
-      `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${all.slice(0, 3).join(" ")} And 2 more: plenum check says them.`,
+      `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${allMistakes.slice(0, 3).join(" ")} And 2 more: plenum check says them.`,
     );
     await reloader.reload("file", false);
-    const said = (message: string) => lines.filter(({ msg }) => msg === message).length;
-    expect(said("the configuration file is wrong and changes nothing")).toBe(1);
+    const countLogged = (message: string) => lines.filter(({ msg }) => msg === message).length;
+    expect(countLogged("the configuration file is wrong and changes nothing")).toBe(1);
     expect(await counts()).toMatchObject({ isRefused: 1, refused: 2, pending: 1 });
 
     world.wrong = new ConfigError("The only one.");
     await reloader.reload("file", false);
-    expect(said("the configuration file is wrong and changes nothing")).toBe(2);
+    expect(countLogged("the configuration file is wrong and changes nothing")).toBe(2);
     expect(reloader.notices()[0]).toMatch(/as before\. The only one\.$/);
     world.wrong = null;
     await reloader.reload("file", false);
     await reloader.reload("file", false);
-    expect(said("the configuration file is right again")).toBe(1);
+    expect(countLogged("the configuration file is right again")).toBe(1);
     expect(reloader.state().refused).toBeNull();
     expect(await counts()).toMatchObject({ isRefused: 0, refused: 3 });
     expect([notes.filter((note) => note.includes("takes")).length, told().length]).toEqual([6, 1]);
@@ -123,8 +123,8 @@ describe("an invalid configuration file", () => {
     const { reloader, world, notes, second } = await startReloader();
     world.written = { every: "5m" };
     second.prepare = () => Promise.reject(new ConfigError("The secret cannot be opened."));
-    const report = await reloader.reload("signal", false);
-    expect(report).toMatchObject({ refused: ["The secret cannot be opened."], changes: [] });
+    const refusedReport = await reloader.reload("signal", false);
+    expect(refusedReport).toMatchObject({ refused: ["The secret cannot be opened."], changes: [] });
     expect(notes).toEqual(["first prepares 300000", "first discards 300000"]);
     second.prepare = async () => undefined;
     expect((await reloader.reload("signal", false)).changes).toHaveLength(1);
@@ -136,8 +136,8 @@ describe("a part that fails to take over a change", () => {
     const { reloader, world, notes, first } = await startReloader();
     world.written = { every: "5m" };
     first.takeOver = () => Promise.reject(new Error("no room"));
-    const report = await reloader.reload("signal", false);
-    expect(report.failures).toEqual(["first: no room"]);
+    const failedReport = await reloader.reload("signal", false);
+    expect(failedReport.failures).toEqual(["first: no room"]);
     expect(notes).toContain("second takes 300000 over");
     const notice = "A part of the new configuration is not in force, and a restart puts it there. first: no room";
     expect(reloader.notices()).toEqual([notice]);
@@ -180,13 +180,13 @@ describe("recording a configuration change in the store", () => {
       return store.commit(change);
     };
     world.written = { every: "5m" };
-    const reload = reloader.reload("signal", false);
+    const slowReload = reloader.reload("signal", false);
     await clock.advance(6_000);
-    await reload;
-    const stopped = reloader.stop(10_000);
+    await slowReload;
+    const stopEnd = reloader.stop(10_000);
     await clock.advance(1_000);
     slow.resolve();
-    await stopped;
+    await stopEnd;
     expect(told()).toHaveLength(1);
   });
 });
@@ -197,37 +197,37 @@ describe("start and stop of the reloader", () => {
     const slow = Promise.withResolvers<void>();
     first.takeOver = () => slow.promise;
     world.written = { every: "5m" };
-    const running = reloader.reload("signal", false);
-    const behind = reloader.reload("command", false);
+    const currentReload = reloader.reload("signal", false);
+    const waitingReload = reloader.reload("command", false);
     await clock.advance(0);
     expect(notes).toHaveLength(2);
     let isStopped = false;
-    const stopped = reloader.stop(60_000).then(() => {
+    const stopEnd = reloader.stop(60_000).then(() => {
       isStopped = true;
     });
     await clock.advance(1_000);
     expect(isStopped).toBe(false);
     slow.resolve();
-    expect((await running).changes).toHaveLength(1);
-    expect((await behind).refused).toEqual(["The worker is stopping."]);
-    await stopped;
+    expect((await currentReload).changes).toHaveLength(1);
+    expect((await waitingReload).refused).toEqual(["The worker is stopping."]);
+    await stopEnd;
     expect(notes).toHaveLength(4);
   });
 
   test("a reload that is requested before the start waits for the start, and is rejected if the start aborts", async () => {
     const { reloader, world, clock, notes } = await startReloader({ isStarted: false });
     world.written = { every: "5m" };
-    const reload = reloader.reload("signal", false);
+    const earlyReload = reloader.reload("signal", false);
     await clock.advance(10_000);
     expect(notes).toEqual([]);
     await reloader.start(new AbortController().signal);
-    expect((await reload).changes).toHaveLength(1);
+    expect((await earlyReload).changes).toHaveLength(1);
 
     const { reloader: aborted } = await startReloader({ isStarted: false });
-    const rejected = aborted.reload("signal", false);
+    const rejectedReload = aborted.reload("signal", false);
     await aborted.start(AbortSignal.abort());
     await aborted.stop(1_000);
-    expect((await rejected).refused).toEqual(["The worker is stopping."]);
+    expect((await rejectedReload).refused).toEqual(["The worker is stopping."]);
   });
 
   test.each([true, false])("the reloader watches the file only if configured (%s)", async (isWatched) => {

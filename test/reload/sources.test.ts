@@ -3,51 +3,51 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import type { TransportRequest } from "#src/engine/source/transport.ts";
 import { startVirtualWorker, type VirtualWorker, type Written } from "../virtual-worker.ts";
 
-const SECOND = 1_000;
-const MINUTE = 60_000;
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60_000;
 let virtual: VirtualWorker;
-let asked: { readonly atMs: number; readonly what: string; readonly request: TransportRequest }[] = [];
+let requests: { readonly atMs: number; readonly what: string; readonly request: TransportRequest }[] = [];
 afterEach(() => virtual.clear());
 
-const QUIET = {
+const RARE_SCHEDULES = {
   alarms: false,
   resolved_sweep: false,
   ...Object.fromEntries(["token", "sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 59 * * * *"])),
 };
 
-async function begin(source: Written): Promise<void> {
-  asked = [];
+async function startSource(source: Written): Promise<void> {
+  requests = [];
   virtual = await startVirtualWorker({
     simulator: { sites: [3, 4], alarms: { recorded: false }, loops_before: 20 },
     ...{ source, eventsFolder: null },
     around: (transport, clock) => (request, signal) => {
-      const what = request.path.replace(/\?.*$/, "").replace(/^.*\/api\/v1\//, "");
-      asked.push({ atMs: clock.monotonic(), what, request });
+      const endpoint = request.path.replace(/\?.*$/, "").replace(/^.*\/api\/v1\//, "");
+      requests.push({ atMs: clock.monotonic(), what: endpoint, request });
       return transport(request, signal);
     },
   });
 }
 
-function since(ms: number, what?: string) {
-  return asked.filter((each) => each.atMs >= ms && (what === undefined || each.what === what));
+function requestsSince(ms: number, what?: string) {
+  return requests.filter((each) => each.atMs >= ms && (what === undefined || each.what === what));
 }
 
 const isTagRequest = ({ what }: { readonly what: string }) => what.startsWith("tags/");
 
-function busiest(): number {
-  const times = asked.filter(isTagRequest).map(({ atMs }) => atMs);
-  return Math.max(0, ...times.map((from) => times.filter((at) => at >= from && at < from + MINUTE).length));
+function busiestMinute(): number {
+  const times = requests.filter(isTagRequest).map(({ atMs }) => atMs);
+  return Math.max(0, ...times.map((from) => times.filter((at) => at >= from && at < from + MINUTE_MS).length));
 }
 
-function valuesOf(events: readonly AnyEvent[]): readonly Event<"tag-value">[] {
+function tagValues(events: readonly AnyEvent[]): readonly Event<"tag-value">[] {
   return events.filter((event): event is Event<"tag-value"> & AnyEvent => event.type === "tag-value");
 }
 
 describe("read classes at a reload", () => {
   test("change with the next request, without repeated lists or values", async () => {
-    await begin({ schedules: QUIET, read: [{ name: "all", every: "5m" }] });
-    await virtual.clock.advance(12 * MINUTE);
-    const from = virtual.clock.monotonic();
+    await startSource({ schedules: RARE_SCHEDULES, read: [{ name: "all", every: "5m" }] });
+    await virtual.clock.advance(12 * MINUTE_MS);
+    const reloadedMs = virtual.clock.monotonic();
     await virtual.reload((file) => {
       file.sources.main.read = [
         { name: "three", select: { sites: [3] }, every: "30s" },
@@ -55,51 +55,51 @@ describe("read classes at a reload", () => {
       ];
       file.sources.main.spread = "7s";
     });
-    await virtual.clock.advance(10 * MINUTE);
-    expect(since(from).every(isTagRequest)).toBe(true);
-    const told = valuesOf(await virtual.events());
+    await virtual.clock.advance(10 * MINUTE_MS);
+    expect(requestsSince(reloadedMs).every(isTagRequest)).toBe(true);
+    const allValues = tagValues(await virtual.events());
     const now = virtual.clock.now();
-    const after = told.filter(({ time }) => Date.parse(time) > now - 8 * MINUTE);
-    const times = Map.groupBy(
-      after.filter(({ siteid }) => siteid === "3"),
+    const laterValues = allValues.filter(({ time }) => Date.parse(time) > now - 8 * MINUTE_MS);
+    const valuesByTag = Map.groupBy(
+      laterValues.filter(({ siteid }) => siteid === "3"),
       ({ data }) => data.tag.id,
     );
-    expect(times.size).toBeGreaterThan(5);
-    for (const each of times.values()) expect(each.length).toBeGreaterThanOrEqual(15);
-    expect(new Set(told.map(({ id }) => id)).size).toBe(told.length);
-    expect(busiest()).toBeLessThanOrEqual(20);
+    expect(valuesByTag.size).toBeGreaterThan(5);
+    for (const valuesOfTag of valuesByTag.values()) expect(valuesOfTag.length).toBeGreaterThanOrEqual(15);
+    expect(new Set(allValues.map(({ id }) => id)).size).toBe(allValues.length);
+    expect(busiestMinute()).toBeLessThanOrEqual(20);
   });
 
   test("can be removed and added again, and no request is sent in between", async () => {
-    await begin({ schedules: QUIET, read: [{ name: "all", every: "1m" }] });
-    await virtual.clock.advance(5 * MINUTE);
+    await startSource({ schedules: RARE_SCHEDULES, read: [{ name: "all", every: "1m" }] });
+    await virtual.clock.advance(5 * MINUTE_MS);
     await virtual.reload((file) => (file.sources.main.read = []));
-    await virtual.clock.advance(10 * SECOND);
-    const from = virtual.clock.monotonic();
-    await virtual.clock.advance(10 * MINUTE);
-    expect(since(from)).toEqual([]);
+    await virtual.clock.advance(10 * SECOND_MS);
+    const quietSinceMs = virtual.clock.monotonic();
+    await virtual.clock.advance(10 * MINUTE_MS);
+    expect(requestsSince(quietSinceMs)).toEqual([]);
     await virtual.reload((file) => (file.sources.main.read = [{ name: "new", every: "1m" }]));
-    await virtual.clock.advance(MINUTE);
-    expect(since(from, "tags/read").length).toBeGreaterThan(0);
-    expect(since(from).every(isTagRequest)).toBe(true);
+    await virtual.clock.advance(MINUTE_MS);
+    expect(requestsSince(quietSinceMs, "tags/read").length).toBeGreaterThan(0);
+    expect(requestsSince(quietSinceMs).every(isTagRequest)).toBe(true);
   });
 });
 
 describe("history classes at a reload", () => {
   test("can be added and renamed while the worker runs, and each interval is emitted once", async () => {
-    await begin({ schedules: QUIET });
-    await virtual.clock.advance(5 * MINUTE);
+    await startSource({ schedules: RARE_SCHEDULES });
+    await virtual.clock.advance(5 * MINUTE_MS);
     await virtual.reload((file) => {
       file.sources.main.history = [{ name: "hours", resolution: "1h", backfill: "3d" }];
     });
-    await virtual.clock.advance(90 * MINUTE);
+    await virtual.clock.advance(90 * MINUTE_MS);
     await virtual.reload((file) => {
       file.sources.main.history = [
         { name: "few", select: { sites: [4] }, resolution: "1h", backfill: "6d", every: "30m" },
         { name: "others", resolution: "1h", backfill: "3d" },
       ];
     });
-    await virtual.clock.advance(150 * MINUTE);
+    await virtual.clock.advance(150 * MINUTE_MS);
     const points = (await virtual.events()).flatMap((event) =>
       event.type === "tag-history" && event.data.origin !== ("revised" as string)
         ? event.data.points.map(({ time }) => ({ key: `${event.data.tag.id} ${time}`, site: event.siteid, time }))
@@ -107,40 +107,40 @@ describe("history classes at a reload", () => {
     );
     expect(points.length).toBeGreaterThan(500);
     expect(new Set(points.map(({ key }) => key)).size).toBe(points.length);
-    const oldest = (site: string) =>
+    const oldestPoint = (site: string) =>
       points
         .filter((point) => point.site === site)
         .map(({ time }) => time)
         .toSorted()[0] ?? "";
-    expect(oldest("4") < oldest("3")).toBe(true);
-    expect(busiest()).toBeLessThanOrEqual(20);
+    expect(oldestPoint("4") < oldestPoint("3")).toBe(true);
+    expect(busiestMinute()).toBeLessThanOrEqual(20);
   });
 });
 
 describe("the settings of a source at a reload", () => {
   test("schedules: a list is requested soon after it is enabled, at a changed time, and not after it is disabled", async () => {
-    await begin({ schedules: { ...QUIET, hosts: false, systems: "0 * * * * *" } });
-    await virtual.clock.advance(5 * MINUTE);
-    expect(since(0, "hosts")).toEqual([]);
-    const from = virtual.clock.monotonic();
+    await startSource({ schedules: { ...RARE_SCHEDULES, hosts: false, systems: "0 * * * * *" } });
+    await virtual.clock.advance(5 * MINUTE_MS);
+    expect(requestsSince(0, "hosts")).toEqual([]);
+    const reloadedMs = virtual.clock.monotonic();
     await virtual.reload((file) => {
       Object.assign(file.sources.main.schedules, { hosts: "0 0 * * * *", gateways: "0 */20 * * * *", systems: false });
     });
-    await virtual.clock.advance(5 * MINUTE);
-    const lists = since(from).map(({ what }) => what);
+    await virtual.clock.advance(5 * MINUTE_MS);
+    const lists = requestsSince(reloadedMs).map(({ what }) => what);
     expect(lists.filter((what) => what === "hosts").length).toBeGreaterThan(0);
     expect(lists.every((what) => what === "hosts")).toBe(true);
-    await virtual.clock.advance(16 * MINUTE);
-    expect(since(from, "gateways").length).toBeGreaterThan(0);
+    await virtual.clock.advance(16 * MINUTE_MS);
+    expect(requestsSince(reloadedMs, "gateways").length).toBeGreaterThan(0);
   });
 
   test("inventory: the worker lists the sites of a changed selection at once", async () => {
-    await begin({ schedules: QUIET, inventory: { sites: [3] }, read: [{ name: "all", every: "1m" }] });
-    await virtual.clock.advance(5 * MINUTE);
-    const sites = async () => new Set(valuesOf(await virtual.events()).map(({ siteid }) => siteid));
+    await startSource({ schedules: RARE_SCHEDULES, inventory: { sites: [3] }, read: [{ name: "all", every: "1m" }] });
+    await virtual.clock.advance(5 * MINUTE_MS);
+    const sites = async () => new Set(tagValues(await virtual.events()).map(({ siteid }) => siteid));
     expect(await sites()).toEqual(new Set(["3"]));
     await virtual.reload((file) => delete file.sources.main.inventory);
-    await virtual.clock.advance(5 * MINUTE);
+    await virtual.clock.advance(5 * MINUTE_MS);
     expect(await sites()).toEqual(new Set(["3", "4"]));
   });
 
@@ -154,37 +154,39 @@ describe("the settings of a source at a reload", () => {
     if (tag === undefined) throw new Error("There is no tag.");
     const raise = () => virtual.simulator.control.raiseAlarm({ siteId: tag.site.id, tagId: tag.id });
     raise();
-    await virtual.clock.advance(10 * MINUTE);
-    const before = (await virtual.events()).filter(({ type }) => type.startsWith("alarm-"));
-    expect(before.length).toBeGreaterThan(0);
+    await virtual.clock.advance(10 * MINUTE_MS);
+    const alarmsBefore = (await virtual.events()).filter(({ type }) => type.startsWith("alarm-"));
+    expect(alarmsBefore.length).toBeGreaterThan(0);
     await virtual.reload((file) => {
       file.sources.main.alarms = { startup: "announce", vanish_after_misses: 3, resolved_overlap: "2h" };
     });
-    await virtual.clock.advance(2 * MINUTE);
+    await virtual.clock.advance(2 * MINUTE_MS);
     raise();
-    await virtual.clock.advance(20 * MINUTE);
+    await virtual.clock.advance(20 * MINUTE_MS);
     const all = (await virtual.events()).filter(({ type }) => type.startsWith("alarm-"));
-    const later = all.slice(before.length);
-    expect(later.map(({ type, data }) => [type, "initial" in data && data.initial])).toEqual([["alarm-raised", false]]);
+    const newAlarms = all.slice(alarmsBefore.length);
+    expect(newAlarms.map(({ type, data }) => [type, "initial" in data && data.initial])).toEqual([
+      ["alarm-raised", false],
+    ]);
     expect(new Set(all.map(({ id }) => id)).size).toBe(all.length);
   });
 });
 
 describe("the request quota at a reload", () => {
   test("shrinks at once, and grows only as far as the current minute allows", async () => {
-    await begin({ schedules: QUIET, read: [{ name: "all", every: "10s" }] });
-    await virtual.clock.advance(10 * MINUTE);
-    const within = (fromMs: number) => since(fromMs).filter(isTagRequest).length;
+    await startSource({ schedules: RARE_SCHEDULES, read: [{ name: "all", every: "10s" }] });
+    await virtual.clock.advance(10 * MINUTE_MS);
+    const countRequests = (fromMs: number) => requestsSince(fromMs).filter(isTagRequest).length;
     await virtual.reload((file) => (file.sources.main.quota = { requests_per_minute: 5 }));
-    await virtual.clock.advance(MINUTE);
-    const slow = virtual.clock.monotonic();
-    await virtual.clock.advance(10 * MINUTE);
-    expect(within(slow)).toBeLessThanOrEqual(51);
-    expect(within(slow)).toBeGreaterThan(40);
+    await virtual.clock.advance(MINUTE_MS);
+    const slowSinceMs = virtual.clock.monotonic();
+    await virtual.clock.advance(10 * MINUTE_MS);
+    expect(countRequests(slowSinceMs)).toBeLessThanOrEqual(51);
+    expect(countRequests(slowSinceMs)).toBeGreaterThan(40);
     await virtual.reload((file) => (file.sources.main.quota = { requests_per_minute: 20 }));
-    const fast = virtual.clock.monotonic();
-    await virtual.clock.advance(10 * MINUTE);
-    expect(within(fast)).toBeGreaterThan(180);
-    expect(busiest()).toBeLessThanOrEqual(20);
+    const fastSinceMs = virtual.clock.monotonic();
+    await virtual.clock.advance(10 * MINUTE_MS);
+    expect(countRequests(fastSinceMs)).toBeGreaterThan(180);
+    expect(busiestMinute()).toBeLessThanOrEqual(20);
   });
 });

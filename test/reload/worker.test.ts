@@ -9,12 +9,12 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { testFolder } from "../test-folder.ts";
 import { startVirtualWorker, type VirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";
 
-const SECOND = 1_000;
-const MINUTE = 60_000;
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60_000;
 let virtual: VirtualWorker;
-let isOn = false;
+let isSlow = false;
 afterEach(async () => {
-  isOn = false;
+  isSlow = false;
   await virtual.clear();
 });
 
@@ -32,7 +32,7 @@ function recordingSink(delayMs = 0) {
       async write(batch): Promise<Receipt> {
         seen.writing += 1;
         seen.most = Math.max(seen.most, seen.writing);
-        if (isOn && delayMs > 0) await virtual.clock.sleep(delayMs);
+        if (isSlow && delayMs > 0) await virtual.clock.sleep(delayMs);
         got.push(...(batch as AnyEvent[]));
         seen.writing -= 1;
         return { rejected: [] };
@@ -46,68 +46,68 @@ function recordingSink(delayMs = 0) {
   return { got, seen, sink };
 }
 
-async function begin(sinks: VirtualWorkerOptions["sinks"] = {}): Promise<void> {
+async function startWithSinks(sinks: VirtualWorkerOptions["sinks"] = {}): Promise<void> {
   virtual = await startVirtualWorker({
     ...{ simulator: { sites: [3, 4], alarms: { recorded: false } }, eventsFolder: null, sinks },
     source: { read: [{ name: "all", every: "1m" }] },
   });
 }
 
-function ids(events: readonly AnyEvent[]): readonly string[] {
+function eventIds(events: readonly AnyEvent[]): readonly string[] {
   return events.map(({ id }) => id);
 }
 
 describe("a change of the configuration file while the worker runs", () => {
   test("is rejected when a sink uses the token of a source, even if the file gives that source another token", async () => {
-    await begin();
+    await startWithSinks();
     const headers = { authorization: { env: "TOKEN" } };
     const hook = { webhook: { url: "https://hooks.example.com/a", unsigned: true, headers } };
-    const refused =
+    const sharedTokenText =
       "sinks.hook.webhook.headers.authorization: This variable holds the token of the source main, and only that source may name it: put this secret into a variable of its own.";
-    const report = await virtual.reload((file) => {
+    const reloadReport = await virtual.reload((file) => {
       file.sinks.hook = hook;
       file.sources.main.token = { env: "ANOTHER" };
     });
-    expect(report).toMatchObject({ refused: [refused], changes: [] });
+    expect(reloadReport).toMatchObject({ refused: [sharedTokenText], changes: [] });
   });
 });
 
 describe("sinks at a reload", () => {
   test("can be added, changed, paused and removed under load, and each sink receives its events once", async () => {
     const [stays, changes, comes] = [recordingSink(), recordingSink(700), recordingSink()];
-    const ends = { stays, changes, comes };
-    await begin(
+    const sinkByName = { stays, changes, comes };
+    await startWithSinks(
       Object.fromEntries(
-        Object.entries(ends).map(([name, { sink }]) => [name, { delivery: { enabled: name !== "comes" }, sink }]),
+        Object.entries(sinkByName).map(([name, { sink }]) => [name, { delivery: { enabled: name !== "comes" }, sink }]),
       ),
     );
-    isOn = true;
-    await virtual.clock.advance(5 * MINUTE + 2_345);
+    isSlow = true;
+    await virtual.clock.advance(5 * MINUTE_MS + 2_345);
     for (let round = 0; round < 6; round += 1) {
       await virtual.reload((file) => {
         file.sinks.changes.batch = 10 + round;
         file.sinks.changes.filter = round % 2 === 0 ? { kinds: ["tag-*"] } : {};
         file.sinks.comes.enabled = round !== 3;
       });
-      await virtual.clock.advance(MINUTE + 777);
+      await virtual.clock.advance(MINUTE_MS + 777);
     }
     await virtual.reload((file) => (file.sinks.changes.filter = {}));
-    await virtual.clock.advance(10 * MINUTE);
+    await virtual.clock.advance(10 * MINUTE_MS);
     const all = await virtual.events();
-    expect(ids(stays.got)).toEqual(ids(all).slice(0, stays.got.length));
+    expect(eventIds(stays.got)).toEqual(eventIds(all).slice(0, stays.got.length));
     expect(all.length - stays.got.length).toBeLessThan(60);
     expect(stays.seen).toMatchObject({ opened: 1, closed: 0 });
     expect(changes.seen.opened).toBe(7);
     expect(changes.seen.opened - changes.seen.closed).toBe(1);
     expect(changes.seen.most).toBe(1);
-    expect(new Set(ids(changes.got)).size).toBe(changes.got.length);
-    const values = (events: readonly AnyEvent[]) => ids(events.filter(({ type }) => type === "tag-value"));
+    expect(new Set(eventIds(changes.got)).size).toBe(changes.got.length);
+    const values = (events: readonly AnyEvent[]) => eventIds(events.filter(({ type }) => type === "tag-value"));
     expect(values(changes.got)).toEqual(values(all).slice(0, values(changes.got).length));
     expect(values(all).length - values(changes.got).length).toBeLessThan(60);
     // The added sink receives every event after its first one: it kept its position while it was disabled.
-    const since = ids(all).indexOf(comes.got[0]?.id ?? "");
-    expect(since).toBeGreaterThan(0);
-    expect(ids(comes.got)).toEqual(ids(all).slice(since, since + comes.got.length));
+    const firstIndex = eventIds(all).indexOf(comes.got[0]?.id ?? "");
+    expect(firstIndex).toBeGreaterThan(0);
+    expect(eventIds(comes.got)).toEqual(eventIds(all).slice(firstIndex, firstIndex + comes.got.length));
   });
 });
 
@@ -115,7 +115,7 @@ describe("a failing sink at a reload", () => {
   test("does not affect other changes when it cannot open, and receives all events when it works", async () => {
     const [stays, late] = [recordingSink(), recordingSink()];
     let isAway = true;
-    const away = (): Sink => {
+    const failingSink = (): Sink => {
       const sink = late.sink();
       return {
         ...sink,
@@ -125,31 +125,31 @@ describe("a failing sink at a reload", () => {
         },
       };
     };
-    await begin({
+    await startWithSinks({
       stays: { delivery: {}, sink: stays.sink },
-      late: { delivery: { enabled: false, from: "beginning" }, sink: away },
+      late: { delivery: { enabled: false, from: "beginning" }, sink: failingSink },
     });
-    await virtual.clock.advance(3 * MINUTE);
-    const report = await virtual.reload((file) => {
+    await virtual.clock.advance(3 * MINUTE_MS);
+    const reloadReport = await virtual.reload((file) => {
       file.sinks.late.enabled = true;
       file.sources.main.read[0].every = "2m";
     });
-    expect(report.failures).toEqual([]);
-    await virtual.clock.advance(3 * MINUTE);
-    const held = stays.got.length;
+    expect(reloadReport.failures).toEqual([]);
+    await virtual.clock.advance(3 * MINUTE_MS);
+    const countBefore = stays.got.length;
     expect(stays.got.some(({ type }) => type === "configuration-changed")).toBe(true);
     expect(late.got).toEqual([]);
     isAway = false;
-    await virtual.clock.advance(15 * MINUTE);
-    expect(stays.got.length).toBeGreaterThan(held);
-    expect(ids(late.got)).toEqual(ids(await virtual.events()).slice(0, late.got.length));
-    expect(late.got.length).toBeGreaterThan(held);
+    await virtual.clock.advance(15 * MINUTE_MS);
+    expect(stays.got.length).toBeGreaterThan(countBefore);
+    expect(eventIds(late.got)).toEqual(eventIds(await virtual.events()).slice(0, late.got.length));
+    expect(late.got.length).toBeGreaterThan(countBefore);
   });
 
   test("causes the rejection of the complete file when it cannot be created", async () => {
-    const stays = recordingSink();
-    await begin({
-      stays: { delivery: {}, sink: stays.sink },
+    const workingSink = recordingSink();
+    await startWithSinks({
+      stays: { delivery: {}, sink: workingSink.sink },
       late: {
         delivery: { enabled: false },
         sink: () => {
@@ -157,14 +157,14 @@ describe("a failing sink at a reload", () => {
         },
       },
     });
-    await virtual.clock.advance(2 * MINUTE);
-    const report = await virtual.reload((file) => {
+    await virtual.clock.advance(2 * MINUTE_MS);
+    const reloadReport = await virtual.reload((file) => {
       file.sinks.late.enabled = true;
       file.sinks.stays.batch = 3;
     });
-    expect(report.refused).toEqual(["The secret file late.txt cannot be opened (ENOENT)."]);
-    await virtual.clock.advance(2 * MINUTE);
-    expect(stays.seen).toMatchObject({ opened: 1, closed: 0 });
+    expect(reloadReport.refused).toEqual(["The secret file late.txt cannot be opened (ENOENT)."]);
+    await virtual.clock.advance(2 * MINUTE_MS);
+    expect(workingSink.seen).toMatchObject({ opened: 1, closed: 0 });
     expect((await virtual.reload((file) => (file.sinks.late.enabled = false))).changes).toMatchObject([
       { path: "sinks.stays.batch", before: "100", after: "3" },
     ]);
@@ -174,9 +174,9 @@ describe("a failing sink at a reload", () => {
     const [stays, hangs] = [recordingSink(), recordingSink()];
     let isHanging = true;
     const sink = (): Sink => {
-      const inner = hangs.sink();
+      const innerSink = hangs.sink();
       return {
-        ...inner,
+        ...innerSink,
         async write(batch, signal, ...more) {
           if (isHanging) {
             isHanging = false;
@@ -184,21 +184,21 @@ describe("a failing sink at a reload", () => {
               signal.addEventListener("abort", () => reject(signal.reason), { once: true });
             });
           }
-          return inner.write(batch, signal, ...more);
+          return innerSink.write(batch, signal, ...more);
         },
       };
     };
-    await begin({ stays: { delivery: {}, sink: stays.sink }, hangs: { delivery: { deadline: "1h" }, sink } });
-    await virtual.clock.advance(3 * MINUTE);
-    const before = stays.got.length;
+    await startWithSinks({ stays: { delivery: {}, sink: stays.sink }, hangs: { delivery: { deadline: "1h" }, sink } });
+    await virtual.clock.advance(3 * MINUTE_MS);
+    const countBefore = stays.got.length;
     await virtual.reload((file) => (file.sinks.hangs.batch = 7));
     await virtual.reload((file) => (file.sinks.hangs.batch = 8));
-    await virtual.clock.advance(10 * SECOND);
-    expect(stays.got.length).toBeGreaterThan(before);
+    await virtual.clock.advance(10 * SECOND_MS);
+    expect(stays.got.length).toBeGreaterThan(countBefore);
     expect(hangs.got).toEqual([]);
-    await virtual.clock.advance(5 * MINUTE);
-    const all = ids(await virtual.events());
-    expect(ids(hangs.got)).toEqual(all.slice(0, hangs.got.length));
+    await virtual.clock.advance(5 * MINUTE_MS);
+    const all = eventIds(await virtual.events());
+    expect(eventIds(hangs.got)).toEqual(all.slice(0, hangs.got.length));
     expect(all.length - hangs.got.length).toBeLessThan(60);
   });
 });
@@ -209,9 +209,11 @@ describe("random configuration changes and kills of the worker", () => {
     async (seed) => {
       const random = seededRandom(seed);
       const [whole, filtered, resting] = [recordingSink(40), recordingSink(300), recordingSink()];
-      const ends = { whole, filtered, resting };
-      await begin(Object.fromEntries(Object.entries(ends).map(([name, { sink }]) => [name, { delivery: {}, sink }])));
-      isOn = true;
+      const sinkByName = { whole, filtered, resting };
+      await startWithSinks(
+        Object.fromEntries(Object.entries(sinkByName).map(([name, { sink }]) => [name, { delivery: {}, sink }])),
+      );
+      isSlow = true;
       let kills = 0;
       for (let round = 0; round < 16; round += 1) {
         await virtual.clock.advance(random.below(40_000));
@@ -230,28 +232,28 @@ describe("random configuration changes and kills of the worker", () => {
         file.sinks.filtered.filter = {};
         file.sinks.resting.enabled = true;
       });
-      await virtual.clock.advance(10 * MINUTE);
+      await virtual.clock.advance(10 * MINUTE_MS);
       const all = await virtual.events();
-      const reached = (events: readonly AnyEvent[]) => events.slice(0, events.length - 60);
-      const missing = (got: readonly AnyEvent[], due: readonly AnyEvent[]) => {
-        const had = new Set(ids(got));
-        return ids(due).filter((id) => !had.has(id));
+      const dueEvents = (events: readonly AnyEvent[]) => events.slice(0, events.length - 60);
+      const missingIds = (got: readonly AnyEvent[], due: readonly AnyEvent[]) => {
+        const had = new Set(eventIds(got));
+        return eventIds(due).filter((id) => !had.has(id));
       };
       expect(kills).toBeGreaterThan(0);
-      expect(missing(whole.got, reached(all))).toEqual([]);
-      expect(missing(resting.got, reached(all))).toEqual([]);
+      expect(missingIds(whole.got, dueEvents(all))).toEqual([]);
+      expect(missingIds(resting.got, dueEvents(all))).toEqual([]);
       expect(
-        missing(
+        missingIds(
           filtered.got,
-          reached(all).filter(({ type }) => type === "tag-value"),
+          dueEvents(all).filter(({ type }) => type === "tag-value"),
         ),
       ).toEqual([]);
-      for (const { got, seen } of Object.values(ends)) {
+      for (const { got, seen } of Object.values(sinkByName)) {
         // A kill repeats at most the batch that the sink was writing.
-        expect(got.length - new Set(ids(got)).size).toBeLessThanOrEqual(kills * 205);
+        expect(got.length - new Set(eventIds(got)).size).toBeLessThanOrEqual(kills * 205);
         expect(seen.most).toBeLessThanOrEqual(1 + kills);
       }
-      expect(new Set(ids(all)).size).toBe(all.length);
+      expect(new Set(eventIds(all)).size).toBe(all.length);
     },
     120_000,
   );
@@ -259,8 +261,8 @@ describe("random configuration changes and kills of the worker", () => {
 
 describe("the status page at a reload", () => {
   test("requires a new password at once, and shows options that wait for a restart", async () => {
-    await begin();
-    await virtual.clock.advance(MINUTE);
+    await startWithSinks();
+    await virtual.clock.advance(MINUTE_MS);
     const url = `${virtual.worker.statusUrl()}/api/status`;
     expect((await fetch(url)).status).toBe(200);
     const file = join(testFolder("page-password"), "password");
@@ -275,11 +277,11 @@ describe("the status page at a reload", () => {
     });
     expect((await fetch(url)).status).toBe(401);
     const headers = { authorization: `Basic ${Buffer.from("plenum:a long enough one").toString("base64")}` };
-    const report = (await (await fetch(url, { headers })).json()) as StatusReport;
-    expect(report.notices).toContain("A change of the configuration waits for a restart: commands.rehearsal.");
-    expect(report.commands).toMatchObject({ enabled: true, rehearsal: false });
-    const paths = report.configuration?.last?.changes.map(({ path }) => path);
+    const pageReport = (await (await fetch(url, { headers })).json()) as StatusReport;
+    expect(pageReport.notices).toContain("A change of the configuration waits for a restart: commands.rehearsal.");
+    expect(pageReport.commands).toMatchObject({ enabled: true, rehearsal: false });
+    const paths = pageReport.configuration?.last?.changes.map(({ path }) => path);
     expect(paths).toEqual(["status.password", "commands.enabled"]);
-    expect(JSON.stringify(report)).not.toContain(file);
+    expect(JSON.stringify(pageReport)).not.toContain(file);
   });
 });

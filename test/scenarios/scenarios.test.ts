@@ -1,16 +1,18 @@
 import { readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { stepsIn, worldIn } from "./story.ts";
-import { walk } from "./walk.ts";
+import { readSteps, readWorld } from "./story.ts";
+import { playScenario } from "./walk.ts";
 
-const HERE = import.meta.dirname;
-const folders = readdirSync(HERE, { withFileTypes: true })
+const FOLDER = import.meta.dirname;
+const folders = readdirSync(FOLDER, { withFileTypes: true })
   .filter((entry) => entry.isDirectory())
   .map((entry) => entry.name);
 
 describe("scenarios (trap 23, trap 36, trap 37, trap 38, trap 39, trap 40)", () => {
   test.each(folders)("%s", async (name) => {
-    const { told, expected } = await walk(worldIn(`${HERE}/${name}`), stepsIn(`${HERE}/${name}`));
+    const folder = `${FOLDER}/${name}`;
+
+    const { told, expected } = await playScenario(readWorld(folder), readSteps(folder));
     expect(told).toEqual(expected);
     expect(expected.flat().length).toBeGreaterThan(0);
   });

@@ -7,7 +7,7 @@ import { SyncConfig } from "#src/engine/sync/config.ts";
 import { SimulatorOptions } from "#src/simulator/options.ts";
 import { INVENTORY_KINDS } from "#src/simulator/records.ts";
 
-const Named = z.strictObject({ name: z.string(), site: z.int().default(3), tag: z.string().optional() });
+const NamedAlarm = z.strictObject({ name: z.string(), site: z.int().default(3), tag: z.string().optional() });
 
 const Step = z
   .strictObject({
@@ -15,7 +15,7 @@ const Step = z
     stop: z.literal("worker"),
     restart: z.literal("worker"),
     "lose-state": z.literal("all"),
-    raise: Named,
+    raise: NamedAlarm,
     resolve: z.string(),
     retrigger: z.string(),
     delete: z.string(),
@@ -50,14 +50,14 @@ const World = z.strictObject({
     .default({}),
   sync: z.custom<z.input<typeof SyncConfig>>((value) => SyncConfig.safeParse(value).success).default({}),
   page_size: z.int().default(500),
-  active: z.array(Named).default([]),
+  active: z.array(NamedAlarm).default([]),
 });
 export type World = z.infer<typeof World>;
 
-export function worldIn(folder: string): World {
+export function readWorld(folder: string): World {
   return World.parse(parse(readFileSync(join(folder, "world.yaml"), "utf8")));
 }
 
-export function stepsIn(folder: string): readonly Step[] {
+export function readSteps(folder: string): readonly Step[] {
   return z.array(Step).parse(parse(readFileSync(join(folder, "steps.yaml"), "utf8")));
 }

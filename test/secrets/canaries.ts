@@ -27,29 +27,31 @@ export function canaries(): Canaries {
   };
 }
 
-const PART = 12;
+const LENGTH = 12;
 
-function partsOf(secret: string): ReadonlySet<string> {
-  const own = secret.replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
+function partsOfSecret(secret: string): ReadonlySet<string> {
+  const bareSecret = secret.replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
   const inBase64 = [0, 1, 2].map((before) => {
-    const text = Buffer.from("x".repeat(before) + own).toString("base64");
+    const text = Buffer.from("x".repeat(before) + bareSecret).toString("base64");
     return text.slice(before === 0 ? 0 : before + 1).replace(/.?=*$/, "");
   });
-  const hex = Buffer.from(own).toString("hex");
-  const spellings = [own, ...inBase64, encodeURIComponent(own), hex, hex.toUpperCase()];
+  const hex = Buffer.from(bareSecret).toString("hex");
+  const spellings = [bareSecret, ...inBase64, encodeURIComponent(bareSecret), hex, hex.toUpperCase()];
   return new Set(
-    spellings.flatMap((text) => Array.from({ length: text.length - PART + 1 }, (_, at) => text.slice(at, at + PART))),
+    spellings.flatMap((text) =>
+      Array.from({ length: text.length - LENGTH + 1 }, (_, at) => text.slice(at, at + LENGTH)),
+    ),
   );
 }
 
-export function sightings(all: Canaries, places: Readonly<Record<string, string>>): readonly string[] {
+export function findLeaks(all: Canaries, places: Readonly<Record<string, string>>): readonly string[] {
   return SLOTS.flatMap((slot) => {
-    const parts = partsOf(all[slot]);
+    const secretParts = partsOfSecret(all[slot]);
     return Object.entries(places).flatMap(([place, text]) => {
-      for (const shown of [text, text.replaceAll("\\", "")]) {
-        for (let at = 0; at + PART <= shown.length; at += 1) {
-          if (parts.has(shown.slice(at, at + PART)))
-            return [`${slot} in ${place}: …${shown.slice(Math.max(0, at - 80), at + 40)}…`];
+      for (const searchedText of [text, text.replaceAll("\\", "")]) {
+        for (let at = 0; at + LENGTH <= searchedText.length; at += 1) {
+          if (secretParts.has(searchedText.slice(at, at + LENGTH)))
+            return [`${slot} in ${place}: …${searchedText.slice(Math.max(0, at - 80), at + 40)}…`];
         }
       }
       return [];
@@ -79,11 +81,11 @@ const ECHOES: readonly ((header: string) => string)[] = [
   escapes,
 ];
 
-export function echoing(): (header: string) => string {
-  let next = 0;
+export function createEcho(): (header: string) => string {
+  let echoCount = 0;
   return (header) => {
-    const echo = ECHOES[next % ECHOES.length];
-    next += 1;
+    const echo = ECHOES[echoCount % ECHOES.length];
+    echoCount += 1;
     return echo?.(header) ?? header;
   };
 }

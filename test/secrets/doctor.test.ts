@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { expect, test } from "vitest";
 import { stringify } from "yaml";
 import { type Workplace, workplace } from "../cli/plenum.ts";
-import { type Canaries, canaries, SLOTS, sightings } from "./canaries.ts";
+import { type Canaries, canaries, findLeaks, SLOTS } from "./canaries.ts";
 
 const NOBODY = "http://127.0.0.1:9";
 
@@ -37,34 +37,34 @@ function configurations(all: Canaries): Readonly<Record<string, unknown>> {
   };
 }
 
-async function fileOf(place: Workplace, ...args: readonly string[]): Promise<string> {
-  for (const name of readdirSync(place.path("out"))) rmSync(place.path(`out/${name}`));
-  const { code, stdout, stderr } = await place.plenum("doctor", "--to", "out", ...args);
+async function fileOf(cli: Workplace, ...args: readonly string[]): Promise<string> {
+  for (const name of readdirSync(cli.path("out"))) rmSync(cli.path(`out/${name}`));
+  const { code, stdout, stderr } = await cli.plenum("doctor", "--to", "out", ...args);
   expect([code, stderr.replaceAll(/.* … \d+ s\n/g, "")]).toEqual([0, ""]);
-  const [name = ""] = readdirSync(place.path("out"));
-  return `${stdout}\n${name}\n${readFileSync(place.path(`out/${name}`), "utf8")}`;
+  const [fileName = ""] = readdirSync(cli.path("out"));
+  return `${stdout}\n${fileName}\n${readFileSync(cli.path(`out/${fileName}`), "utf8")}`;
 }
 
 function secretPlace(all: Canaries): Workplace {
-  const place = workplace(NOBODY);
-  mkdirSync(place.path("out"));
-  for (const slot of SLOTS) writeFileSync(place.path(`secret-${slot}`), `${all[slot]}\n`, { mode: 0o600 });
-  writeFileSync(place.path("open-secret"), all.service, { mode: 0o644 });
-  return place;
+  const cli = workplace(NOBODY);
+  mkdirSync(cli.path("out"));
+  for (const slot of SLOTS) writeFileSync(cli.path(`secret-${slot}`), `${all[slot]}\n`, { mode: 0o600 });
+  writeFileSync(cli.path("open-secret"), all.service, { mode: 0o644 });
+  return cli;
 }
 
 test("`plenum doctor` prints and writes no secret from any place in the configuration", async () => {
   const all = canaries();
-  const place = secretPlace(all);
+  const cli = secretPlace(all);
   for (const [mistake, config] of Object.entries(configurations(all))) {
-    writeFileSync(place.path("plenum.yaml"), stringify(config));
-    expect(sightings(all, { [mistake]: await fileOf(place) })).toEqual([]);
+    writeFileSync(cli.path("plenum.yaml"), stringify(config));
+    expect(findLeaks(all, { [mistake]: await fileOf(cli) })).toEqual([]);
   }
 }, 120_000);
 
 test("`plenum doctor` prints and writes no secret from a configuration that is invalid YAML", async () => {
   const all = canaries();
-  const place = secretPlace(all);
+  const cli = secretPlace(all);
   const broken = {
     "no end of a text": `sources:\n  main:\n    token: "${all.service}\n`,
     "a text behind a text": `sources:\n  token: "abc" ${all.service}\n`,
@@ -73,19 +73,19 @@ test("`plenum doctor` prints and writes no secret from a configuration that is i
     "a bare token": `${all.service}\n- x\n`,
   };
   for (const [mistake, text] of Object.entries(broken)) {
-    writeFileSync(place.path("plenum.yaml"), text);
+    writeFileSync(cli.path("plenum.yaml"), text);
     const plain = {
       ...all,
       statusPassword: all.statusPassword.replaceAll(/[^\w-]/g, "a"),
       influxToken: all.influxToken.replaceAll(/[^\w-]/g, "a"),
     };
-    expect(sightings({ ...all, ...plain }, { [mistake]: await fileOf(place) })).toEqual([]);
+    expect(findLeaks({ ...all, ...plain }, { [mistake]: await fileOf(cli) })).toEqual([]);
   }
 });
 
 test("`plenum doctor --log` includes no secret from a log of another program", async () => {
   const all = canaries();
-  const place = secretPlace(all);
+  const cli = secretPlace(all);
   const lines = [
     `connecting to https://me:${encodeURIComponent(all.mqttPassword)}@broker.example/x`,
     `GET /api/v1/me Authorization: Bearer ${all.service}`,
@@ -94,10 +94,10 @@ test("`plenum doctor --log` includes no secret from a log of another program", a
     `https://hooks.example/services/T0/${encodeURIComponent(all.webhookSigning)}?key=${encodeURIComponent(all.influxToken)}`,
     `saw ${all.service} in passing`,
   ];
-  writeFileSync(place.path("old.log"), lines.join("\n"));
-  const text = await fileOf(place, "--log", "old.log");
-  expect(sightings(all, { log: text })).toEqual([]);
+  writeFileSync(cli.path("old.log"), lines.join("\n"));
+  const text = await fileOf(cli, "--log", "old.log");
+  expect(findLeaks(all, { log: text })).toEqual([]);
   expect(text).toContain("broker.example");
-  writeFileSync(place.path("plenum.yaml"), "sources: {}\n");
-  expect(sightings(all, { log: await fileOf(place, "--log", "old.log") })).toEqual([]);
+  writeFileSync(cli.path("plenum.yaml"), "sources: {}\n");
+  expect(findLeaks(all, { log: await fileOf(cli, "--log", "old.log") })).toEqual([]);
 });

@@ -2,24 +2,24 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { type AddressInfo, createServer as createSocketServer, type Server } from "node:net";
 import { text } from "node:stream/consumers";
 import { onTestFinished } from "vitest";
-import { echoing } from "./canaries.ts";
+import { createEcho } from "./canaries.ts";
 
 /** Servers that repeat the credentials which they received in every part of their responses. */
 
-async function listening(server: Server): Promise<number> {
+async function listenOnAnyPort(server: Server): Promise<number> {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => void server.close());
   return (server.address() as AddressInfo).port;
 }
 
-interface Answer {
+interface EchoResponse {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
 }
 
-async function answering(
-  answer: (request: IncomingMessage, body: string) => Promise<Answer> | Answer,
+async function startEchoServer(
+  answer: (request: IncomingMessage, body: string) => Promise<EchoResponse> | EchoResponse,
 ): Promise<string> {
   const server = createServer((request, response: ServerResponse) => {
     void text(request).then(async (body) => {
@@ -28,40 +28,40 @@ async function answering(
     });
   });
   onTestFinished(() => server.closeAllConnections());
-  return `http://127.0.0.1:${await listening(server)}`;
+  return `http://127.0.0.1:${await listenOnAnyPort(server)}`;
 }
 
-function ways(): (echo: string) => Answer {
-  const plain = (echo: string) => echo.replaceAll(/[^\x20-\x7e]/g, "?");
-  const all: readonly ((echo: string) => Answer)[] = [
+function createEchoResponses(): (echo: string) => EchoResponse {
+  const toAscii = (echo: string) => echo.replaceAll(/[^\x20-\x7e]/g, "?");
+  const all: readonly ((echo: string) => EchoResponse)[] = [
     (echo) => ({ status: 422, body: JSON.stringify({ errors: [{ status: 422, message: echo }] }) }),
     (echo) => ({ status: 400, body: JSON.stringify({ code: "invalid", message: echo, error: echo }) }),
     (echo) => ({ status: 400, headers: { "content-type": "text/plain" }, body: echo }),
     (echo) => ({ status: 500, headers: { "content-type": "text/html" }, body: `<html>${echo}</html>` }),
-    (echo) => ({ status: 302, headers: { location: `http://${plain(encodeURIComponent(echo))}.example/` } }),
+    (echo) => ({ status: 302, headers: { location: `http://${toAscii(encodeURIComponent(echo))}.example/` } }),
     (echo) => ({
       status: 307,
       headers: { location: `https://me:${encodeURIComponent(echo)}@host.example/` },
     }),
-    (echo) => ({ status: 200, headers: { "content-encoding": plain(echo).slice(0, 500) }, body: "{}" }),
+    (echo) => ({ status: 200, headers: { "content-encoding": toAscii(echo).slice(0, 500) }, body: "{}" }),
     (echo) => ({ status: 200, body: `{"data":[],${JSON.stringify(echo)}:1,${JSON.stringify(echo)}:2}` }),
     (echo) => ({ status: 200, body: `{"data": ${echo}` }),
-    (echo) => ({ status: 503, headers: { "retry-after": plain(echo).slice(0, 500) }, body: echo }),
+    (echo) => ({ status: 503, headers: { "retry-after": toAscii(echo).slice(0, 500) }, body: echo }),
     (echo) => ({ status: 404, body: JSON.stringify({ message: echo, errors: { [echo]: [echo] } }) }),
-    (echo) => ({ status: 401, headers: { "www-authenticate": plain(echo) }, body: JSON.stringify({ error: echo }) }),
+    (echo) => ({ status: 401, headers: { "www-authenticate": toAscii(echo) }, body: JSON.stringify({ error: echo }) }),
   ];
-  let next = 0;
+  let responseCount = 0;
   return (echo) => {
-    const way = all[next % all.length];
-    next += 1;
+    const way = all[responseCount % all.length];
+    responseCount += 1;
     return way?.(echo) ?? { status: 500 };
   };
 }
 
 export function echoingService(serviceUrl: string, refusing: RegExp): Promise<string> {
-  const echo = echoing();
-  const way = ways();
-  return answering(async (request, body) => {
+  const echo = createEcho();
+  const way = createEchoResponses();
+  return startEchoServer(async (request, body) => {
     const { authorization = "", accept = "" } = request.headers;
     if (refusing.test(request.url ?? "")) return way(echo(authorization));
     const reply = await fetch(new URL(request.url ?? "/", serviceUrl), {
@@ -69,11 +69,11 @@ export function echoingService(serviceUrl: string, refusing: RegExp): Promise<st
       headers: { authorization, accept, "content-type": "application/json" },
       ...(body === "" ? {} : { body }),
     });
-    const named = (key: string, value: unknown) =>
+    const appendEcho = (key: string, value: unknown) =>
       /name$|^(description|unit|location|version|message|source)$/.test(key) && typeof value === "string"
         ? `${value} ${echo(authorization)}`
         : value;
-    return { status: reply.status, body: JSON.stringify(await reply.json(), named) };
+    return { status: reply.status, body: JSON.stringify(await reply.json(), appendEcho) };
   });
 }
 
@@ -81,36 +81,36 @@ export function echoingService(serviceUrl: string, refusing: RegExp): Promise<st
 const REFUSALS = 40;
 
 export function echoingReceiver(): Promise<string> {
-  const echo = echoing();
-  const way = ways();
-  let asked = 0;
-  return answering(({ headers }) => {
+  const echo = createEcho();
+  const way = createEchoResponses();
+  let requestCount = 0;
+  return startEchoServer(({ headers }) => {
     const message = echo(headers.authorization ?? "");
-    asked += 1;
-    if (asked > REFUSALS) return way(message);
-    return { status: 400, body: asked % 2 === 0 ? message : JSON.stringify({ message, error: message }) };
+    requestCount += 1;
+    if (requestCount > REFUSALS) return way(message);
+    return { status: 400, body: requestCount % 2 === 0 ? message : JSON.stringify({ message, error: message }) };
   });
 }
 
 export async function echoingProxy(): Promise<string> {
-  const echo = echoing();
+  const echo = createEcho();
   const statuses = [407, 403, 502, 302];
-  let asked = 0;
+  let requestCount = 0;
   const server = createServer();
   server.on("connect", ({ headers }, socket) => {
     const message = echo(headers["proxy-authorization"] ?? "").replaceAll(/[^\x20-\x7e]/g, "?");
-    const status = statuses[asked % statuses.length];
-    asked += 1;
+    const status = statuses[requestCount % statuses.length];
+    requestCount += 1;
     socket.on("error", () => socket.destroy());
     socket.end(
       `HTTP/1.1 ${status} ${message}\r\nProxy-Authenticate: Basic realm="${message}"\r\nLocation: http://${message}/\r\n\r\n${message}`,
     );
   });
-  return `http://127.0.0.1:${await listening(server)}`;
+  return `http://127.0.0.1:${await listenOnAnyPort(server)}`;
 }
 
 export async function echoingBroker(password: string): Promise<string> {
-  const echo = echoing();
+  const echo = createEcho();
   const server = createSocketServer((socket) => {
     socket.on("error", () => socket.destroy());
     socket.once("data", () => {
@@ -120,7 +120,7 @@ export async function echoingBroker(password: string): Promise<string> {
       socket.end(Buffer.concat([Buffer.from([0x20]), variable(body.length), body]));
     });
   });
-  return `mqtt://127.0.0.1:${await listening(server)}`;
+  return `mqtt://127.0.0.1:${await listenOnAnyPort(server)}`;
 }
 
 function variable(length: number): Buffer {

@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { startBroker } from "#src/cli/demo/services.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
-import { type Canaries, canaries, SLOTS, sightings } from "./canaries.ts";
+import { type Canaries, canaries, findLeaks, SLOTS } from "./canaries.ts";
 import { echoingBroker, echoingProxy, echoingReceiver, echoingService } from "./echo-servers.ts";
 
 /** Runs the real worker against servers that repeat its secrets: no file, page or log contains a part of them. */
@@ -31,23 +31,25 @@ const COMMANDS = [
   "doctor",
 ];
 
-async function everythingOf(place: Workplace, page: URL, password: string): Promise<Record<string, string>> {
-  const places: Record<string, string> = {};
+async function readAllOutput(cli: Workplace, page: URL, password: string): Promise<Record<string, string>> {
+  const outputByOrigin: Record<string, string> = {};
   for (const line of COMMANDS) {
-    const { stdout, stderr } = await place.plenum(...line.split(" "));
-    places[`plenum ${line}`] = stdout + stderr;
+    const { stdout, stderr } = await cli.plenum(...line.split(" "));
+    outputByOrigin[`plenum ${line}`] = stdout + stderr;
   }
   const headers = { authorization: `Basic ${Buffer.from(`plenum:${password}`).toString("base64")}` };
   for (const path of ["/metrics", "/api/status", "/api/alarms", "/api/tags", "/api/events", "/healthz", "/readyz"]) {
     const response = await fetch(new URL(path, page), { headers });
-    places[`page ${path}`] = JSON.stringify([...response.headers]) + (await response.text());
+    outputByOrigin[`page ${path}`] = JSON.stringify([...response.headers]) + (await response.text());
   }
-  const wrong = await fetch(new URL("/api/status", page), { headers: { authorization: `${headers.authorization}x` } });
-  places["page, wrong password"] = await wrong.text();
-  return places;
+  const denied = await fetch(new URL("/api/status", page), {
+    headers: { authorization: `${headers.authorization}x` },
+  });
+  outputByOrigin["page, wrong password"] = await denied.text();
+  return outputByOrigin;
 }
 
-function filesIn(folder: string): Record<string, string> {
+function readFiles(folder: string): Record<string, string> {
   const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
   return Object.fromEntries(
     names
@@ -56,7 +58,7 @@ function filesIn(folder: string): Record<string, string> {
   );
 }
 
-function sectionsOf(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "closed" | "open" | "proxy", string>>) {
+function buildSections(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "closed" | "open" | "proxy", string>>) {
   const file = (slot: string) => ({ file: `secret-${slot}` });
   const everything = { from: "beginning" };
   const proxy = { url: urls.proxy, username: "me", password: file("proxyPassword") };
@@ -105,15 +107,15 @@ function sectionsOf(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "cl
   };
 }
 
-async function listeningOn(url: string): Promise<() => string> {
+async function recordMessages(url: string): Promise<() => string> {
   const client = await mqtt.connectAsync(url);
   onTestFinished(() => client.endAsync(true));
-  let heard = "";
+  let heardMessages = "";
   client.on("message", (topic, payload) => {
-    heard += `${topic} ${payload.toString()}\n`;
+    heardMessages += `${topic} ${payload.toString()}\n`;
   });
   await client.subscribeAsync("#");
-  return () => heard;
+  return () => heardMessages;
 }
 
 test("the worker stores, emits and shows no part of a secret that servers echo", async () => {
@@ -124,13 +126,13 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
     tokens: [{ token: secrets.service }],
   });
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
-  const place = workplace(url);
-  for (const slot of SLOTS) writeFileSync(place.path(`secret-${slot}`), `${secrets[slot]}\n`, { mode: 0o600 });
+  const cli = workplace(url);
+  for (const slot of SLOTS) writeFileSync(cli.path(`secret-${slot}`), `${secrets[slot]}\n`, { mode: 0o600 });
   const broker = await startBroker();
   onTestFinished(() => broker.close());
-  const messages = await listeningOn(broker.url);
-  place.configure(
-    sectionsOf({
+  const messages = await recordMessages(broker.url);
+  cli.configure(
+    buildSections({
       service: await echoingService(url, /\/(history|write|systems|hosts)|status=resolved|ids=10170/),
       v2: await echoingReceiver(),
       v1: await echoingReceiver(),
@@ -141,25 +143,25 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
     }),
   );
 
-  const worker = place.start("run");
-  const said = await worker.says("Plenum is running");
-  const page = new URL(/"status":"(http[^"]+)"/.exec(said)?.[1] ?? "");
-  const report = async () => JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
-  const counts = async () => (await report()).sources[0]?.counts;
+  const worker = cli.start("run");
+  const startLog = await worker.says("Plenum is running");
+  const page = new URL(/"status":"(http[^"]+)"/.exec(startLog)?.[1] ?? "");
+  const readReport = async () => JSON.parse((await cli.plenum("status", "--json")).stdout) as StatusReport;
+  const counts = async () => (await readReport()).sources[0]?.counts;
   await expect.poll(async () => (await counts())?.tags, { timeout: 40_000 }).toBe(8);
   await expect.poll(async () => (await counts())?.alarms, { timeout: 40_000 }).toBe(1);
   await expect.poll(async () => (await counts())?.values, { timeout: 40_000 }).toBeGreaterThan(0);
   await expect.poll(messages, { timeout: 40_000 }).toContain("/alarm/");
-  const letters = async () => JSON.parse((await place.plenum("outbox", "dead", "--json")).stdout) as object[];
+  const letters = async () => JSON.parse((await cli.plenum("outbox", "dead", "--json")).stdout) as object[];
   await expect.poll(async () => (await letters()).length, { timeout: 40_000 }).toBeGreaterThan(30);
 
-  const places = await everythingOf(place, page, secrets.statusPassword);
+  const commandOutput = await readAllOutput(cli, page, secrets.statusPassword);
   worker.signal("SIGTERM");
   const { stdout, stderr } = await worker.ended;
-  const { "plenum.yaml": _, token: __, ...files } = filesIn(place.folder);
+  const { "plenum.yaml": _, token: __, ...files } = readFiles(cli.folder);
   for (const slot of SLOTS) delete files[`secret-${slot}`];
-  const all = { ...places, ...files, messages: messages(), log: stderr, "standard output": stdout };
-  expect(sightings(secrets, all)).toEqual([]);
+  const all = { ...commandOutput, ...files, messages: messages(), log: stderr, "standard output": stdout };
+  expect(findLeaks(secrets, all)).toEqual([]);
   const redacted = Object.values(all).join("").split("[redacted]").length;
   expect(redacted).toBeGreaterThan(100);
   expect(messages()).toContain("[redacted]");
@@ -169,14 +171,14 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
 test("the search for secrets finds a secret in every encoding", () => {
   const secrets = canaries();
   for (const slot of SLOTS) {
-    const own = secrets[slot].replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
+    const bareSecret = secrets[slot].replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
     for (const text of [
-      own.slice(3, 15),
-      Buffer.from(`me:${own}`).toString("base64"),
-      Buffer.from(own).toString("hex"),
-      encodeURIComponent(own),
+      bareSecret.slice(3, 15),
+      Buffer.from(`me:${bareSecret}`).toString("base64"),
+      Buffer.from(bareSecret).toString("hex"),
+      encodeURIComponent(bareSecret),
     ])
-      expect(sightings(secrets, { here: `a ${text} b` }), text).toHaveLength(1);
+      expect(findLeaks(secrets, { here: `a ${text} b` }), text).toHaveLength(1);
   }
-  expect(sightings(secrets, { here: "Bearer and nothing else" })).toEqual([]);
+  expect(findLeaks(secrets, { here: "Bearer and nothing else" })).toEqual([]);
 });

@@ -102,12 +102,9 @@ function filterForConnector({ filter, ...sink }: DeliveryConfig): DeliveryConfig
   return kinds.length === 0 ? filter : { ...filter, kinds };
 }
 
-const LogConfig = z.strictObject({
-  level: z
-    .enum(["trace", "debug", "info", "warn", "error", "silent"])
-    .default("info")
-    .meta({ description: "JSON lines of this level and above go to standard error." }),
-});
+const LogLevel = z.enum(["trace", "debug", "info", "warn", "error", "silent"]).default("info");
+const LOG_LEVEL_TEXT = "JSON lines of this level and above go to standard error.";
+const LogConfig = z.strictObject({ level: LogLevel.meta({ description: LOG_LEVEL_TEXT }) });
 
 export const ConfigSections = z.strictObject({
   state: StateConfig.prefault({}),

@@ -91,23 +91,13 @@ function suggestForNumber(invalid: InvalidValue, value: number | boolean): strin
   return booleanAdvice ?? suggestList(invalid, value) ?? (invalid.acceptsText ? suggestText(invalid, value) : null);
 }
 
-/** Words that mean true and false in YAML 1.1, and are texts in YAML 1.2. */
-const YAML_1_1_BOOLEANS: ReadonlyMap<string, boolean> = new Map([
-  ["yes", true],
-  ["y", true],
-  ["on", true],
-  ["no", false],
-  ["n", false],
-  ["off", false],
-]);
-
-/** Lists values that a text may mean: true or false, or a number in another spelling. */
+/** Lists values that a text may mean: true or false as in YAML 1.1, or a number in another spelling. */
 function possibleMeanings(text: string, key: string): readonly unknown[] {
-  const booleanValue = YAML_1_1_BOOLEANS.get(text.toLowerCase());
   const [, integerDigits = "", decimalDigits = ""] = /^(\d+)(?:,(\d+))?$/.exec(text) ?? [];
   const [, percent] = /^(\d+(?:\.\d+)?) ?%$/.exec(text) ?? [];
   return [
-    ...(booleanValue === undefined ? [] : [booleanValue]),
+    ...(/^(yes|y|on)$/i.test(text) ? [true] : []),
+    ...(/^(no|n|off)$/i.test(text) ? [false] : []),
     ...(decimalDigits === "" ? [] : [Number(`${integerDigits}.${decimalDigits}`)]),
     ...(percent === undefined ? [] : [Number(percent) / 100]),
     ...parseInUnit(key, text),

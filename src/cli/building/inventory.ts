@@ -159,11 +159,8 @@ export function showSelected<T extends { readonly id: string }>(
   kind: ObjectKind,
   idTexts: readonly string[],
   show: (items: readonly LocatedObject<T>[]) => void,
-): void {
-  if (idTexts.length === 0) {
-    show(items);
-    return;
-  }
+) {
+  if (idTexts.length === 0) return show(items);
   const ids = splitIds(idTexts);
   const byId = new Map(items.map((item) => [item.value.id, item]));
   const unknownIds = ids.filter((id) => !byId.has(id));
@@ -175,12 +172,8 @@ export function showSelected<T extends { readonly id: string }>(
   });
 }
 
-export function printOrigin(
-  terminal: Terminal,
-  kind: ObjectKind,
-  count: number,
-  { listedAt, source }: Inventory<unknown>,
-) {
+export function printOrigin(terminal: Terminal, kind: ObjectKind, count: number, inventory: Inventory<unknown>) {
+  const { listedAt, source } = inventory;
   const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
   terminal.say(`${formatCount(count, kind)} of ${source}, ${origin}.`);
 }

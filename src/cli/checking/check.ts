@@ -116,8 +116,7 @@ function throwIfFailed(lines: readonly CheckLine[], isStrict: boolean): void {
 
 function checkPasswords({ status }: Config): readonly CheckLine[] {
   try {
-    if (readCredentials(status) === null) return [];
-    return [passedCheck("status", "the passwords are there")];
+    return readCredentials(status) === null ? [] : [passedCheck("status", "the passwords are there")];
   } catch (error) {
     return [failedCheck("status", error)];
   }

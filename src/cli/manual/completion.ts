@@ -20,10 +20,7 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (shell: Shell | undefined, options: { readonly names?: "sinks" | "sources" }) => {
       const terminal = context.terminal();
-      if (options.names !== undefined) {
-        terminal.text(Object.keys(context.config()[options.names]));
-        return;
-      }
+      if (options.names !== undefined) return terminal.text(Object.keys(context.config()[options.names]));
       if (shell === undefined) command.error("error: name a shell: bash, zsh or fish");
       terminal.text(completionScript(shell, describeCommands(await context.allCommands())));
     });

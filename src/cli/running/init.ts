@@ -131,17 +131,11 @@ async function repeatUntilAccepted<T>(
   }
 }
 
-interface ReachedService {
-  readonly address: ServiceAddress;
-  readonly token: ServiceAccess["token"];
-  readonly seen: BuildingSummary;
-}
-
 const isRefused = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
 const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
 
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
-function reachService(initContext: InitContext, writtenAddress: string | undefined): Promise<ReachedService> {
+function reachService(initContext: InitContext, writtenAddress: string | undefined) {
   const { asker, options, terminal } = initContext;
   let token: ServiceAccess["token"] | null = null;
   const withAddress = async (attempt: number) => {

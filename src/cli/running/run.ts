@@ -44,11 +44,8 @@ export function define(command: Command, context: CliContext): void {
       const recentLines = createRecentLines();
       const terminal = context.terminal();
       const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
-      const log = createLog({
-        level: config.log.level,
-        recent: recentLines,
-        ...(feed === null ? {} : { destination: feed.destination }),
-      });
+      const destination = feed === null ? {} : { destination: feed.destination };
+      const log = createLog({ level: config.log.level, recent: recentLines, ...destination });
       redirectStandardError(log);
       const workerOptions = {
         config,
@@ -174,9 +171,7 @@ async function printReadiness(status: string, feed: TerminalFeed, signal: AbortS
   while (await sleepFor(systemClock, READY_CHECK_MS, signal)) {
     const response = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
     if (response === null) continue;
-    const { reasons } = (await response.json()) as {
-      readonly reasons: readonly { readonly message: string }[];
-    };
+    const { reasons } = (await response.json()) as { readonly reasons: readonly { readonly message: string }[] };
     feed.readiness(reasons.map(({ message }) => message));
   }
 }

@@ -142,9 +142,7 @@ export function chooseSource(config: Config, source: string | undefined): readon
 }
 
 export async function collectPages<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
-  const collectedItems: T[] = [];
-  for await (const page of pages) collectedItems.push(...page.items);
-  return collectedItems;
+  return (await Array.fromAsync(pages)).flatMap(({ items }) => items);
 }
 
 export async function untilAborted(signal: AbortSignal): Promise<void> {

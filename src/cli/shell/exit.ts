@@ -30,15 +30,9 @@ export const EXIT_CODES_TEXT = EXIT_NAMES.map((key) => `${EXIT_CODE[key]} ${EXIT
 export function toExitCode(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_CODE.ok : EXIT_CODE.usage;
   if (isProgramBug(error)) return EXIT_CODE.failure;
-  switch (asFailure(error).kind) {
-    case "config":
-      return EXIT_CODE.configuration;
-    case "retryable":
-    case "throttled":
-      return EXIT_CODE.unavailable;
-    default:
-      return EXIT_CODE.failure;
-  }
+  const { kind } = asFailure(error);
+  if (kind === "config") return EXIT_CODE.configuration;
+  return kind === "retryable" || kind === "throttled" ? EXIT_CODE.unavailable : EXIT_CODE.failure;
 }
 
 /** Formats an error as a sentence without stack trace; a wrong configuration gets one line per mistake. */

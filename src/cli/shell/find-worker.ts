@@ -1,5 +1,5 @@
-import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
 import { readStateSection, type StateSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
@@ -15,7 +15,7 @@ import {
   requestReport,
 } from "../../ui/operator/remote.ts";
 import { errorLines } from "./exit.ts";
-import { readPointers } from "./pointer.ts";
+import { listFolders, readPointers } from "./pointer.ts";
 import { type StateSelector, withStateDatabase } from "./state-access.ts";
 
 /** Members of a fleet have a control socket each, below the state folder; `source` selects the member that holds it. */
@@ -65,16 +65,6 @@ async function holdsSource(socket: ControlSocket, source: string | undefined, si
   return sources.some(({ name }) => name === source);
 }
 
-function listFolders(folder: string): readonly string[] {
-  try {
-    const entries = readdirSync(folder, { withFileTypes: true });
-    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
-    throw error;
-  }
-}
-
 export interface AcceptedConfig {
   readonly config: Config;
   /** Problems of a file that the worker rejects. */
@@ -119,12 +109,13 @@ export function keptConfigText(file: string, rejected: readonly string[]): strin
 export async function findState(file: string, environment: Environment, signal: AbortSignal): Promise<FoundState> {
   const configured = lenientStateOf(file, environment);
   const pointers = readPointers(file);
+  const folder = configured.folder ?? DEFAULT_FOLDER;
   const isOfFleet = (folder: string) =>
     configured.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
   // Another file's worker may use the folder of a pointer, and the default folder.
   const candidates = [
     ...pointers.map((each) => ({ ...each, isConfigured: false })),
-    ...candidateFolders(configured.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
+    ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => {
       return { stateFolder, isFleet: isOfFleet(stateFolder), isConfigured: configured.folder !== null };
     }),
   ];
@@ -182,11 +173,6 @@ export function isSameFile(firstPath: string, secondPath: string): boolean {
   } catch {
     return false;
   }
-}
-
-/** Lists folders of a state: relative to the configuration file and to the working directory. */
-function candidateFolders(folder: string, file: string): readonly string[] {
-  return [...new Set([resolve(folder), resolve(dirname(file), folder)])];
 }
 
 function readFileOrEmpty(file: string): string {

@@ -1,8 +1,7 @@
-import { readdirSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { statSync } from "node:fs";
 import type { Environment } from "../../core/runtime/secret.ts";
 import { connectToWorker, findSocket } from "../../ui/operator/socket.ts";
-import { trustedPointers } from "./pointer.ts";
+import { listFolders, trustedPointers } from "./pointer.ts";
 
 /** After this time the full command asks again and reports the problem. */
 const RESPONSE_TIMEOUT_MS = 4_000;
@@ -33,11 +32,6 @@ function probedConfig(args: readonly string[], environment: Environment): string
     } else otherArguments.push(args[n] ?? "");
   }
   return file !== "" && otherArguments.toSorted().join(" ") === "--probe status" ? file : null;
-}
-
-function listFolders(folder: string): readonly string[] {
-  const entries = readdirSync(folder, { withFileTypes: true });
-  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
 }
 
 /** Any user who can write the folder could respond. */

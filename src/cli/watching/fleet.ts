@@ -39,26 +39,17 @@ async function changeDraining(context: CliContext, member: string, isDraining: b
   });
   const isLastMember = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
   const lastMemberWarning = "! No other member runs: nothing is polled until one is started, or this one undrained.";
-  context
-    .terminal()
-    .object(
-      { member, draining: isDraining, lastOne: isLastMember },
-      keepPresentLines(
-        isLastMember && lastMemberWarning,
-        isDraining
-          ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
-          : `${member} takes its share of the sources again.`,
-      ),
-    );
+  const effectText = isDraining
+    ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
+    : `${member} takes its share of the sources again.`;
+  const change = { member, draining: isDraining, lastOne: isLastMember };
+  context.terminal().object(change, keepPresentLines(isLastMember && lastMemberWarning, effectText));
 }
 
-function showFleet(context: CliContext, status: FleetStatus, takeovers: number): void {
+function showFleet(context: CliContext, status: FleetStatus, takeovers: number) {
   const terminal = context.terminal();
   const latestTakeovers = status.takeovers.slice(0, takeovers);
-  if (terminal.json) {
-    terminal.object({ ...status, takeovers: latestTakeovers }, []);
-    return;
-  }
+  if (terminal.json) return terminal.object({ ...status, takeovers: latestTakeovers }, []);
   const { database } = status;
   if (database !== null) {
     const { bytes, doubts, name, server } = database;

@@ -8,7 +8,8 @@ import { addSilence, alarmText, cutSilence, endSilence, getSilences, toSilence }
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
-import { changeSourceStores, withState } from "../shell/state-access.ts";
+import { changeSourceStores } from "../shell/state-access.ts";
+import { withStore } from "./sinks.ts";
 
 interface AddOptions {
   readonly source?: string;
@@ -100,15 +101,6 @@ async function listSilences(context: CliContext, store: Store): Promise<void> {
   const silences = (await getSilences(store)).filter(({ endedBy }) => endedBy === undefined);
   const columns = { id: "id", from: "from", to: "to", alarms: alarmText, reason: "reason", by: "madeBy" } as const;
   context.terminal().rows(silences, columns);
-}
-
-async function withStore(
-  context: CliContext,
-  readOnly: boolean,
-  use: (store: Store, config: Config) => Promise<void>,
-): Promise<void> {
-  const config = await context.acceptedConfig();
-  await withState({ config }, readOnly, (store) => use(store, config));
 }
 
 function parsePriorities(text: string): readonly string[] {

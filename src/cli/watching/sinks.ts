@@ -113,7 +113,7 @@ async function showDeadLetters(context: CliContext, store: Store, sink: string |
   });
 }
 
-async function withStore(
+export async function withStore(
   context: CliContext,
   readOnly: boolean,
   use: (store: Store, config: Config) => Promise<void>,

@@ -129,7 +129,7 @@ async function findRecords(store: Store, options: ShowOptions): Promise<readonly
 
 /** Creates a filter that must see the log from its beginning: only the first record of a command names the tag. */
 function createFilter({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
-  const subjectByCommand = new Map<string, AuditSubject>();
+  const subjectByCommand = new Map<string, ReturnType<typeof toSubject>>();
   const knownTags = new Set<string>();
   const knownSteps = new Set<string>();
   const knownCommands = new Set<string>();
@@ -168,11 +168,6 @@ function createFilter({ since, command = [], tag = [], source = [], kind = [] }:
   };
 }
 
-interface AuditSubject {
-  readonly tagId?: string;
-  readonly source?: string;
-}
-
-function toSubject({ tagId, source }: AuditRecord["detail"]): AuditSubject {
+function toSubject({ tagId, source }: AuditRecord["detail"]) {
   return { ...(typeof tagId === "string" && { tagId }), ...(typeof source === "string" && { source }) };
 }
