@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
@@ -76,18 +76,6 @@ describe("mistakes in the configuration and the state folder", () => {
     const cli = workplace(NOWHERE);
     await spoil(cli);
     expectSentence(await cli.plenum("run"), 78, message);
-  });
-
-  test("rejects a token file that other users can read", async () => {
-    const cli = workplace(NOWHERE);
-    chmodSync(cli.path("token"), 0o644);
-    const { code, stdout } = await cli.plenum("check", "--json");
-    expect(code).toBe(78);
-    expect(JSON.parse(stdout)).toContainEqual({
-      what: "source main",
-      result: "wrong",
-      detail: "The secret file token can be read by others than its owner (mode 644). Run: chmod 600 token",
-    });
   });
 
   test("rejects a state folder that another worker uses", async () => {

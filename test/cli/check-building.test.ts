@@ -3,7 +3,6 @@ import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { freePort } from "../real-servers.ts";
-import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 interface Line {
@@ -173,7 +172,7 @@ describe("`check`: comparison of the configuration with the building", () => {
       [
         "state folder",
         "warning",
-        `A worker that was started with ${cli.path("plenum.yaml")} uses state, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its cli.`,
+        `A worker that was started with ${cli.path("plenum.yaml")} uses state, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`,
       ],
       ["status page", "ok", `127.0.0.1:${port} is free`],
     ]);
@@ -225,30 +224,6 @@ describe("`check`: the token", () => {
 
 describe("`check`: this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
-
-  test("reports a port in use and a state folder that cannot be created", async () => {
-    const cli = workplace(NOWHERE);
-    const { port } = await startStubInTest();
-    cli.configure({ status: { port }, state: { folder: "token/state" } });
-    const { code, told } = await runCheck(cli);
-    expect(code).toBe(78);
-    expect(told.slice(0, 2)).toEqual([
-      [
-        "state folder",
-        "wrong",
-        expect.stringMatching(
-          /^The state folder token\/state cannot be created: \/.*\/token is a file\. Set state\.folder to a folder that the worker may write\.$/,
-        ),
-        "folder: token/state",
-      ],
-      [
-        "status page",
-        "wrong",
-        `The status page's address 127.0.0.1:${port} is in use by another program. Set status.port to a free port, or to 0 for any free one.`,
-        `port: ${port}`,
-      ],
-    ]);
-  });
 
   test("reports an address of another machine, a state path that is a file, and a missing sink", async () => {
     const cli = workplace(NOWHERE);

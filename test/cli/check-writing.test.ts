@@ -52,10 +52,7 @@ async function findObstacles(settings: Settings, state: Partial<State> = {}): Pr
   const parsed = Config.parse({
     state: { folder },
     sources: {
-      main: {
-        ...{ base_url: "http://127.0.0.1:1", token: { file: "token" }, time_zone: "UTC" },
-        ...settings.source,
-      },
+      main: { ...{ base_url: "http://127.0.0.1:1", token: { file: "token" }, time_zone: "UTC" }, ...settings.source },
     },
     sinks: settings.sinks ?? { broker: { mqtt: BROKER } },
     commands: { enabled: true, allow: [{ ...TAG, ...settings.tag }], ...commands },

@@ -108,9 +108,7 @@ describe("commands with a running worker", () => {
     expect(status.commands).toMatchObject({ enabled: true, stopped: false, writable: 1 });
 
     await expect
-      .poll(async () => (await cli.plenum("status", "--json")).stdout.includes('"tags":null'), {
-        timeout: 20_000,
-      })
+      .poll(async () => (await cli.plenum("status", "--json")).stdout.includes('"tags":null'), { timeout: 20_000 })
       .toBe(false);
     const stop = await cli.plenum("writes", "stop");
     expect(stop.code).toBe(0);

@@ -308,10 +308,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
           ({ what }) => what === "state database",
         );
       expect(databaseLines(checks[0])).toMatchObject([
-        {
-          result: "ok",
-          detail: expect.stringMatching(/, schema plenum_state \(.*PostgreSQL \d+.*\), \d+ MiB$/),
-        },
+        { result: "ok", detail: expect.stringMatching(/, schema plenum_state \(.*PostgreSQL \d+.*\), \d+ MiB$/) },
         { result: "warning", detail: expect.stringContaining("data_checksums") },
       ]);
       expect([checks[1]?.code, databaseLines(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);

@@ -55,10 +55,7 @@ describe.skipIf(absent("postgres"))(
     afterAll(() => server.stop());
 
     async function stage(schema: string) {
-      const services = {
-        main: await simulatedServer({ sites: [1] }),
-        annex: await simulatedServer({ sites: [6] }),
-      };
+      const services = { main: await simulatedServer({ sites: [1] }), annex: await simulatedServer({ sites: [6] }) };
       const hook = await receiver();
       const cli = workplace(services.main.url);
       const source = (name: string, { url }: Service) => ({

@@ -43,13 +43,6 @@ function readEvents(where: Workplace): readonly AnyEvent[] {
     .map((line) => JSON.parse(line) as AnyEvent);
 }
 
-test("`gaps` and `backfill` fail with one message before the first start of a worker, because there is no state", async () => {
-  const { cli: here } = await createSetup();
-  const sentence = "There is no state in state yet. Start the worker first, or name the folder that it uses.";
-  for (const ended of await here.each(["gaps", "backfill", "backfill --from 1d", "backfill --pause"]))
-    expect([ended.code, onlyLine(ended.stderr)]).toEqual([78, sentence]);
-});
-
 describe("a backfill request", () => {
   test("is accepted, paused, resumed, listed and cancelled, with and without a worker", async () => {
     const { cli: here } = await createSetup({ history: [] });

@@ -110,7 +110,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     };
   }
 
-  const place: Workplace = {
+  const cli: Workplace = {
     folder,
     path,
     token,
@@ -122,14 +122,14 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
       return worker;
     },
     async refusal(...args) {
-      const { code, stderr } = await place.plenum(...args);
+      const { code, stderr } = await cli.plenum(...args);
       return `${code} ${onlyLine(stderr)}`;
     },
-    json: async (...args) => JSON.parse((await place.plenum(...args, "--json")).stdout),
+    json: async (...args) => JSON.parse((await cli.plenum(...args, "--json")).stdout),
     plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
     async each(lines) {
       const results: Ended[] = [];
-      for (const line of lines) results.push(await place.plenum(...line.split(" ")));
+      for (const line of lines) results.push(await cli.plenum(...line.split(" ")));
       return results;
     },
     configure({ source, ...sections } = {}) {
@@ -145,8 +145,8 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
       writeFileSync(path("plenum.yaml"), stringify(config), { mode: 0o644 });
     },
   };
-  place.configure();
-  return place;
+  cli.configure();
+  return cli;
 }
 
 /** Section `commands` that allows writes to the set-point of site 6. */

@@ -6,7 +6,6 @@ import { writePointer } from "#src/cli/shell/pointer.ts";
 import { isWorkerReady } from "#src/cli/shell/probe.ts";
 import { socketPath } from "#src/ui/operator/socket.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { workplace } from "./plenum.ts";
 
 async function answering(body: object, { status = 200, isFleet = false } = {}) {
   const folder = temporaryFolder("probe");
@@ -26,12 +25,7 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
     await new Promise((resolve) => server.close(resolve));
     rmSync(folder, { recursive: true });
   });
-  return {
-    asked,
-    file,
-    state,
-    probe: (...args: readonly string[]) => isWorkerReady(args, { PLENUM_CONFIG: file }),
-  };
+  return { asked, file, state, probe: (...args: readonly string[]) => isWorkerReady(args, { PLENUM_CONFIG: file }) };
 }
 
 describe("isReady (the fast path of `plenum status --probe`)", () => {
@@ -71,13 +65,4 @@ describe("isReady (the fast path of `plenum status --probe`)", () => {
     expect(await probe("status", "--probe")).toBe(false);
     expect(asked).toEqual([]);
   });
-});
-
-test("`status --probe` reports readiness by its exit code alone", async () => {
-  const cli = workplace("http://127.0.0.1:9");
-  expect(await cli.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
-  const worker = await cli.run();
-  expect(await cli.start("status", "--probe").ended).toEqual({ code: 0, stdout: "", stderr: "" });
-  await worker.stop();
-  expect(await cli.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
 });

@@ -87,11 +87,6 @@ describe("the help of the command line", () => {
     expect(await printedFor(words, { exitCode: 0 })).toMatch(shown);
   });
 
-  test("suggests a command when `help` gets an unknown name", async () => {
-    const printedError = await printedFor(["help", "redd"], { code: "commander.unknownCommand" });
-    expect(printedError).toContain("Did you mean read?");
-  });
-
   test("loads only the libraries for the command line and the log", () => {
     const { files, packages } = staticImports("src/cli/start.ts");
     expect(packages).toEqual(["commander", "pino"]);

@@ -1,8 +1,7 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { certificateFor } from "../connectors/certificate.ts";
 import { startStub } from "../connectors/stub-server.ts";
-import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { localHook, onlyLine, simulatedServer, workplace } from "./plenum.ts";
+import { onlyLine, workplace } from "./plenum.ts";
 
 const SELF_SIGNED = certificateFor("localhost");
 
@@ -44,17 +43,3 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
     expect((await cli.plenum("writes", "stop")).code).toBe(0);
   });
 });
-
-test("a worker ignores the proxy variables of the environment", async () => {
-  const [proxy, receiver] = [await startStubInTest(), await startStubInTest()];
-  const service = await simulatedServer();
-  const names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"];
-  const proxies = Object.fromEntries(names.map((name) => [name, proxy.url]));
-  const cli = workplace(service.url, { NODE_USE_ENV_PROXY: "1", ...proxies });
-  const lake = { influxdb: { url: receiver.url, bucket: "b" } };
-  cli.configure({ sinks: { lake, hook: { webhook: localHook(receiver.url) } } });
-  const { code, stdout, stderr } = await cli.plenum("check", "--json");
-  expect(code, `${stdout}${stderr}`).toBe(0);
-  expect(receiver.connections).toBeGreaterThan(1);
-  expect(proxy.connections).toBe(0);
-}, 90_000);

@@ -19,9 +19,7 @@ export function configured(change: (whole: Parts) => void = () => undefined): Co
       },
     },
     sinks: {
-      lake: {
-        influxdb: { url: "http://127.0.0.1:8086", org: "o", bucket: "b", token: { env: "T" } },
-      },
+      lake: { influxdb: { url: "http://127.0.0.1:8086", org: "o", bucket: "b", token: { env: "T" } } },
       chat: {
         webhook: { url: "https://hooks.example.com/T000/B000/XXXX", unsigned: true },
         filter: { kinds: ["alarm-*"] },

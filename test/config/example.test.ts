@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import { describe, expect, test } from "vitest";
-import { isMap, isNode, isScalar, type Pair, parse, parseDocument, visit } from "yaml";
+import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
-import { loadYaml, parseYaml } from "#src/app/config/load.ts";
+import { loadYaml } from "#src/app/config/load.ts";
 import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { PostgresState, StateConfig } from "#src/engine/store/config.ts";
 
@@ -124,48 +124,6 @@ describe("config/example.yaml", () => {
           compare(a[key], b[key], path === "" ? key : `${path}.${key}`);
         }
       } else if (JSON.stringify(a) !== JSON.stringify(b)) changedDefaults.push(path);
-    }
-  });
-
-  test("is rejected after a typing error in any of its keys", () => {
-    const document = parseDocument(text);
-    const knownPaths = new Set(optionPaths(Config));
-    const testedKeys = new Set<string>();
-    const sinks = document.get("sinks");
-    const sinkRanges = isMap(sinks) ? sinks.items.map((pair) => rangeOfPair(pair)) : [];
-    const blankOtherSinks = (whole: string, at: number) => {
-      const ownRange = sinkRanges.find(({ from, to }) => from <= at && at < to) ?? sinkRanges[0];
-      return sinkRanges.reduce(
-        (rest, { from, to }) =>
-          from === ownRange?.from
-            ? rest
-            : `${rest.slice(0, from)}${rest.slice(from, to).replaceAll(/[^\n]/g, " ")}${rest.slice(to)}`,
-        whole,
-      );
-    };
-    visit(document, {
-      Pair(_, pair) {
-        if (!isScalar(pair.key) || testedKeys.has(String(pair.key.value)) || pair.key.range == null) return;
-        const key = String(pair.key.value);
-        if (![...knownPaths].some((path) => path === key || path.endsWith(`.${key}`))) return;
-        testedKeys.add(key);
-        const [start, end] = pair.key.range;
-        const shortenedText = blankOtherSinks(text, start);
-        const slipped = `${shortenedText.slice(0, start)}${key}x${shortenedText.slice(end)}`;
-        const linesBefore = text.slice(0, start).split("\n");
-        const place = `f:${linesBefore.length}:${(linesBefore.at(-1) ?? "").length + 1} `;
-        expect(() => parseYaml({ schema: Config, file: "f", text: slipped, environment }), key).toThrow(
-          new RegExp(
-            `^(.*\\n)*${place}.*${key}x: This key is not known here\\. Did you mean|Say where the secret is|type: Write one of`,
-          ),
-        );
-      },
-    });
-    expect(testedKeys.size).toBeGreaterThan(100);
-
-    function rangeOfPair({ key, value }: Pair): { readonly from: number; readonly to: number } {
-      const from = isScalar(key) ? (key.range?.[0] ?? 0) : 0;
-      return { from, to: isNode(value) ? (value.range?.[1] ?? from) : from };
     }
   });
 });

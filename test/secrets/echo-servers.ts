@@ -39,10 +39,7 @@ function createEchoResponses(): (echo: string) => EchoResponse {
     (echo) => ({ status: 400, headers: { "content-type": "text/plain" }, body: echo }),
     (echo) => ({ status: 500, headers: { "content-type": "text/html" }, body: `<html>${echo}</html>` }),
     (echo) => ({ status: 302, headers: { location: `http://${toAscii(encodeURIComponent(echo))}.example/` } }),
-    (echo) => ({
-      status: 307,
-      headers: { location: `https://me:${encodeURIComponent(echo)}@host.example/` },
-    }),
+    (echo) => ({ status: 307, headers: { location: `https://me:${encodeURIComponent(echo)}@host.example/` } }),
     (echo) => ({ status: 200, headers: { "content-encoding": toAscii(echo).slice(0, 500) }, body: "{}" }),
     (echo) => ({ status: 200, body: `{"data":[],${JSON.stringify(echo)}:1,${JSON.stringify(echo)}:2}` }),
     (echo) => ({ status: 200, body: `{"data": ${echo}` }),

@@ -42,9 +42,7 @@ async function readAllOutput(cli: Workplace, page: URL, password: string): Promi
     const response = await fetch(new URL(path, page), { headers });
     outputByOrigin[`page ${path}`] = JSON.stringify([...response.headers]) + (await response.text());
   }
-  const denied = await fetch(new URL("/api/status", page), {
-    headers: { authorization: `${headers.authorization}x` },
-  });
+  const denied = await fetch(new URL("/api/status", page), { headers: { authorization: `${headers.authorization}x` } });
   outputByOrigin["page, wrong password"] = await denied.text();
   return outputByOrigin;
 }

@@ -111,7 +111,12 @@ function issueDistance(issues: readonly ZodIssue[]): number {
 function typeMessage(written: WrittenConfig, expected: string, path: readonly PropertyKey[], value: unknown): string {
   if (value === undefined || value === null) {
     const optionDescription = findDescription(written.schema, path);
-    if (expected === "object" && value === null && written.isTrial !== true && isValidWith(written, path, {})) {
+    if (
+      expected === "object" &&
+      value === null &&
+      written.isTrial !== true &&
+      complaintWith(written, path, {}) === null
+    ) {
       return "Write {} here where nothing is to be chosen, or its options below it.";
     }
     return `This is needed and missing${optionDescription === undefined ? "." : `: ${withPeriod(lowerFirst(optionDescription))}`}`;
@@ -122,7 +127,7 @@ function typeMessage(written: WrittenConfig, expected: string, path: readonly Pr
     if (sectionAdvice !== null) return sectionAdvice;
   }
   if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
-    return isValidWith(written, path, [value])
+    return complaintWith(written, path, [value]) === null
       ? "Write a list: put a dash in front of the first key, and indent the others below it."
       : "Write a list: each entry begins with a dash, and has its name as `name`.";
   }
@@ -140,14 +145,10 @@ function sectionHelp(written: WrittenConfig, path: readonly PropertyKey[], value
   }
   const sectionKeys = knownKeys(written.schema, path);
   if (sectionKeys.length === 0 || path.length === 0) return null;
-  const fittingKeys = sectionKeys.filter((key) => isValidWith(written, path, { [key]: value }));
+  const fittingKeys = sectionKeys.filter((key) => complaintWith(written, path, { [key]: value }) === null);
   if (fittingKeys.length === 1) return `Write it as a section: { ${fittingKeys[0]}: … }.`;
   const knownKeysText = sectionKeys.length > 15 ? "" : ` Known are: ${sectionKeys.join(", ")}.`;
   return `Write a section with keys of its own here, not ${kindOfValue(value)}.${knownKeysText}`;
-}
-
-function isValidWith(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): boolean {
-  return complaintWith(written, path, value) === null;
 }
 
 /** Returns the complaint about another value at a path; null if that value would be valid. */

@@ -69,10 +69,8 @@ export async function readInventory<K extends ObjectKind>(
       } catch (error) {
         const failure = asFailure(error);
         if (systemId === undefined || failure.kind !== "config" || failure.field !== "system_id") throw error;
-        throw new ConfigError(`The service knows no system ${systemId}.`, {
-          hint: "`plenum systems` lists the systems.",
-          cause: error,
-        });
+        const hint = "`plenum systems` lists the systems.";
+        throw new ConfigError(`The service knows no system ${systemId}.`, { hint, cause: error });
       }
     }),
   );

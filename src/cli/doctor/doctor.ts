@@ -46,10 +46,8 @@ function writeReport(folder: string, report: DoctorReport): string {
     return file;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    throw new ConfigError(`${file} cannot be written (${code}).`, {
-      hint: "Name a folder that you may write with --to.",
-      cause: error,
-    });
+    const hint = "Name a folder that you may write with --to.";
+    throw new ConfigError(`${file} cannot be written (${code}).`, { hint, cause: error });
   }
 }
 

@@ -125,10 +125,8 @@ function prepareFolder(folder: string): boolean {
     names = readdirSync(folder);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    throw new ConfigError(`The folder ${folder} cannot be used (${code}).`, {
-      cause: error,
-      hint: "Name one that you may write, with --to-folder.",
-    });
+    const hint = "Name one that you may write, with --to-folder.";
+    throw new ConfigError(`The folder ${folder} cannot be used (${code}).`, { hint, cause: error });
   }
   if (names.includes(STATE_FOLDER_NAME)) return false;
   if (names.length === 0) return true;

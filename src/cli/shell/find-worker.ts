@@ -15,7 +15,8 @@ import {
   requestReport,
 } from "../../ui/operator/remote.ts";
 import { errorLines } from "./exit.ts";
-import { listFolders, readPointers } from "./pointer.ts";
+import { readPointers } from "./pointer.ts";
+import { listFolders } from "./probe.ts";
 import { type StateSelector, withStateDatabase } from "./state-access.ts";
 
 /** Members of a fleet have a control socket each, below the state folder; `source` selects the member that holds it. */

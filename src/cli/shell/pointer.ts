@@ -1,4 +1,4 @@
-import { lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { realFolder } from "../../core/errors/folder-problem.ts";
@@ -110,17 +110,6 @@ const SERVICE_FOLDER = "/run/plenum";
 /** A service and a login session have different runtime folders. */
 function runtimeFolders(): readonly string[] {
   return [...new Set([runtimeFolder(), temporaryFolder(), SERVICE_FOLDER])];
-}
-
-/** Lists the folders in a folder; a missing folder has none. */
-export function listFolders(folder: string): readonly string[] {
-  try {
-    const entries = readdirSync(folder, { withFileTypes: true });
-    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
-    throw error;
-  }
 }
 
 /** True if only this user may open the folder. */

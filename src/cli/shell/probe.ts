@@ -1,7 +1,8 @@
-import { statSync } from "node:fs";
+import { readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
 import type { Environment } from "../../core/runtime/secret.ts";
 import { connectToWorker, findSocket } from "../../ui/operator/socket.ts";
-import { listFolders, trustedPointers } from "./pointer.ts";
+import { trustedPointers } from "./pointer.ts";
 
 /** After this time the full command asks again and reports the problem. */
 const RESPONSE_TIMEOUT_MS = 4_000;
@@ -32,6 +33,17 @@ function probedConfig(args: readonly string[], environment: Environment): string
     } else otherArguments.push(args[n] ?? "");
   }
   return file !== "" && otherArguments.toSorted().join(" ") === "--probe status" ? file : null;
+}
+
+/** Lists the folders in a folder; a missing folder has none. */
+export function listFolders(folder: string): readonly string[] {
+  try {
+    const entries = readdirSync(folder, { withFileTypes: true });
+    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
 }
 
 /** Any user who can write the folder could respond. */

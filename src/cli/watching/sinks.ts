@@ -144,9 +144,7 @@ async function parseLetterIds(
   if (unknownIds.length === 0) return numbers;
   throw new ConfigError(
     `The sink ${sink} has no dead letter${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}.`,
-    {
-      hint: "`plenum outbox dead` lists them; one that is sent again is listed only if it is refused again.",
-    },
+    { hint: "`plenum outbox dead` lists them; one that is sent again is listed only if it is refused again." },
   );
 }
 

@@ -139,9 +139,7 @@ async function watchResults(stateSelector: StateSelector) {
         if (commandResult !== undefined) return commandResult;
       } while (systemClock.monotonic() < deadlineMs && (await sleepFor(systemClock, POLL_INTERVAL_MS, signal)));
       signal.throwIfAborted();
-      throw new Retryable(`Command ${commandId} has no result yet.`, {
-        hint: "Look for it on the status page.",
-      });
+      throw new Retryable(`Command ${commandId} has no result yet.`, { hint: "Look for it on the status page." });
     },
     close: () => store.close(),
   };

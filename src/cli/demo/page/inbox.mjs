@@ -66,10 +66,7 @@ function showMessages(messages) {
 
 async function refresh() {
   try {
-    const response = await fetch("/messages", {
-      cache: "no-store",
-      signal: AbortSignal.timeout(RESPONSE_WITHIN_MS),
-    });
+    const response = await fetch("/messages", { cache: "no-store", signal: AbortSignal.timeout(RESPONSE_WITHIN_MS) });
     showMessages(await response.json());
     connectionWarning.hidden = true;
   } catch {
