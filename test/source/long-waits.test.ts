@@ -133,20 +133,6 @@ test("a 503 without a time lets the list continue after one successful health ch
   expect(times.length).toBeGreaterThan(0);
 });
 
-test("a wait of a minute causes no health check and no trial", async () => {
-  const trial = rig();
-  trial.service.refusal = () => reply(429, { errors: [{ status: 429, meta: { retry_after: 60 } }] });
-  const refused = failureOf(trial.source.me(never()));
-  await trial.clock.advance(50);
-  await refused;
-  trial.service.refusal = null;
-  const again = trial.source.alarms({ status: "active" }, never())[Symbol.asyncIterator]().next();
-  await trial.clock.advance(2 * MINUTE);
-  await again;
-  expect(asked(trial, /alarms/)).toEqual([61_050]);
-  expect(asked(trial, /healthcheck/)).toEqual([]);
-});
-
 describe("a 429 of the tag endpoints with a wait of 30 days", () => {
   test("sends a read as the trial, and a waiting write after the trial", async () => {
     const trial = rig();

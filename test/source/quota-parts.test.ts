@@ -272,19 +272,4 @@ describe("limits and pauses stated by the service", () => {
     await clock.run(60_100);
     expect(left).toHaveLength(21);
   });
-
-  test("a stored pause is reported after the start", async () => {
-    const shown: number[] = [];
-    const count = { inc: () => undefined, observe: () => undefined };
-    const quotaHeld = { set: (_labels: object, until: number) => shown.push(until) };
-    const metrics = { quotaHeld, quotaSlots: count, quotaWaitSeconds: count } as never;
-    const before = createRig();
-    await before.quota.start();
-    before.quota.pause(30_000, "everything", undefined);
-    await before.clock.run(1);
-    await createRig({ store: before.store, metrics }).quota.start();
-    expect(shown.at(-1)).toBeCloseTo(START_MS / 1_000 + 30, 0);
-    await createRig({ metrics }).quota.start();
-    expect(shown.at(-1)).toBe(0);
-  });
 });

@@ -485,18 +485,6 @@ describe("requests that choose their content when a slot is free", () => {
   });
 });
 
-describe("a stored pause", () => {
-  test("a stored pause ends on time, and starts again if the clock was set back", async () => {
-    const store = usedBefore();
-    await store.savePause("test/read", { orderedAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
-    await store.savePause("test/everything", { orderedAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
-    const rig = createRig({ store });
-    void rig.ask("on-demand");
-    expect(await sentUntil(rig, 19_000)).toBe(0);
-    expect(await sentUntil(rig, 21_000)).toBe(1);
-  });
-});
-
 describe("the option polite", () => {
   test.each([
     [0.8, 16],

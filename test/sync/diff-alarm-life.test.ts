@@ -100,8 +100,10 @@ describe("an alarm that is listed again", () => {
     ["the time of the activity", EARLIER, EARLIER],
     ["the time of the poll when the activity has no offset", "2026-11-02T07:00:00", AT],
   ] as const)("emits a retrigger with %s", (_what, triggeredAt, time) => {
-    const { events } = continueEpisode(held(), { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) }, CONTEXT);
+    const record = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) };
+    const { events } = continueEpisode(held(), record, CONTEXT);
     expect(events).toMatchObject([{ type: "alarm-retriggered", time }]);
+    expect(continueEpisode(held({ returns: 1 }), record, CONTEXT).events[0]?.id).not.toBe(events[0]?.id);
   });
 
   test.each<[string, Partial<Alarm>, Partial<Alarm>, readonly string[], unknown]>([

@@ -3,7 +3,13 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import { type AlarmReading, type Coverage, diffAlarms, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
+import {
+  type AlarmReading,
+  type Coverage,
+  cutDiff,
+  diffAlarms,
+  findAbsent,
+} from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { episodeKey, isResolved } from "#src/engine/sync/alarms/episode.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
@@ -290,4 +296,14 @@ test("diffAlarms yields after each alarm that may have changed, and not after an
   const asHeld = [...put.values()].map(({ alarm }) => alarm);
   expect(stops(put, asHeld)).toBe(0);
   expect(stops(put, asHeld.slice(100))).toBe(100);
+});
+
+test("cutDiff keeps the document and the events of an alarm in one part, and marks the last part", () => {
+  const stored = (id: string) => [id, { alarm: { id } } as StoredAlarm] as const;
+  const event = (id: string, n: number) => ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
+  const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];
+  expect([...cutDiff({ put: new Map(["1", "2", "3"].map(stored)), events }, 2)]).toEqual([
+    { put: ["1", "2"].map(stored), events: [event("1", 1), event("1", 2), event("2", 1)], isLast: false },
+    { put: [stored("3")], events: [event("4", 1)], isLast: true },
+  ]);
 });

@@ -63,8 +63,8 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
 /** Returns a clock with the service's wall time: with our clock days ahead, future days would be stored as fetched. */
 export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: Pick<ClockCheck, "stepped">): Clock {
   function aheadMs(): number {
-    const ms = skewMs() ?? doubt.stepped()?.byMs ?? 0;
-    return Math.abs(ms) > MAX_CLOCK_DIFFERENCE_MS ? ms : 0;
+    const differenceMs = skewMs() ?? doubt.stepped()?.byMs ?? 0;
+    return Math.abs(differenceMs) > MAX_CLOCK_DIFFERENCE_MS ? differenceMs : 0;
   }
   return { ...clock, now: () => clock.now() - aheadMs() };
 }

@@ -35,9 +35,9 @@ const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 export function normalizeTime(raw: string): NormalizedTime {
   if (USUAL_UTC_TIME.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
   if (ANY_DAY_UTC_TIME.test(raw)) {
-    const ms = Date.parse(raw);
+    const utcMs = Date.parse(raw);
     const utcText = `${raw.slice(0, 19)}.000Z`;
-    if (!Number.isNaN(ms) && isoUtc(ms) === utcText) return { text: utcText, known: true };
+    if (!Number.isNaN(utcMs) && isoUtc(utcMs) === utcText) return { text: utcText, known: true };
   }
   if (USUAL_OFFSET_TIME.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
   if (raw.length > TIME_LENGTH_MAX) return { text: raw, known: false };
@@ -47,16 +47,16 @@ export function normalizeTime(raw: string): NormalizedTime {
   const time = DateTime.fromISO(isLeap ? isoTime.replace(LEAP_SECOND, "$159") : isoTime, { zone: "utc" });
   if (!time.isValid) return { text: raw, known: false };
   if (!UTC_OFFSET.test(isoTime)) return { text: raw, known: true };
-  const ms = isLeap ? time.startOf("second").toMillis() + 1000 : time.toMillis();
-  return { text: isoUtc(ms), known: true };
+  const timeMs = isLeap ? time.startOf("second").toMillis() + 1000 : time.toMillis();
+  return { text: isoUtc(timeMs), known: true };
 }
 
 /** Formats a time for a history request: full seconds and a trailing `Z`. Null if it is not ISO 8601 in UTC. */
 export function formatRequestTime(iso: string): string | null {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(iso)) return null;
-  const ms = Date.parse(iso);
+  const isoMs = Date.parse(iso);
   const seconds = iso.slice(0, 19);
-  return !Number.isNaN(ms) && isoUtc(ms).startsWith(seconds) ? `${seconds}Z` : null;
+  return !Number.isNaN(isoMs) && isoUtc(isoMs).startsWith(seconds) ? `${seconds}Z` : null;
 }
 
 export type CountUnusualField = (field: string, times?: number) => void;

@@ -69,28 +69,28 @@ function isLongId(text: string, { from, to }: DigitRange): boolean {
 function findJsonProblem(text: string, longIds: DigitRange[], outerDepth: number): string | null {
   const outerKeys = new Set<string>();
   let nestingDepth = outerDepth;
-  for (let at = 0; at < text.length; at++) {
-    const code = text.charCodeAt(at);
+  for (let index = 0; index < text.length; index++) {
+    const code = text.charCodeAt(index);
     if (code === QUOTE) {
-      const end = endOfString(text, at);
+      const end = endOfString(text, index);
       if (nestingDepth === 1 && nextVisibleCode(text, end + 1) === COLON) {
-        const key = text.slice(at, end + 1);
+        const key = text.slice(index, end + 1);
         // No serialiser escapes these keys, so an escape can only hide a duplicate.
         if (outerKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
         outerKeys.add(key);
       }
-      at = end;
+      index = end;
     } else if (isOpeningBracket(code)) {
       nestingDepth++;
       if (nestingDepth > JSON_DEPTH_MAX) return `it is nested deeper than ${JSON_DEPTH_MAX} levels`;
     } else if (isClosingBracket(code)) {
       nestingDepth--;
     } else if (isDigit(code)) {
-      const start = at;
-      while (isNumberCharacter(text.charCodeAt(at + 1))) at++;
-      if (at - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
-      if (at - start + 1 < UNSAFE_DIGITS_MIN) continue;
-      const number = { from: start, to: at + 1 };
+      const start = index;
+      while (isNumberCharacter(text.charCodeAt(index + 1))) index++;
+      if (index - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
+      if (index - start + 1 < UNSAFE_DIGITS_MIN) continue;
+      const number = { from: start, to: index + 1 };
       if (isLongId(text, number)) longIds.push(number);
     }
   }
@@ -149,7 +149,7 @@ export function decodeReply(
   context: ReplyContext,
   parsed: ParsedJson = parseJson(reply.body),
 ): DecodedReply {
-  const sample = () => sampleBody(reply.body);
+  const sample = () => printableText(new TextDecoder("utf-8").decode(reply.body.subarray(0, 4000)));
   const { status } = reply;
   if (status >= 300 && status < 400) throw createRedirectFailure(reply, context, sample());
   if (!parsed.ok || !isRecord(parsed.value)) {
@@ -309,10 +309,6 @@ export function printableText(value: unknown): string {
     .replace(/\p{Cc}+/gu, " ")
     .toWellFormed()
     .trim();
-}
-
-function sampleBody(body: Uint8Array): string {
-  return printableText(new TextDecoder("utf-8").decode(body.subarray(0, 4000)));
 }
 
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {

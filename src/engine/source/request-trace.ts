@@ -25,7 +25,7 @@ const TRACED_REQUESTS_MAX = 200;
 
 export function traceRequests(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
   const requests: TracedRequest[] = [];
-  let count = 0;
+  let requestCount = 0;
 
   /** `send` calls `chosen` when the tags of the request are chosen. */
   async function recordRequest<T>(
@@ -39,10 +39,10 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
     const addOutcome = (outcome: string, message: string | null) => {
       // An empty write, or a waiting request that was cancelled, was never sent.
       if (tagIds.length === 0) return;
-      count += 1;
+      requestCount += 1;
       const tookMs = Math.round(clock.monotonic() - sinceMs);
       const at = isoUtc(clock.now());
-      requests.push({ number: count, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
+      requests.push({ number: requestCount, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
       if (requests.length > TRACED_REQUESTS_MAX) requests.shift();
     };
     try {

@@ -67,9 +67,9 @@ export class LoggedSeries {
 
   isSameAs({ points, unreadableMs, isBroken }: LoggedSeries): boolean {
     if (this.isBroken || isBroken || points.length !== this.points.length) return false;
-    for (let at = 0; at < points.length; at++) {
-      const isSameTime = points.text(at) === this.points.text(at);
-      if (!isSameTime || !Object.is(points.code(at), this.points.code(at))) return false;
+    for (let index = 0; index < points.length; index++) {
+      const isSameTime = points.text(index) === this.points.text(index);
+      if (!isSameTime || !Object.is(points.code(index), this.points.code(index))) return false;
     }
     return unreadableMs.length === this.unreadableMs.length;
   }
@@ -92,17 +92,17 @@ export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
   let lastYieldIndex = 0;
 
   async function readMeasurements(from: number, series: LoggedSeries): Promise<number | null> {
-    let at = skipSpace(bytes, from);
-    if (bytes[at] === CLOSING_BRACKET) return at + 1;
+    let index = skipSpace(bytes, from);
+    if (bytes[index] === CLOSING_BRACKET) return index + 1;
     for (;;) {
-      const entryEnd = readPlainEntry(bytes, at, series) ?? readOtherEntry(bytes, at, series);
+      const entryEnd = readPlainEntry(bytes, index, series) ?? readOtherEntry(bytes, index, series);
       if (entryEnd === null) return null;
-      at = skipSpace(bytes, entryEnd);
-      if (bytes[at] === CLOSING_BRACKET) return at + 1;
-      if (bytes[at] !== COMMA_BYTE) return null;
-      at = skipSpace(bytes, at + 1);
-      if (at - lastYieldIndex < BYTES_PER_YIELD) continue;
-      lastYieldIndex = at;
+      index = skipSpace(bytes, entryEnd);
+      if (bytes[index] === CLOSING_BRACKET) return index + 1;
+      if (bytes[index] !== COMMA_BYTE) return null;
+      index = skipSpace(bytes, index + 1);
+      if (index - lastYieldIndex < BYTES_PER_YIELD) continue;
+      lastYieldIndex = index;
       await yieldToEventLoop();
     }
   }
@@ -196,14 +196,14 @@ function twoDigitsAt(bytes: Buffer, at: number): number {
 }
 
 function endOfNumber(bytes: Buffer, from: number): number | null {
-  let at: number | null = bytes[from] === MINUS_BYTE ? from + 1 : from;
-  at = bytes[at] === ZERO_BYTE ? at + 1 : skipDigits(bytes, at);
-  if (at !== null && bytes[at] === DECIMAL_POINT) at = skipDigits(bytes, at + 1);
-  if (at !== null && (bytes[at] === 69 || bytes[at] === 101)) {
-    const exponentSign = bytes[at + 1];
-    at = skipDigits(bytes, exponentSign === 43 || exponentSign === MINUS_BYTE ? at + 2 : at + 1);
+  let index: number | null = bytes[from] === MINUS_BYTE ? from + 1 : from;
+  index = bytes[index] === ZERO_BYTE ? index + 1 : skipDigits(bytes, index);
+  if (index !== null && bytes[index] === DECIMAL_POINT) index = skipDigits(bytes, index + 1);
+  if (index !== null && (bytes[index] === 69 || bytes[index] === 101)) {
+    const exponentSign = bytes[index + 1];
+    index = skipDigits(bytes, exponentSign === 43 || exponentSign === MINUS_BYTE ? index + 2 : index + 1);
   }
-  return at !== null && at - from < MAX_NUMBER_LENGTH ? at : null;
+  return index !== null && index - from < MAX_NUMBER_LENGTH ? index : null;
 }
 
 function skipDigits(bytes: Buffer, from: number): number | null {
@@ -220,8 +220,8 @@ function parseNumberAt(bytes: Buffer, from: number, end: number): number {
   const isNegative = bytes[from] === MINUS_BYTE;
   let digitsValue = 0;
   let decimalPlaces = -1;
-  for (let at = isNegative ? from + 1 : from; at < end; at++) {
-    const code = bytes[at] as number;
+  for (let index = isNegative ? from + 1 : from; index < end; index++) {
+    const code = bytes[index] as number;
     if (isDigit(code)) digitsValue = digitsValue * 10 + code - ZERO_BYTE;
     if (decimalPlaces >= 0) decimalPlaces++;
     if (code === DECIMAL_POINT) decimalPlaces = 0;
@@ -353,7 +353,8 @@ export function createValueReader(
       const textTagIds: string[] = [];
       const logs = recordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = parseSeries(first.measurements);
-        if (series === null || series.isBroken || !others.every((other) => hasSameMeasurements(series, other))) {
+        const isSame = (other: ReplyRecord) => series !== null && parseSeries(other.measurements)?.isSameAs(series);
+        if (series === null || series.isBroken || !others.every(isSame)) {
           note("log.measurements");
           const logProblem = describeBrokenLog(series, first.measurements);
           return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said: logProblem } };
@@ -402,10 +403,6 @@ function containsText(raw: unknown): boolean {
 function parseSeries(measurements: unknown): LoggedSeries | null {
   if (measurements instanceof LoggedSeries) return measurements;
   return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
-}
-
-function hasSameMeasurements(series: LoggedSeries, { measurements }: ReplyRecord): boolean {
-  return parseSeries(measurements)?.isSameAs(series) === true;
 }
 
 /** Says why a log is unreadable. Only an empty list means that a log has no values. */

@@ -112,11 +112,11 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       signal.throwIfAborted();
       const totalMs = config.deadlines.total_ms;
       const createTimeoutError = () => new Retryable(`${origin} did not answer completely within ${totalMs} ms.`);
-      const limit = timeLimit(signal, totalMs, createTimeoutError);
+      const deadline = timeLimit(signal, totalMs, createTimeoutError);
       try {
-        return await exchange(request, limit.signal);
+        return await exchange(request, deadline.signal);
       } finally {
-        limit.end();
+        deadline.end();
       }
     },
     close: () => connections.destroy(),
@@ -247,8 +247,8 @@ export async function canReachService(
   try {
     const http = createHttpTransport(config, openProxy(config.proxy, clock, environment));
     try {
-      const limit = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_TIMEOUT_MS)]);
-      await http.send({ method: "GET", path, headers, body: null }, limit);
+      const deadline = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_TIMEOUT_MS)]);
+      await http.send({ method: "GET", path, headers, body: null }, deadline);
       return true;
     } finally {
       await http.close();

@@ -170,10 +170,10 @@ export type ClassComparison = ReturnType<typeof compareClasses>[number];
 
 /** Returns the number of tags of each class, in order, and the class's mismatches, with paths relative to the class. */
 export function compareClasses(classes: readonly TagClass[], building: SeenBuilding) {
-  const members = Map.groupBy(building.tags, createClassFinder(classes));
+  const tagsByClass = Map.groupBy(building.tags, createClassFinder(classes));
   return classes.map((each, index) => {
     const { name, select } = each;
-    const tags = members.get(each)?.length ?? 0;
+    const tags = tagsByClass.get(each)?.length ?? 0;
     const problems = prefixPaths("select", findSelectionMismatches(select, building));
     const takenText = tags > 0 ? null : describeEarlierClasses(each, classes.slice(0, index), building);
     return { name, tags, mismatches: takenText === null ? problems : [...problems, { path: [], message: takenText }] };

@@ -181,10 +181,10 @@ function classFacts(
   silent: ReadonlySet<string>,
   freshness: readonly ClassFreshness[],
 ): readonly ClassFacts[] {
-  const members = Map.groupBy(tags, createClassFinder(read));
+  const tagsByClass = Map.groupBy(tags, createClassFinder(read));
   return read.map((readClass) => {
     const { name, every, firm, importance } = readClass;
-    const classTags = members.get(readClass) ?? [];
+    const classTags = tagsByClass.get(readClass) ?? [];
     const silentTags = classTags.filter(({ tag }) => silent.has(tag.id)).length;
     return {
       ...{ name, everyMs: every, firm, importance },

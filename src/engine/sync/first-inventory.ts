@@ -69,9 +69,9 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
     },
     page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: Page<unknown>): void {
       if (!openJobs.has(job)) return;
-      const list = lists.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
-      if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
-      lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
+      const listProgress = lists.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
+      if (site !== listProgress.site) listProgress.before = site === 1 ? 0 : listProgress.before + listProgress.number;
+      lists.set(job, Object.assign(listProgress, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },
     watch: (job: Job): Job => ({ ...job, run: (signal) => runWatched(job, signal) }),
     waitOnlyFor(jobs: readonly Job[]): void {
@@ -93,8 +93,8 @@ export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstI
   const othersLeft = others.pagesTotal - others.pagesRead;
   if (tagsLeft === 0 && othersLeft === 0) return "Reading the building.";
   const requestsLeft = tagsLeft === 0 ? othersLeft : tagsLeft + Math.min(2 * tagsLeft, othersLeft);
-  const minutes = minutesLeft(pagesRead + others.pagesRead, requestsLeft, listsPerMinute);
-  const timeLeft = minutes < 1 ? "less than a minute" : `about ${formatCount(minutes, "minute")}`;
+  const minutesToRead = minutesLeft(pagesRead + others.pagesRead, requestsLeft, listsPerMinute);
+  const timeLeft = minutesToRead < 1 ? "less than a minute" : `about ${formatCount(minutesToRead, "minute")}`;
   const pages =
     tagsLeft === 0
       ? `${others.pagesRead} of ${others.pagesTotal} pages of gateways, hosts and systems`

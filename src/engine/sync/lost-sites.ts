@@ -31,14 +31,14 @@ export function watchLostSites(
 
   /** Updates the stored token, which states the loss; its next poll may come after a restart. */
   function withVisibleSite(siteId: number): readonly DocumentChange[] {
-    const set = documentSet("token", source);
-    const token = syncState.get<StoredToken>(set).get("token");
+    const tokenSet = documentSet("token", source);
+    const token = syncState.get<StoredToken>(tokenSet).get("token");
     if (token === undefined) return [];
     const site = sites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
     const { [String(siteId)]: _, ...lost } = token.lost ?? {};
     const otherSites = token.info.sites.filter(({ id }) => id !== siteId);
     const updatedToken: StoredToken = { ...token, info: { ...token.info, sites: [...otherSites, site] }, lost };
-    return [{ set, put: [["token", updatedToken]] }];
+    return [{ set: tokenSet, put: [["token", updatedToken]] }];
   }
 
   async function emitChanges(): Promise<void> {

@@ -49,9 +49,9 @@ export function scheduleComplaint(expression: string): string | null {
 function suggestExpression(text: string): string | null {
   const timeMatch = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
   if (timeMatch !== null) return `${Number(timeMatch[2])} ${Number(timeMatch[1])} * * *`;
-  const ms = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
-  if (ms === null) return null;
-  const [second, minute, hour] = [1_000, 60_000, 3_600_000].map((size) => ms / size) as [number, number, number];
+  const durationMs = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
+  if (durationMs === null) return null;
+  const [second, minute, hour] = [durationMs / 1_000, durationMs / 60_000, durationMs / 3_600_000];
   const dividesEvenly = (count: number, whole: number) => Number.isInteger(count) && count > 0 && whole % count === 0;
   if (hour === 24) return "0 0 * * *";
   if (dividesEvenly(hour, 24)) return hour === 1 ? "0 * * * *" : `0 */${hour} * * *`;
@@ -161,9 +161,9 @@ export function cronMatcher(expression: string): CronMatcher {
 /** Parses a cron expression with node-cron, which also decides about days; times are looked up in its parsed fields. */
 function createCronMatcher(expression: string): CronMatcher {
   const { second, minute, hour } = parse(expression);
-  const task = createTask(expression, () => undefined, { timezone: "UTC" });
+  const cronTask = createTask(expression, () => undefined, { timezone: "UTC" });
   // Destroy the task, because node-cron would keep it in its registry forever.
-  void task.destroy();
+  void cronTask.destroy();
   const ascending = (values: readonly number[]) => values.toSorted((a, b) => a - b);
   const seconds = ascending(second);
   const minutes = ascending(minute);
@@ -182,7 +182,7 @@ function createCronMatcher(expression: string): CronMatcher {
   // node-cron's decision about a day is slow because it formats dates: ask once per day.
   let lastDayDecision = { dayMs: Number.NaN, isOn: false };
   const isDayOn = (dayMs: number, atMs: number): boolean => {
-    if (dayMs !== lastDayDecision.dayMs) lastDayDecision = { dayMs, isOn: task.match(new Date(atMs)) };
+    if (dayMs !== lastDayDecision.dayMs) lastDayDecision = { dayMs, isOn: cronTask.match(new Date(atMs)) };
     return lastDayDecision.isOn;
   };
   return (afterMs) => {

@@ -37,7 +37,7 @@ export async function buildingFromState(
     return siteListTimes?.tags != null && (wanted.systems.length === 0 || siteListTimes.systems !== null);
   };
   if (!followedSites.every(isSiteListed)) return null;
-  const ids = new Set(followedSites);
+  const followedIds = new Set(followedSites);
   const [tags, systems, gateways, values] = await Promise.all([
     expectedTags(store, source),
     store.documents<StoredItem<System>>(documentSet("system", source)),
@@ -47,7 +47,7 @@ export async function buildingFromState(
   return {
     sites: visible,
     followed: wanted.followed,
-    tags: tags.filter(({ siteId }) => ids.has(siteId)),
+    tags: tags.filter(({ siteId }) => followedIds.has(siteId)),
     systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => nameSystem(value)),
     gateways:
       gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => locateGateway(value, siteId)),
@@ -188,9 +188,9 @@ export function createSelectionWarning({
       for (const { name, tags, mismatches } of compareClasses(classes, building)) {
         if (tags > 0) continue;
         const reason = mismatches.map(({ message }) => message).join(" ");
-        const key = `${list} ${name} ${reason}`;
-        reasonsNow.add(key);
-        if (!loggedReasons.has(key)) log.warn({ list, class: name, reason }, "a class selects no tag");
+        const reasonKey = `${list} ${name} ${reason}`;
+        reasonsNow.add(reasonKey);
+        if (!loggedReasons.has(reasonKey)) log.warn({ list, class: name, reason }, "a class selects no tag");
       }
     }
     loggedReasons = reasonsNow;

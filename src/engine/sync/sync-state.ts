@@ -10,16 +10,16 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
   const observers = new Map<string, (before: unknown, after: unknown) => void>();
 
   function documentsOfSet(set: string): Map<string, unknown> {
-    const map = documents.get(set);
-    if (map === undefined) throw new Error(`The set ${set} is not held by this room.`);
-    return map;
+    const documentMap = documents.get(set);
+    if (documentMap === undefined) throw new Error(`The set ${set} is not held by this room.`);
+    return documentMap;
   }
 
   function applyChange(set: string, id: string, after: unknown): void {
-    const map = documentsOfSet(set);
-    observers.get(set)?.(map.get(id), after);
-    if (after === undefined) map.delete(id);
-    else map.set(id, after);
+    const documentMap = documentsOfSet(set);
+    observers.get(set)?.(documentMap.get(id), after);
+    if (after === undefined) documentMap.delete(id);
+    else documentMap.set(id, after);
   }
   const countVersion = (set: string) => setVersions.set(set, (setVersions.get(set) ?? 0) + 1);
   return {

@@ -12,13 +12,13 @@ const DAY_MS = 86_400_000;
 
 export function createTokenPoll(parts: PollParts) {
   const { source, clock, syncState, scope } = parts;
-  const set = documentSet("token", source.name);
+  const tokenSet = documentSet("token", source.name);
   return {
     async run(signal: AbortSignal): Promise<JobOutcome> {
       const info = await source.me(signal);
       scope.learn(info);
       const now = clock.now();
-      const storedToken = syncState.get<StoredToken>(set).get("token");
+      const storedToken = syncState.get<StoredToken>(tokenSet).get("token");
       const warnedBefore = storedToken?.info.expiresAt === info.expiresAt ? storedToken.warnedDays : null;
       const dueWarning = findDueWarning(info.expiresAt, now);
       const isWarningNew = dueWarning !== null && (warnedBefore === null || dueWarning.threshold < warnedBefore);
@@ -31,7 +31,7 @@ export function createTokenPoll(parts: PollParts) {
       }
       const warnedDays = isWarningNew ? dueWarning.threshold : warnedBefore;
       const newToken: StoredToken = { info, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
-      await parts.commit("token", { documents: [{ set, put: [["token", newToken]] }], events });
+      await parts.commit("token", { documents: [{ set: tokenSet, put: [["token", newToken]] }], events });
       return JOB_OK;
     },
   };

@@ -88,8 +88,8 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
   let excessCounts: { readonly at: number; readonly requests: number }[] = [];
   const highestExcess = (counts: typeof excessCounts) => Math.max(0, ...counts.map(({ requests }) => requests));
   let otherUse: OtherClientUse | null = null;
-  let confirmedAt = Number.NEGATIVE_INFINITY;
-  const currentUse = (now: number) => (now - confirmedAt < EVIDENCE_LIFETIME_MS ? otherUse : null);
+  let lastConfirmedMs = Number.NEGATIVE_INFINITY;
+  const currentUse = (now: number) => (now - lastConfirmedMs < EVIDENCE_LIFETIME_MS ? otherUse : null);
   const confirmUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
     const knownUse = currentUse(now);
     otherUse = {
@@ -97,7 +97,7 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
       perWindow: highestExcess(excessCounts) || null,
       sinceMs: knownUse?.sinceMs ?? wallMs,
     };
-    confirmedAt = now;
+    lastConfirmedMs = now;
     if (knownUse === null) report(otherUse);
   };
   return {

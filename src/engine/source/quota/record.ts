@@ -85,9 +85,9 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     const id = lastId;
     const untilMs = clock.monotonic() + RECORD_AHEAD_MS;
     slotIdsAhead.set(endpoint, id);
-    const slot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
+    const nextSlot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
     const jumpsBefore = clockJumps;
-    await store.saveDeferred(recordKey(endpoint), toStoredSlot(slot));
+    await store.saveDeferred(recordKey(endpoint), toStoredSlot(nextSlot));
     if (clockJumps === jumpsBefore && slotIdsAhead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
   }
 

@@ -84,11 +84,11 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   }
 
   function takeNextSites(followedSites: readonly number[]): readonly number[] {
-    const count = Math.max(1, Math.floor(source.listRate().perMinute / LISTS_PER_MINUTE_PER_SITE));
-    if (followedSites.length <= count) return followedSites;
+    const siteCount = Math.max(1, Math.floor(source.listRate().perMinute / LISTS_PER_MINUTE_PER_SITE));
+    if (followedSites.length <= siteCount) return followedSites;
     const firstIndex = nextSite % followedSites.length;
-    nextSite = firstIndex + count;
-    return [...followedSites, ...followedSites].slice(firstIndex, firstIndex + count);
+    nextSite = firstIndex + siteCount;
+    return [...followedSites, ...followedSites].slice(firstIndex, firstIndex + siteCount);
   }
 
   return {

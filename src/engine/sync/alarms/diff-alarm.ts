@@ -141,9 +141,9 @@ const COMPARED_ALARM_FIELDS = ["site", "trigger", "status", "source", "descripti
 /** True if an acknowledgement's person, text or time changed; a time that moved with the alarm's start did not. */
 function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
   if (!alarm.acknowledged) return false;
-  const names = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
+  const fieldNames = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
   return (
-    names.some((name) => alarm[name] !== before[name]) ||
+    fieldNames.some((name) => alarm[name] !== before[name]) ||
     !isSameMoment(before.acknowledgedAt, alarm.acknowledgedAt, startShiftMs(before, alarm))
   );
 }

@@ -24,9 +24,9 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   const isRetryDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= DISTRUST_RETRY_MS;
 
   function showsSameRecords(listing: Listing<Alarm>): boolean {
-    const ids = listItems(listing).map(({ id }) => id);
+    const alarmIds = listItems(listing).map(({ id }) => id);
     const previousIds = lastIds;
-    lastIds = ids.sort().join();
+    lastIds = alarmIds.sort().join();
     return lastIds === previousIds;
   }
 

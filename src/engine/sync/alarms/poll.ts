@@ -161,9 +161,9 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
 }
 
 function isMassDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarms): boolean {
-  const ids = new Set(listed.map(({ id }) => id));
+  const listedIds = new Set(listed.map(({ id }) => id));
   const isObserved = (siteId: number) => coverage(siteId) === "complete";
-  return findMassChange(before, ({ alarm }) => !ids.has(alarm.id), isObserved) !== null;
+  return findMassChange(before, ({ alarm }) => !listedIds.has(alarm.id), isObserved) !== null;
 }
 
 async function readListAgain({ list }: PollState, first: ActiveAlarms, how: ReadOptions): Promise<ActiveAlarms> {

@@ -127,11 +127,11 @@ export async function checkEnds(
     const resolvedList = await readTwice(readResolved, { idOf: rowKey, sameAs: rowKey, maxPages: MAX_RESOLVED_PAGES });
     signal.throwIfAborted();
     if (!resolvedList.complete) return;
-    const rows = Map.groupBy(resolvedList.items, ({ id }) => id);
+    const recordsById = Map.groupBy(resolvedList.items, ({ id }) => id);
     for (const contestedAlarm of due) {
       const { id } = contestedAlarm.alarm;
-      const endRows = (rows.get(id) ?? []).filter(isResolved);
-      const showsEnd = endRows.some((row) => relateRecord(contestedAlarm, row) !== "past");
+      const endRecords = (recordsById.get(id) ?? []).filter(isResolved);
+      const showsEnd = endRecords.some((row) => relateRecord(contestedAlarm, row) !== "past");
       stillStale.delete(id);
       if (!showsEnd) revoked.add(id);
       else if (!beganAfterEnd(contestedAlarm, outdatedById.get(id))) stillStale.add(id);

@@ -65,16 +65,16 @@ export function createSiteListReader(
   }
 
   async function readPart(siteId: number, part: ListPart, twice: boolean, how: ReadOptions): Promise<Listing<Alarm>> {
-    const list = describeList(siteId, part);
-    if (!isCut(list)) {
+    const listName = describeList(siteId, part);
+    if (!isCut(listName)) {
       const uncutListing = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_PAGES, twice });
       if (uncutListing.complete || uncutListing.brokenBy === undefined) {
-        if ((failuresByList.get(list)?.cutMs ?? null) !== null)
-          log.info({ list }, "a list of alarms can be read whole again");
-        failuresByList.delete(list);
+        if ((failuresByList.get(listName)?.cutMs ?? null) !== null)
+          log.info({ list: listName }, "a list of alarms can be read whole again");
+        failuresByList.delete(listName);
         return uncutListing;
       }
-      if (!noteFailure(list, part.priority !== undefined, uncutListing)) {
+      if (!noteFailure(listName, part.priority !== undefined, uncutListing)) {
         if (uncutListing.failure !== undefined) throw uncutListing.failure;
         return uncutListing;
       }
@@ -83,7 +83,7 @@ export function createSiteListReader(
     if (firstPage.complete) return firstPage;
     const listParts = splitPart(part);
     if (listParts.length === 0)
-      return { ...firstPage, reason: `The active alarms of ${list} cannot be read beyond their first page.` };
+      return { ...firstPage, reason: `The active alarms of ${listName} cannot be read beyond their first page.` };
     return joinParts(firstPage, listParts, (each) => readPart(siteId, each, false, how), how.signal);
   }
 
@@ -92,16 +92,16 @@ export function createSiteListReader(
     if (!isCut(describeList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
-    const ids = new Set(listItems(firstList).map(alarmId));
-    const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(ids) !== true;
-    lastIds.set(siteId, ids);
+    const firstIds = new Set(listItems(firstList).map(alarmId));
+    const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(firstIds) !== true;
+    lastIds.set(siteId, firstIds);
     if (!firstList.complete || !(how.careful || lacksAlarms)) return { listing: firstList, remark };
     const secondList = await readPart(siteId, {}, true, how);
-    const items = joinById(firstList.items, listItems(secondList), alarmId);
-    lastIds.set(siteId, new Set(items.map(alarmId)));
+    const alarms = joinById(firstList.items, listItems(secondList), alarmId);
+    lastIds.set(siteId, new Set(alarms.map(alarmId)));
     if (secondList.complete && fingerprint(firstList.items, stateKey) === fingerprint(secondList.items, stateKey))
       return { listing: secondList, remark };
-    return { listing: partialList("Two readings of the parts of a list differ.", items, items.length), remark };
+    return { listing: partialList("Two readings of the parts of a list differ.", alarms, alarms.length), remark };
   };
 }
 

@@ -41,13 +41,13 @@ export function createSitePoll(parts: PollParts): RunnableJob {
   const { source, scope } = parts;
   return {
     async run(signal) {
-      const list = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
-      const items = listItems(list);
+      const siteList = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
+      const items = listItems(siteList);
       const differsFromScope =
-        items.some(({ id }) => !scope.sees(id)) || (list.complete && scope.known()?.size !== items.length);
+        items.some(({ id }) => !scope.sees(id)) || (siteList.complete && scope.known()?.size !== items.length);
       if (differsFromScope) await scope.tryRefresh(signal);
-      await commitDiff(parts, "sites", "site", [{ siteId: null, items, complete: list.complete }], signal);
-      return list.complete ? buildOutcome(new Map()) : incompleteOutcome(list.reason);
+      await commitDiff(parts, "sites", "site", [{ siteId: null, items, complete: siteList.complete }], signal);
+      return siteList.complete ? buildOutcome(new Map()) : incompleteOutcome(siteList.reason);
     },
   };
 }
@@ -116,8 +116,8 @@ export function createInventoryPoll<N extends SiteObjectKind>(
       const doubtedSites = new Set<number>();
       for (const [siteId, list] of seen) {
         if (!list.complete) continue;
-        const details = { job, site: siteId, shown: list.items.length };
-        if (isDropDoubted(String(siteId), getDrop(items, siteId, list.items), details)) doubtedSites.add(siteId);
+        const dropDetails = { job, site: siteId, shown: list.items.length };
+        if (isDropDoubted(String(siteId), getDrop(items, siteId, list.items), dropDetails)) doubtedSites.add(siteId);
       }
       const removal = { at: isoUtc(clock.now()), removeAfterMs: removeAfterMs(parts) };
       const seenScope = needsScope(items, seen, doubtedSites, removal) ? await scope.tryRefresh(signal) : null;

@@ -270,14 +270,14 @@ function chooseIsolated(
   );
   const worstOrdinary = findWorstAge(ordinary);
   for (const group of groups) {
-    const rows = Uint32Array.from(group, ([row]) => row);
+    const groupRows = Uint32Array.from(group, ([row]) => row);
     // Ignore tags without a value, unless the group has no other tags.
-    const readRows = rows.filter((row) => lastMs[row] !== NEVER_MS);
-    const maxAge = findWorstAge(readRows.length === 0 ? rows : readRows);
+    const readRows = groupRows.filter((row) => lastMs[row] !== NEVER_MS);
+    const maxAge = findWorstAge(readRows.length === 0 ? groupRows : readRows);
     const isUnread = maxAge === Number.POSITIVE_INFINITY;
     const isFree = !needsSlot && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
     const groupTiming = group[0]?.[1].timing ?? null;
-    const isLastSlot = rows.some((row) => urgencies.slotsLeft[row] === 0);
+    const isLastSlot = groupRows.some((row) => urgencies.slotsLeft[row] === 0);
     const isSoonDue = !needsSlot && maxAge >= EARLY_AGE_MIN;
     // The sooner a suspected site responds, the sooner its tags share requests with other sites again.
     const isPunctual =
@@ -288,8 +288,8 @@ function chooseIsolated(
     const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && groupTiming !== "patient" && mayDisplace;
     const isDue = maxAge >= 1 || (isLastSlot && groupTiming !== "patient");
     if (!(isPunctual || isOldest || isStarving || (isDue && isFree))) continue;
-    if (groupTiming === "patient") return { rows, isSearch: true };
-    return needsSlot && !isPunctual ? { rows, displaces: true } : { rows };
+    if (groupTiming === "patient") return { rows: groupRows, isSearch: true };
+    return needsSlot && !isPunctual ? { rows: groupRows, displaces: true } : { rows: groupRows };
   }
   return null;
 }

@@ -222,12 +222,12 @@ export function proposeFittingChanges(facts: AdviceFacts): readonly PlanChange[]
   });
   if (demands.length < 2) return [...quotaProposals, ...classProposals].toSorted((a, b) => a.cost - b.cost);
   const stretchedClasses = demands.map((each) => ({ ...each, factor: overload.factors.get(each.name) ?? 1 }));
-  const entries = stretchedClasses.map(
+  const classEntries = stretchedClasses.map(
     ({ name, everyMs, factor }) => `{name: ${name}, every: ${formatDuration(roundUpInterval(everyMs * factor))}}`,
   );
   const stretchAll = {
     text: `Let every class become ${Math.max(...stretchedClasses.map(({ factor }) => factor)).toFixed(2)} times older, which is what happens without a change.`,
-    yaml: `read: [${entries.join(", ")}]`,
+    yaml: `read: [${classEntries.join(", ")}]`,
     cost: stretchedClasses.reduce((sum, { tags, factor, importance }) => sum + tags * (factor - 1) * importance, 0),
   };
   return [...quotaProposals, ...classProposals, stretchAll].toSorted((a, b) => a.cost - b.cost);
