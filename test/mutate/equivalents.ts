@@ -144,7 +144,6 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["clockJumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["const CLOCK_STEP_MIN_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],
-  "src/engine/store/lag.ts": [["== null || ms «< → <=» first ? ms", "Either of two equal numbers is the minimum."]],
   "src/engine/store/outbox-rules.ts": [["value }).slice(«1 → (1 * 2)», -1);", "No other field ends in this word."]],
   "src/engine/sync/completeness/account.ts": [
     ["else if (pending «> → >=» 0 && ledger", "With no bucket, none is refused."],

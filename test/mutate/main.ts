@@ -6,7 +6,7 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { EQUIVALENTS } from "./equivalents.ts";
 import { findMutants, type Mutant } from "./mutants.ts";
 import { type Player, startPlayer } from "./play.ts";
-import { listTargetFiles, ROOT, TARGETS, type MutationTarget } from "./targets.ts";
+import { listTargetFiles, type MutationTarget, ROOT, TARGETS } from "./targets.ts";
 
 /**
  * Mutation tests (`npm run mutate`): changes the source and checks that a test fails.

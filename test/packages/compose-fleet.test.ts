@@ -9,7 +9,7 @@ import { DEFAULT_TOKEN, SimulatorOptions } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { copyPackages, expectSecured, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
+import { copyPackages, expectPrepared, expectSecured, ROOT, readCompose } from "./compose-file.ts";
 
 const run = promisify(execFile);
 

@@ -6,7 +6,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { absent, programPath, startMosquitto } from "../real-servers.ts";
-import { copyPackages, expectSecured, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
+import { copyPackages, expectPrepared, expectSecured, ROOT, readCompose } from "./compose-file.ts";
 
 const FOLDER = "packages/compose";
 const readPackageFile = (path: string) => readFileSync(join(ROOT, FOLDER, path), "utf8");

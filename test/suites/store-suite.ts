@@ -506,7 +506,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await registerSinks("alarms");
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
       const wanted: RetentionBounds["wanted"] = (sink, event) => sink === "alarms" && event.type.startsWith("alarm-");
-      const pruneReport = await prune({ ...ROOMY, maxBytes: 1, wanted: wanted });
+      const pruneReport = await prune({ ...ROOMY, maxBytes: 1, wanted });
       expect(pruneReport).toMatchObject({ removed: 6, gaps: [{ count: 1 }] });
       expect((await findLag("alarms")).dropped).toBe(1);
     });

@@ -4,7 +4,7 @@ import { GOALS, WINDOWS } from "./goals.ts";
 import { LIMITERS, type LimiterName } from "./limiters.ts";
 import { type Network, ordinary, slowGateway, stalling } from "./network.ts";
 import { createRandom } from "./random.ts";
-import type { ClientMaker, SimulationResult, Scenario } from "./run.ts";
+import type { ClientMaker, Scenario, SimulationResult } from "./run.ts";
 import { computeMean, quantile, type Sum, simulateSeeds } from "./sum.ts";
 
 /** The worker's quota against unknown limiters, compared with its bound and p-queue (`npm run bench:quota`). */

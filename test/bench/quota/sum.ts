@@ -1,4 +1,4 @@
-import { type SimulationResult, type Scenario, simulate } from "./run.ts";
+import { type Scenario, type SimulationResult, simulate } from "./run.ts";
 
 export interface Sum {
   readonly utilisation: number;
