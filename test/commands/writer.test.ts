@@ -37,15 +37,15 @@ test("a timed write is not sent without a fresh value that can be restored", asy
 
   let looks = 0;
   const values: FreshValues = {
-    live: async () => undefined,
-    async latest() {
+    loadLiveValue: async () => undefined,
+    async findLatestValue() {
       looks += 1;
       const time = isoUtc(clock.now() - (looks === 3 ? 60_001 : 1_000));
       return { value: 20, quality: "good", time };
     },
     refresh: async () => undefined,
     isMissing: async () => false,
-    learn: () => undefined,
+    recordReadings: () => undefined,
   };
   const sent: SentCommand[] = [];
   const writer = createWriter({

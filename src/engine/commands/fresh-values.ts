@@ -14,20 +14,23 @@ export type FreshValues = ReturnType<typeof createFreshValues>;
 /** Stop waiting for a slow reading, because other commands may be ready. */
 const READING_LIMIT_MS = 3_000;
 
-export function createFreshValues(options: {
+/** What the modules that send the commands of one source share. */
+export interface SourceParts {
   readonly source: Source;
   readonly view: BuildingReader;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
-}) {
+}
+
+export function createFreshValues(options: SourceParts) {
   const { clock, journal, log, source } = options;
   const lastReadings = new Map<string, FreshValue>();
   const tagsBeingRead = new Set<string>();
   const triedAtMs = new WeakMap<AcceptedCommand, number>();
 
   /** Last live value; undefined when it cannot be loaded, which must not delay other commands. */
-  async function live(tagId: string): Promise<FreshValue | undefined> {
+  async function loadLiveValue(tagId: string): Promise<FreshValue | undefined> {
     try {
       return await options.view.value(source.name, tagId);
     } catch (error) {
@@ -36,8 +39,8 @@ export function createFreshValues(options: {
     }
   }
 
-  async function latest({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
-    const polled = await live(tagId);
+  async function findLatestValue({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
+    const polled = await loadLiveValue(tagId);
     const ownRead = lastReadings.get(tagId);
     const isOwnLater = polled === undefined || isFromFuture(polled, clock.now()) || (ownRead?.time ?? "") > polled.time;
     const latestReading = ownRead !== undefined && isOwnLater ? ownRead : polled;
@@ -48,11 +51,12 @@ export function createFreshValues(options: {
   /** True when a command needs a reading that was not attempted within the last minute. */
   async function isMissing(accepted: AcceptedCommand): Promise<boolean> {
     const { command, entry } = accepted;
-    if (!needsFreshValue(entry, command) || freshValue(await latest(command), clock.now()) !== null) return false;
+    if (!needsFreshValue(entry, command) || freshValue(await findLatestValue(command), clock.now()) !== null)
+      return false;
     return clock.monotonic() - (triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > MAX_VALUE_AGE_MS;
   }
 
-  function learn(reply: ReadReply): void {
+  function recordReadings(reply: ReadReply): void {
     const time = isoUtc(reply.receivedAtMs);
     for (const { id, value } of reply.readings)
       lastReadings.set(id, { value, quality: value === null ? "bad" : "good", time });
@@ -62,7 +66,7 @@ export function createFreshValues(options: {
     const ids = missing.map(({ command }) => command.tagId);
     for (const id of ids) tagsBeingRead.add(id);
     try {
-      learn(await source.read(ids, "on-demand", signal));
+      recordReadings(await source.read(ids, "on-demand", signal));
     } catch (error) {
       if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
     } finally {
@@ -72,9 +76,9 @@ export function createFreshValues(options: {
   }
 
   return {
-    live,
-    latest,
-    learn,
+    loadLiveValue,
+    findLatestValue,
+    recordReadings,
     isMissing,
     async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
       const missingCommands: AcceptedCommand[] = [];

@@ -10,28 +10,24 @@ export interface KillSwitch {
 }
 
 /** Kill switch of one state folder: thrown while its file exists, so any program can throw it. */
-export interface FolderKillSwitch extends KillSwitch {
-  readonly file: string;
-  throwIt(by: string, at: string): void;
-  release(): void;
-}
+export type FolderKillSwitch = ReturnType<typeof createKillSwitch>;
 
 export const KILL_FILE = "WRITES-STOPPED";
 
-export function createKillSwitch(stateFolder: string): FolderKillSwitch {
+export function createKillSwitch(stateFolder: string) {
   const file = join(stateFolder, KILL_FILE);
   return {
     file,
     remedy: `remove ${file}`,
     // Checks the file each time, because a watcher may fail. An unreadable folder counts as stopped.
-    isThrown() {
+    isThrown(): boolean {
       try {
         return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
       } catch {
         return true;
       }
     },
-    throwIt(by, at) {
+    throwIt(by: string, at: string): void {
       try {
         writeFileSync(file, `Writing was stopped by ${by} at ${at}.\n`, { flag: "wx", mode: 0o600 });
       } catch (error) {
@@ -39,6 +35,6 @@ export function createKillSwitch(stateFolder: string): FolderKillSwitch {
         if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       }
     },
-    release: () => rmSync(file, { force: true }),
+    release: (): void => rmSync(file, { force: true }),
   };
 }

@@ -1,12 +1,10 @@
 import { asFailure } from "../../core/errors/errors.ts";
 import type { TagValue } from "../../core/model/building.ts";
-import type { Clock } from "../../core/runtime/clock.ts";
-import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
-import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
+import { TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Command, CommandEnd } from "./command.ts";
 import type { CommandEndings } from "./endings.ts";
-import type { FreshValues } from "./fresh-values.ts";
+import type { FreshValues, SourceParts } from "./fresh-values.ts";
 import { sameValue } from "./gate.ts";
 
 /**
@@ -48,14 +46,13 @@ interface PendingVerification {
   readsSingly: boolean;
 }
 
-export function createReadBack(options: {
-  readonly source: Source;
-  readonly values: FreshValues;
-  readonly endings: CommandEndings;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly settleMs: () => number;
-}) {
+export function createReadBack(
+  options: Pick<SourceParts, "source" | "clock" | "log"> & {
+    readonly values: FreshValues;
+    readonly endings: CommandEndings;
+    readonly settleMs: () => number;
+  },
+) {
   const { clock, endings, log, settleMs, source, values } = options;
   const pendingWrites = new Set<PendingVerification>();
   const writeAdded = createWakeup();
@@ -69,7 +66,7 @@ export function createReadBack(options: {
     const remaining: PendingVerification[] = [];
     for (const check of due) {
       const { command, sentAtMs } = check.write;
-      const liveValue = await values.live(command.tagId);
+      const liveValue = await values.loadLiveValue(command.tagId);
       const isConfirmed =
         liveValue !== undefined && Date.parse(liveValue.time) > sentAtMs && sameValue(liveValue.value, command.value);
       if (isConfirmed) await end(check, liveValue.value, signal);
@@ -85,7 +82,7 @@ export function createReadBack(options: {
     try {
       const ids = new Set(group.map(({ write }) => write.command.tagId));
       const reply = await source.read([...ids], "on-demand", signal);
-      values.learn(reply);
+      values.recordReadings(reply);
       valuesByTag = new Map(reply.readings.map((reading) => [reading.id, reading.value]));
     } catch (error) {
       if (signal.aborted) throw error;

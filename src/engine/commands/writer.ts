@@ -1,16 +1,13 @@
 import { asFailure, errorText } from "../../core/errors/errors.ts";
-import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping } from "../../core/runtime/lifecycle.ts";
-import type { Log } from "../../core/runtime/log.ts";
 import { combineSignals, createWakeup, runLoop, sleepFor, type WorkSignal } from "../../core/runtime/waiting.ts";
-import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
-import type { BuildingReader } from "./building-view.ts";
+import { TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import { type CommandEnd, tagKey } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { CommandEndings } from "./endings.ts";
-import type { FreshValues } from "./fresh-values.ts";
+import type { FreshValues, SourceParts } from "./fresh-values.ts";
 import { checkDispatch, freshValue, isSetAlready, sameValue, type WriteRefusal } from "./gate.ts";
-import type { AcceptedCommand, Journal, SentCommand } from "./journal.ts";
+import type { AcceptedCommand, SentCommand } from "./journal.ts";
 import type { ReadBack, SendResult } from "./read-back.ts";
 
 /**
@@ -51,20 +48,17 @@ const AFTER_MISSING_MS = 100;
 const CLOSED_CHECK_MS = 500;
 const QUEUE_EMPTY = new Error("No command waits for the slot any more.");
 
-export function createWriter(options: {
-  readonly source: Source;
-  readonly timeZone: string;
-  readonly config: () => CommandsConfig;
-  readonly view: BuildingReader;
-  readonly values: FreshValues;
-  readonly journal: Journal;
-  readonly closed: () => WriteRefusal | null;
-  readonly holds: (accepted: AcceptedCommand) => boolean;
-  readonly readBack: Pick<ReadBack, "add">;
-  readonly endings: CommandEndings;
-  readonly clock: Clock;
-  readonly log: Log;
-}) {
+export function createWriter(
+  options: SourceParts & {
+    readonly timeZone: string;
+    readonly config: () => CommandsConfig;
+    readonly values: FreshValues;
+    readonly closed: () => WriteRefusal | null;
+    readonly holds: (accepted: AcceptedCommand) => boolean;
+    readonly readBack: Pick<ReadBack, "add">;
+    readonly endings: CommandEndings;
+  },
+) {
   const { clock, config, endings, journal, log, source, values } = options;
   /** Accepted commands by tag, oldest first. */
   const queue = new Map<string, AcceptedCommand>();
@@ -126,7 +120,7 @@ export function createWriter(options: {
     if (earlyEnd !== null) return earlyEnd;
     const { command, entry } = accepted;
     const nowMs = clock.now();
-    const latestValue = await values.latest(command);
+    const latestValue = await values.findLatestValue(command);
     const valueBefore = freshValue(latestValue, nowMs);
     const refusal = checkDispatch({
       ...command,
@@ -173,7 +167,7 @@ export function createWriter(options: {
       for (const accepted of chosen) {
         if (await values.isMissing(accepted)) continue;
         const end = await endBeforeSending(accepted, ready.size);
-        const before = freshValue(await values.latest(accepted.command), clock.now());
+        const before = freshValue(await values.findLatestValue(accepted.command), clock.now());
         if (end !== null) ends.set(accepted, end);
         // Without a fresh value to put back, a timed write is checked again.
         else if (before !== null || accepted.command.forMs === null) ready.set(accepted, { ...accepted, before });
