@@ -81,6 +81,5 @@ export const ServiceNowConfig = z
   .meta({ description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over." });
 export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
 
-function isBaseUrl(url: URL): boolean {
-  return url.search === "" && url.hash === "" && !/\/(api|nav_to\.do|now)(\/|$)/.test(url.pathname);
-}
+const isBaseUrl = ({ hash, pathname, search }: URL): boolean =>
+  search === "" && hash === "" && !/\/(api|nav_to\.do|now)(\/|$)/.test(pathname);

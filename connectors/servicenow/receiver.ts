@@ -149,11 +149,9 @@ function formatNote({ text }: IncidentMessage, labels: readonly string[], before
 }
 
 /** Formats fields. Indents further lines of a text, so that no line looks like a label. */
-function formatFieldLines(fields: IncidentText["fields"]): readonly string[] {
-  return fields.map(({ label, text }) => `${label}: ${disableMarkup(text).replaceAll("\n", "\n  ")}`);
-}
+const formatFieldLines = (fields: IncidentText["fields"]): readonly string[] =>
+  fields.map(({ label, text }) => `${label}: ${disableMarkup(text).replaceAll("\n", "\n  ")}`);
 
 /** Disables `[code]` HTML and mentions `@[sys_id:name]` in notes. */
-function disableMarkup(text: string): string {
-  return text.replaceAll(/\[(?=\s*(?:\/\s*)?code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");
-}
+const disableMarkup = (text: string): string =>
+  text.replaceAll(/\[(?=\s*(?:\/\s*)?code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");

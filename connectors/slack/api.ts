@@ -97,9 +97,7 @@ function mapUnreadableResponse(response: ReceiverResponse, who: string): Retryab
   });
 }
 
-function isIncompleteJson({ body, json }: ReceiverResponse): boolean {
-  return json === undefined && body.trimStart().startsWith("{");
-}
+const isIncompleteJson = ({ body, json }: ReceiverResponse) => json === undefined && body.trimStart().startsWith("{");
 
 /** Metadata that identifies Plenum's messages; readable by other apps. */
 export interface IncidentMark {

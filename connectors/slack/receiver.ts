@@ -86,9 +86,7 @@ function buildOneLineMessage(incident: IncidentMessage, { text, list }: MessageS
 }
 
 /** E.g. 🔴 Active: Supply temperature low, Kvarnholmen 4. */
-function formatHeading({ status, text }: IncidentMessage): string {
-  return `${EMOJI_BY_STATUS[status]} ${text.status}: ${text.title}`;
-}
+const formatHeading = ({ status, text }: IncidentMessage) => `${EMOJI_BY_STATUS[status]} ${text.status}: ${text.title}`;
 
 function buildFieldSections(fields: IncidentMessage["text"]["fields"], limit: number): SlackBlock[] {
   return Array.from({ length: Math.ceil(fields.length / MAX_FIELD_PAIRS) }, (_, n) => ({

@@ -64,6 +64,5 @@ function createToken(setting: TokenOptions, epochMs: number): Token {
   };
 }
 
-export function maySeeSite(token: Token, siteId: number): boolean {
-  return token.sites === "all" || token.sites.includes(siteId);
-}
+export const maySeeSite = (token: Token, siteId: number): boolean =>
+  token.sites === "all" || token.sites.includes(siteId);

@@ -1,10 +1,10 @@
 import { expect, onTestFinished, test } from "vitest";
-import { startPagerdutyEnd } from "../receivers/webhook-stubs.ts";
+import { startPagerdutyStub } from "../receivers/webhook-stubs.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
 test("the alarm commands test a pager, send it the active alarms, and add, list, publish and end a silence", async () => {
   const service = await simulatedServer();
-  const pager = await startPagerdutyEnd();
+  const pager = await startPagerdutyStub();
   onTestFinished(() => pager.stop());
   const cli = workplace(service.url);
   cli.configure({

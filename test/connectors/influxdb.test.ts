@@ -5,7 +5,7 @@ import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { type EventLines, storeLines, type WriteVerdict } from "#connectors/influxdb/store-lines.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
+import { catchFailure, expectFailure, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { certificateFor } from "./certificate.ts";
@@ -249,7 +249,7 @@ describe("requests of the InfluxDB sink", () => {
   test.each([401, 403, 404, 500, 503])("an error for status %i never contains the token", async (status) => {
     const stub = await startStubInTest(() => ({ status }));
     const sink = createSink(stub, { token: secretFile("canary-token") });
-    const error = await failureOf(sink.write([valueEvent(1)], never()));
+    const error = await catchFailure(sink.write([valueEvent(1)], never()));
     expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("canary-token");
   });
 

@@ -8,7 +8,7 @@ import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import { toCloudEvent } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
+import { catchFailure, expectFailure, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { clockAt, contextFor, never, offerWith } from "./context.ts";
@@ -142,7 +142,7 @@ describe("the signature of a webhook request", () => {
   test.each(["whsec_c2hvcnQ=", "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "whsec_not base64!", "wrong"])(
     "the secret %s is refused without appearing in the error",
     async (text) => {
-      const error = await failureOf(
+      const error = await catchFailure(
         createSink({ url: "https://example.com/", secrets: [secretFile(text)] }).open(never()),
       );
       expect(error).toMatchObject({ kind: "config", field: "secrets" });
@@ -229,7 +229,7 @@ describe("requests and responses of the webhook sink", () => {
   ])("maps the response %j to a kind of failure", async (answer, expected) => {
     const { stub, sink } = await signed({}, 1, clockAt("2026-11-21T12:00:00Z"));
     stub.answer = () => answer;
-    const error = await failureOf(sink.write([valueEvent(1)], never()));
+    const error = await catchFailure(sink.write([valueEvent(1)], never()));
     expect(error).toMatchObject(expected);
     expect(String(error)).toContain(`answered ${answer.status}`);
     expect(String(error)).not.toContain("secret details");
@@ -276,7 +276,7 @@ describe("requests and responses of the webhook sink", () => {
   test.each([null, 301, 401, 500])("the error for %s contains neither secret nor URL path", async (status) => {
     const { stub, sink, keys } = await signed({ headers: { "x-key": secretFile("canary-header") }, timeout: "200ms" });
     stub.answer = () => (status === null ? null : { status });
-    const error = await failureOf(sink.write([valueEvent(1)], never()));
+    const error = await catchFailure(sink.write([valueEvent(1)], never()));
     const errorText = inspect(error, { depth: 9, showHidden: true });
     for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"]) expect(errorText).not.toContain(secret);
   });

@@ -8,8 +8,8 @@ import type { Receipt } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { startStub } from "../connectors/stub-server.ts";
-import { noticeBoard } from "../receiver/notice-board.ts";
-import { alarm, START } from "../receiver/trial.ts";
+import { createNoticeBoard } from "../receiver/notice-board.ts";
+import { START, sampleAlarm } from "../receiver/trial.ts";
 import { valueEvent } from "../sample-events.ts";
 import { scriptedSink } from "./dispatcher-rig.ts";
 import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
@@ -133,7 +133,7 @@ describe("a receiver that takes 12 s for each request", () => {
   test("receives a new alarm next, ahead of 300 waiting values", async () => {
     const stub = await startStub();
     onTestFinished(() => stub.stop());
-    const raised = alarm(1, { at: 0 }).raised();
+    const raised = sampleAlarm(1, { at: 0 }).raised();
     stub.answer = (_, response) => {
       void rig.clock.advance(200).then(async () => {
         if (stub.seen.length === 3) await rig.store.commit({ events: [raised] });
@@ -154,7 +154,7 @@ describe("a receiver that takes 12 s for each request", () => {
   test("displays each alarm once on a board that cannot be queried for existing messages", async () => {
     const { clock, store } = rig;
     let askedMs = Number.NEGATIVE_INFINITY;
-    const board = noticeBoard("another", { progressMs: () => askedMs });
+    const board = createNoticeBoard("another", { progressMs: () => askedMs });
     const slow = {
       ...board,
       async open(...[told, signal]: Parameters<typeof board.open>) {
@@ -169,7 +169,7 @@ describe("a receiver that takes 12 s for each request", () => {
     const sink = createReceiverSink(slow, config, contextFor("chat", clock, store));
     await started({ chat: sink });
     const at = (clock.now() - START) / 60_000;
-    await store.commit({ events: Array.from({ length: 5 }, (_, n) => alarm(n, { at }).raised()) });
+    await store.commit({ events: Array.from({ length: 5 }, (_, n) => sampleAlarm(n, { at }).raised()) });
     await clock.advance(5 * 60_000);
     expect(board.said).toHaveLength(5);
     expect((await lag("chat")).depth).toBe(0);

@@ -10,7 +10,7 @@ import { acknowledgeAlarms } from "#src/cli/demo/services.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent } from "../real-servers.ts";
-import { namedOf, resolvedOf, toldOf } from "../receivers/sent-samples.ts";
+import { alarmMessage, endMessage, namedMessage } from "../receivers/sent-samples.ts";
 import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { testFolder } from "../test-folder.ts";
@@ -37,7 +37,7 @@ async function inboxWithReceiver() {
   return { inbox, receiver };
 }
 
-const acknowledgedAlarm = toldOf({
+const acknowledgedAlarm = alarmMessage({
   status: "acknowledged",
   change: "acknowledged",
   changeId: "alarm-acknowledged.Zm9v",
@@ -49,11 +49,11 @@ const states = (inbox: Inbox) => inbox.messages().map(({ status, edits, isClosed
 describe("the alarm receiver of the demo", () => {
   test("shows an alarm as one message that is edited until the alarm is resolved", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
-    const place = await receiver.open(toldOf(), never());
+    const place = await receiver.open(alarmMessage(), never());
     expect(inbox.messages()).toEqual([
       {
         id: expect.stringMatching(/^[0-9a-f-]{36}$/),
-        key: toldOf().key,
+        key: alarmMessage().key,
         title: "Supply temperature low, Kvarnholmen 4",
         status: "active",
         statusText: "Active",
@@ -65,22 +65,22 @@ describe("the alarm receiver of the demo", () => {
     ]);
     expect(await receiver.update(acknowledgedAlarm, place, never())).toEqual(place);
     expect(states(inbox)).toEqual([["acknowledged", 1, false]]);
-    expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
+    expect(await receiver.close(endMessage(), place, never())).toEqual(place);
     expect(states(inbox)).toEqual([["resolved", 2, true]]);
   });
 
   test("keeps one message when the same alarm is opened twice", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
-    const firstReference = await receiver.open(toldOf(), never());
-    expect(await receiver.open(toldOf(), never())).toEqual(firstReference);
+    const firstReference = await receiver.open(alarmMessage(), never());
+    expect(await receiver.open(alarmMessage(), never())).toEqual(firstReference);
     expect(inbox.messages()).toHaveLength(1);
   });
 
   test('returns "gone" for a message of an earlier demo', async () => {
     const { receiver } = await inboxWithReceiver();
     const place = { ref: { id: "of-the-last-demo" }, ticket: null, link: null };
-    expect(await receiver.update(toldOf(), place, never())).toBe("gone");
-    expect(await receiver.close(resolvedOf(), place, never())).toBe("gone");
+    expect(await receiver.update(alarmMessage(), place, never())).toBe("gone");
+    expect(await receiver.close(endMessage(), place, never())).toBe("gone");
   });
 });
 
@@ -198,12 +198,12 @@ describe.skipIf(absent("chromium"))("the inbox page of the demo in a browser", (
     await open();
     await expect.poll(() => page.locator(".empty").isVisible()).toBe(true);
     expect(await page.locator("header p").innerText()).toContain("part of the demo");
-    const place = await receiver.open(toldOf(), never());
+    const place = await receiver.open(alarmMessage(), never());
     const alarmEntry = page.locator("li", { hasText: "Supply temperature low" });
     await expect.poll(() => alarmEntry.count()).toBe(1);
     expect(await alarmEntry.locator("h2").innerText()).toMatch(/^Active\s+A\s+Supply temperature low, Kvarnholmen 4$/);
     expect(await alarmEntry.locator("p").first().innerText()).toMatch(/^Site\s+Kvarnholmen 4$/);
-    await receiver.open(toldOf({ key: "b".repeat(32), priority: "B" }), never());
+    await receiver.open(alarmMessage({ key: "b".repeat(32), priority: "B" }), never());
     await expect.poll(() => page.locator("li .priority").allInnerTexts()).toEqual(["B", "A"]);
     const colour = () => page.evaluate("getComputedStyle(document.querySelectorAll('li')[1]).color");
     const colourBefore = await colour();
@@ -211,7 +211,7 @@ describe.skipIf(absent("chromium"))("the inbox page of the demo in a browser", (
     await expect.poll(() => page.locator("li .status").allInnerTexts()).toEqual(["Active", "Acknowledged"]);
     expect(await page.locator("li").nth(1).innerText()).toContain("edited once");
     expect(await colour()).toBe(colourBefore);
-    await receiver.close(resolvedOf(), place, never());
+    await receiver.close(endMessage(), place, never());
     await expect.poll(() => page.locator("li .status").allInnerTexts()).toEqual(["Active", "Resolved"]);
     expect(await page.locator("li").nth(1).getAttribute("class")).toBe("closed");
     expect(await colour()).not.toBe(colourBefore);
@@ -235,7 +235,7 @@ describe.skipIf(absent("chromium"))("the inbox page of the demo in a browser", (
       "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(10),
     ];
     for (const [n, name] of names.entries())
-      await receiver.open(namedOf(name, { key: n.toString(16).padStart(32, "0") }), never());
+      await receiver.open(namedMessage(name, { key: n.toString(16).padStart(32, "0") }), never());
     const { page, open, complaints, elsewhere } = await openInBrowser(inbox.url, width);
     await open();
     await expect.poll(() => page.locator("li").count()).toBe(names.length);

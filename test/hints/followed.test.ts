@@ -26,13 +26,13 @@ function folder(): string {
 }
 
 /** The command line that a failure's hint gives, as somebody would copy it. */
-function commandIn(fail: () => unknown): string {
+function extractCommand(fail: () => unknown): string {
   try {
     fail();
   } catch (error) {
     const hint = error instanceof ConfigError ? (error.hint ?? "") : "";
-    const [, quoted, told] = /`([^`]+)`|: ((?:chmod|openssl|echo) [^,]+)/.exec(hint) ?? [];
-    return quoted ?? told ?? "";
+    const [, quoted, proposal] = /`([^`]+)`|: ((?:chmod|openssl|echo) [^,]+)/.exec(hint) ?? [];
+    return quoted ?? proposal ?? "";
   }
   throw new Error("Nothing failed, so nothing was hinted at.");
 }
@@ -44,53 +44,53 @@ describe("the system command in the hint of an error", () => {
     const file = join(folder(), "token");
     writeFileSync(file, "abc\n");
     chmodSync(file, 0o644);
-    run(commandIn(() => readSecret({ file })));
+    run(extractCommand(() => readSecret({ file })));
     expect(readSecret({ file }).reveal()).toBe("abc");
   });
 
   test("makes a state folder private that other users could write to", () => {
     const path = folder();
     chmodSync(path, 0o777);
-    run(commandIn(() => refuseWritableByOthers(path)));
+    run(extractCommand(() => refuseWritableByOthers(path)));
     refuseWritableByOthers(path);
     expect(statSync(path).mode & 0o022).toBe(0);
   });
 
   test("generates a password that is long enough", () => {
     const config = StatusConfig.parse({ password: { env: "PASSWORD" } });
-    const made = run(commandIn(() => readCredentials(config, { PASSWORD: "short" })));
-    expect(readCredentials(config, { PASSWORD: made.trim() })).not.toBeNull();
+    const generated = run(extractCommand(() => readCredentials(config, { PASSWORD: "short" })));
+    expect(readCredentials(config, { PASSWORD: generated.trim() })).not.toBeNull();
   });
 
   test("generates a valid signing secret", () => {
-    const made = run(commandIn(() => parseSigningKey(new Secret("secret"))));
-    expect(parseSigningKey(new Secret(made))).toHaveLength(32);
+    const generated = run(extractCommand(() => parseSigningKey(new Secret("secret"))));
+    expect(parseSigningKey(new Secret(generated))).toHaveLength(32);
   });
 
   test("generates a key that can approve", () => {
-    const made = run(commandIn(() => parsePrivateKey("nothing", "key.pem")));
-    expect(parsePrivateKey(made, "key.pem").asymmetricKeyType).toBe("ed25519");
+    const generated = run(extractCommand(() => parsePrivateKey("nothing", "key.pem")));
+    expect(parsePrivateKey(generated, "key.pem").asymmetricKeyType).toBe("ed25519");
   });
 });
 
 describe("the plenum commands in the hints of errors", () => {
   test("work with and without a worker", async () => {
     const service = await simulatedServer();
-    const place = workplace(service.url);
-    place.configure({ sources: { main: source(service.url) } });
+    const workspace = workplace(service.url);
+    workspace.configure({ sources: { main: source(service.url) } });
     for (const command of ["check", "plan", "sites", "alarms"]) {
-      expect((await place.plenum(command)).code, command).toBe(0);
+      expect((await workspace.plenum(command)).code, command).toBe(0);
     }
-    const write = await place.plenum("write", "10001", "1");
+    const write = await workspace.plenum("write", "10001", "1");
     expect(write.stderr).toContain("`plenum run`");
-    const worker = place.start("run");
+    const worker = workspace.start("run");
     await worker.says("Plenum is running");
     for (const command of ["status", "backfill", "plan", "silence", "outbox"]) {
-      expect((await place.plenum(command)).code, command).toBe(0);
+      expect((await workspace.plenum(command)).code, command).toBe(0);
     }
     worker.signal("SIGTERM");
     expect((await worker.ended).code).toBe(0);
-    expect((await place.plenum("state", "check")).code).toBe(0);
+    expect((await workspace.plenum("state", "check")).code).toBe(0);
   });
 
   function source(url: string) {
@@ -103,16 +103,18 @@ describe("the plenum commands in the hints of errors", () => {
   }
 });
 
+type Proposal = { readonly value: unknown } | { readonly key: string };
+
 /** Value that a configuration error proposes; null if it only describes one. */
-function toWrite({ message }: ConfigProblem): { readonly value: unknown } | { readonly key: string } | null {
+function parseProposal({ message }: ConfigProblem): Proposal | null {
   const [, key] = /^This key is not known here\. Did you mean (\S+)\?$/.exec(message) ?? [];
   if (key !== undefined) return { key };
   const [, meant] = /Did you mean (\S+)\?/.exec(message) ?? [];
-  const [, told] =
+  const [, proposal] =
     /^(?:Write a list: |Put this into quotes: |Write (?:the address with its scheme: |the time zone as )?)("[^"]*"|\[.*\]|[\w./:*-]*\d[\w./:*-]*|true|false|[a-z-]+-\*|[A-Z]\w+\/\w+)(?:\.$|: |, | for all| \(|$)/.exec(
       message,
     ) ?? [];
-  const text = meant ?? told?.replace(/\.$/, "");
+  const text = meant ?? proposal?.replace(/\.$/, "");
   return text === undefined ? null : { value: parse(text) as unknown };
 }
 
@@ -131,7 +133,7 @@ const mistakes = readFileSync(join(import.meta.dirname, "../config/mistakes.txt"
     written: (/\n([\s\S]*?)^>>>\n/m.exec(text)?.[1] ?? "").replace("$S\n", SOURCE),
   }));
 
-function problemsOf(text: string): readonly ConfigProblem[] {
+function listProblems(text: string): readonly ConfigProblem[] {
   try {
     parseYaml({ schema: Config, file: "f", text, environment: {} });
     return [];
@@ -141,34 +143,33 @@ function problemsOf(text: string): readonly ConfigProblem[] {
 }
 
 /** The file after one complaint was followed. */
-function followed(text: string, { path }: ConfigProblem, told: NonNullable<ReturnType<typeof toWrite>>): string {
+function applyProposal(text: string, { path }: ConfigProblem, proposal: Proposal): string {
   const document = parseDocument(text);
-  const steps = path.split(".").map((step) => (/^\d+$/.test(step) ? Number(step) : step));
-  if ("value" in told) {
-    document.setIn(steps, told.value);
+  const yamlPath = path.split(".").map((step) => (/^\d+$/.test(step) ? Number(step) : step));
+  if ("value" in proposal) {
+    document.setIn(yamlPath, proposal.value);
     return document.toString();
   }
-  const section = document.getIn(steps.slice(0, -1));
+  const section = document.getIn(yamlPath.slice(0, -1));
   const items = isMap(section) ? section.items : (isMap(document.contents) && document.contents.items) || [];
-  const pair = items.find((item) => isScalar(item.key) && item.key.value === steps.at(-1));
-  if (pair !== undefined && isScalar(pair.key) && !isSeq(section)) pair.key.value = told.key;
+  const yamlPair = items.find((item) => isScalar(item.key) && item.key.value === yamlPath.at(-1));
+  if (yamlPair !== undefined && isScalar(yamlPair.key) && !isSeq(section)) yamlPair.key.value = proposal.key;
   return document.toString();
 }
 
 describe("the value that a configuration error proposes", () => {
   const cases = mistakes.flatMap(({ what, written }) =>
-    problemsOf(written).flatMap((problem) => {
-      const told = toWrite(problem);
-      return told === null ? [] : [{ what, written, problem, told, path: problem.path }];
+    listProblems(written).flatMap((problem) => {
+      const proposal = parseProposal(problem);
+      return proposal === null ? [] : [{ what, written, problem, proposal, path: problem.path }];
     }),
   );
 
-  test.each(cases)("removes the error when it is written to the file: $what, $path", ({ written, problem, told }) => {
-    const left = problemsOf(followed(written, problem, told)).filter(({ path }) => path === problem.path);
-    expect(
-      left.map(({ message }) => message),
-      problem.message,
-    ).toEqual([]);
+  test.each(cases)("removes the error when it is written to the file: $what, $path", (example) => {
+    const { problem, proposal, written } = example;
+    const remainingProblems = listProblems(applyProposal(written, problem, proposal));
+    const messages = remainingProblems.filter(({ path }) => path === problem.path).map(({ message }) => message);
+    expect(messages, problem.message).toEqual([]);
   });
 
   test("is tested for more than 45 messages", () => {

@@ -6,52 +6,52 @@ import { describe, expect, test } from "vitest";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
 import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
-import { commandLines, hints } from "./texts.ts";
+import { listCommandLines, listHints } from "./texts.ts";
 
 /** Everything that a hint names exists: commands and options, configuration keys and values, files. */
-const root = join(import.meta.dirname, "../..");
+const repositoryRoot = join(import.meta.dirname, "../..");
 const program = await wholeProgram();
 const paths = optionPaths(Config).map((path) => path.replaceAll("[]", ""));
 const lastNames = new Set(paths.flatMap((path) => path.split(".")));
 
 /** The command that a line begins with, however deep; undefined where it is none. */
-function commandOf(words: readonly string[], from: Command = program): Command | undefined {
-  const next = from.commands.find((each) => each.name() === words[0]);
-  if (next === undefined) return from === program ? undefined : from;
-  return commandOf(words.slice(1), next);
+function findCommand(words: readonly string[], from: Command = program): Command | undefined {
+  const subcommand = from.commands.find((each) => each.name() === words[0]);
+  if (subcommand === undefined) return from === program ? undefined : from;
+  return findCommand(words.slice(1), subcommand);
 }
 
-function optionsOf(command: Command): ReadonlySet<string> {
-  const own = [...program.options, ...command.options, ...(command.parent?.options ?? [])];
-  return new Set(["--help", ...own.map(({ long }) => long ?? "")]);
+function listOptions(command: Command): ReadonlySet<string> {
+  const ownOptions = [...program.options, ...command.options, ...(command.parent?.options ?? [])];
+  return new Set(["--help", ...ownOptions.map(({ long }) => long ?? "")]);
 }
 
-function everyOption(command: Command = program): readonly string[] {
-  return [...optionsOf(command), ...command.commands.flatMap((each) => everyOption(each))];
+function listAllOptions(command: Command = program): readonly string[] {
+  return [...listOptions(command), ...command.commands.flatMap((each) => listAllOptions(each))];
 }
 
 describe("commands in hints", () => {
-  const lines = commandLines();
+  const lines = listCommandLines();
 
   test.each(lines)("the command exists with its options, in $place: plenum $text", ({ text }) => {
     const words = text.split(/\s+/);
-    const command = commandOf(words);
+    const command = findCommand(words);
     expect(command, "no such command").toBeDefined();
     if (command === undefined) return;
     const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
-    const rest = words.slice(command.parent === program ? 1 : 2).filter((word) => !word.startsWith("-"));
-    if (isGroup) expect(rest, "no such subcommand").toEqual([]);
+    const operands = words.slice(command.parent === program ? 1 : 2).filter((word) => !word.startsWith("-"));
+    if (isGroup) expect(operands, "no such subcommand").toEqual([]);
     for (const word of words.filter((each) => each.startsWith("--"))) {
-      expect([...optionsOf(command)], `no such option of ${command.name()}`).toContain(word);
+      expect([...listOptions(command)], `no such option of ${command.name()}`).toContain(word);
     }
   });
 
   test("an option that a hint names without a command exists", () => {
-    const known = new Set(everyOption());
-    const unknown = hints().flatMap(({ place, text }) =>
+    const knownOptions = new Set(listAllOptions());
+    const unknown = listHints().flatMap(({ place, text }) =>
       [...text.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)]
         .map(([option]) => option)
-        .filter((option) => !known.has(option) && !FOREIGN_OPTIONS.has(option))
+        .filter((option) => !knownOptions.has(option) && !FOREIGN_OPTIONS.has(option))
         .map((option) => `${place} ${option}`),
     );
     expect(unknown).toEqual([]);
@@ -63,7 +63,7 @@ describe("commands in hints", () => {
 const FOREIGN_OPTIONS: ReadonlySet<string> = new Set(["--name"]);
 
 /** Words with an underscore or a point that are somebody else's, and whose. */
-const FOREIGN: Readonly<Record<string, string>> = {
+const FOREIGN_NAMES: Readonly<Record<string, string>> = {
   NODE_OPTIONS: "Node.js",
   "delta.appendOnly": "a property of Delta tables",
 };
@@ -71,18 +71,18 @@ const FOREIGN: Readonly<Record<string, string>> = {
 describe("configuration keys in hints", () => {
   const isKnown = (word: string) => paths.some((path) => path === word || path.endsWith(`.${word}`));
 
-  test.each(hints())("the keys exist, in $place: $text", ({ text }) => {
+  test.each(listHints())("the keys exist, in $place: $text", ({ text }) => {
     const words = [
       ...text.replaceAll(/https?:\/\/\S+|\S+\.(com|md|yaml|json|example)\b/g, "").matchAll(/\b[a-z]\w*(?:[_.]\w+)+/g),
     ].map(([word]) => word);
-    const unknown = words.filter((word) => FOREIGN[word] === undefined && !isKnown(word));
+    const unknown = words.filter((word) => FOREIGN_NAMES[word] === undefined && !isKnown(word));
     expect(unknown).toEqual([]);
   });
 
   const ajv = new Ajv({ strict: false, formats: { uri: true, ipv4: true, ipv6: true } });
   const validators = validatorsByName(configJsonSchema());
 
-  test.each(hints().filter(({ text }) => VALUE.test(text)))(
+  test.each(listHints().filter(({ text }) => VALUE.test(text)))(
     "the key accepts the value, in $place: $text",
     ({ text }) => {
       const [, name = "", word = ""] = VALUE.exec(text) ?? [];
@@ -97,15 +97,15 @@ describe("configuration keys in hints", () => {
   function validatorsByName(schema: unknown): ReadonlyMap<string, readonly ValidateFunction[]> {
     const found = new Map<string, ValidateFunction[]>();
     const { definitions } = schema as { readonly definitions?: object };
-    const look = (node: unknown): void => {
+    const visitNode = (node: unknown): void => {
       if (typeof node !== "object" || node === null) return;
       const { properties } = node as { readonly properties?: Readonly<Record<string, object>> };
       for (const [name, inner] of Object.entries(properties ?? {})) {
         found.set(name, [...(found.get(name) ?? []), ajv.compile({ ...inner, definitions })]);
       }
-      for (const inner of Object.values(node)) look(inner);
+      for (const inner of Object.values(node)) visitNode(inner);
     };
-    look(schema);
+    visitNode(schema);
     return found;
   }
 });
@@ -114,17 +114,17 @@ describe("configuration keys in hints", () => {
 const VALUE = /\b([a-z][a-z_.]*): (true|false|[a-z]+\d?)\b(?! )/;
 
 test("files named in hints exist", () => {
-  const missing = hints().flatMap(({ place, text }) =>
+  const missingFiles = listHints().flatMap(({ place, text }) =>
     [...text.matchAll(/\b[\w/-]+\.(?:yaml|md|example)\b(?!\.\w)/g)]
       .map(([file]) => file)
-      .filter((file) => !existsSync(join(root, file)))
+      .filter((file) => !existsSync(join(repositoryRoot, file)))
       .map((file) => `${place} ${file}`),
   );
-  expect(missing).toEqual([]);
+  expect(missingFiles).toEqual([]);
 });
 
 test("the test covers more than 150 hints, and no hint is empty", () => {
-  const all = hints();
+  const all = listHints();
   expect(all.length).toBeGreaterThan(150);
   for (const { place, text } of all) expect(text.length, place).toBeGreaterThan(5);
 });

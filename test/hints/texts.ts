@@ -1,7 +1,7 @@
 import { programs, textOf } from "../structure/imports.ts";
 
 /** A text for people in the sources. A placeholder of a template becomes `…`. */
-export interface Told {
+export interface SourceText {
   readonly place: string;
   readonly text: string;
 }
@@ -12,25 +12,25 @@ function productFiles(): readonly string[] {
   return programs().filter((file) => !file.startsWith("src/simulator/") && file.endsWith(".ts"));
 }
 
-function textsIn(code: string): readonly string[] {
+function listLiterals(code: string): readonly string[] {
   return [...code.matchAll(LITERAL)].map((found) =>
     (found[1] ?? found[2] ?? found[3] ?? "").replaceAll(/\$\{[^}]*\}/g, "…").replaceAll(/\\(.)/g, "$1"),
   );
 }
 
 /** Every hint: what stands behind `hint:`, over several lines where it is a choice. */
-export function hints(): readonly Told[] {
+export function listHints(): readonly SourceText[] {
   return productFiles().flatMap((file) => {
     const code = textOf(file);
     return [...code.matchAll(/\bhint:([^\n]*(?:\n\s+[?:"'`][^\n]*)*)/g)].flatMap((found) => {
       const line = code.slice(0, found.index).split("\n").length;
-      return textsIn(found[1] ?? "").map((text) => ({ place: `${file}:${line}`, text }));
+      return listLiterals(found[1] ?? "").map((text) => ({ place: `${file}:${line}`, text }));
     });
   });
 }
 
 /** Every Plenum command between backticks in the texts of the sources. */
-export function commandLines(): readonly Told[] {
+export function listCommandLines(): readonly SourceText[] {
   return productFiles().flatMap((file) =>
     textOf(file)
       .split("\n")

@@ -4,7 +4,7 @@ import { applyUpdates, findColumnIndex, type Row, type Table } from "#connectors
 import { ALARM_EPISODE_TABLE, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
-import { alarm } from "../receiver/trial.ts";
+import { sampleAlarm } from "../receiver/trial.ts";
 import { replay, seed } from "../seed.ts";
 
 function rowIn(table: Table, cells: Readonly<Record<string, string | number | boolean | null>>): Row {
@@ -119,10 +119,10 @@ describe("lake rows of events committed before and after the clock was set back 
     onTestFinished(dispose);
     await store.outbox.register("lake", "beginning");
     clock.stepWall(HOUR_MS);
-    await store.commit({ events: [alarm(1).raised()] });
+    await store.commit({ events: [sampleAlarm(1).raised()] });
     clock.stepWall(-HOUR_MS);
     await clock.advance(60_000);
-    await store.commit({ events: [alarm(1).resolved(10)] });
+    await store.commit({ events: [sampleAlarm(1).resolved(10)] });
     const updates: Row[] = [];
     for (const logged of (await store.outbox.next("lake", 100)).events) {
       emitRows(logged, (table, row) => table === ALARM_EPISODE_TABLE && updates.push([...row]));

@@ -5,16 +5,16 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { failAfter, noticeBoard } from "./notice-board.ts";
-import { alarm, gatewayOnline, OPTIONS, receiving } from "./trial.ts";
+import { createNoticeBoard, failAfterCall } from "./notice-board.ts";
+import { createSinkTest, gatewayOnline, ReceiverOptions, sampleAlarm } from "./trial.ts";
 
 const MINUTE = 60_000;
-const behind = (n: number, priority = "B") => alarm(n, { behind: GATEWAY.id, priority });
+const behindGateway = (n: number, priority = "B") => sampleAlarm(n, { behind: GATEWAY.id, priority });
 
-function countGatewayReads(trial: ReturnType<typeof receiving>): () => number {
+function countGatewayReads(sinkTest: ReturnType<typeof createSinkTest>): () => number {
   let reads = 0;
-  const { documents } = trial.store;
-  trial.store.documents = (set) => {
+  const { documents } = sinkTest.store;
+  sinkTest.store.documents = (set) => {
     if (set === "gateway/main") reads += 1;
     return documents(set);
   };
@@ -23,54 +23,55 @@ function countGatewayReads(trial: ReturnType<typeof receiving>): () => number {
 
 describe("the list of a gateway's alarms", () => {
   test("shows active alarms by priority and latest beginning, then ended alarms", async () => {
-    const trial = receiving(noticeBoard("same"));
-    await trial.gatewayIs(false);
-    const at = (n: number, minutes: number, priority = "B") => alarm(n, { behind: GATEWAY.id, at: minutes, priority });
+    const sinkTest = createSinkTest(createNoticeBoard("same"));
+    await sinkTest.gatewayIs(false);
+    const at = (n: number, minutes: number, priority = "B") =>
+      sampleAlarm(n, { behind: GATEWAY.id, at: minutes, priority });
     const all = [at(1, 0), at(2, 2), at(3, 1, "A"), at(4, 3, "C"), at(5, 4), at(6, 5), at(7, 5)];
-    await trial.offer(...all.map((one) => one.raised()));
-    await trial.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((one) => one.resolved(8)));
-    await trial.pass(MINUTE);
-    expect(trial.board.notes[0]?.told.members).toMatchObject({ total: 7, active: 4 });
-    expect(trial.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual(
+    await sinkTest.offer(...all.map((alarm) => alarm.raised()));
+    await sinkTest.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((alarm) => alarm.resolved(8)));
+    await sinkTest.pass(MINUTE);
+    expect(sinkTest.board.notes[0]?.told.members).toMatchObject({ total: 7, active: 4 });
+    expect(sinkTest.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual(
       [3, 6, 7, 2, 5, 4, 1].map((n) => `Alarm ${n}`),
     );
   });
 
   test("is published in quiet hours as soon as an urgent alarm joins it", async () => {
     const quiet = [{ priorities: ["B"], from: "10:00", to: "20:00" }];
-    const trial = receiving(noticeBoard("same"), { quiet });
-    await trial.gatewayIs(false);
-    await trial.offer(behind(1).raised());
-    await trial.pass(MINUTE);
-    expect(trial.board.said).toEqual([]);
-    await trial.offer(behind(2, "A").raised());
-    expect(trial.board.notes[0]?.told).toMatchObject({ priority: "A", members: { total: 2 } });
-    expect(trial.board.notes[0]?.told.changeId).toBe(behind(2, "A").raised().id);
+    const sinkTest = createSinkTest(createNoticeBoard("same"), { quiet });
+    await sinkTest.gatewayIs(false);
+    await sinkTest.offer(behindGateway(1).raised());
+    await sinkTest.pass(MINUTE);
+    expect(sinkTest.board.said).toEqual([]);
+    await sinkTest.offer(behindGateway(2, "A").raised());
+    expect(sinkTest.board.notes[0]?.told).toMatchObject({ priority: "A", members: { total: 2 } });
+    expect(sinkTest.board.notes[0]?.told.changeId).toBe(behindGateway(2, "A").raised().id);
   });
 
   test.each([
     [20, undefined],
     [21, "and 1 more"],
   ])("shows at most 20 of %i alarms, followed by: %s", async (count, last) => {
-    const trial = receiving(noticeBoard("same"));
-    await trial.gatewayIs(false);
-    await trial.offer(...Array.from({ length: count }, (_, n) => behind(n).raised()));
-    const list = trial.board.notes[0]?.told.text.list ?? [];
+    const sinkTest = createSinkTest(createNoticeBoard("same"));
+    await sinkTest.gatewayIs(false);
+    await sinkTest.offer(...Array.from({ length: count }, (_, n) => behindGateway(n).raised()));
+    const list = sinkTest.board.notes[0]?.told.text.list ?? [];
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
   });
 
   test("has one list per source, even if two services use the same gateway id", async () => {
-    const trial = receiving(noticeBoard("same"));
-    await trial.gatewayIs(false);
-    const elsewhere = (event: Event): Event => ({ ...event, source: sourceUri("other") });
-    await trial.offer(behind(1).raised(), elsewhere(behind(2).raised()));
-    expect(trial.board.notes.map(({ told }) => [told.source, told.members.total])).toEqual([
+    const sinkTest = createSinkTest(createNoticeBoard("same"));
+    await sinkTest.gatewayIs(false);
+    const fromOtherSource = (event: Event): Event => ({ ...event, source: sourceUri("other") });
+    await sinkTest.offer(behindGateway(1).raised(), fromOtherSource(behindGateway(2).raised()));
+    expect(sinkTest.board.notes.map(({ told }) => [told.source, told.members.total])).toEqual([
       ["main", 1],
       ["other", 1],
     ]);
-    await trial.offer(gatewayOnline(5));
-    await trial.pass(3 * MINUTE);
-    expect(trial.board.notes.map(({ told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
+    await sinkTest.offer(gatewayOnline(5));
+    await sinkTest.pass(3 * MINUTE);
+    expect(sinkTest.board.notes.map(({ told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
       ["main", "gateway", false],
       ["other", "gateway", true],
       ["main", "alarm", true],
@@ -78,54 +79,54 @@ describe("the list of a gateway's alarms", () => {
   });
 
   test("reads the gateways once a minute while it is open, and otherwise not at all", async () => {
-    const trial = receiving();
-    await trial.gatewayIs(false);
-    await trial.offer(alarm(9).raised());
-    const reads = countGatewayReads(trial);
-    await trial.pass(10 * MINUTE);
+    const sinkTest = createSinkTest();
+    await sinkTest.gatewayIs(false);
+    await sinkTest.offer(sampleAlarm(9).raised());
+    const reads = countGatewayReads(sinkTest);
+    await sinkTest.pass(10 * MINUTE);
     expect(reads()).toBe(0);
-    await trial.offer(behind(1).raised());
-    const before = reads();
-    await trial.pass(10 * MINUTE);
-    expect(reads() - before).toBe(10);
+    await sinkTest.offer(behindGateway(1).raised());
+    const readsBefore = reads();
+    await sinkTest.pass(10 * MINUTE);
+    expect(reads() - readsBefore).toBe(10);
   });
 });
 
 describe("a failed incident", () => {
   test("is sent again after a rejection only when its message has changed", async () => {
-    const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
-    let attempts = 0;
-    trial.board.trouble = (isDone, _, told) => {
+    const sinkTest = createSinkTest(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
+    let attemptCount = 0;
+    sinkTest.board.trouble = (isDone, _, told) => {
       if (isDone || told.kind !== "storm") return;
-      attempts += 1;
+      attemptCount += 1;
       throw new Rejected("Too long.");
     };
-    await trial.offer(...[1, 2, 3].map((n) => alarm(n).raised()));
-    expect(attempts).toBe(1);
-    await trial.pass(3 * MINUTE);
-    expect(attempts).toBe(1);
-    await trial.offer(alarm(4, { at: 3 }).raised());
-    await trial.pass(MINUTE);
-    expect(attempts).toBe(2);
+    await sinkTest.offer(...[1, 2, 3].map((n) => sampleAlarm(n).raised()));
+    expect(attemptCount).toBe(1);
+    await sinkTest.pass(3 * MINUTE);
+    expect(attemptCount).toBe(1);
+    await sinkTest.offer(sampleAlarm(4, { at: 3 }).raised());
+    await sinkTest.pass(MINUTE);
+    expect(attemptCount).toBe(2);
   });
 
   test("keeps the next search time of its unverified opening across a restart", async () => {
-    const trial = receiving();
-    let finds = 0;
-    trial.board.find = async () => {
-      finds += 1;
+    const sinkTest = createSinkTest();
+    let findCount = 0;
+    sinkTest.board.find = async () => {
+      findCount += 1;
       return { againInMs: 5 * MINUTE };
     };
-    trial.board.trouble = failAfter(new Retryable("The answer was lost."));
-    await expect(trial.offer(alarm(1).raised())).rejects.toThrow("lost");
-    trial.board.trouble = () => undefined;
-    await trial.offerAgain([alarm(1).raised()]);
-    expect(finds).toBe(1);
-    trial.restart();
-    await trial.pass(4 * MINUTE);
-    expect(finds).toBe(1);
-    await trial.pass(2 * MINUTE);
-    expect(finds).toBe(2);
+    sinkTest.board.trouble = failAfterCall(new Retryable("The answer was lost."));
+    await expect(sinkTest.offer(sampleAlarm(1).raised())).rejects.toThrow("lost");
+    sinkTest.board.trouble = () => undefined;
+    await sinkTest.offerAgain([sampleAlarm(1).raised()]);
+    expect(findCount).toBe(1);
+    sinkTest.restart();
+    await sinkTest.pass(4 * MINUTE);
+    expect(findCount).toBe(1);
+    await sinkTest.pass(2 * MINUTE);
+    expect(findCount).toBe(2);
   });
 });
 
@@ -135,23 +136,23 @@ test("the key of an incident is the same as in earlier versions", () => {
 
 test("opens a returning alarm again when the close request before had no response", async () => {
   for (const sort of ["same", "another"] as const) {
-    const trial = receiving(noticeBoard(sort));
-    await trial.offer(alarm(1).raised());
-    trial.board.trouble = failAfter(new Retryable("The answer was lost."));
-    await expect(trial.offer(alarm(1).resolved(3))).rejects.toThrow("lost");
-    trial.board.trouble = () => undefined;
-    await trial.offer(alarm(1).retriggered(4));
-    expect(trial.board.said.at(-1), sort).toBe("open active Alarm 1, Building 1");
+    const sinkTest = createSinkTest(createNoticeBoard(sort));
+    await sinkTest.offer(sampleAlarm(1).raised());
+    sinkTest.board.trouble = failAfterCall(new Retryable("The answer was lost."));
+    await expect(sinkTest.offer(sampleAlarm(1).resolved(3))).rejects.toThrow("lost");
+    sinkTest.board.trouble = () => undefined;
+    await sinkTest.offer(sampleAlarm(1).retriggered(4));
+    expect(sinkTest.board.said.at(-1), sort).toBe("open active Alarm 1, Building 1");
   }
 });
 
 test("rejects opening a sink with an aborted signal and reads nothing", async () => {
-  const sink = createReceiverSink(noticeBoard("same"), OPTIONS.parse({}), contextFor("chat"));
+  const sink = createReceiverSink(createNoticeBoard("same"), ReceiverOptions.parse({}), contextFor("chat"));
   await expect(sink.open?.(AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
 });
 
 test("limits the options of a receiver as the reference documents", () => {
-  const isTaken = (options: object) => OPTIONS.safeParse(options).success;
+  const isTaken = (options: object) => ReceiverOptions.safeParse(options).success;
   const storm = (more: object) => ({ fold: { storm: { openings: 5, ...more } } });
   const quiet = (more: object) => ({ quiet: [{ priorities: ["C"], from: "22:00", to: "06:00", ...more }] });
   for (const options of [

@@ -6,21 +6,21 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { replay, seed } from "../seed.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { noticeBoard } from "./notice-board.ts";
-import { OPTIONS } from "./trial.ts";
+import { createNoticeBoard } from "./notice-board.ts";
+import { ReceiverOptions } from "./trial.ts";
 
 const SEEDS = 6;
-const SECOND = 1_000;
-const MINUTE = 60_000;
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60_000;
 
-async function play(n: number) {
+async function playOutages(n: number) {
   const random = seededRandom(seed + n);
-  const board = noticeBoard("findable");
+  const board = createNoticeBoard("findable");
   let virtual: VirtualWorker | undefined;
   let sink: Sink | null = null;
-  const later = async <T>(use: (sink: Sink) => Promise<T>, otherwise: T): Promise<T> => {
+  const useSink = async <T>(use: (sink: Sink) => Promise<T>, otherwise: T): Promise<T> => {
     if (virtual === undefined) return otherwise;
-    sink ??= createReceiverSink(board, OPTIONS.parse({}), context(virtual));
+    sink ??= createReceiverSink(board, ReceiverOptions.parse({}), context(virtual));
     return use(sink);
   };
   virtual = await startVirtualWorker({
@@ -33,8 +33,9 @@ async function play(n: number) {
         sink: () => ({
           open: async () => undefined,
           write: async (batch, signal, accepted, offer) =>
-            later((made) => made.write(batch, signal, accepted, offer) as Promise<object>, {}) as Promise<never>,
-          tick: async (signal) => (await later(async (made) => made.tick?.(signal), undefined)) ?? { tickInMs: 5_000 },
+            useSink((made) => made.write(batch, signal, accepted, offer) as Promise<object>, {}) as Promise<never>,
+          tick: async (signal) =>
+            (await useSink(async (made) => made.tick?.(signal), undefined)) ?? { tickInMs: 5_000 },
           close: async () => undefined,
         }),
       },
@@ -46,36 +47,36 @@ async function play(n: number) {
       simulator.control.changeInventory("hosts", id, { attributes: { display_name: `Controller ${id}` } });
   }
   try {
-    await clock.advance(2 * MINUTE + random.below(5 * MINUTE));
+    await clock.advance(2 * MINUTE_MS + random.below(5 * MINUTE_MS));
     const sites = [12, 1].map((siteId) => ({
       siteId,
       gateways: [...simulator.world.gateways.values()].filter((each) => each.site_id === siteId),
     }));
-    const alone = sites.filter(({ gateways }) => gateways.length === 1);
+    const singleGatewaySites = sites.filter(({ gateways }) => gateways.length === 1);
     let causes = 0;
     for (let outage = 0; outage < 3; outage += 1) {
-      const site = alone[random.below(alone.length)];
+      const site = singleGatewaySites[random.below(singleGatewaySites.length)];
       const gateway = site?.gateways[0];
       if (site === undefined || gateway === undefined) throw new Error("No site has one gateway.");
       causes += 1;
       simulator.control.setGateway(gateway.id, false);
       const alarms: string[] = [];
       for (let count = 2 + random.below(8); count > 0; count -= 1) {
-        await clock.advance(random.below(20 * SECOND));
+        await clock.advance(random.below(20 * SECOND_MS));
         alarms.push(simulator.control.raiseAlarm({ siteId: site.siteId }));
       }
-      await clock.advance(5 * MINUTE + random.below(20 * MINUTE));
+      await clock.advance(5 * MINUTE_MS + random.below(20 * MINUTE_MS));
       simulator.control.setGateway(gateway.id, true);
       for (const id of alarms) {
-        await clock.advance(random.below((2 * MINUTE) / alarms.length));
+        await clock.advance(random.below((2 * MINUTE_MS) / alarms.length));
         simulator.control.resolveAlarm(id);
       }
-      await clock.advance(10 * MINUTE);
+      await clock.advance(10 * MINUTE_MS);
       causes += 1;
-      const own = simulator.control.raiseAlarm({ siteId: site.siteId });
-      await clock.advance(2 * MINUTE);
-      simulator.control.resolveAlarm(own);
-      await clock.advance(5 * MINUTE);
+      const ownAlarm = simulator.control.raiseAlarm({ siteId: site.siteId });
+      await clock.advance(2 * MINUTE_MS);
+      simulator.control.resolveAlarm(ownAlarm);
+      await clock.advance(5 * MINUTE_MS);
     }
     return {
       causes,
@@ -88,20 +89,20 @@ async function play(n: number) {
   }
 
   function context({ clock: time, worker }: VirtualWorker): ConnectorContext {
-    const base = contextFor("chat", time);
-    return { ...base, building: createBuildingView(worker.store, new Map([["main", "Europe/Oslo"]])) };
+    const baseContext = contextFor("chat", time);
+    return { ...baseContext, building: createBuildingView(worker.store, new Map([["main", "Europe/Oslo"]])) };
   }
 }
 
 test(`sends one incident for an outage of a site's only gateway (seed ${seed})`, { timeout: 300_000 }, async () => {
   let causes = 0;
-  let opened = 0;
+  let openedCount = 0;
   for (let n = 0; n < SEEDS; n += 1) {
-    const run = await play(n);
+    const run = await playOutages(n);
     expect(run.open, `${replay}, run ${n}: ${run.said.join("; ")}`).toBe(0);
     causes += run.causes;
-    opened += run.opened;
+    openedCount += run.opened;
   }
-  expect(opened, `${causes} causes, ${replay}`).toBeGreaterThanOrEqual(causes);
-  expect(opened / causes, `${opened} things for ${causes} causes, ${replay}`).toBeLessThanOrEqual(1.05);
+  expect(openedCount, `${causes} causes, ${replay}`).toBeGreaterThanOrEqual(causes);
+  expect(openedCount / causes, `${openedCount} things for ${causes} causes, ${replay}`).toBeLessThanOrEqual(1.05);
 });

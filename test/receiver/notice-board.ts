@@ -1,7 +1,7 @@
 import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
-export interface Note {
+export interface BoardNote {
   readonly id: number;
   readonly key: string;
   isOpen: boolean;
@@ -10,26 +10,22 @@ export interface Note {
 }
 
 export interface NoticeBoard extends Receiver {
-  readonly notes: Note[];
+  readonly notes: BoardNote[];
   readonly said: string[];
   trouble: (isDone: boolean, what: string, told: IncidentMessage) => void;
   isSearchable: boolean;
   readonly finds: () => number;
 }
 
-export const failBefore = (error: Error) => (isDone: boolean) => {
-  if (!isDone) throw error;
-};
-
-export const failAfter = (error: Error) => (isDone: boolean) => {
+export const failAfterCall = (error: Error) => (isDone: boolean) => {
   if (isDone) throw error;
 };
 
-export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Receiver> = {}): NoticeBoard {
-  const notes: Note[] = [];
+export function createNoticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Receiver> = {}): NoticeBoard {
+  const notes: BoardNote[] = [];
   let finds = 0;
 
-  function put(what: string, told: IncidentMessage, change: () => Note | undefined): IncidentReference | "gone" {
+  function changeNote(what: string, told: IncidentMessage, change: () => BoardNote | undefined) {
     board.trouble(false, what, told);
     const line = `${what} ${told.status} ${told.text.title}`;
     const note = change();
@@ -50,28 +46,28 @@ export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Re
     isSearchable: true,
     finds: () => finds,
     async open(told) {
-      const place = put("open", told, () => {
-        const same = opensAgain === "same" ? notes.find(({ key }) => key === told.key) : undefined;
-        if (same !== undefined) {
-          same.isOpen = true;
-          return same;
+      const reference = changeNote("open", told, () => {
+        const sameNote = opensAgain === "same" ? notes.find(({ key }) => key === told.key) : undefined;
+        if (sameNote !== undefined) {
+          sameNote.isOpen = true;
+          return sameNote;
         }
-        const note: Note = { id: notes.length + 1, key: told.key, isOpen: true, said: [], told };
+        const note: BoardNote = { id: notes.length + 1, key: told.key, isOpen: true, said: [], told };
         notes.push(note);
         return note;
       });
-      if (place === "gone") throw new Error("A board takes everything.");
-      return place;
+      if (reference === "gone") throw new Error("A board takes everything.");
+      return reference;
     },
-    update: async (told, place) =>
-      put("update", told, () => {
-        const note = at(place);
+    update: async (told, reference) =>
+      changeNote("update", told, () => {
+        const note = at(reference);
         if (note !== undefined && told.change === "retriggered") note.isOpen = true;
         return note;
       }),
-    close: async (told, place) =>
-      put("close", told, () => {
-        const note = at(place);
+    close: async (told, reference) =>
+      changeNote("close", told, () => {
+        const note = at(reference);
         if (note !== undefined) note.isOpen = false;
         return note;
       }),

@@ -22,12 +22,12 @@ function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Inc
   };
 }
 
-const textIn = (language: "en" | "no", of: Incident, own = {}) =>
+const buildText = (language: "en" | "no", of: Incident, own = {}) =>
   buildIncidentText(of, choosePhrases(language, own), "Europe/Oslo");
 
 describe("the text of an incident", () => {
   test("has title, status, site, priority, local time, description and value", () => {
-    expect(textIn("en", incident())).toMatchObject({
+    expect(buildText("en", incident())).toMatchObject({
       title: "Supply temperature low, Kvarnholmen 4",
       status: "Active",
       fields: [
@@ -44,7 +44,7 @@ describe("the text of an incident", () => {
     const description = "Below 20 °C";
     const trigger = { ...ALARM.trigger, description };
     const labels = (of: Incident) =>
-      textIn("en", of).fields.flatMap(({ label, text }) => (label === "Description" ? [text] : []));
+      buildText("en", of).fields.flatMap(({ label, text }) => (label === "Description" ? [text] : []));
     expect(labels(incident({ trigger, description: `Supply temperature low: ${description}` }))).toHaveLength(1);
     expect(labels(incident({ trigger, description: "Something else" }))).toEqual(["Something else", description]);
     expect(labels(incident({ description: ALARM.trigger.displayName }))).toEqual([]);
@@ -53,29 +53,29 @@ describe("the text of an incident", () => {
   test("has the text of a list value, else the number, else no value", () => {
     const { lastActiveEvent } = ALARM;
     if (lastActiveEvent === null) throw new Error("The sample has no event.");
-    const shownFor = (more: object | null) =>
-      textIn("en", incident({ lastActiveEvent: more === null ? null : { ...lastActiveEvent, ...more } }))
+    const listValues = (more: object | null) =>
+      buildText("en", incident({ lastActiveEvent: more === null ? null : { ...lastActiveEvent, ...more } }))
         .fields.filter(({ label }) => label === "Value")
         .map(({ text }) => text);
-    expect(shownFor(null)).toEqual([]);
-    expect(shownFor({ value: null, textlistValue: null })).toEqual([]);
-    expect(shownFor({ value: 0, textlistValue: null })).toEqual(["value: 0"]);
-    expect(shownFor({ value: 1, textlistValue: "On" })).toEqual(["value: On"]);
+    expect(listValues(null)).toEqual([]);
+    expect(listValues({ value: null, textlistValue: null })).toEqual([]);
+    expect(listValues({ value: 0, textlistValue: null })).toEqual(["value: 0"]);
+    expect(listValues({ value: 1, textlistValue: "On" })).toEqual(["value: On"]);
   });
 
   test("has the person who acknowledged, and a message if it is not empty", () => {
-    const fieldsOf = (acknowledgedMessage: string | null) =>
-      textIn("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
+    const listFields = (acknowledgedMessage: string | null) =>
+      buildText("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
     const by = { label: "Acknowledged by", text: "Kim" };
-    expect(fieldsOf(null)).toEqual([by]);
-    expect(fieldsOf(" ")).toEqual([by]);
-    expect(fieldsOf("On my way")).toEqual([by, { label: "Message", text: "On my way" }]);
+    expect(listFields(null)).toEqual([by]);
+    expect(listFields(" ")).toEqual([by]);
+    expect(listFields("On my way")).toEqual([by, { label: "Message", text: "On my way" }]);
   });
 
   test("uses the configured language and phrases", () => {
-    const over = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
-    expect(textIn("no", over).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
-    expect(textIn("en", over, { resolved: "Over" }).status).toBe("Over");
+    const endedIncident = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
+    expect(buildText("no", endedIncident).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
+    expect(buildText("en", endedIncident, { resolved: "Over" }).status).toBe("Over");
     expect(CustomPhrases.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
       "There is no {count} in this text; it has {total}, {site}, {active}.",
     );
@@ -83,19 +83,19 @@ describe("the text of an incident", () => {
 
   test("keeps a time without an offset unchanged and computes no duration", () => {
     const raw = incident({}, { status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" });
-    const fields = textIn("en", raw).fields.map(({ label, text }) => [label, text]);
+    const fields = buildText("en", raw).fields.map(({ label, text }) => [label, text]);
     expect(fields).toContainEqual(["Since", "2026-11-02T07:15:00"]);
     expect(fields.some(([label]) => label === "Lasted")).toBe(false);
   });
 });
 
 describe("text helpers", () => {
-  const family = "👨‍👩‍👧‍👦";
+  const familyEmoji = "👨‍👩‍👧‍👦";
 
   test("cutText and cutTextToBytes shorten text between visible characters and end it with …", () => {
     expect(cutText("short", 5)).toBe("short");
     expect(cutText("too long", 5)).toBe("too …");
-    expect(cutText(`ab${family}cd`, 8)).toBe("ab…");
+    expect(cutText(`ab${familyEmoji}cd`, 8)).toBe("ab…");
     expect(cutText(`e\u0301e\u0301e\u0301`, 5)).toBe("e\u0301e\u0301…");
     expect(Buffer.byteLength(cutTextToBytes("åæøåæø", 8))).toBeLessThanOrEqual(8);
     expect(cutTextToBytes("åæøåæø", 8)).toBe("åæ…");

@@ -1,17 +1,17 @@
 import { expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { readTickets, ticketKey, withTickets } from "#src/engine/views/tickets.ts";
-import { noticeBoard } from "./notice-board.ts";
-import { alarm, receiving } from "./trial.ts";
+import { createNoticeBoard } from "./notice-board.ts";
+import { createSinkTest, sampleAlarm } from "./trial.ts";
 
 test("ticketsOf returns the ticket of each single or folded alarm, open or closed", async () => {
-  const trial = receiving(noticeBoard("findable"));
-  const [own, behind, over] = [alarm(1), alarm(2, { behind: "7" }), alarm(3)];
-  await trial.offer(own.raised(), behind.raised(), over.raised());
-  await trial.offer(over.resolved(4));
-  await trial.memory.put(new Map([["something", { of: "another connector" }]]));
-  const tickets = await readTickets((set) => trial.store.documents(set), ["chat", "absent"]);
-  const of = (one: ReturnType<typeof alarm>) => tickets.get(ticketKey("main", one.episode));
+  const sinkTest = createSinkTest(createNoticeBoard("findable"));
+  const [own, behind, over] = [sampleAlarm(1), sampleAlarm(2, { behind: "7" }), sampleAlarm(3)];
+  await sinkTest.offer(own.raised(), behind.raised(), over.raised());
+  await sinkTest.offer(over.resolved(4));
+  await sinkTest.memory.put(new Map([["something", { of: "another connector" }]]));
+  const tickets = await readTickets((set) => sinkTest.store.documents(set), ["chat", "absent"]);
+  const of = (one: ReturnType<typeof sampleAlarm>) => tickets.get(ticketKey("main", one.episode));
   const chat = { sink: "chat", link: null };
   expect(of(own)).toEqual([{ ...chat, ticket: "N-1", isOpen: true, isFolded: false }]);
   expect(of(behind)).toEqual([{ ...chat, ticket: "N-2", isOpen: true, isFolded: true }]);
@@ -19,25 +19,25 @@ test("ticketsOf returns the ticket of each single or folded alarm, open or close
 });
 
 test("ticketsOf returns only http(s) addresses as links", async () => {
-  const trial = receiving(noticeBoard("same"));
+  const sinkTest = createSinkTest(createNoticeBoard("same"));
   for (const [n, link] of ["https://example.com/1", "javascript:alert(1)", "file:///etc/passwd"].entries()) {
-    trial.board.open = async () => ({ ref: n, ticket: null, link });
-    await trial.offer(alarm(n).raised());
+    sinkTest.board.open = async () => ({ ref: n, ticket: null, link });
+    await sinkTest.offer(sampleAlarm(n).raised());
   }
-  const tickets = await readTickets((set) => trial.store.documents(set), ["chat"]);
+  const tickets = await readTickets((set) => sinkTest.store.documents(set), ["chat"]);
   expect([...tickets.values()].flat().map(({ link }) => link)).toEqual(["https://example.com/1", null, null]);
 });
 
 test("withTickets adds the ticket of an alarm to its later events", async () => {
-  const trial = receiving(noticeBoard("findable"));
-  const [one, two] = [alarm(1), alarm(2)];
-  await trial.offer(one.raised());
-  const store = withTickets(trial.store, () => ["chat"]);
+  const sinkTest = createSinkTest(createNoticeBoard("findable"));
+  const [one, two] = [sampleAlarm(1), sampleAlarm(2)];
+  await sinkTest.offer(one.raised());
+  const store = withTickets(sinkTest.store, () => ["chat"]);
   await store.commit({ events: [one.acknowledged(), two.acknowledged(), one.raised()] });
-  expect(trial.store.events.map(({ data }) => (data as AlarmFact).tickets)).toEqual([
+  expect(sinkTest.store.events.map(({ data }) => (data as AlarmFact).tickets)).toEqual([
     [{ sink: "chat", ticket: "N-1", link: null }],
     undefined,
     undefined,
   ]);
-  expect(trial.store.events[0]?.id).toBe(one.acknowledged().id);
+  expect(sinkTest.store.events[0]?.id).toBe(one.acknowledged().id);
 });

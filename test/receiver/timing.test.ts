@@ -4,8 +4,8 @@ import type { StoredIncident } from "#connectors/shared/receiver/stored-incident
 
 const OSLO = "Europe/Oslo";
 const NIGHT = { priorities: ["C"], from: "22:00", to: "06:00" };
-const at = (time: string) => Date.parse(time);
-const shown = (ms: number) => new Date(ms).toISOString();
+const toMs = (time: string) => Date.parse(time);
+const toIso = (ms: number) => new Date(ms).toISOString();
 
 function from(
   quiet: Parameters<typeof createNotificationTiming>[0]["quiet"],
@@ -13,13 +13,13 @@ function from(
   time: string,
   priority = "C",
 ) {
-  const timing = createNotificationTiming(
+  const notificationTiming = createNotificationTiming(
     { quiet, hold },
     { now: () => 0 },
     () => 0,
     () => OSLO,
   );
-  return shown(timing.notifyFromMs(priority, at(time), OSLO));
+  return toIso(notificationTiming.notifyFromMs(priority, toMs(time), OSLO));
 }
 
 describe("the notification time of an alarm with quiet hours from 22:00 to 06:00", () => {
@@ -54,11 +54,11 @@ describe("the notification time of an alarm with quiet hours from 22:00 to 06:00
   });
 
   test("is at most three days later when quiet hours cover the complete day", () => {
-    const always = [
+    const allDay = [
       { priorities: ["C"], from: "00:00", to: "12:00" },
       { priorities: ["C"], from: "12:00", to: "00:00" },
     ];
-    expect(at(from(always, 0, "2026-11-02T02:00:00Z"))).toBeLessThan(at("2026-11-04T12:00:00Z"));
+    expect(toMs(from(allDay, 0, "2026-11-02T02:00:00Z"))).toBeLessThan(toMs("2026-11-04T12:00:00Z"));
   });
 });
 
@@ -68,13 +68,13 @@ test.each([
   [59_999, true],
   [60_000, false],
 ])("a silence from 0 to 60 s delays an alarm that begins at %i ms: %s", (atMs, expected) => {
-  const timing = createNotificationTiming(
+  const notificationTiming = createNotificationTiming(
     { quiet: [], hold: 0 },
     { now: () => atMs },
     () => atMs,
     () => OSLO,
   );
-  timing.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
-  const held = { alarm: {}, status: "active", priority: "A", source: "main", holdFromMs: atMs } as StoredIncident;
-  expect(timing.delayMs(held, () => []) > 0).toBe(expected);
+  notificationTiming.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
+  const facts = { alarm: {}, status: "active", priority: "A", source: "main", holdFromMs: atMs };
+  expect(notificationTiming.delayMs(facts as StoredIncident, () => []) > 0).toBe(expected);
 });

@@ -5,20 +5,19 @@ import type { FailedRequest, Receipt, Sink } from "#src/core/connector.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { type AlarmFact, type Event, type EventKind, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
-import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
+import { createNoticeBoard } from "./notice-board.ts";
 
 export const START = Date.parse("2026-11-02T12:00:00Z");
-export const OPTIONS = z.strictObject(RECEIVER_OPTIONS);
+export const ReceiverOptions = z.strictObject(RECEIVER_OPTIONS);
 
-export function receiving(board: NoticeBoard = noticeBoard("findable"), options: z.input<typeof OPTIONS> = {}) {
+export function createSinkTest(board = createNoticeBoard("findable"), options: z.input<typeof ReceiverOptions> = {}) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
-  const config: ReceiverConfig = OPTIONS.parse(options);
+  const config: ReceiverConfig = ReceiverOptions.parse(options);
   let position = 0;
   let againMs = 0;
   const make = (): Sink => createReceiverSink(board, config, contextFor("chat", clock, store));
@@ -69,30 +68,26 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
     offerAgain: (events: readonly Event[]) => write(events, position - events.length + 1),
     replay: (events: readonly Event[]) => write(events, position - events.length + 1, true),
     async tick() {
-      const ticked = await sink.tick?.(never());
-      throwIfFailing(ticked?.failing);
-      return ticked;
+      const tickResult = await sink.tick?.(never());
+      throwIfFailing(tickResult?.failing);
+      return tickResult;
     },
     async pass(ms: number, everyMs = 5_000) {
-      for (let left = ms; left > 0; left -= everyMs) {
-        await clock.advance(Math.min(everyMs, left));
+      for (let remainingMs = ms; remainingMs > 0; remainingMs -= everyMs) {
+        await clock.advance(Math.min(everyMs, remainingMs));
         await sink.tick?.(never());
       }
     },
     test: (say: (line: string) => void) => sink.test?.(say, never()),
     async gatewayIs(online: boolean) {
       const value = { ...GATEWAY, online };
-      const stored = { value, siteId: 1, since: "2026-01-01T00:00:00.000Z", missingSince: null };
-      await store.commit({ documents: [{ set: "gateway/main", put: [[GATEWAY.id, stored]] }] });
-    },
-    async holdsActive(alarm: Alarm, episode: string) {
-      const held: StoredAlarm = { alarm, episode, state: "active", since: alarm.triggeredAt, misses: 0, returns: 0 };
-      await store.commit({ documents: [{ set: "alarm/main", put: [[alarm.id, held]] }] });
+      const storedGateway = { value, siteId: 1, since: "2026-01-01T00:00:00.000Z", missingSince: null };
+      await store.commit({ documents: [{ set: "gateway/main", put: [[GATEWAY.id, storedGateway]] }] });
     },
   };
 }
 
-export function alarm(
+export function sampleAlarm(
   n: number,
   { priority = "B", site = 1, at = 0, behind = null as string | null, name = `Alarm ${n}` } = {},
 ) {
@@ -108,7 +103,7 @@ export function alarm(
   };
   const episode = `${id} ${time(at)}`;
   const event = (type: EventKind, minutes: number, changes: Partial<Alarm> = {}, data: object = {}): Event => {
-    const fact: AlarmFact = { alarm: { ...record, ...changes }, episode, late: false, behindGateway: behind };
+    const alarmFact: AlarmFact = { alarm: { ...record, ...changes }, episode, late: false, behindGateway: behind };
     return makeEvent({
       type,
       source: sourceUri("main"),
@@ -116,7 +111,7 @@ export function alarm(
       time: time(minutes),
       siteId: site,
       priority,
-      data: { ...fact, ...data } as never,
+      data: { ...alarmFact, ...data } as never,
       facts: [episode, minutes, type],
     });
   };

@@ -5,8 +5,8 @@ import { contextFor, never } from "../connectors/context.ts";
 import { type StubServer, startStub } from "../connectors/stub-server.ts";
 import { absent, type RealServer, startAlertmanager } from "../real-servers.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
-import type { KeptAlert } from "./alertmanager-stub.ts";
-import { resolvedOf, toldOf } from "./sent-samples.ts";
+import type { StoredAlert } from "./alertmanager-stub.ts";
+import { alarmMessage, endMessage } from "./sent-samples.ts";
 
 describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alertmanager", () => {
   let server: RealServer;
@@ -23,9 +23,9 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
 
   function receiver() {
     const config = AlertmanagerConfig.parse({ url: server.url, allow_networks: ["127.0.0.0/8"] });
-    const made = createAlertmanagerReceiver(config, contextFor("am"));
-    onTestFinished(() => made.dispose());
-    return made;
+    const created = createAlertmanagerReceiver(config, contextFor("am"));
+    onTestFinished(() => created.dispose());
+    return created;
   }
 
   async function isReady() {
@@ -38,12 +38,12 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
       .toBe("undefined");
   }
 
-  async function firing(): Promise<readonly KeptAlert[]> {
+  async function firing(): Promise<readonly StoredAlert[]> {
     const reply = await fetch(`${server.url}/api/v2/alerts`);
-    return (await reply.json()) as KeptAlert[];
+    return (await reply.json()) as StoredAlert[];
   }
 
-  function told(key: string): readonly string[] {
+  function listStatuses(key: string): readonly string[] {
     return webhook.seen
       .flatMap(({ body }) => (JSON.parse(body.toString()) as { alerts: Notified[] }).alerts)
       .filter(({ labels }) => labels.key === key)
@@ -52,29 +52,29 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
 
   test("shows an alarm as one alert and notifies its webhook of the beginning and the end", async () => {
     const alarm = { triggeredAt: new Date(Date.now() - 60_000).toISOString() };
-    const raised = toldOf({ link: "https://plenum.example.com/" }, alarm);
-    const place = await receiver().open(raised, never());
-    await receiver().open(raised, never());
-    await receiver().update(toldOf({ key: raised.key, status: "recovering" }, alarm), place, never());
-    const mine = (await firing()).filter(({ labels }) => labels.key === raised.key);
-    expect(mine).toMatchObject([{ startsAt: alarm.triggeredAt, annotations: { status: "Recovering" } }]);
-    await expect.poll(() => told(raised.key)).toEqual(["firing"]);
+    const raisedMessage = alarmMessage({ link: "https://plenum.example.com/" }, alarm);
+    const reference = await receiver().open(raisedMessage, never());
+    await receiver().open(raisedMessage, never());
+    await receiver().update(alarmMessage({ key: raisedMessage.key, status: "recovering" }, alarm), reference, never());
+    const ownAlerts = (await firing()).filter(({ labels }) => labels.key === raisedMessage.key);
+    expect(ownAlerts).toMatchObject([{ startsAt: alarm.triggeredAt, annotations: { status: "Recovering" } }]);
+    await expect.poll(() => listStatuses(raisedMessage.key)).toEqual(["firing"]);
     const endedAt = new Date().toISOString();
-    await receiver().close(resolvedOf({ key: raised.key, endedAt }, alarm), place, never());
-    await expect.poll(() => told(raised.key)).toEqual(["firing", "resolved"]);
-    expect((await firing()).filter(({ labels }) => labels.key === raised.key)).toEqual([]);
+    await receiver().close(endMessage({ key: raisedMessage.key, endedAt }, alarm), reference, never());
+    await expect.poll(() => listStatuses(raisedMessage.key)).toEqual(["firing", "resolved"]);
+    expect((await firing()).filter(({ labels }) => labels.key === raisedMessage.key)).toEqual([]);
   });
 
   test("has no alerts after kill -9 and gets the active alerts again with the next repetition", async () => {
-    const raised = toldOf({ key: "kill" });
-    const place = await receiver().open(raised, never());
-    await expect.poll(() => told("kill")).toEqual(["firing"]);
+    const raisedMessage = alarmMessage({ key: "kill" });
+    const reference = await receiver().open(raisedMessage, never());
+    await expect.poll(() => listStatuses("kill")).toEqual(["firing"]);
     await server.kill();
     await server.again();
     await isReady();
     expect(await firing()).toEqual([]);
-    await receiver().update(raised, place, never());
-    await expect.poll(() => told("kill")).toEqual(["firing", "firing"]);
+    await receiver().update(raisedMessage, reference, never());
+    await expect.poll(() => listStatuses("kill")).toEqual(["firing", "firing"]);
     expect(await firing()).toHaveLength(1);
   });
 
@@ -83,9 +83,9 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
       const trigger = { id: index, displayName: text, description: text, priority: text, enabled: true };
       const alarm = { trigger, site: { id: index, displayName: text }, description: text };
       const key = `awkward-${index}`;
-      const place = await receiver().open(toldOf({ key }, alarm), never());
+      const reference = await receiver().open(alarmMessage({ key }, alarm), never());
       expect((await firing()).filter(({ labels }) => labels.key === key)).toHaveLength(1);
-      await receiver().close(resolvedOf({ key }, alarm), place, never());
+      await receiver().close(endMessage({ key }, alarm), reference, never());
       expect((await firing()).filter(({ labels }) => labels.key === key)).toEqual([]);
     }
   });

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
 import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
-import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
+import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
 
-export interface KeptAlert {
+export interface StoredAlert {
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string>>;
   readonly startsAt: string;
@@ -11,8 +11,8 @@ export interface KeptAlert {
   readonly fingerprint: string;
 }
 
-interface Entry {
-  alert: KeptAlert;
+interface AlertEntry {
+  alert: StoredAlert;
   isTimeout: boolean;
   readonly texts: string[];
 }
@@ -22,19 +22,19 @@ const RESOLVE_TIMEOUT_MS = 5 * 60_000;
 const DATE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
 
 /** Alertmanager in process, with the rules of 0.25 as they were measured at Debian's. */
-export async function startAlertmanagerEnd(now: () => number = Date.now) {
+export async function startAlertmanagerStub(now: () => number = Date.now) {
   const { common, interrupt } = await startReceiverStub({ status: 429, headers: { "retry-after": "1" } });
   const { stub } = common;
-  let kept = new Map<string, Entry>();
-  const told = new Map<string, { key: string | null; texts: string[] }>();
+  let entries = new Map<string, AlertEntry>();
+  const sentByFingerprint = new Map<string, { key: string | null; texts: string[] }>();
   let requests = 0;
 
-  function take(posted: Partial<KeptAlert>): string | null {
+  function storeAlert(posted: Partial<StoredAlert>): string | null {
     const labels = Object.fromEntries(Object.entries(posted.labels ?? {}).filter(([, value]) => value !== ""));
     const names = Object.keys(labels);
     if (names.length === 0) return "at least one label pair required";
-    const wrong = names.find((name) => !/^[a-zA-Z_][a-zA-Z0-9_]*$/.test(name));
-    if (wrong !== undefined) return `invalid label name "${wrong}"`;
+    const invalidName = names.find((name) => !/^[a-zA-Z_][a-zA-Z0-9_]*$/.test(name));
+    if (invalidName !== undefined) return `invalid label name "${invalidName}"`;
     for (const time of [posted.startsAt, posted.endsAt]) {
       if (time !== undefined && !DATE_TIME.test(time)) return `parsing datetime "${time}": invalid`;
     }
@@ -46,28 +46,28 @@ export async function startAlertmanagerEnd(now: () => number = Date.now) {
     const fingerprint = createHash("md5").update(JSON.stringify(labels, names.toSorted())).digest("hex");
     const annotations = posted.annotations ?? {};
     const alert = { labels, annotations, startsAt, endsAt, fingerprint };
-    const thing = told.get(fingerprint) ?? { key: labels.key ?? null, texts: [] };
+    const thing = sentByFingerprint.get(fingerprint) ?? { key: labels.key ?? null, texts: [] };
     thing.texts.push(Object.values(annotations).join("\n"));
-    told.set(fingerprint, thing);
-    const old = kept.get(fingerprint);
-    kept.set(fingerprint, { alert: merged(old, alert, now()), isTimeout, texts: thing.texts });
+    sentByFingerprint.set(fingerprint, thing);
+    const old = entries.get(fingerprint);
+    entries.set(fingerprint, { alert: mergeAlerts(old, alert, now()), isTimeout, texts: thing.texts });
     return null;
   }
 
   function post(seen: SeenRequest): StubAnswer {
-    const posted = JSON.parse(seen.body.toString()) as Partial<KeptAlert>[];
+    const posted = JSON.parse(seen.body.toString()) as Partial<StoredAlert>[];
     // Measured: the good ones of a refused request are taken.
-    const complaints = posted.map(take).filter((complaint) => complaint !== null);
-    if (complaints.length === 0) return { status: 200 };
-    const body = JSON.stringify(complaints.join("; "));
+    const errors = posted.map(storeAlert).filter((complaint) => complaint !== null);
+    if (errors.length === 0) return { status: 200 };
+    const body = JSON.stringify(errors.join("; "));
     return { status: 400, headers: { "content-type": "application/json" }, body };
   }
 
-  function answer(seen: SeenRequest, response: ServerResponse): StubAnswer | null {
+  function answerRequest(seen: SeenRequest, response: ServerResponse): StubAnswer | null {
     const path = seen.url.split("?")[0];
-    if (seen.method === "GET" && path === "/api/v2/status") return json(200, STATUS);
+    if (seen.method === "GET" && path === "/api/v2/status") return jsonReply(200, STATUS_RESPONSE);
     if (seen.method === "GET" && path === "/api/v2/alerts") {
-      return json(
+      return jsonReply(
         200,
         end.alerts().filter(({ endsAt }) => Date.parse(endsAt) > now()),
       );
@@ -82,22 +82,22 @@ export async function startAlertmanagerEnd(now: () => number = Date.now) {
     url: stub.url,
     seen: stub.seen,
     config: { url: stub.url, allow_networks: ["127.0.0.0/8"] },
-    alerts: () => [...kept.values()].map(({ alert }) => alert),
-    things: (): readonly Thing[] =>
-      [...told].map(([fingerprint, { key, texts }]) => {
-        const there = kept.get(fingerprint);
-        return { key, texts, isOpen: there !== undefined && Date.parse(there.alert.endsAt) > now() };
+    alerts: () => [...entries.values()].map(({ alert }) => alert),
+    things: (): readonly ReceiverIncident[] =>
+      [...sentByFingerprint].map(([fingerprint, { key, texts }]) => {
+        const storedEntry = entries.get(fingerprint);
+        return { key, texts, isOpen: storedEntry !== undefined && Date.parse(storedEntry.alert.endsAt) > now() };
       }),
     forget() {
-      kept = new Map();
+      entries = new Map();
     },
     requests: () => requests,
   };
-  stub.answer = answer;
+  stub.answer = answerRequest;
   return end;
 }
 
-function merged(old: Entry | undefined, alert: KeptAlert, now: number): KeptAlert {
+function mergeAlerts(old: AlertEntry | undefined, alert: StoredAlert, now: number): StoredAlert {
   if (old === undefined) return alert;
   const [start, end] = [Date.parse(alert.startsAt), Date.parse(alert.endsAt)];
   const [oldStart, oldEnd] = [Date.parse(old.alert.startsAt), Date.parse(old.alert.endsAt)];
@@ -111,7 +111,7 @@ function merged(old: Entry | undefined, alert: KeptAlert, now: number): KeptAler
   };
 }
 
-const STATUS = {
+const STATUS_RESPONSE = {
   cluster: { peers: [], status: "disabled" },
   config: { original: "route:\n  receiver: default\n" },
   uptime: "2026-11-22T10:00:00.000Z",

@@ -8,7 +8,7 @@ import { createEmailReceiver } from "#connectors/email/receiver.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent, programPath, type RealServer, startExim, temporaryFolder } from "../real-servers.ts";
-import { resolvedOf, toldOf } from "./sent-samples.ts";
+import { alarmMessage, endMessage } from "./sent-samples.ts";
 
 /** Against a real mail server: what it has taken is read from its queue. */
 describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
@@ -40,11 +40,11 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
   async function queue() {
     const names = readdirSync(join(server.folder, "spool"), { recursive: true }).map(String);
     const ids = names.flatMap((name) => /([^/]+)-H$/.exec(name)?.[1] ?? []);
-    const mails = ids.toSorted((a, b) => (a < b ? -1 : 1)).map((id) => shown("-Mvc", id));
+    const mails = ids.toSorted((a, b) => (a < b ? -1 : 1)).map((id) => runExim("-Mvc", id));
     return await Promise.all(mails.map((mail) => PostalMime.parse(mail)));
   }
 
-  function shown(...options: readonly string[]): string {
+  function runExim(...options: readonly string[]): string {
     const all = ["-C", join(server.folder, "exim.conf"), ...options];
     return execFileSync(programPath("exim4") ?? "", all, { stdio: ["ignore", "pipe", "ignore"] }).toString();
   }
@@ -54,30 +54,30 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
   test("accepts an alarm and its end by STARTTLS as one thread", async () => {
     await receiver().probe(never());
     expect(await queue()).toEqual([]);
-    const place = await receiver().open(toldOf({}, { description: "Kallt – 温度\n.\nslut" }), never());
-    await receiver().close(resolvedOf(), place, never());
+    const reference = await receiver().open(alarmMessage({}, { description: "Kallt – 温度\n.\nslut" }), never());
+    await receiver().close(endMessage(), reference, never());
     const [opening, ending] = await queue();
     expect([opening?.subject, ending?.subject]).toEqual([
       "Active: Supply temperature low, Kvarnholmen 4",
       "Resolved: Supply temperature low, Kvarnholmen 4",
     ]);
-    expect(ending?.references).toBe(`<${toldOf().key}@example.com>`);
+    expect(ending?.references).toBe(`<${alarmMessage().key}@example.com>`);
     expect(ending?.references).toBe(opening?.references);
     expect(opening?.text).toContain("Kallt – 温度\n.\nslut");
     expect(opening?.headers.find(({ key }) => key === "received")?.value).toMatch(/with esmtpsa/);
   });
 
   test("reports rejected recipients, deferred recipients and a wrong password with different errors", async () => {
-    const before = (await queue()).length;
-    await receiver({ to: ["gone@example.com", "a@example.com"] }).open(toldOf(), never());
-    expect(await queue()).toHaveLength(before + 1);
+    const queuedBefore = (await queue()).length;
+    await receiver({ to: ["gone@example.com", "a@example.com"] }).open(alarmMessage(), never());
+    expect(await queue()).toHaveLength(queuedBefore + 1);
     const opening = (options: object, password?: string) =>
-      failureOf(receiver(options, password).open(toldOf(), never()));
+      failureOf(receiver(options, password).open(alarmMessage(), never()));
     expect(await opening({ to: ["gone@example.com"] })).toMatchObject({ kind: "rejected" });
     expect(await opening({ to: ["later@example.com"] })).toMatchObject({ kind: "throttled", retryAfterMs: 300_000 });
     expect(await opening({}, "wrong password")).toMatchObject({ kind: "config", reason: "unauthenticated" });
     expect(await opening({ user: undefined, password: undefined })).toMatchObject({ kind: "rejected" });
     expect(await opening({ ca_file: undefined })).toMatchObject({ kind: "config", field: "ca_file" });
-    expect(await queue()).toHaveLength(before + 1);
+    expect(await queue()).toHaveLength(queuedBefore + 1);
   });
 });

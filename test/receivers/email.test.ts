@@ -9,22 +9,22 @@ import { certificateFor } from "../connectors/certificate.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { freePort } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
-import { startEmailEnd } from "./mail-server-stub.ts";
-import { expectFailure, failureOf, loggedContext, secretFile } from "./receiver-helpers.ts";
-import { receiverOf } from "./receivers.ts";
-import { resolvedOf, toldOf } from "./sent-samples.ts";
+import { startMailServerStub } from "./mail-server-stub.ts";
+import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";
+import { createReceiver } from "./receivers.ts";
+import { alarmMessage, endMessage } from "./sent-samples.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
 
-async function begun(options: object = {}, server: SMTPServerOptions = {}) {
-  const end = await startEmailEnd(server);
-  onTestFinished(() => end.stop());
-  return { end, ...receiverFor({ ...end.config, ...options }) };
+async function startReceiver(options: object = {}, server: SMTPServerOptions = {}) {
+  const mailServer = await startMailServerStub(server);
+  onTestFinished(() => mailServer.stop());
+  return { mailServer, ...createMailReceiver({ ...mailServer.config, ...options }) };
 }
 
-function receiverFor(options: object) {
+function createMailReceiver(options: object) {
   const lines: string[] = [];
-  const receiver = receiverOf("email", { config: {} }, loggedContext("mail", lines, clockAt(NOW)), options);
+  const receiver = createReceiver("email", { config: {} }, loggedContext("mail", lines, clockAt(NOW)), options);
   onTestFinished(() => receiver.dispose());
   return { receiver, lines };
 }
@@ -32,20 +32,20 @@ function receiverFor(options: object) {
 describe("email: sent mails", () => {
   test("sends an alarm and its end as two mails of one thread", async () => {
     const options = { from: "Plenum, north <plenum@example.com>", cc: ["chief@example.com"] };
-    const { receiver, end } = await begun({ ...options, subject_prefix: "[Buildings]" });
-    const told = toldOf({ link: "https://plenum.example.com/?a=1&b=2" });
-    const first = await receiver.open(told, never());
-    const place = JSON.parse(JSON.stringify(first)) as IncidentReference;
-    expect(await receiver.close(resolvedOf({ key: told.key }), place, never())).toEqual(first);
-    const [opening, ending] = end.mails;
+    const { receiver, mailServer } = await startReceiver({ ...options, subject_prefix: "[Buildings]" });
+    const message = alarmMessage({ link: "https://plenum.example.com/?a=1&b=2" });
+    const firstReference = await receiver.open(message, never());
+    const reference = JSON.parse(JSON.stringify(firstReference)) as IncidentReference;
+    expect(await receiver.close(endMessage({ key: message.key }), reference, never())).toEqual(firstReference);
+    const [opening, ending] = mailServer.mails;
     expect(opening?.recipients).toEqual(["operations@example.com", "chief@example.com"]);
     expect(opening?.mail).toMatchObject({
       from: { name: "Plenum, north", address: "plenum@example.com" },
       to: [{ address: "operations@example.com" }],
       cc: [{ address: "chief@example.com" }],
       subject: "[Buildings] Active: Supply temperature low, Kvarnholmen 4",
-      inReplyTo: `<${told.key}@example.com>`,
-      references: `<${told.key}@example.com>`,
+      inReplyTo: `<${message.key}@example.com>`,
+      references: `<${message.key}@example.com>`,
       date: NOW,
     });
     expect(opening?.mail.text?.trim()).toBe(
@@ -62,64 +62,65 @@ describe("email: sent mails", () => {
       ].join("\n"),
     );
     expect(opening?.mail.html).toContain('<a href="https://plenum.example.com/?a=1&amp;b=2">Open in Plenum</a>');
-    expect(headersOf(opening)).toMatchObject({
+    expect(readHeaders(opening)).toMatchObject({
       "auto-submitted": "auto-generated",
       "x-auto-response-suppress": "All",
       "x-priority": "1 (Highest)",
     });
-    expect(headersOf(opening)).not.toHaveProperty("x-mailer");
+    expect(readHeaders(opening)).not.toHaveProperty("x-mailer");
     expect(ending?.mail).toMatchObject({
       subject: "[Buildings] Resolved: Supply temperature low, Kvarnholmen 4",
-      references: `<${told.key}@example.com>`,
+      references: `<${message.key}@example.com>`,
     });
-    expect(headersOf(ending)).not.toHaveProperty("x-priority");
+    expect(readHeaders(ending)).not.toHaveProperty("x-priority");
     expect(ending?.mail.text).toContain("Lasted: 5 min");
     expect(ending?.mail.messageId).not.toBe(opening?.mail.messageId);
-    expect(end.things()).toMatchObject([{ key: told.key, isOpen: false, texts: [{}, {}] }]);
+    expect(mailServer.things()).toMatchObject([{ key: message.key, isOpen: false, texts: [{}, {}] }]);
   });
 
   test("keeps the first title in all subjects of a thread", async () => {
-    const { receiver, end } = await begun();
+    const { receiver, mailServer } = await startReceiver();
     const gateway = { id: "7", displayName: "Basement gateway" };
     const counting = (active: number, change: "raised" | "resolved") => ({
       ...{ kind: "gateway" as const, key: "g", alarm: null, gateway, change },
       members: { total: 9, active, shown: [] },
     });
-    const place = await receiver.open(toldOf(counting(1, "raised")), never());
-    await receiver.close(resolvedOf(counting(0, "resolved")), place, never());
-    expect(end.mails.map(({ mail }) => mail.subject)).toEqual([
+    const reference = await receiver.open(alarmMessage(counting(1, "raised")), never());
+    await receiver.close(endMessage(counting(0, "resolved")), reference, never());
+    expect(mailServer.mails.map(({ mail }) => mail.subject)).toEqual([
       "Active: Gateway Basement gateway is offline: 1 of 9 alarms active",
       "Resolved: Gateway Basement gateway is offline: 1 of 9 alarms active",
     ]);
-    expect(end.mails[1]?.mail.text).toContain("0 of 9 alarms active");
-    expect(end.things()).toHaveLength(1);
+    expect(mailServer.mails[1]?.mail.text).toContain("0 of 9 alarms active");
+    expect(mailServer.things()).toHaveLength(1);
   });
 
   test("derives the message id from incident and event", async () => {
-    const { receiver, end } = await begun();
+    const { receiver, mailServer } = await startReceiver();
     for (const changes of [{}, {}, { key: "another" }, { changeId: "event-3" }])
-      await receiver.open(toldOf(changes), never());
-    const ids = end.mails.map(({ mail }) => mail.messageId);
+      await receiver.open(alarmMessage(changes), never());
+    const ids = mailServer.mails.map(({ mail }) => mail.messageId);
     expect(ids[0]).toMatch(/^<[0-9a-f]{32}@example\.com>$/);
     expect(ids[1]).toBe(ids[0]);
     expect(new Set(ids).size).toBe(3);
   });
 
   test("sends only acknowledgements of priority A, unless the option tell has other changes", async () => {
-    const { receiver, end } = await begun();
-    const place = await receiver.open(toldOf(), never());
-    expect(await receiver.update(toldOf({ change: "recovering", status: "recovering" }), place, never())).toBe(place);
-    await receiver.update(toldOf({ change: "acknowledged", priority: "B" }), place, never());
-    expect(end.mails).toHaveLength(1);
+    const { receiver, mailServer } = await startReceiver();
+    const reference = await receiver.open(alarmMessage(), never());
+    const recovering = alarmMessage({ change: "recovering", status: "recovering" });
+    expect(await receiver.update(recovering, reference, never())).toBe(reference);
+    await receiver.update(alarmMessage({ change: "acknowledged", priority: "B" }), reference, never());
+    expect(mailServer.mails).toHaveLength(1);
     const alarm = { acknowledged: true, acknowledgedBy: "Ann Nilsson", acknowledgedMessage: "On my way" };
-    await receiver.update(toldOf({ change: "acknowledged", status: "acknowledged" }, alarm), place, never());
-    expect(end.mails[1]?.mail.subject).toBe("Acknowledged: Supply temperature low, Kvarnholmen 4");
-    expect(end.mails[1]?.mail.text).toContain("Acknowledged by: Ann Nilsson\nMessage: On my way");
-    const talkative = receiverFor({ ...end.config, tell: [{ changes: ["vanished"] }] }).receiver;
-    await talkative.update(toldOf({ change: "acknowledged" }), place, never());
-    await talkative.update(toldOf({ change: "vanished", status: "unknown", priority: "C" }), place, never());
-    expect(end.mails[2]?.mail.subject).toBe("State unknown: Supply temperature low, Kvarnholmen 4");
-    expect(end.mails).toHaveLength(3);
+    await receiver.update(alarmMessage({ change: "acknowledged", status: "acknowledged" }, alarm), reference, never());
+    expect(mailServer.mails[1]?.mail.subject).toBe("Acknowledged: Supply temperature low, Kvarnholmen 4");
+    expect(mailServer.mails[1]?.mail.text).toContain("Acknowledged by: Ann Nilsson\nMessage: On my way");
+    const otherReceiver = createMailReceiver({ ...mailServer.config, tell: [{ changes: ["vanished"] }] }).receiver;
+    await otherReceiver.update(alarmMessage({ change: "acknowledged" }), reference, never());
+    await otherReceiver.update(alarmMessage({ change: "vanished", status: "unknown" }), reference, never());
+    expect(mailServer.mails[2]?.mail.subject).toBe("State unknown: Supply temperature low, Kvarnholmen 4");
+    expect(mailServer.mails).toHaveLength(3);
   });
 });
 
@@ -127,13 +128,13 @@ describe("email: hostile and long texts", () => {
   const hostile = "x\r\nBcc: evil@example.com\r\n\r\n<img src=http://evil.example/x> \u202eexe\u0000\u001b[31m";
 
   test("adds no header, markup or external resource from hostile names", async () => {
-    const { receiver, end } = await begun();
+    const { receiver, mailServer } = await startReceiver();
     const trigger = { ...ALARM.trigger, displayName: hostile, description: `${hostile}\nsecond line` };
-    const told = toldOf({}, { trigger, site: { id: 1, displayName: hostile }, description: hostile });
-    await receiver.open(told, never());
-    const [taken] = end.mails;
+    const message = alarmMessage({}, { trigger, site: { id: 1, displayName: hostile }, description: hostile });
+    await receiver.open(message, never());
+    const [taken] = mailServer.mails;
     expect(taken?.recipients).toEqual(["operations@example.com"]);
-    expect(Object.keys(headersOf(taken))).not.toContain("bcc");
+    expect(Object.keys(readHeaders(taken))).not.toContain("bcc");
     expect(taken?.mail.subject).toMatch(/^Active: x Bcc: evil@example\.com <img src=http:\/\/evil\.example\/x> exe/);
     expect(taken?.mail.html).not.toMatch(/<img|<script/);
     expect(`${taken?.mail.html}${taken?.mail.text}`.replaceAll("\n", "")).not.toMatch(/\p{Cc}|\u202e/u);
@@ -143,11 +144,11 @@ describe("email: hostile and long texts", () => {
   });
 
   test("cuts long texts between characters", async () => {
-    const { receiver, end } = await begun();
-    const family = "👨‍👩‍👧".repeat(2_000);
-    const trigger = { ...ALARM.trigger, displayName: family, description: family };
-    await receiver.open(toldOf({}, { trigger, description: "" }), never());
-    const { subject = "", text = "" } = end.mails[0]?.mail ?? {};
+    const { receiver, mailServer } = await startReceiver();
+    const familyEmoji = "👨‍👩‍👧".repeat(2_000);
+    const trigger = { ...ALARM.trigger, displayName: familyEmoji, description: familyEmoji };
+    await receiver.open(alarmMessage({}, { trigger, description: "" }), never());
+    const { subject = "", text = "" } = mailServer.mails[0]?.mail ?? {};
     expect(subject.length).toBeLessThanOrEqual(160);
     expect(subject).toMatch(/^Active: (👨‍👩‍👧)+…$/u);
     expect(text.split("\n").find((line) => line.startsWith("Description"))).toMatch(/^Description: (👨‍👩‍👧)+…$/u);
@@ -164,24 +165,24 @@ describe("email: replies of the mail server", () => {
     ["to", "550 5.1.1 No such user", { kind: "rejected" }, "accepts none of the recipients"],
     ["to", "450 4.2.0 Greylisted", { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" }, "4.2.0 Grey"],
     ["data", "552 5.2.2 Mailbox full", { kind: "rejected" }, "5.2.2 Mailbox full"],
-  ])("reports the server reply to %s, %s, with its error kind and text", async (step, words, expected, said) => {
-    const { receiver, end } = await begun();
-    end.refuse = (at) => (at === step ? words : undefined);
-    const error = await failureOf(receiver.open(toldOf(), never()));
+  ])("reports the server reply to %s, %s, with its error kind and text", async (step, reply, expected, words) => {
+    const { receiver, mailServer } = await startReceiver();
+    mailServer.refuse = (at) => (at === step ? reply : undefined);
+    const error = await catchFailure(receiver.open(alarmMessage(), never()));
     expect(error).toMatchObject(expected);
-    expect(errorText(error)).toContain(said);
+    expect(errorText(error)).toContain(words);
     expect(errorText(error)).toMatch(/^The mail server at 127\.0\.0\.1:\d+ /);
-    expect(end.mails).toEqual([]);
+    expect(mailServer.mails).toEqual([]);
   });
 
   test("sends to the accepted recipients and logs each rejected recipient once", async () => {
-    const { receiver, end, lines } = await begun({ to: ["a@example.com", "gone@example.com", "b@example.com"] });
-    end.refuse = (step, about) => (step === "to" && about.startsWith("gone") ? "550 5.1.1 Gone" : undefined);
-    await receiver.open(toldOf(), never());
-    await receiver.open(toldOf({ key: "another" }), never());
-    expect(end.mails.map(({ recipients }) => recipients)).toEqual(Array(2).fill(["a@example.com", "b@example.com"]));
+    const { receiver, mailServer, lines } = await startReceiver({ to: ["a@example.com", "gone@example.com"] });
+    mailServer.refuse = (step, about) => (step === "to" && about.startsWith("gone") ? "550 5.1.1 Gone" : undefined);
+    await receiver.open(alarmMessage(), never());
+    await receiver.open(alarmMessage({ key: "another" }), never());
+    expect(mailServer.mails.map(({ recipients }) => recipients)).toEqual([["a@example.com"], ["a@example.com"]]);
     expect(lines.map((line) => JSON.parse(line))).toMatchObject([
-      { level: 40, recipient: "gone@example.com", response: "550 5.1.1 Gone", accepted: 2, rejected: 1 },
+      { level: 40, recipient: "gone@example.com", response: "550 5.1.1 Gone", accepted: 1, rejected: 1 },
     ]);
   });
 });
@@ -211,18 +212,19 @@ describe("email: an endpoint that is no mail server", () => {
     ["speaks HTTP", (socket) => socket.end(http), { kind: "config", field: "host" }, NO_MAIL_SERVER],
     ["closes the connection", (socket) => socket.destroy(), { kind: "retryable" }, "it broke the connection"],
     ["sends nothing", () => undefined, { kind: "retryable" }, "security: tls"],
-  ])("is reported when it %s instead of a greeting", async (_what, speak, expected, words) => {
-    const { receiver } = receiverFor(await rawServer(speak));
-    const error = await failureOf(receiver.open(toldOf(), never()));
+  ])("is reported when it %s instead of a greeting", async (_what, speak, expected, wantedText) => {
+    const { receiver } = createMailReceiver(await rawServer(speak));
+    const error = await catchFailure(receiver.open(alarmMessage(), never()));
     expect(error).toMatchObject(expected);
-    expect(errorText(error)).toContain(words);
+    expect(errorText(error)).toContain(wantedText);
     expect(errorText(error).length).toBeLessThan(700);
   });
 
   test("is retried when it refuses the connection", async () => {
     const options = { from: "plenum@example.com", to: ["operations@example.com"], security: "none" };
-    const { receiver } = receiverFor({ ...options, host: "127.0.0.1", port: await freePort() });
-    await expectFailure(receiver.open(toldOf(), never()), { kind: "retryable", message: /it refuses the connection/ });
+    const { receiver } = createMailReceiver({ ...options, host: "127.0.0.1", port: await freePort() });
+    const failure = { kind: "retryable", message: /it refuses the connection/ };
+    await expectFailure(receiver.open(alarmMessage(), never()), failure);
   });
 
   test("times out after the option timeout when it sends single letters", async () => {
@@ -232,107 +234,107 @@ describe("email: an endpoint that is no mail server", () => {
       socket.write("220 localhost\r\n");
       letters.push(setInterval(() => socket.write("2"), 20));
     });
-    const { receiver } = receiverFor(options);
-    for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
-      const error = await failureOf(call);
+    const { receiver } = createMailReceiver(options);
+    for (const call of [receiver.open(alarmMessage(), never()), receiver.probe(never())]) {
+      const error = await catchFailure(call);
       expect(error).toMatchObject({ kind: "retryable" });
       expect(errorText(error)).toContain("no answer in time");
     }
   });
 
   test("does not delay an abort, which rejects with the signal's reason", async () => {
-    const connected = Promise.withResolvers<void>();
-    const { receiver } = receiverFor({ ...(await rawServer(() => connected.resolve())), timeout: "60s" });
+    const connection = Promise.withResolvers<void>();
+    const { receiver } = createMailReceiver({ ...(await rawServer(() => connection.resolve())), timeout: "60s" });
     for (const call of [
-      (signal: AbortSignal) => receiver.open(toldOf(), signal),
+      (signal: AbortSignal) => receiver.open(alarmMessage(), signal),
       (signal: AbortSignal) => receiver.probe(signal),
     ]) {
       const controller = new AbortController();
-      const going = failureOf(call(controller.signal));
-      await connected.promise;
+      const pendingCall = catchFailure(call(controller.signal));
+      await connection.promise;
       controller.abort(new Error("stopping"));
-      expect(String(await going)).toContain("stopping");
+      expect(String(await pendingCall)).toContain("stopping");
     }
   });
 });
 
 describe("email: TLS and authentication", () => {
-  const own = certificateFor("localhost");
-  const other = certificateFor("mail.elsewhere.example");
-  const secured = { disabledCommands: [], authOptional: false, key: own.key, cert: own.cert };
-  const through = { host: "localhost", security: "starttls", ca_file: own.path };
+  const ownCertificate = certificateFor("localhost");
+  const otherCertificate = certificateFor("mail.elsewhere.example");
+  const tlsServer = { disabledCommands: [], authOptional: false, key: ownCertificate.key, cert: ownCertificate.cert };
+  const tlsOptions = { host: "localhost", security: "starttls", ca_file: ownCertificate.path };
 
   test("logs in after STARTTLS and repeats no secret", async () => {
     const password = secretFile("correct horse battery");
-    const { receiver, end, lines } = await begun({ ...through, user: "plenum", password }, secured);
-    await receiver.open(toldOf(), never());
-    expect(end.mails).toMatchObject([{ isSecure: true, user: "plenum" }]);
-    end.refuse = (step) =>
+    const { receiver, mailServer, lines } = await startReceiver({ ...tlsOptions, user: "plenum", password }, tlsServer);
+    await receiver.open(alarmMessage(), never());
+    expect(mailServer.mails).toMatchObject([{ isSecure: true, user: "plenum" }]);
+    mailServer.refuse = (step) =>
       step === "auth" ? `535 5.7.8 No: AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk= correct horse battery` : undefined;
-    const error = await failureOf(receiver.open(toldOf(), never()));
+    const error = await catchFailure(receiver.open(alarmMessage(), never()));
     expect(error).toMatchObject({ kind: "config", reason: "unauthenticated" });
     expect(errorText(error)).toContain("535 5.7.8 No");
     const all = inspect(error, { depth: 9 }) + lines.join("");
     expect(all).not.toContain("correct horse battery");
     expect(all).not.toContain("Y29ycmVjdCBob3JzZSBiYXR0ZXJ5");
     expect(all).not.toContain("AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk");
-    end.refuse = () => undefined;
+    mailServer.refuse = () => undefined;
     writeFileSync(password.file, "another one");
-    await receiver.open(toldOf(), never());
-    expect(end.mails).toHaveLength(2);
+    await receiver.open(alarmMessage(), never());
+    expect(mailServer.mails).toHaveLength(2);
   });
 
   test("uses TLS from the start with security: tls", async () => {
-    const server = { ...secured, authOptional: true, secure: true };
-    const { receiver, end } = await begun({ ...through, security: "tls" }, server);
-    await receiver.open(toldOf(), never());
-    expect(end.mails).toMatchObject([{ isSecure: true }]);
+    const server = { ...tlsServer, authOptional: true, secure: true };
+    const { receiver, mailServer } = await startReceiver({ ...tlsOptions, security: "tls" }, server);
+    await receiver.open(alarmMessage(), never());
+    expect(mailServer.mails).toMatchObject([{ isSecure: true }]);
   });
 
   test.each<[string, object, SMTPServerOptions, object, string]>([
     [
       "a server with a self-signed certificate",
       { host: "localhost", security: "starttls", ca_file: undefined },
-      secured,
+      tlsServer,
       { kind: "config", field: "ca_file" },
       "is signed by itself",
     ],
     [
       "a server with a certificate for another name",
-      { ...through, ca_file: other.path },
-      { ...secured, key: other.key, cert: other.cert },
+      { ...tlsOptions, ca_file: otherCertificate.path },
+      { ...tlsServer, key: otherCertificate.key, cert: otherCertificate.cert },
       { kind: "config", field: "host" },
       "is for another name",
     ],
     [
       "a server without STARTTLS",
-      through,
+      tlsOptions,
       { disabledCommands: ["STARTTLS"] },
       { kind: "config", field: "security" },
       "does not change to TLS",
     ],
     [
       "a server with STARTTLS when TLS from the start is configured",
-      { ...through, security: "tls" },
-      secured,
+      { ...tlsOptions, security: "tls" },
+      tlsServer,
       { kind: "config", field: "host" },
       "does not speak TLS",
     ],
     [
       "a server with TLS 1.1",
-      through,
-      { ...secured, maxVersion: "TLSv1.1", minVersion: "TLSv1", ciphers: "DEFAULT@SECLEVEL=0" },
+      tlsOptions,
+      { ...tlsServer, maxVersion: "TLSv1.1", minVersion: "TLSv1", ciphers: "DEFAULT@SECLEVEL=0" },
       { kind: "config" },
       "TLS",
     ],
-  ])("sends no mail to %s", async (_what, options, server, expected, words) => {
-    const { receiver, end } = await begun({ timeout: "5s", ...options }, server);
-    for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
-      const error = await failureOf(call);
+  ])("sends no mail to %s", async (_what, options, server, expected, wantedText) => {
+    const { receiver, mailServer } = await startReceiver({ timeout: "5s", ...options }, server);
+    for (const call of [receiver.open(alarmMessage(), never()), receiver.probe(never())]) {
+      const error = await catchFailure(call);
       expect(error).toMatchObject(expected);
-      expect(errorText(error)).toContain(words);
+      expect(errorText(error)).toContain(wantedText);
     }
-    expect(end.mails).toEqual([]);
+    expect(mailServer.mails).toEqual([]);
   });
 
   test("checks the certificate even if NODE_TLS_REJECT_UNAUTHORIZED is 0", async () => {
@@ -340,17 +342,17 @@ describe("email: TLS and authentication", () => {
     onTestFinished(() => {
       delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
     });
-    const { receiver } = await begun({ host: "localhost", security: "starttls" }, secured);
-    await expectFailure(receiver.open(toldOf(), never()), { kind: "config", field: "ca_file" });
+    const { receiver } = await startReceiver({ host: "localhost", security: "starttls" }, tlsServer);
+    await expectFailure(receiver.open(alarmMessage(), never()), { kind: "config", field: "ca_file" });
   });
 
   test("probes with TLS and login and sends nothing", async () => {
     const login = { user: "plenum", password: secretFile("correct horse battery") };
-    const { receiver, end } = await begun({ ...through, ...login }, secured);
+    const { receiver, mailServer } = await startReceiver({ ...tlsOptions, ...login }, tlsServer);
     await receiver.probe(never());
-    expect(end.sessions).toBe(1);
-    expect(end.requests()).toBe(0);
-    end.refuse = (step) => (step === "auth" ? "535 5.7.8 No" : undefined);
+    expect(mailServer.sessions).toBe(1);
+    expect(mailServer.requests()).toBe(0);
+    mailServer.refuse = (step) => (step === "auth" ? "535 5.7.8 No" : undefined);
     await expectFailure(receiver.probe(never()), { kind: "config", reason: "unauthenticated" });
   });
 });
@@ -358,5 +360,5 @@ describe("email: TLS and authentication", () => {
 interface Taken {
   readonly mail: { readonly headers: readonly { key: string; value: string }[] };
 }
-const headersOf = (taken: Taken | undefined) =>
+const readHeaders = (taken: Taken | undefined) =>
   Object.fromEntries((taken?.mail.headers ?? []).map(({ key, value }) => [key, value]));

@@ -3,15 +3,15 @@ import type { Event } from "#src/core/model/event.ts";
 import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredItem } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
-import { alarm, gatewayOnline, START } from "../receiver/trial.ts";
+import { gatewayOnline, START, sampleAlarm } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";
 import type { RunSettings } from "./run-settings.ts";
 
 const SITES = [1, 2] as const;
 
-export interface Life {
+export interface AlarmLife {
   readonly n: number;
-  readonly one: ReturnType<typeof alarm>;
+  readonly one: ReturnType<typeof sampleAlarm>;
   readonly site: number;
   readonly beganMs: number;
   readonly isOlder: boolean;
@@ -25,24 +25,24 @@ export interface Life {
   readonly explainedMs: number[];
 }
 
-export type EventfulBuilding = ReturnType<typeof eventfulBuilding>;
+export type EventfulBuilding = ReturnType<typeof createEventfulBuilding>;
 
-export function eventfulBuilding(
+export function createEventfulBuilding(
   random: SeededRandom,
   { gateways, storms }: RunSettings,
   store: Pick<Store, "commit">,
 ) {
-  const lives: Life[] = [];
+  const lives: AlarmLife[] = [];
   let sinkMs = Number.POSITIVE_INFINITY;
-  const away = new Set<string>();
-  const returned: { readonly id: string; readonly atMs: number }[] = [];
-  const gatewayOf = (site: number) => String(site);
+  const offlineGateways = new Set<string>();
+  const gatewayReturns: { readonly id: string; readonly atMs: number }[] = [];
+  const getGatewayId = (site: number) => String(site);
 
-  function begin(site: number, minutes: number, hasSink: boolean): Event {
+  function beginAlarm(site: number, minutes: number, hasSink: boolean): Event {
     const n = lives.length;
-    const behind = away.has(gatewayOf(site)) && random.chance(0.8) ? gatewayOf(site) : null;
-    const one = alarm(n, { at: minutes, priority: n % 2 === 0 ? "A" : "C", site, behind });
-    const life: Life = {
+    const behind = offlineGateways.has(getGatewayId(site)) && random.chance(0.8) ? getGatewayId(site) : null;
+    const one = sampleAlarm(n, { at: minutes, priority: n % 2 === 0 ? "A" : "C", site, behind });
+    const life: AlarmLife = {
       ...{ n, one, site, beganMs: START + minutes * 60_000, isOlder: !hasSink },
       ...{ isOver: false, wasActive: hasSink, cameBack: false, endedMs: null },
       ...{ returns: 0, ends: 0, acknowledgements: 0 },
@@ -52,7 +52,7 @@ export function eventfulBuilding(
     return one.raised();
   }
 
-  function next(life: Life, minutes: number, hasSink: boolean): Event | null {
+  function changeAlarm(life: AlarmLife, minutes: number, hasSink: boolean): Event | null {
     const { one } = life;
     if (life.isOver) {
       if (!random.chance(0.3)) return null;
@@ -60,17 +60,18 @@ export function eventfulBuilding(
       life.returns += 1;
       life.cameBack ||= hasSink;
       life.wasActive ||= hasSink;
-      const behind = away.has(gatewayOf(life.site)) ? gatewayOf(life.site) : null;
+      const behind = offlineGateways.has(getGatewayId(life.site)) ? getGatewayId(life.site) : null;
       if (behind !== null) life.explainedMs.push(START + minutes * 60_000);
-      return explainedBy(one.retriggered(minutes), behind);
+      return withGateway(one.retriggered(minutes), behind);
     }
-    const what = random.pick(["acknowledged", "recovering", "changed", "vanished", "resolved", "resolved"] as const);
-    if (what === "changed") {
-      const changed = one.changed(`It is ${random.below(1_000)} now`, minutes);
-      return random.chance(0.3) ? withPriority(changed, random.pick(["A", "B", "C"])) : changed;
+    const changeNames = ["acknowledged", "recovering", "changed", "vanished", "resolved", "resolved"] as const;
+    const changeName = random.pick(changeNames);
+    if (changeName === "changed") {
+      const changedEvent = one.changed(`It is ${random.below(1_000)} now`, minutes);
+      return random.chance(0.3) ? withPriority(changedEvent, random.pick(["A", "B", "C"])) : changedEvent;
     }
-    if (what === "acknowledged") life.acknowledgements += 1;
-    if (what !== "resolved") return one[what](minutes);
+    if (changeName === "acknowledged") life.acknowledgements += 1;
+    if (changeName !== "resolved") return one[changeName](minutes);
     const atMs = Math.max(life.beganMs, START + minutes * 60_000 - random.pick([0, 20_000, 120_000]));
     life.isOver = true;
     life.endedMs = atMs;
@@ -78,11 +79,11 @@ export function eventfulBuilding(
     return one.resolved(minutes, { resolvedAt: new Date(atMs).toISOString() });
   }
 
-  function turn(site: number, minutes: number): { readonly event: Event | null; readonly change: DocumentChange } {
-    const id = gatewayOf(site);
-    const isBack = away.delete(id);
-    if (isBack) returned.push({ id, atMs: START + minutes * 60_000 });
-    else away.add(id);
+  function toggleGateway(site: number, minutes: number) {
+    const id = getGatewayId(site);
+    const isBack = offlineGateways.delete(id);
+    if (isBack) gatewayReturns.push({ id, atMs: START + minutes * 60_000 });
+    else offlineGateways.add(id);
     const held: StoredItem<Gateway> = {
       value: { ...GATEWAY, id, online: isBack },
       siteId: site,
@@ -91,15 +92,15 @@ export function eventfulBuilding(
     };
     return {
       event: isBack ? gatewayOnline(minutes, id) : null,
-      change: { set: documentSet("gateway", "main"), put: [[id, held]] },
+      change: { set: documentSet("gateway", "main"), put: [[id, held] as const] },
     };
   }
 
   return {
-    lives: lives as readonly Life[],
+    lives: lives as readonly AlarmLife[],
     sinkMs: () => sinkMs,
-    isAway: (gateway: string) => away.has(gateway),
-    returnsOf: (gateway: string) => returned.filter(({ id }) => id === gateway).map(({ atMs }) => atMs),
+    isAway: (gateway: string) => offlineGateways.has(gateway),
+    returnsOf: (gateway: string) => gatewayReturns.filter(({ id }) => id === gateway).map(({ atMs }) => atMs),
 
     async happen(nowMs: number, hasSink: boolean) {
       const minutes = (nowMs - START) / 60_000;
@@ -109,36 +110,36 @@ export function eventfulBuilding(
       const events: Event[] = [];
       for (const site of SITES) {
         if (!gateways || !random.chance(0.15)) continue;
-        const { event, change } = turn(site, minutes);
+        const { event, change } = toggleGateway(site, minutes);
         documents.push(change);
         if (event !== null) events.push(event);
       }
-      const before = lives.length;
+      const livesBefore = lives.length;
       const isBurst = storms && random.chance(0.08);
-      const openings = isBurst ? 6 + random.below(12) : random.chance(0.35) ? 1 : 0;
+      const openingCount = isBurst ? 6 + random.below(12) : random.chance(0.35) ? 1 : 0;
       const site = random.pick(SITES);
-      for (let n = 0; n < openings; n += 1) events.push(begin(site, minutes, hasSink));
-      for (const life of lives.slice(0, before)) {
-        if (!random.chance(Math.min(0.3, 8 / before))) continue;
-        const event = next(life, minutes, hasSink);
+      for (let n = 0; n < openingCount; n += 1) events.push(beginAlarm(site, minutes, hasSink));
+      for (const life of lives.slice(0, livesBefore)) {
+        if (!random.chance(Math.min(0.3, 8 / livesBefore))) continue;
+        const event = changeAlarm(life, minutes, hasSink);
         if (event !== null) events.push(event);
       }
-      await store.commit({ events, documents: [...documents, ...snapshotsOf(events)] });
+      await store.commit({ events, documents: [...documents, ...buildSnapshots(events)] });
     },
   };
 }
 
-function explainedBy(event: Event, behindGateway: string | null): Event {
+function withGateway(event: Event, behindGateway: string | null): Event {
   return { ...event, data: { ...event.data, behindGateway } as never };
 }
 
 function withPriority(event: Event, priority: string): Event {
   const { alarm: record } = event.data as Pick<StoredAlarm, "alarm">;
-  const changed = { ...record, trigger: { ...record.trigger, priority } };
-  return { ...event, priority, data: { ...event.data, alarm: changed } as never };
+  const changedEvent = { ...record, trigger: { ...record.trigger, priority } };
+  return { ...event, priority, data: { ...event.data, alarm: changedEvent } as never };
 }
 
-function snapshotsOf(events: readonly Event[]): readonly DocumentChange[] {
+function buildSnapshots(events: readonly Event[]): readonly DocumentChange[] {
   const put = events.flatMap((event) => {
     if (!event.type.startsWith("alarm-")) return [];
     const { alarm: record, episode } = event.data as Pick<StoredAlarm, "alarm" | "episode">;

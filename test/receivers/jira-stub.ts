@@ -1,7 +1,7 @@
 import { Ajv } from "ajv";
 import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
 import { ADF_SCHEMA } from "./adf-schema.ts";
-import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
+import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
 
 export const JIRA_TOKEN = "ATATT3xFfGF0-canary-of-jira-9c41d7";
 export const JIRA_USER = "plenum@example.com";
@@ -36,23 +36,23 @@ export interface JiraTransition {
   readonly fields?: Record<string, unknown>;
 }
 
-export type JiraEnd = Awaited<ReturnType<typeof startJiraEnd>>;
+export type JiraStub = Awaited<ReturnType<typeof startJiraStub>>;
 
 const TO_DO: JiraStatus = { name: "Å gjøre", category: "new" };
 const IN_PROGRESS: JiraStatus = { name: "Under arbeid", category: "indeterminate" };
-export const FERDIG: JiraStatus = { name: "Ferdig", category: "done" };
+export const DONE_STATUS: JiraStatus = { name: "Ferdig", category: "done" };
 
 const isAdf = new Ajv({ strict: false }).compile(ADF_SCHEMA);
 
-export async function startJiraEnd(options: JiraOptions = {}) {
+export async function startJiraStub(options: JiraOptions = {}) {
   const { deployment = "cloud", now = Date.now, searchLagMs = 0 } = options;
   const isCloud = deployment === "cloud";
-  const root = isCloud ? "/rest/api/3" : "/jira/rest/api/2";
+  const apiRoot = isCloud ? "/rest/api/3" : "/jira/rest/api/2";
   const busy = { status: 429, headers: { "retry-after": "7", "ratelimit-reason": "jira-burst-based" } };
   const { common, interrupt, secret } = await startReceiverStub(busy);
   const { stub } = common;
   const url = isCloud ? stub.url : `${stub.url}/jira`;
-  const end = {
+  const server = {
     ...common,
     url,
     config: {
@@ -67,8 +67,8 @@ export async function startJiraEnd(options: JiraOptions = {}) {
     seen: stub.seen,
     transitions: [
       { id: "11", name: "Start", from: [TO_DO.name], to: IN_PROGRESS },
-      { id: "31", name: "Fullfør", from: [TO_DO.name, IN_PROGRESS.name], to: FERDIG },
-      { id: "41", name: "Åpne igjen", from: [FERDIG.name], to: TO_DO },
+      { id: "31", name: "Fullfør", from: [TO_DO.name, IN_PROGRESS.name], to: DONE_STATUS },
+      { id: "41", name: "Åpne igjen", from: [DONE_STATUS.name], to: TO_DO },
     ] as JiraTransition[],
     /** Fields of the screen for new issues, by id. */
     screen: new Map<string, { name: string; required: boolean; hasDefaultValue?: boolean }>([
@@ -86,105 +86,106 @@ export async function startJiraEnd(options: JiraOptions = {}) {
     /** Closed issues refuse comments. */
     refuseLateComments: false,
     token: JIRA_TOKEN,
-    things: (): readonly Thing[] => end.issues.map(thingOf),
-    clear: (): void => void end.issues.splice(0),
+    things: (): readonly ReceiverIncident[] => server.issues.map(toReceiverIncident),
+    clear: (): void => void server.issues.splice(0),
   };
 
   stub.answer = (seen, response) => {
-    const { path } = partsOf(seen);
+    const { path } = splitUrl(seen);
     const changes = seen.method !== "GET" && !path.startsWith("/search");
     return changes ? interrupt(() => route(seen), response) : route(seen);
   };
 
-  function partsOf(seen: SeenRequest) {
+  function splitUrl(seen: SeenRequest) {
     const { pathname, searchParams } = new URL(seen.url, stub.url);
-    return { path: pathname.startsWith(root) ? pathname.slice(root.length) : "", query: searchParams };
+    return { path: pathname.startsWith(apiRoot) ? pathname.slice(apiRoot.length) : "", query: searchParams };
   }
 
   function route(seen: SeenRequest): StubAnswer {
-    const { path, query } = partsOf(seen);
+    const { path, query } = splitUrl(seen);
     if (path === "") return { status: 404, body: "<html>Oops, you've found a dead link.</html>" };
-    const known = isCloud
-      ? `Basic ${Buffer.from(`${JIRA_USER}:${end.token}`).toString("base64")}`
-      : `Bearer ${end.token}`;
-    if (seen.headers.authorization !== known) return asNobody(path);
+    const expectedAuthorization = isCloud
+      ? `Basic ${Buffer.from(`${JIRA_USER}:${server.token}`).toString("base64")}`
+      : `Bearer ${server.token}`;
+    if (seen.headers.authorization !== expectedAuthorization) return anonymousReply(path);
     const body = seen.body.length === 0 ? {} : (JSON.parse(seen.body.toString()) as Record<string, unknown>);
-    const is = (method: string, pattern: RegExp) => (seen.method === method ? pattern.exec(path) : null);
+    const matchRequest = (method: string, pattern: RegExp) => (seen.method === method ? pattern.exec(path) : null);
 
-    if (is("GET", /^\/myself$/)) return json(200, { displayName: "Plenum", accountId: "5b10" });
-    if (is("GET", /^\/mypermissions$/)) return permissions(query);
-    if (is("POST", isCloud ? /^\/search\/jql$/ : /^\/search$/)) return search(body);
-    if (is("POST", /^\/issue$/)) return create(body);
-    const page = is("GET", /^\/issue\/createmeta\/([^/]+)\/issuetypes(?:\/(\d+))?$/);
+    if (matchRequest("GET", /^\/myself$/)) return jsonReply(200, { displayName: "Plenum", accountId: "5b10" });
+    if (matchRequest("GET", /^\/mypermissions$/)) return permissions(query);
+    if (matchRequest("POST", isCloud ? /^\/search\/jql$/ : /^\/search$/)) return search(body);
+    if (matchRequest("POST", /^\/issue$/)) return create(body);
+    const page = matchRequest("GET", /^\/issue\/createmeta\/([^/]+)\/issuetypes(?:\/(\d+))?$/);
     if (page) return createmeta(page[1] ?? "", page[2], query);
     const found = /^\/issue\/(\d+)(\/comment|\/transitions)?$/.exec(path);
-    const issue = end.issues.find(({ id }) => id === found?.[1]);
-    if (found === null) return json(404, { errorMessages: ["no such path"], errors: {} });
-    if (issue === undefined || !end.mayBrowse) return noIssue();
-    return about(issue, seen.method, found[2] ?? "", body);
+    const issue = server.issues.find(({ id }) => id === found?.[1]);
+    if (found === null) return jsonReply(404, { errorMessages: ["no such path"], errors: {} });
+    if (issue === undefined || !server.mayBrowse) return missingIssueReply();
+    return handleIssue(issue, seen.method, found[2] ?? "", body);
   }
 
-  function about(issue: JiraIssue, method: string, part: string, body: Record<string, unknown>): StubAnswer {
+  function handleIssue(issue: JiraIssue, method: string, part: string, body: Record<string, unknown>): StubAnswer {
     if (part === "/comment" && method === "POST") {
-      if (end.refuseLateComments && issue.status.category === "done")
-        return json(403, { errorMessages: ["Du kan ikke kommentere saken."], errors: {} });
-      if (!isText(body.body)) return refusal({ comment: "INVALID_INPUT" });
-      issue.comments.push(plain(body.body));
-      issue.texts.push(plain(body.body));
-      return json(201, { id: String(90_000 + issue.comments.length) });
+      if (server.refuseLateComments && issue.status.category === "done")
+        return jsonReply(403, { errorMessages: ["Du kan ikke kommentere saken."], errors: {} });
+      if (!isText(body.body)) return fieldErrorsReply({ comment: "INVALID_INPUT" });
+      issue.comments.push(toPlainText(body.body));
+      issue.texts.push(toPlainText(body.body));
+      return jsonReply(201, { id: String(90_000 + issue.comments.length) });
     }
     if (part === "/transitions") {
-      const offered = end.transitions.filter(({ from }) => from.includes(issue.status.name));
-      if (method === "GET") return json(200, { transitions: offered.map(shownTransition) });
+      const offeredTransitions = server.transitions.filter(({ from }) => from.includes(issue.status.name));
+      if (method === "GET") return jsonReply(200, { transitions: offeredTransitions.map(formatTransition) });
       const id = (body.transition as { id?: string } | undefined)?.id;
-      const chosen = offered.find((transition) => transition.id === id);
-      const given = (body.fields ?? {}) as Record<string, unknown>;
-      const lacks = Object.entries(chosen?.fields ?? {}).some(
-        ([name, field]) => (field as { required?: boolean }).required === true && given[name] === undefined,
+      const chosenTransition = offeredTransitions.find((transition) => transition.id === id);
+      const givenFields = (body.fields ?? {}) as Record<string, unknown>;
+      const lacksField = Object.entries(chosenTransition?.fields ?? {}).some(
+        ([name, field]) => (field as { required?: boolean }).required === true && givenFields[name] === undefined,
       );
-      if (chosen === undefined || lacks || end.refuseTransitions)
-        return json(400, { errorMessages: ["Arbeidsflyten tillater det ikke."], errors: {} });
-      issue.status = chosen.to;
+      if (chosenTransition === undefined || lacksField || server.refuseTransitions)
+        return jsonReply(400, { errorMessages: ["Arbeidsflyten tillater det ikke."], errors: {} });
+      issue.status = chosenTransition.to;
       issue.steps.push(body);
       return { status: 204 };
     }
-    if (method === "GET") return json(200, shown(issue));
+    if (method === "GET") return jsonReply(200, formatIssue(issue));
     const fields = body.fields as Record<string, unknown>;
-    const fault = faultOf(fields);
-    if (fault !== null) return refusal(fault);
+    const fieldError = findFieldError(fields);
+    if (fieldError !== null) return fieldErrorsReply(fieldError);
     Object.assign(issue.fields, fields);
-    issue.texts.push(...textsOf(fields));
+    issue.texts.push(...listTexts(fields));
     return { status: 204 };
   }
 
   function create(body: Record<string, unknown>): StubAnswer {
     const fields = body.fields as Record<string, unknown>;
-    const missing = [...end.screen].filter(
+    const missingFields = [...server.screen].filter(
       ([id, { required, hasDefaultValue }]) =>
         required && hasDefaultValue !== true && id !== "reporter" && fields[id] === undefined,
     );
-    if (missing.length > 0)
-      return refusal(Object.fromEntries(missing.map(([id, { name }]) => [id, `${name} er påkrevd.`])));
-    const fault = faultOf(fields);
-    if (fault !== null) return refusal(fault);
-    const number = end.issues.length + 1;
-    end.issues.push({
+    if (missingFields.length > 0)
+      return fieldErrorsReply(Object.fromEntries(missingFields.map(([id, { name }]) => [id, `${name} er påkrevd.`])));
+    const fieldError = findFieldError(fields);
+    if (fieldError !== null) return fieldErrorsReply(fieldError);
+    const number = server.issues.length + 1;
+    server.issues.push({
       id: String(10_000 + number),
       key: `FM-${number}`,
       createdMs: now(),
       fields,
       status: TO_DO,
       comments: [],
-      texts: textsOf(fields),
+      texts: listTexts(fields),
       steps: [],
     });
-    return json(201, { id: String(10_000 + number), key: `FM-${number}`, self: `${url}/x` });
+    return jsonReply(201, { id: String(10_000 + number), key: `FM-${number}`, self: `${url}/x` });
   }
 
-  function faultOf(fields: Record<string, unknown>): Record<string, string> | null {
+  function findFieldError(fields: Record<string, unknown>): Record<string, string> | null {
     const { summary = "x", description = "x", labels = [] } = fields;
-    const absent = Object.keys(fields).filter((id) => !end.screen.has(id));
-    if (absent.length > 0) return Object.fromEntries(absent.map((id) => [id, `Field '${id}' cannot be set.`]));
+    const unknownFields = Object.keys(fields).filter((id) => !server.screen.has(id));
+    if (unknownFields.length > 0)
+      return Object.fromEntries(unknownFields.map((id) => [id, `Field '${id}' cannot be set.`]));
     if (typeof summary !== "string" || summary === "" || summary.length > 255 || /[\r\n]/.test(summary))
       return { summary: "Sammendraget er ikke gyldig." };
     if (description !== "x" && !isText(description)) return { description: "INVALID_INPUT" };
@@ -200,75 +201,78 @@ export async function startJiraEnd(options: JiraOptions = {}) {
 
   function search({ jql }: Record<string, unknown>): StubAnswer {
     const [, project, label] = /^project = "(\w+)" AND labels = "([\w-]+)"/.exec(String(jql)) ?? [];
-    if (project === undefined) return json(400, { errorMessages: ["Error in the JQL Query"], errors: {} });
-    if (!end.mayBrowse && !end.hidesSilently)
-      return json(400, { errorMessages: ["Verdien 'FM' finnes ikke for feltet 'project'."], errors: {} });
-    const found = end.issues.filter(
+    if (project === undefined) return jsonReply(400, { errorMessages: ["Error in the JQL Query"], errors: {} });
+    if (!server.mayBrowse && !server.hidesSilently)
+      return jsonReply(400, { errorMessages: ["Verdien 'FM' finnes ikke for feltet 'project'."], errors: {} });
+    const found = server.issues.filter(
       ({ fields, createdMs }) =>
-        end.mayBrowse &&
+        server.mayBrowse &&
         project === "FM" &&
         (fields.labels as string[]).includes(label ?? "") &&
         now() - createdMs >= searchLagMs,
     );
-    return json(200, { issues: found.map(shown), ...(isCloud ? { isLast: true } : { total: found.length }) });
+    return jsonReply(200, {
+      issues: found.map(formatIssue),
+      ...(isCloud ? { isLast: true } : { total: found.length }),
+    });
   }
 
   function permissions(query: URLSearchParams): StubAnswer {
-    if (query.get("projectKey") !== "FM") return json(404, { errorMessages: ["No project"], errors: {} });
-    return json(200, { permissions: { BROWSE_PROJECTS: { id: "10", havePermission: end.mayBrowse } } });
+    if (query.get("projectKey") !== "FM") return jsonReply(404, { errorMessages: ["No project"], errors: {} });
+    return jsonReply(200, { permissions: { BROWSE_PROJECTS: { id: "10", havePermission: server.mayBrowse } } });
   }
 
   function createmeta(project: string, type: string | undefined, query: URLSearchParams): StubAnswer {
-    if (project !== "FM" || !end.mayBrowse) return json(404, { errorMessages: ["Prosjektet finnes ikke."] });
+    if (project !== "FM" || !server.mayBrowse) return jsonReply(404, { errorMessages: ["Prosjektet finnes ikke."] });
     const records =
       type === undefined
         ? [
             { id: "1", name: "Feil" },
             { id: "2", name: "Task" },
           ]
-        : [...end.screen].map(([fieldId, field]) => ({ fieldId, key: fieldId, ...field }));
+        : [...server.screen].map(([fieldId, field]) => ({ fieldId, key: fieldId, ...field }));
     const startAt = Number(query.get("startAt"));
     const shownRecords = records.slice(startAt, startAt + Math.min(5, Number(query.get("maxResults"))));
     const name = isCloud ? (type === undefined ? "issueTypes" : "fields") : "values";
-    return json(200, { startAt, maxResults: 5, total: records.length, [name]: shownRecords });
+    return jsonReply(200, { startAt, maxResults: 5, total: records.length, [name]: shownRecords });
   }
 
-  return end;
+  return server;
 }
 
-function asNobody(path: string): StubAnswer {
+function anonymousReply(path: string): StubAnswer {
   const headers = { "x-seraph-loginreason": "AUTHENTICATED_FAILED" };
-  if (path.startsWith("/search")) return { ...json(200, { issues: [] }), headers };
+  if (path.startsWith("/search")) return { ...jsonReply(200, { issues: [] }), headers };
   if (path === "/myself") return { status: 401, headers, body: "Client must be authenticated." };
-  return { ...noIssue(), headers };
+  return { ...missingIssueReply(), headers };
 }
 
-function noIssue(): StubAnswer {
-  return json(404, { errorMessages: ["Saken finnes ikke, eller du har ikke tilgang."], errors: {} });
+function missingIssueReply(): StubAnswer {
+  return jsonReply(404, { errorMessages: ["Saken finnes ikke, eller du har ikke tilgang."], errors: {} });
 }
 
-const refusal = (errors: Record<string, string>): StubAnswer => json(400, { errorMessages: [], errors });
+const fieldErrorsReply = (errors: Record<string, string>): StubAnswer => jsonReply(400, { errorMessages: [], errors });
 
-function shown({ id, key, status }: JiraIssue) {
+function formatIssue({ id, key, status }: JiraIssue) {
   return { id, key, fields: { status: { name: status.name, statusCategory: { key: status.category } } } };
 }
 
-function shownTransition({ id, name, to, fields = {} }: JiraTransition) {
+function formatTransition({ id, name, to, fields = {} }: JiraTransition) {
   return { id, name, to: { name: to.name, statusCategory: { key: to.category } }, fields };
 }
 
-function thingOf({ fields, status, texts }: JiraIssue): Thing {
+function toReceiverIncident({ fields, status, texts }: JiraIssue): ReceiverIncident {
   const label = (fields.labels as string[]).find((each) => /^plenum-[0-9a-f]{32}$/.test(each));
   return { key: label?.slice("plenum-".length) ?? null, isOpen: status.category !== "done", texts };
 }
 
-function textsOf({ summary, description }: Record<string, unknown>): string[] {
-  return [summary, description].filter((text) => text !== undefined).map(plain);
+function listTexts({ summary, description }: Record<string, unknown>): string[] {
+  return [summary, description].filter((text) => text !== undefined).map(toPlainText);
 }
 
-function plain(text: unknown): string {
+function toPlainText(text: unknown): string {
   if (typeof text === "string") return text.replaceAll(/&#(\d+);/g, (_, code) => String.fromCharCode(Number(code)));
   const { text: own = "", content = [] } = text as { text?: string; content?: unknown[] };
-  const inner = content.map(plain).join("");
-  return (text as { type: string }).type === "paragraph" ? `${inner}\n` : own + inner;
+  const innerText = content.map(toPlainText).join("");
+  return (text as { type: string }).type === "paragraph" ? `${innerText}\n` : own + innerText;
 }

@@ -1,9 +1,9 @@
 import type { AddressInfo, Socket } from "node:net";
 import PostalMime, { type Email } from "postal-mime";
 import { SMTPServer, type SMTPServerOptions, type SMTPServerSession } from "smtp-server";
-import type { ReceiverServer, Thing } from "./receiver-server.ts";
+import type { ReceiverIncident, ReceiverServer } from "./receiver-server.ts";
 
-export interface TakenMail {
+export interface ReceivedMail {
   readonly mail: Email;
   readonly raw: string;
   readonly recipients: readonly string[];
@@ -11,21 +11,21 @@ export interface TakenMail {
   readonly user: string | null;
 }
 
-export interface EmailEnd extends ReceiverServer {
+export interface MailServerStub extends ReceiverServer {
   readonly port: number;
-  readonly mails: readonly TakenMail[];
+  readonly mails: readonly ReceivedMail[];
   readonly sessions: number;
   refuse: (step: "connect" | "auth" | "from" | "to" | "data", about: string) => string | undefined;
 }
 
-export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<EmailEnd> {
-  const mails: TakenMail[] = [];
+export async function startMailServerStub(options: SMTPServerOptions = {}): Promise<MailServerStub> {
+  const mails: ReceivedMail[] = [];
   let losing = 0;
   let waiting = 0;
   let requests = 0;
   let sessions = 0;
 
-  function refusal(step: Parameters<EmailEnd["refuse"]>[0], about: string): Error | null {
+  function refusal(step: Parameters<MailServerStub["refuse"]>[0], about: string): Error | null {
     const words = end.refuse(step, about);
     if (words === undefined) return null;
     const [, code = "", text = ""] = /^(\d+) (.*)$/s.exec(words) ?? [];
@@ -61,7 +61,7 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
       done(refusal("to", address));
     },
     onData(stream, session, done) {
-      taken(stream).then(
+      readStream(stream).then(
         async (raw) => {
           const refused = refusal("data", raw);
           if (refused !== null) return done(refused);
@@ -84,7 +84,7 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.server.address() as AddressInfo;
 
-  const end: EmailEnd = {
+  const end: MailServerStub = {
     port,
     mails,
     get sessions() {
@@ -93,7 +93,7 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
     refuse: () => undefined,
     stub: null,
     config: { host: "127.0.0.1", port, security: "none", from: "plenum@example.com", to: ["operations@example.com"] },
-    things: (): readonly Thing[] => threadsOf(mails.map(({ mail }) => mail)),
+    things: (): readonly ReceiverIncident[] => groupByThread(mails.map(({ mail }) => mail)),
     loseResponses(count) {
       losing = count;
     },
@@ -115,7 +115,7 @@ interface Connection {
   readonly _socket: Socket;
 }
 
-function threadsOf(mails: readonly Email[]): ReturnType<ReceiverServer["things"]> {
+function groupByThread(mails: readonly Email[]): ReturnType<ReceiverServer["things"]> {
   const threads = new Map<string, Email[]>();
   for (const mail of mails) {
     const root = /<([^@>]+)@/.exec(mail.references ?? "")?.[1] ?? mail.messageId ?? "";
@@ -129,7 +129,7 @@ function threadsOf(mails: readonly Email[]): ReturnType<ReceiverServer["things"]
   }));
 }
 
-async function taken(stream: AsyncIterable<Buffer>): Promise<string> {
+async function readStream(stream: AsyncIterable<Buffer>): Promise<string> {
   const parts: Buffer[] = [];
   for await (const part of stream) parts.push(part);
   return Buffer.concat(parts).toString();

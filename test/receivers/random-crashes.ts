@@ -16,9 +16,9 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import { type Evidence, judge, outlineOf } from "./check-outcome.ts";
-import { eventfulBuilding } from "./eventful-building.ts";
-import { type ReceiverCase, sinkOf } from "./receivers.ts";
+import { findProblems, type RunOutcome, summarizeIncidents } from "./check-outcome.ts";
+import { createEventfulBuilding } from "./eventful-building.ts";
+import { createSink, type ReceiverCase } from "./receivers.ts";
 import { describeSettings, drawRunSettings } from "./run-settings.ts";
 
 class Kill extends Error {}
@@ -30,9 +30,10 @@ const DEADLINE_MS = 30_000;
 const MOST_TRIES = 2_000;
 
 /** Plays alarms of 60 steps on a receiver with kills, lost responses and replays; returns the problems found. */
-export const playRandomCrashes = (row: ReceiverCase, seed: number) => withSeededMathRandom(seed, () => play(row, seed));
+export const playRandomCrashes = (row: ReceiverCase, seed: number) =>
+  withSeededMathRandom(seed, () => playRun(row, seed));
 
-async function play(row: ReceiverCase, seed: number) {
+async function playRun(row: ReceiverCase, seed: number) {
   const random = seededRandom(seed);
   const settings = drawRunSettings(random);
   let nowMs = START;
@@ -43,34 +44,34 @@ async function play(row: ReceiverCase, seed: number) {
       nowMs += ms;
     },
   };
-  const end = await row.start(() => nowMs);
+  const server = await row.start(() => nowMs);
   const store = createMemoryStore(() => nowMs);
-  const building = eventfulBuilding(random, settings, store);
-  const mortal = mortalStore();
-  const make = () => sinkOf(row, end, contextFor(SINK, clock, mortal.store), settings.options);
-  let sink = await make();
+  const building = createEventfulBuilding(random, settings, store);
+  const killableStore = createKillableStore();
+  const openSink = () => createSink(row, server, contextFor(SINK, clock, killableStore.store), settings.options);
+  let sink = await openSink();
   let lost = 0;
   let slowMs = settings.slowMs;
   let isCalm = false;
-  let limit = { controller: new AbortController(), untilMs: Number.POSITIVE_INFINITY };
+  let deadline = { controller: new AbortController(), untilMs: Number.POSITIVE_INFINITY };
 
-  function mortalStore() {
+  function createKillableStore() {
     let killIn = Number.POSITIVE_INFINITY;
     let requestsBefore = 0;
     const counts = { kills: 0, inDoubt: 0 };
     const everHeld = new Set<string>();
 
-    async function write(act: () => Promise<void>): Promise<void> {
-      const isAfterRequest = end.requests() > requestsBefore;
-      requestsBefore = end.requests();
+    async function write(writeNow: () => Promise<void>): Promise<void> {
+      const isAfterRequest = server.requests() > requestsBefore;
+      requestsBefore = server.requests();
       if (isAfterRequest) nowMs += slowMs;
-      if (nowMs > limit.untilMs) limit.controller.abort(new Retryable("The sink did not answer in time."));
+      if (nowMs > deadline.untilMs) deadline.controller.abort(new Retryable("The sink did not answer in time."));
       killIn -= 1;
-      if (killIn >= 0) return act();
+      if (killIn >= 0) return writeNow();
       killIn = Number.POSITIVE_INFINITY;
       counts.kills += 1;
       const isDone = random.chance(0.25);
-      if (isDone) await act();
+      if (isDone) await writeNow();
       else if (isAfterRequest) counts.inDoubt += 1;
       throw new Kill("killed");
     }
@@ -97,13 +98,13 @@ async function play(row: ReceiverCase, seed: number) {
   async function restart(): Promise<void> {
     await sink.close();
     nowMs += 1_000;
-    sink = await make();
-    if (!isCalm && random.chance(0.4)) mortal.killAfter(random.below(4));
+    sink = await openSink();
+    if (!isCalm && random.chance(0.4)) killableStore.killAfter(random.below(4));
   }
 
   async function attempt(call: (signal: AbortSignal) => Promise<void>): Promise<boolean> {
-    limit = { controller: new AbortController(), untilMs: nowMs + DEADLINE_MS };
-    const { signal } = limit.controller;
+    deadline = { controller: new AbortController(), untilMs: nowMs + DEADLINE_MS };
+    const { signal } = deadline.controller;
     try {
       await call(signal);
       return true;
@@ -112,7 +113,7 @@ async function play(row: ReceiverCase, seed: number) {
       else await wait(signal.aborted ? signal.reason : error);
       return false;
     } finally {
-      limit.untilMs = Number.POSITIVE_INFINITY;
+      deadline.untilMs = Number.POSITIVE_INFINITY;
     }
   }
 
@@ -122,48 +123,49 @@ async function play(row: ReceiverCase, seed: number) {
     nowMs += failure.kind === "throttled" ? (failure.retryAfterMs ?? 30_000) : 5_000;
   }
 
-  async function deliver(most = MOST_TRIES): Promise<void> {
+  async function deliver(maxTries = MOST_TRIES): Promise<void> {
     for (let tries = 0; ; tries += 1) {
       const offer = await store.outbox.next(SINK, settings.batch);
-      if (offer.events.length === 0 || tries === most) return;
+      if (offer.events.length === 0 || tries === maxTries) return;
       if (tries === MOST_TRIES - 1) throw new Error(`${offer.events.length} events are never settled`);
-      const passes = ({ type }: { readonly type: string }) => !(settings.filtersReturns && type === "gateway-online");
-      const isWell = await attempt((signal) => give(takeBatch(offer, passes, settings.batch), signal));
-      if (isWell || isCalm) continue;
+      const isOffered = ({ type }: { readonly type: string }) =>
+        !(settings.filtersReturns && type === "gateway-online");
+      const isDelivered = await attempt((signal) => deliverBatch(takeBatch(offer, isOffered, settings.batch), signal));
+      if (isDelivered || isCalm) continue;
       if (random.chance(0.15)) makeTrouble();
       if (random.chance(0.2)) await building.happen(nowMs, true);
     }
   }
 
-  async function give(portion: Batch, signal: AbortSignal): Promise<void> {
-    const { events: batch, through } = portion;
-    const outcome = batch.length === 0 ? null : await written(portion, signal);
-    const settlement = outcome === null ? { again: portion.again, through, rejected: [] } : outcome.settlement;
-    if (settlement !== null) await mortal.settle(settlement);
+  async function deliverBatch(batchOffer: Batch, signal: AbortSignal): Promise<void> {
+    const { events: batch, through } = batchOffer;
+    const outcome = batch.length === 0 ? null : await writeBatch(batchOffer, signal);
+    const settlement = outcome === null ? { again: batchOffer.again, through, rejected: [] } : outcome.settlement;
+    if (settlement !== null) await killableStore.settle(settlement);
     if (outcome?.kept != null) throw outcome.kept.error;
   }
 
-  async function written(portion: Batch, signal: AbortSignal): Promise<WriteOutcome> {
-    const positions = portion.events.map(({ position }) => position);
-    const events = portion.events.map(({ event }) => event);
+  async function writeBatch(batchOffer: Batch, signal: AbortSignal): Promise<WriteOutcome> {
+    const positions = batchOffer.events.map(({ position }) => position);
+    const events = batchOffer.events.map(({ event }) => event);
     let receipt: Receipt;
     try {
-      const committedAt = portion.events.map((logged) => logged.committedAt);
-      receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: portion.again });
+      const committedAt = batchOffer.events.map((logged) => logged.committedAt);
+      receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: batchOffer.again });
     } catch (error) {
       if (error instanceof Kill) throw error;
-      return keepEventsFrom(portion, 0, error);
+      return keepEventsFrom(batchOffer, 0, error);
     }
     if (receipt.failing !== undefined) nowMs += receipt.failing.retryInMs;
     if (receipt.stateChanges !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");
     const [refused] = receipt.rejected;
     if (refused !== undefined) problems.add(`refused: ${refused.reason}`);
-    return applyReceipt(SINK, portion, receipt);
+    return applyReceipt(SINK, batchOffer, receipt);
   }
 
   async function tick(): Promise<boolean> {
-    const most = isCalm ? MOST_TRIES : 20;
-    for (let tries = 0; tries < most; tries += 1) {
+    const maxTries = isCalm ? MOST_TRIES : 20;
+    for (let tries = 0; tries < maxTries; tries += 1) {
       let inMs = Number.POSITIVE_INFINITY;
       const isDone = await attempt(async (signal) => {
         const ticked = await sink.tick?.(signal);
@@ -178,13 +180,13 @@ async function play(row: ReceiverCase, seed: number) {
   }
 
   function makeTrouble(): void {
-    if (random.chance(0.6)) mortal.killAfter(random.below(4));
+    if (random.chance(0.6)) killableStore.killAfter(random.below(4));
     if (random.chance(0.25)) {
       const count = settings.storms ? 1 + random.below(3) : 1;
-      end.loseResponses(count);
+      server.loseResponses(count);
       lost += count;
     }
-    if (random.chance(settings.storms ? 0.3 : 0.1)) end.tellToWait(settings.storms ? 1 + random.below(6) : 1);
+    if (random.chance(settings.storms ? 0.3 : 0.1)) server.tellToWait(settings.storms ? 1 + random.below(6) : 1);
   }
 
   async function orderReplay(): Promise<void> {
@@ -193,17 +195,17 @@ async function play(row: ReceiverCase, seed: number) {
       const sinceMs = nowMs - random.pick([60_000, 600_000, 86_400_000]);
       await store.outbox.replay(SINK, new Date(sinceMs).toISOString());
     } else {
-      const after = random.below(last + 1);
-      await store.outbox.replayBetween(SINK, after, after + 1 + random.below(20));
+      const incidentsAfter = random.below(last + 1);
+      await store.outbox.replayBetween(SINK, incidentsAfter, incidentsAfter + 1 + random.below(20));
     }
   }
 
-  async function calm(): Promise<void> {
-    mortal.killAfter(Number.POSITIVE_INFINITY);
+  async function settleSink(): Promise<void> {
+    killableStore.killAfter(Number.POSITIVE_INFINITY);
     slowMs = 0;
     isCalm = true;
-    end.loseResponses(0);
-    end.tellToWait(0);
+    server.loseResponses(0);
+    server.tellToWait(0);
     await deliver();
     for (let turn = 0; turn < 10; turn += 1) {
       nowMs += 60_000;
@@ -211,37 +213,37 @@ async function play(row: ReceiverCase, seed: number) {
     }
   }
 
-  async function evidence(): Promise<Evidence> {
+  async function collectOutcome(): Promise<RunOutcome> {
     const book = await createSinkState(SINK, store).all<StoredIncident>();
     return {
       ...{ row, settings, building, book },
-      things: end.things(),
-      everHeld: mortal.everHeld,
-      doubts: mortal.counts.kills + lost,
+      things: server.things(),
+      everHeld: killableStore.everHeld,
+      doubts: killableStore.counts.kills + lost,
     };
   }
 
   async function replayAll(): Promise<readonly string[]> {
-    const all = async () => {
+    const replayEverything = async () => {
       await store.outbox.replay(SINK, new Date(START).toISOString());
       await deliver();
     };
-    await all();
-    await calm();
-    const requests = end.requests();
-    await all();
-    const more = end.requests() - requests;
-    return more === 0 ? [] : [`a replay of what was told made ${more} requests`];
+    await replayEverything();
+    await settleSink();
+    const requests = server.requests();
+    await replayEverything();
+    const newRequests = server.requests() - requests;
+    return newRequests === 0 ? [] : [`a replay of what was told made ${newRequests} requests`];
   }
 
   async function replayLater(): Promise<readonly string[]> {
-    const before = outlineOf(end.things());
+    const incidentsBefore = summarizeIncidents(server.things());
     nowMs += 31 * 86_400_000;
-    await calm();
+    await settleSink();
     await store.outbox.replay(SINK, new Date(START).toISOString());
-    await calm();
-    const after = outlineOf(end.things());
-    return before.join() === after.join() ? [] : ["a replay a month later changed what is there"];
+    await settleSink();
+    const incidentsAfter = summarizeIncidents(server.things());
+    return incidentsBefore.join() === incidentsAfter.join() ? [] : ["a replay a month later changed what is there"];
   }
 
   const problems = new Set<string>();
@@ -259,18 +261,18 @@ async function play(row: ReceiverCase, seed: number) {
       if (random.chance(0.8)) await deliver(random.chance(0.2) ? 1 + random.below(5) : MOST_TRIES);
       await tick();
     }
-    await calm();
-    const found = await evidence();
-    for (const problem of judge(found)) problems.add(problem);
+    await settleSink();
+    const outcome = await collectOutcome();
+    for (const problem of findProblems(outcome)) problems.add(problem);
     if (settings.replays) {
       for (const problem of await replayAll()) problems.add(problem);
-      for (const problem of judge(await evidence())) problems.add(`after a replay: ${problem}`);
+      for (const problem of findProblems(await collectOutcome())) problems.add(`after a replay: ${problem}`);
       for (const problem of await replayLater()) problems.add(problem);
     }
-    return { settings: describeSettings(settings), inDoubt: mortal.counts.inDoubt, problems: [...problems] };
+    return { settings: describeSettings(settings), inDoubt: killableStore.counts.inDoubt, problems: [...problems] };
   } finally {
     await sink.close();
-    await end.stop();
+    await server.stop();
     await store.close();
   }
 }

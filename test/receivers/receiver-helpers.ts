@@ -9,7 +9,7 @@ import { contextFor } from "../connectors/context.ts";
 import { type StubServer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
-export async function failureOf(call: Promise<unknown> | undefined): Promise<Failure> {
+export async function catchFailure(call: Promise<unknown> | undefined): Promise<Failure> {
   try {
     await call;
   } catch (error) {
@@ -22,7 +22,7 @@ export async function failureOf(call: Promise<unknown> | undefined): Promise<Fai
 export async function expectFailure(call: Promise<unknown> | undefined, expected: Readonly<Record<string, unknown>>) {
   const matcher = (value: unknown) => (value instanceof RegExp ? expect.stringMatching(value) : value);
   const entries = Object.entries(expected).map(([key, value]) => [key, matcher(value)] as const);
-  expect(await failureOf(call)).toMatchObject(Object.fromEntries(entries));
+  expect(await catchFailure(call)).toMatchObject(Object.fromEntries(entries));
 }
 
 export async function startStubInTest(answer?: StubServer["answer"]): Promise<StubServer> {

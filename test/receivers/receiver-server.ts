@@ -8,7 +8,7 @@ import { temporaryFolder } from "../real-servers.ts";
 export interface ReceiverServer {
   readonly config: Readonly<Record<string, unknown>>;
   readonly stub: StubServer | null;
-  things(): readonly Thing[];
+  things(): readonly ReceiverIncident[];
   /** Carries out the next `count` changing requests and then breaks the connection instead of answering. */
   loseResponses(count: number): void;
   /** Answers the next `count` requests with 429, or what the server has instead, and does not carry them out. */
@@ -18,7 +18,7 @@ export interface ReceiverServer {
   stop(): Promise<void>;
 }
 
-export interface Thing {
+export interface ReceiverIncident {
   readonly key: string | null;
   readonly isOpen: boolean;
   readonly texts: readonly string[];
@@ -44,8 +44,8 @@ export async function startReceiverStub(busy: StubAnswer) {
         toWait -= 1;
         return busy;
       }
-      const answer = carryOut();
-      if (toLose === 0) return answer;
+      const reply = carryOut();
+      if (toLose === 0) return reply;
       toLose -= 1;
       response.destroy();
       return null;
@@ -68,6 +68,6 @@ export async function startReceiverStub(busy: StubAnswer) {
   };
 }
 
-export function json(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): StubAnswer {
+export function jsonReply(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): StubAnswer {
   return { status, headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) };
 }

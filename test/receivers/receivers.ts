@@ -13,17 +13,17 @@ import { createSlackReceiver } from "#connectors/slack/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import type { ConnectorContext, ConnectorDefinition, Sink } from "#src/core/connector.ts";
-import { startAlertmanagerEnd } from "./alertmanager-stub.ts";
-import { startJiraEnd } from "./jira-stub.ts";
-import { startEmailEnd } from "./mail-server-stub.ts";
+import { startAlertmanagerStub } from "./alertmanager-stub.ts";
+import { startJiraStub } from "./jira-stub.ts";
+import { startMailServerStub } from "./mail-server-stub.ts";
 import type { ReceiverServer } from "./receiver-server.ts";
-import { startServiceNowEnd } from "./servicenow-stub.ts";
-import { startSlackEnd } from "./slack-stub.ts";
-import { startPagerdutyEnd } from "./webhook-stubs.ts";
+import { startServiceNowStub } from "./servicenow-stub.ts";
+import { startSlackStub } from "./slack-stub.ts";
+import { startPagerdutyStub } from "./webhook-stubs.ts";
 
 export interface ReceiverCase {
   readonly name: string;
-  readonly connector: keyof typeof CREATE;
+  readonly connector: keyof typeof CREATE_BY_CONNECTOR;
   start(now: () => number): Promise<ReceiverServer>;
   readonly options?: object;
   readonly most?: (returns: number) => number;
@@ -31,7 +31,7 @@ export interface ReceiverCase {
   readonly waitMs: number;
 }
 
-const CREATE = {
+const CREATE_BY_CONNECTOR = {
   slack: (options: object, context: ConnectorContext) => createSlackReceiver(SlackConfig.parse(options), context),
   jira: (options: object, context: ConnectorContext) => createJiraReceiver(JiraConfig.parse(options), context),
   servicenow: (options: object, context: ConnectorContext) =>
@@ -43,47 +43,47 @@ const CREATE = {
 };
 
 export const RECEIVERS: readonly ReceiverCase[] = [
-  { name: "slack", connector: "slack", start: startSlackEnd, editsLists: true, waitMs: 30_000 },
+  { name: "slack", connector: "slack", start: startSlackStub, editsLists: true, waitMs: 30_000 },
   {
     ...{ name: "jira cloud", connector: "jira", editsLists: true, waitMs: 7_000 },
-    start: (now) => startJiraEnd({ now, searchLagMs: 90_000 }),
+    start: (now) => startJiraStub({ now, searchLagMs: 90_000 }),
     options: { reopen: "Åpne igjen" },
   },
   {
     ...{ name: "jira data center", connector: "jira", editsLists: true, waitMs: 7_000 },
-    start: (now) => startJiraEnd({ deployment: "data_center", now }),
+    start: (now) => startJiraStub({ deployment: "data_center", now }),
     options: { reopen: "Åpne igjen" },
   },
   {
     ...{ name: "servicenow", connector: "servicenow", editsLists: true, waitMs: 30_000 },
-    start: () => startServiceNowEnd(),
+    start: () => startServiceNowStub(),
     options: { reopen_state: "2" },
   },
-  { name: "alertmanager", connector: "alertmanager", start: startAlertmanagerEnd, editsLists: true, waitMs: 1_000 },
+  { name: "alertmanager", connector: "alertmanager", start: startAlertmanagerStub, editsLists: true, waitMs: 1_000 },
   {
     ...{ name: "webhook pagerduty", connector: "webhook", waitMs: 1_000 },
-    start: () => startPagerdutyEnd(),
+    start: () => startPagerdutyStub(),
     most: (returns) => 1 + returns,
     editsLists: false,
   },
   {
     ...{ name: "email", connector: "email", waitMs: 300_000 },
-    start: () => startEmailEnd(),
+    start: () => startMailServerStub(),
     most: () => 2,
     editsLists: false,
   },
 ];
 
-export function receiverOf(
-  connector: keyof typeof CREATE,
+export function createReceiver(
+  connector: keyof typeof CREATE_BY_CONNECTOR,
   { config }: Pick<ReceiverServer, "config">,
   context: ConnectorContext,
   options: object = {},
 ): Receiver {
-  return CREATE[connector]({ ...config, ...options }, context);
+  return CREATE_BY_CONNECTOR[connector]({ ...config, ...options }, context);
 }
 
-export async function sinkOf(
+export async function createSink(
   { connector, options }: ReceiverCase,
   { config }: ReceiverServer,
   context: ConnectorContext,

@@ -3,7 +3,7 @@ import { buildIncidentText, choosePhrases } from "#connectors/shared/receiver/te
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 
-export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
+export function alarmMessage(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
   const about: Alarm = { ...ALARM, ...alarm };
   const whole: Incident = {
     key: computeIncidentKey("main", "alarm", `${about.id}@${about.triggeredAt}`),
@@ -25,16 +25,16 @@ export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> =
   return { ...whole, text: buildIncidentText(whole, choosePhrases("en", {}), "Europe/Oslo") };
 }
 
-export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
+export function endMessage(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
   const end = "2026-11-02T06:20:00.000Z";
-  return toldOf(
+  return alarmMessage(
     { status: "resolved", change: "resolved", changeId: "alarm-resolved.Zm9v", endedAt: end, ...incident },
     { status: "resolved", resolvedAt: end, ...alarm },
   );
 }
 
-export function namedOf(text: string, incident: Partial<Incident> = {}): IncidentMessage {
-  return toldOf(incident, {
+export function namedMessage(text: string, incident: Partial<Incident> = {}): IncidentMessage {
+  return alarmMessage(incident, {
     site: { id: 1, displayName: text },
     source: text,
     description: `${text} in words`,
@@ -45,27 +45,27 @@ export function namedOf(text: string, incident: Partial<Incident> = {}): Inciden
   });
 }
 
-export function gatewayOf(active: number, incident: Partial<Incident> = {}): IncidentMessage {
-  return toldOf({
+export function gatewayMessage(active: number, incident: Partial<Incident> = {}): IncidentMessage {
+  return alarmMessage({
     key: computeIncidentKey("main", "gateway", "7@1"),
     kind: "gateway",
     alarm: null,
     gateway: { id: "7", displayName: "Basement gateway" },
-    members: { total: 30, active, shown: shown((n) => `Supply temperature low ${n}`) },
+    members: { total: 30, active, shown: listedMembers((n) => `Supply temperature low ${n}`) },
     ...incident,
   });
 }
 
-export function stormOf(title: string): IncidentMessage {
-  return toldOf({
+export function stormMessage(title: string): IncidentMessage {
+  return alarmMessage({
     kind: "storm",
     change: "members",
     alarm: null,
-    members: { total: 500, active: 400, shown: shown(() => title) },
+    members: { total: 500, active: 400, shown: listedMembers(() => title) },
   });
 }
 
-function shown(titleOf: (n: number) => string): Incident["members"]["shown"] {
+function listedMembers(titleOf: (n: number) => string): Incident["members"]["shown"] {
   return Array.from({ length: 20 }, (_, n) => ({
     title: titleOf(n),
     site: SITE.displayName,

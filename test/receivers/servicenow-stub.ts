@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
-import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
+import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
 
 export const SERVICENOW_USER = "plenum.integration";
 export const SERVICENOW_PASSWORD = "canary-of-servicenow-!2b7e91";
@@ -13,10 +13,10 @@ export interface SnowRecord {
   readonly texts: string[];
 }
 
-export type ServiceNowEnd = Awaited<ReturnType<typeof startServiceNowEnd>>;
+export type ServiceNowStub = Awaited<ReturnType<typeof startServiceNowStub>>;
 
-const TEXTS = ["short_description", "description", "close_notes"];
-const LENGTHS: Readonly<Record<string, number>> = {
+const TEXT_COLUMNS = ["short_description", "description", "close_notes"];
+const MAX_LENGTHS: Readonly<Record<string, number>> = {
   short_description: 160,
   description: 4_000,
   close_notes: 4_000,
@@ -24,12 +24,12 @@ const LENGTHS: Readonly<Record<string, number>> = {
   correlation_id: 100,
 };
 
-export async function startServiceNowEnd() {
+export async function startServiceNowStub() {
   const busy = { status: 429, headers: { "retry-after": "30", "x-ratelimit-limit": "500" } };
   const { common, interrupt, secret } = await startReceiverStub(busy);
   const { stub } = common;
 
-  const end = {
+  const server = {
     ...common,
     url: stub.url,
     config: {
@@ -42,7 +42,7 @@ export async function startServiceNowEnd() {
     records: [] as SnowRecord[],
     seen: stub.seen,
     columns: new Set([
-      ...Object.keys(LENGTHS),
+      ...Object.keys(MAX_LENGTHS),
       "correlation_display",
       "state",
       "close_code",
@@ -59,29 +59,29 @@ export async function startServiceNowEnd() {
     ruleRefuses: false,
     mayRead: true,
     password: SERVICENOW_PASSWORD,
-    things: (): readonly Thing[] => end.records.map(thingOf),
-    clear: (): void => void end.records.splice(0),
+    things: (): readonly ReceiverIncident[] => server.records.map(toReceiverIncident),
+    clear: (): void => void server.records.splice(0),
   };
 
   stub.answer = (seen, response) => (seen.method === "GET" ? route(seen) : interrupt(() => route(seen), response));
 
   function route(seen: SeenRequest): StubAnswer {
     const { pathname, searchParams: query } = new URL(seen.url, stub.url);
-    const known = Buffer.from(`${SERVICENOW_USER}:${end.password}`).toString("base64");
-    if (seen.headers.authorization !== `Basic ${known}`)
-      return refusal(401, "User Not Authenticated", "Required to provide Auth information");
+    const expectedCredentials = Buffer.from(`${SERVICENOW_USER}:${server.password}`).toString("base64");
+    if (seen.headers.authorization !== `Basic ${expectedCredentials}`)
+      return errorReply(401, "User Not Authenticated", "Required to provide Auth information");
     const [, table, id] = /^\/api\/now\/table\/([a-z_]+)(?:\/([^/]+))?$/.exec(pathname) ?? [];
     if (table === undefined) return { status: 404, body: "<html>Page not found</html>" };
-    if (table !== "incident") return refusal(400, `Invalid table ${table}`, null);
+    if (table !== "incident") return errorReply(400, `Invalid table ${table}`, null);
     if (id === undefined) return seen.method === "POST" ? create(seen) : search(query);
-    const record = end.records.find(({ sys_id }) => sys_id === id);
-    if (record === undefined || !end.mayRead)
-      return refusal(404, "No Record found", "Record doesn't exist or ACL restricts the record retrieval");
-    return seen.method === "PATCH" ? change(record, seen) : json(200, { result: shown(record) });
+    const record = server.records.find(({ sys_id }) => sys_id === id);
+    if (record === undefined || !server.mayRead)
+      return errorReply(404, "No Record found", "Record doesn't exist or ACL restricts the record retrieval");
+    return seen.method === "PATCH" ? changeRecord(record, seen) : jsonReply(200, { result: formatRecord(record) });
   }
 
   function create(seen: SeenRequest): StubAnswer {
-    const number = end.records.length + 1;
+    const number = server.records.length + 1;
     const record: SnowRecord = {
       sys_id: createHash("md5").update(`incident ${number}`).digest("hex"),
       number: `INC${String(10_000 + number).padStart(7, "0")}`,
@@ -89,83 +89,83 @@ export async function startServiceNowEnd() {
       notes: [],
       texts: [],
     };
-    const refused = write(record, seen, true);
-    if (refused !== null) return refused;
-    end.records.push(record);
-    return json(201, { result: shown(record) });
+    const writeError = write(record, seen, true);
+    if (writeError !== null) return writeError;
+    server.records.push(record);
+    return jsonReply(201, { result: formatRecord(record) });
   }
 
-  function change(record: SnowRecord, seen: SeenRequest): StubAnswer {
-    return write(record, seen, false) ?? json(200, { result: shown(record) });
+  function changeRecord(record: SnowRecord, seen: SeenRequest): StubAnswer {
+    return write(record, seen, false) ?? jsonReply(200, { result: formatRecord(record) });
   }
 
   function write(record: SnowRecord, seen: SeenRequest, isNew: boolean): StubAnswer | null {
-    if (end.ruleRefuses) {
-      return refusal(
+    if (server.ruleRefuses) {
+      return errorReply(
         403,
         "Operation Failed",
         "Operation against file 'incident' was aborted by Business Rule 'Only in office hours^0a1b'.",
       );
     }
-    const given = JSON.parse(seen.body.toString()) as Record<string, unknown>;
-    const kept = Object.entries(given)
-      .filter(([name]) => end.columns.has(name) && !end.readOnly.has(name))
-      .map(([name, value]) => [name, String(value).slice(0, LENGTHS[name] ?? 40)] as const);
-    const next = { ...record.fields, ...Object.fromEntries(kept) };
-    const missing = [...end.mandatory].filter((name) => (next[name] ?? "") === "");
-    const isAsked = (name: string) => !name.startsWith("close_") || next.state === "6";
-    if (missing.some(isAsked)) {
-      return refusal(
+    const givenFields = JSON.parse(seen.body.toString()) as Record<string, unknown>;
+    const storedFields = Object.entries(givenFields)
+      .filter(([name]) => server.columns.has(name) && !server.readOnly.has(name))
+      .map(([name, value]) => [name, String(value).slice(0, MAX_LENGTHS[name] ?? 40)] as const);
+    const nextFields = { ...record.fields, ...Object.fromEntries(storedFields) };
+    const missingFields = [...server.mandatory].filter((name) => (nextFields[name] ?? "") === "");
+    const isRequired = (name: string) => !name.startsWith("close_") || nextFields.state === "6";
+    if (missingFields.some(isRequired)) {
+      return errorReply(
         403,
         "Operation Failed",
-        `Data Policy Exception: The following fields are mandatory: ${missing.filter(isAsked).join(", ")}`,
+        `Data Policy Exception: The following fields are mandatory: ${missingFields.filter(isRequired).join(", ")}`,
       );
     }
-    if (!isNew && isClosed(record)) return refusal(403, "Operation Failed", "ACL Exception Update Failed");
-    for (const [name, value] of kept) {
+    if (!isNew && isClosed(record)) return errorReply(403, "Operation Failed", "ACL Exception Update Failed");
+    for (const [name, value] of storedFields) {
       if (name === "work_notes") record.notes.push(value);
       else record.fields[name] = value;
-      if (name === "work_notes" || TEXTS.includes(name)) record.texts.push(value);
+      if (name === "work_notes" || TEXT_COLUMNS.includes(name)) record.texts.push(value);
     }
     return null;
   }
 
   function search(query: URLSearchParams): StubAnswer {
     const conditions = (query.get("sysparm_query") ?? "").split("^").filter((each) => each.includes("="));
-    const found = end.records.filter((record) =>
+    const matchingRecords = server.records.filter((record) =>
       conditions.every((condition) => {
         const [name = "", value = ""] = condition.split("=");
         if (name === "active") return isClosed(record) === (value === "false");
         if (name === "sys_id") return record.sys_id === value;
-        return !end.columns.has(name) || record.fields[name] === value;
+        return !server.columns.has(name) || record.fields[name] === value;
       }),
     );
-    const rows = found.slice(0, Number(query.get("sysparm_limit")));
-    const result = end.mayRead ? rows.map(shown) : [];
-    return json(200, { result }, { "x-total-count": String(found.length) });
+    const rows = matchingRecords.slice(0, Number(query.get("sysparm_limit")));
+    const result = server.mayRead ? rows.map(formatRecord) : [];
+    return jsonReply(200, { result }, { "x-total-count": String(matchingRecords.length) });
   }
 
-  function shown(record: SnowRecord) {
+  function formatRecord(record: SnowRecord) {
     const { state = "", correlation_id = "" } = record.fields;
     return {
       sys_id: record.sys_id,
       number: record.number,
       state,
       active: String(!isClosed(record)),
-      ...(end.columns.has("correlation_id") ? { correlation_id } : {}),
+      ...(server.columns.has("correlation_id") ? { correlation_id } : {}),
     };
   }
 
-  return end;
+  return server;
 }
 
 const isClosed = ({ fields }: SnowRecord): boolean => fields.state === "7" || fields.state === "8";
 
-function thingOf(record: SnowRecord): Thing {
+function toReceiverIncident(record: SnowRecord): ReceiverIncident {
   const { fields, texts } = record;
   return { key: fields.correlation_id ?? null, isOpen: !isClosed(record) && fields.state !== "6", texts };
 }
 
-function refusal(status: number, message: string, detail: string | null): StubAnswer {
+function errorReply(status: number, message: string, detail: string | null): StubAnswer {
   return { status, body: JSON.stringify({ error: { message, detail }, status: "failure" }) };
 }

@@ -2,50 +2,50 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
-import { expectFailure, failureOf, loggedContext, secretFile } from "./receiver-helpers.ts";
-import { receiverOf } from "./receivers.ts";
-import { gatewayOf, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
-import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-stub.ts";
+import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";
+import { createReceiver } from "./receivers.ts";
+import { alarmMessage, endMessage, gatewayMessage, namedMessage } from "./sent-samples.ts";
+import { type ServiceNowStub, startServiceNowStub } from "./servicenow-stub.ts";
 
-const KEY = toldOf().key;
+const KEY = alarmMessage().key;
 const ID = "69a6f3ff4ac66bbe9d9ee5c9b5a6e19a";
 
 const clock = clockAt("2026-11-02T06:16:00.000Z");
-let end: ServiceNowEnd;
+let server: ServiceNowStub;
 let receiver: Receiver;
 let lines: string[];
 
 function receiverWith(options: object = {}): Receiver {
-  const made = receiverOf("servicenow", end, loggedContext("servicenow", lines, clock), options);
-  onTestFinished(() => made.dispose());
-  return made;
+  const created = createReceiver("servicenow", server, loggedContext("servicenow", lines, clock), options);
+  onTestFinished(() => created.dispose());
+  return created;
 }
 
 beforeEach(async () => {
   lines = [];
-  end = await startServiceNowEnd();
+  server = await startServiceNowStub();
   receiver = receiverWith();
-  return () => end.stop();
+  return () => server.stop();
 });
 
-const opened = (said = toldOf(), by = receiver) => by.open(said, never());
-const record = () => {
-  const [first] = end.records;
-  if (first === undefined) throw new Error("there is no record");
-  return first;
+const openIncident = (message = alarmMessage(), by = receiver) => by.open(message, never());
+const onlyRecord = () => {
+  const [firstRecord] = server.records;
+  if (firstRecord === undefined) throw new Error("there is no record");
+  return firstRecord;
 };
-const find = (sinceMs: number) => receiver.find?.(toldOf(), sinceMs, never());
+const find = (sinceMs: number) => receiver.find?.(alarmMessage(), sinceMs, never());
 
 describe("servicenow: opening an incident", () => {
   test("creates one record with the incident key and returns its number and link", async () => {
-    const place = await opened();
-    const { sys_id } = record();
-    expect(place).toEqual({
+    const reference = await openIncident();
+    const { sys_id } = onlyRecord();
+    expect(reference).toEqual({
       ref: { id: sys_id, over: false },
       ticket: "INC0010001",
-      link: `${end.url}/nav_to.do?uri=incident.do%3Fsys_id%3D${sys_id}`,
+      link: `${server.url}/nav_to.do?uri=incident.do%3Fsys_id%3D${sys_id}`,
     });
-    expect(record().fields).toEqual({
+    expect(onlyRecord().fields).toEqual({
       state: "1",
       short_description: "Supply temperature low, Kvarnholmen 4",
       description: [
@@ -61,7 +61,7 @@ describe("servicenow: opening an incident", () => {
       correlation_id: KEY,
       correlation_display: "plenum",
     });
-    expect(end.things()).toEqual([{ key: KEY, isOpen: true, texts: record().texts }]);
+    expect(server.things()).toEqual([{ key: KEY, isOpen: true, texts: onlyRecord().texts }]);
     expect(lines).toEqual([]);
   });
 
@@ -69,80 +69,81 @@ describe("servicenow: opening an incident", () => {
     const caller_id = "62826bf03710200044e0bfc8bcbe5df1";
     const priority = { A: { impact: 1, urgency: "2" } };
     const configured = receiverWith({ priority, assignment_group: ID, fields: { caller_id } });
-    await opened(toldOf(), configured);
-    await opened(toldOf({ priority: "B" }), configured);
-    expect(record().fields).toMatchObject({ impact: "1", urgency: "2", assignment_group: ID, caller_id });
-    expect(end.records[1]?.fields).not.toHaveProperty("impact");
+    await openIncident(alarmMessage(), configured);
+    await openIncident(alarmMessage({ priority: "B" }), configured);
+    expect(onlyRecord().fields).toMatchObject({ impact: "1", urgency: "2", assignment_group: ID, caller_id });
+    expect(server.records[1]?.fields).not.toHaveProperty("impact");
   });
 
   test("indents further lines of a text, so no line looks like a label", async () => {
-    await opened(namedOf("x\nPriority: C"));
-    expect(record().fields.description?.match(/^Priority: /gm)).toHaveLength(1);
+    await openIncident(namedMessage("x\nPriority: C"));
+    expect(onlyRecord().fields.description?.match(/^Priority: /gm)).toHaveLength(1);
   });
 
   test("cuts a short description between characters at 160 units", async () => {
-    await opened(namedOf("å".repeat(400)));
-    expect(record().fields.short_description).toBe(`${"å".repeat(159)}…`);
+    await openIncident(namedMessage("å".repeat(400)));
+    expect(onlyRecord().fields.short_description).toBe(`${"å".repeat(159)}…`);
   });
 
   test("logs once that a record did not keep its key", async () => {
-    end.columns.delete("correlation_id");
-    await opened();
-    await opened();
+    server.columns.delete("correlation_id");
+    await openIncident();
+    await openIncident();
     expect(lines).toHaveLength(1);
     expect(lines[0]).toContain("did not keep its correlation_id");
   });
 
   test("sends a token instead of a password", async () => {
     const token = secretFile("canary-token-of-servicenow");
-    const byToken = receiverWith({ user: undefined, password: undefined, token });
-    await failureOf(opened(toldOf(), byToken));
-    expect(end.seen.at(-1)?.headers.authorization).toBe("Bearer canary-token-of-servicenow");
+    const tokenReceiver = receiverWith({ user: undefined, password: undefined, token });
+    await catchFailure(openIncident(alarmMessage(), tokenReceiver));
+    expect(server.seen.at(-1)?.headers.authorization).toBe("Bearer canary-token-of-servicenow");
   });
 });
 
 describe("servicenow: updating an incident", () => {
   test("does not change an incident that a person resolved, closed or cancelled", async () => {
-    const place = await opened();
+    const reference = await openIncident();
     for (const state of ["6", "7", "8"]) {
-      record().fields.state = state;
-      const before = structuredClone(record());
-      expect(await receiver.update(toldOf({ change: "acknowledged" }), place, never())).toEqual(place);
-      expect(await receiver.close(resolvedOf(), place, never())).toMatchObject({ ref: { over: true } });
-      expect(record()).toEqual(before);
+      onlyRecord().fields.state = state;
+      const stateBefore = structuredClone(onlyRecord());
+      expect(await receiver.update(alarmMessage({ change: "acknowledged" }), reference, never())).toEqual(reference);
+      expect(await receiver.close(endMessage(), reference, never())).toMatchObject({ ref: { over: true } });
+      expect(onlyRecord()).toEqual(stateBefore);
     }
   });
 });
 
 describe("servicenow: closing an incident", () => {
   test("sets the state with code and notes, in one request", async () => {
-    const place = await opened();
-    const before = end.requests();
-    const ref = { id: record().sys_id, over: true };
-    expect(await receiver.close(resolvedOf(), place, never())).toEqual({ ...place, ref });
-    expect(end.requests() - before).toBe(2);
-    expect(record().fields).toMatchObject({
+    const reference = await openIncident();
+    const stateBefore = server.requests();
+    const ref = { id: onlyRecord().sys_id, over: true };
+    expect(await receiver.close(endMessage(), reference, never())).toEqual({ ...reference, ref });
+    expect(server.requests() - stateBefore).toBe(2);
+    expect(onlyRecord().fields).toMatchObject({
       state: "6",
       close_code: "Solution provided",
       close_notes: "Resolved\nEnded: 2026-11-02 07:20:00 +01:00\nLasted: 5 min",
     });
-    expect(record().fields.description).toMatch(/^Resolved\n/);
-    expect(end.things()[0]?.isOpen).toBe(false);
+    expect(onlyRecord().fields.description).toMatch(/^Resolved\n/);
+    expect(server.things()[0]?.isOpen).toBe(false);
     expect(lines).toEqual([]);
   });
 
   test("uses the configured state and close notes", async () => {
-    end.mandatory.clear();
-    const other = receiverWith({ resolved_state: 3, close_code: undefined, close_notes: "Closed by the building." });
-    await other.close(resolvedOf(), await opened(), never());
-    expect(record().fields.state).toBe("3");
-    expect(record().fields.close_notes).toMatch(/^Closed by the building\.\nResolved\nEnded: /);
-    expect(record().fields).not.toHaveProperty("close_code");
+    server.mandatory.clear();
+    const notes = { close_code: undefined, close_notes: "Closed by the building." };
+    const otherReceiver = receiverWith({ resolved_state: 3, ...notes });
+    await otherReceiver.close(endMessage(), await openIncident(), never());
+    expect(onlyRecord().fields.state).toBe("3");
+    expect(onlyRecord().fields.close_notes).toMatch(/^Closed by the building\.\nResolved\nEnded: /);
+    expect(onlyRecord().fields).not.toHaveProperty("close_code");
   });
 
   test("names the fields that a data policy requires", async () => {
-    const careless = receiverWith({ close_code: undefined });
-    const failure = await failureOf(careless.close(resolvedOf(), await opened(), never()));
+    const incompleteReceiver = receiverWith({ close_code: undefined });
+    const failure = await catchFailure(incompleteReceiver.close(endMessage(), await openIncident(), never()));
     expect(failure).toMatchObject({ kind: "config", reason: "validation", field: "fields" });
     expect(String(failure)).toContain("mandatory: close_code");
     expect((failure as { hint: string }).hint).toContain("close_code");
@@ -151,37 +152,37 @@ describe("servicenow: closing an incident", () => {
 
 describe("servicenow: an alarm that returns", () => {
   test("reports its incident as gone when the incident is in the state Closed", async () => {
-    const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
-    record().fields.state = "7";
-    expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toBe("gone");
+    const closed = (await receiver.close(endMessage(), await openIncident(), never())) as IncidentReference;
+    onlyRecord().fields.state = "7";
+    expect(await receiver.update(alarmMessage({ change: "retriggered" }), closed, never())).toBe("gone");
   });
 });
 
 describe("servicenow: search for an incident", () => {
   test("reports a table without correlation_id as a configuration error", async () => {
-    await opened(gatewayOf(2));
-    end.columns.delete("correlation_id");
-    for (const failing of [() => find(0), () => receiver.probe(never())])
-      await expectFailure(failing(), { kind: "config", field: "table" });
+    await openIncident(gatewayMessage(2));
+    server.columns.delete("correlation_id");
+    for (const failingCall of [() => find(0), () => receiver.probe(never())])
+      await expectFailure(failingCall(), { kind: "config", field: "table" });
   });
 
   test("finds no closed record and no record of another incident", async () => {
-    await opened();
-    record().fields.state = "7";
-    await opened(gatewayOf(2));
+    await openIncident();
+    onlyRecord().fields.state = "7";
+    await openIncident(gatewayMessage(2));
     expect(await find(0)).toBeNull();
   });
 });
 
 describe("servicenow: error responses", () => {
   test("rejects an incident that a business rule aborts, with its text", async () => {
-    end.ruleRefuses = true;
-    await expectFailure(opened(), { kind: "rejected", message: /aborted by Business Rule 'Only in office hours/ });
+    server.ruleRefuses = true;
+    await expectFailure(openIncident(), { kind: "rejected", message: /aborted by Business Rule/ });
   });
 
   test("reports a missing table as a configuration error", async () => {
-    const missing = receiverWith({ table: "u_alarm" });
-    await expectFailure(missing.probe(never()), { kind: "config", field: "table" });
+    const missingTable = receiverWith({ table: "u_alarm" });
+    await expectFailure(missingTable.probe(never()), { kind: "config", field: "table" });
   });
 
   const error = (message: string, detail: string) => JSON.stringify({ error: { message, detail } });
@@ -194,9 +195,9 @@ describe("servicenow: error responses", () => {
     [{ status: 200, body: error("Insert failed", "no") }, { kind: "rejected" }],
   ] as [StubAnswer, object][])(
     "maps the response %j to the opening of an incident to its error",
-    async (answer, meaning) => {
-      end.stub.answer = () => answer;
-      await expectFailure(opened(), { ...meaning });
+    async (answer, expectedError) => {
+      server.stub.answer = () => answer;
+      await expectFailure(openIncident(), { ...expectedError });
     },
   );
 });

@@ -1,10 +1,10 @@
 import type { ServerResponse } from "node:http";
 import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
-import { json as answer, startReceiverStub, type Thing } from "./receiver-server.ts";
-import { complaintAboutBlocks, obeyedIn, textsIn } from "./slack-rules.ts";
+import { jsonReply, type ReceiverIncident, startReceiverStub } from "./receiver-server.ts";
+import { findBlockError, findMarkup, listBlockTexts } from "./slack-rules.ts";
 
-export const TOKEN = "xoxb-1234567890-canary-of-the-slack-bot";
-export const CHANNEL = "C0123ABCD";
+export const SLACK_TOKEN = "xoxb-1234567890-canary-of-the-slack-bot";
+export const SLACK_CHANNEL = "C0123ABCD";
 
 type Json = Record<string, unknown>;
 
@@ -23,8 +23,8 @@ export interface SlackCall {
   readonly seen: SeenRequest;
 }
 
-type ByHand = (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined;
-export type SlackEnd = Awaited<ReturnType<typeof startSlackEnd>>;
+type ScriptedAnswer = (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined;
+export type SlackStub = Awaited<ReturnType<typeof startSlackStub>>;
 
 interface Workspace {
   tokens: string[];
@@ -53,17 +53,17 @@ const SCOPES: Readonly<Record<string, string | null>> = {
  * metadata of messages comes only when it is asked for; a message left without blocks keeps its old ones. It assumes the
  * worst where the documentation is silent: `client_msg_id` is ignored.
  */
-export async function startSlackEnd(now: () => number = Date.now) {
-  const busy = json({ ok: false, error: "ratelimited" }, 429, { "retry-after": "30" });
+export async function startSlackStub(now: () => number = Date.now) {
+  const busy = slackReply({ ok: false, error: "ratelimited" }, 429, { "retry-after": "30" });
   const { common, interrupt, secret } = await startReceiverStub(busy);
   const { stub } = common;
   const messages: { -readonly [K in keyof SlackMessage]: SlackMessage[K] }[] = [];
   const calls: SlackCall[] = [];
-  const byHand = new Map<string, ByHand>();
+  const scriptedAnswers = new Map<string, ScriptedAnswer>();
   const deleted = new Set<string>();
   let lastTs = 0;
   const workspace: Workspace = {
-    tokens: [TOKEN],
+    tokens: [SLACK_TOKEN],
     scopes: ["chat:write", "channels:read", "channels:history"],
     isArchived: false,
     isMember: true,
@@ -80,7 +80,7 @@ export async function startSlackEnd(now: () => number = Date.now) {
     return `${Math.floor(lastTs / 1e6)}.${String(lastTs % 1e6).padStart(6, "0")}`;
   }
 
-  const messageAt = (channel: unknown, ts: unknown) =>
+  const findMessage = (channel: unknown, ts: unknown) =>
     messages.find((one) => one.channel === channel && one.ts === ts && !deleted.has(one.ts));
 
   const isPosting = (method: string) => method === "chat.postMessage" || method === "chat.update";
@@ -89,8 +89,8 @@ export async function startSlackEnd(now: () => number = Date.now) {
     const { text, blocks, metadata } = args;
     if (typeof text !== "string" || text.trim() === "") return { error: "no_text" };
     if (text.length > 40_000) return { error: "msg_too_long" };
-    const complaint = complaintAboutBlocks(blocks, isEdit);
-    if (complaint !== null) return { error: "invalid_blocks", response_metadata: { messages: [complaint] } };
+    const blockError = findBlockError(blocks, isEdit);
+    if (blockError !== null) return { error: "invalid_blocks", response_metadata: { messages: [blockError] } };
     if (metadata !== undefined) {
       const { event_type, event_payload } = metadata as Json;
       const isFlat =
@@ -120,7 +120,8 @@ export async function startSlackEnd(now: () => number = Date.now) {
       if (!workspace.isMember) return { error: "not_in_channel" };
       const refusal = refusalOfContent(args, false);
       if (refusal !== null) return refusal;
-      if (thread_ts !== undefined && messageAt(channel, thread_ts) === undefined) return { error: "thread_not_found" };
+      if (thread_ts !== undefined && findMessage(channel, thread_ts) === undefined)
+        return { error: "thread_not_found" };
       const ts = newTs();
       messages.push({
         channel: String(channel),
@@ -136,19 +137,19 @@ export async function startSlackEnd(now: () => number = Date.now) {
     "chat.update"(args) {
       const { channel, ts, text, blocks, metadata } = args;
       if (workspace.isArchived) return { error: "is_inactive" };
-      const message = messageAt(channel, ts);
+      const message = findMessage(channel, ts);
       if (message === undefined) return { error: "message_not_found" };
       if (!workspace.isEditable) return { error: "edit_window_closed" };
       const refusal = refusalOfContent(args, true);
       if (refusal !== null) return refusal;
-      const before = message.versions.at(-1)?.blocks ?? [];
-      message.versions = [...message.versions, { text: String(text), blocks: (blocks as Json[]) ?? before }];
+      const previousBlocks = message.versions.at(-1)?.blocks ?? [];
+      message.versions = [...message.versions, { text: String(text), blocks: (blocks as Json[]) ?? previousBlocks }];
       if (metadata !== undefined) message.metadata = metadata as Json;
       return { channel, ts, text };
     },
 
     "chat.getPermalink"({ channel, message_ts }) {
-      if (!workspace.hasPermalinks || messageAt(channel, message_ts) === undefined)
+      if (!workspace.hasPermalinks || findMessage(channel, message_ts) === undefined)
         return { error: "message_not_found" };
       const id = String(message_ts).replace(".", "");
       return { channel, permalink: `https://example.slack.com/archives/${String(channel)}/p${id}` };
@@ -168,7 +169,7 @@ export async function startSlackEnd(now: () => number = Date.now) {
     },
 
     "conversations.replies"(args) {
-      if (messageAt(args.channel, args.ts) === undefined) return { error: "thread_not_found" };
+      if (findMessage(args.channel, args.ts) === undefined) return { error: "thread_not_found" };
       return page(
         messages.filter((one) => one.ts === args.ts || (one.threadTs === args.ts && !deleted.has(one.ts))),
         args,
@@ -181,7 +182,7 @@ export async function startSlackEnd(now: () => number = Date.now) {
     const from = Number(args.cursor ?? 0);
     const limit = Math.min(Number(args.limit ?? 100), workspace.mostOfPage);
     if (!(limit >= 1 && limit <= 999)) return { error: "invalid_limit" };
-    const some = all.slice(from, from + limit).map(({ ts, threadTs, metadata, versions }) => ({
+    const pageMessages = all.slice(from, from + limit).map(({ ts, threadTs, metadata, versions }) => ({
       type: "message",
       ts,
       ...(threadTs === null ? {} : { thread_ts: threadTs }),
@@ -190,27 +191,27 @@ export async function startSlackEnd(now: () => number = Date.now) {
     }));
     const hasMore = from + limit < all.length;
     return {
-      messages: isNewestFirst ? some.toReversed() : some,
+      messages: isNewestFirst ? pageMessages.toReversed() : pageMessages,
       has_more: hasMore,
       response_metadata: { next_cursor: hasMore ? String(from + limit) : "" },
     };
   }
 
-  function carriedOut({ method, args, seen }: SlackCall): Json {
+  function executeCall({ method, args, seen }: SlackCall): Json {
     const token = /^Bearer (\S+)$/.exec(seen.headers.authorization ?? "")?.[1];
     if (token === undefined) return { error: "not_authed" };
     if (!workspace.tokens.includes(token)) return { error: "token_revoked" };
-    const scope = SCOPES[method];
-    const act = methods[method];
-    if (scope === undefined || act === undefined) return { error: "unknown_method" };
-    if (scope !== null && !workspace.scopes.includes(scope)) {
-      return { error: "missing_scope", needed: scope, provided: workspace.scopes.join(",") };
+    const neededScope = SCOPES[method];
+    const execute = methods[method];
+    if (neededScope === undefined || execute === undefined) return { error: "unknown_method" };
+    if (neededScope !== null && !workspace.scopes.includes(neededScope)) {
+      return { error: "missing_scope", needed: neededScope, provided: workspace.scopes.join(",") };
     }
-    if (method !== "auth.test" && args.channel !== CHANNEL) return { error: "channel_not_found" };
-    return act(args);
+    if (method !== "auth.test" && args.channel !== SLACK_CHANNEL) return { error: "channel_not_found" };
+    return execute(args);
   }
 
-  function callOf(seen: SeenRequest): SlackCall {
+  function parseCall(seen: SeenRequest): SlackCall {
     const url = new URL(seen.url, "http://slack.test");
     const method = /^\/(?:.*\/)?api\/([\w.]+)$/.exec(url.pathname)?.[1] ?? "";
     const isJson = seen.headers["content-type"] === "application/json; charset=utf-8";
@@ -221,46 +222,46 @@ export async function startSlackEnd(now: () => number = Date.now) {
   }
 
   stub.answer = (seen, response) => {
-    const call = callOf(seen);
+    const call = parseCall(seen);
     calls.push(call);
-    const given = byHand.get(call.method)?.(call, response);
-    if (given !== null && given !== undefined) return given;
+    const scriptedAnswer = scriptedAnswers.get(call.method)?.(call, response);
+    if (scriptedAnswer !== null && scriptedAnswer !== undefined) return scriptedAnswer;
     if (response.destroyed) return null;
     const padding = workspace.padding === 0 ? {} : { padding: "x".repeat(workspace.padding) };
     const scopes = { "x-oauth-scopes": workspace.scopes.join(",") };
     const carryOut = () => {
-      const said = carriedOut(call);
-      return json({ ok: said.error === undefined, ...said, ...padding }, 200, scopes);
+      const result = executeCall(call);
+      return slackReply({ ok: result.error === undefined, ...result, ...padding }, 200, scopes);
     };
     return isPosting(call.method) ? interrupt(carryOut, response) : carryOut();
   };
 
-  function textsOf(message: SlackMessage): readonly string[] {
+  function listTexts(message: SlackMessage): readonly string[] {
     const replies = messages.filter(({ threadTs }) => threadTs === message.ts);
     return [message, ...replies].flatMap(({ versions }) =>
-      versions.map(({ text, blocks }) => [text, ...textsIn(blocks)].join("\n")),
+      versions.map(({ text, blocks }) => [text, ...listBlockTexts(blocks)].join("\n")),
     );
   }
 
   return {
     ...common,
-    config: { token: secret(TOKEN), channel: CHANNEL, base_url: stub.url, allow_networks: ["127.0.0.0/8"] },
+    config: { token: secret(SLACK_TOKEN), channel: SLACK_CHANNEL, base_url: stub.url, allow_networks: ["127.0.0.0/8"] },
     url: stub.url,
     calls,
     messages,
     workspace,
-    things(): readonly Thing[] {
+    things(): readonly ReceiverIncident[] {
       return messages
         .filter(({ threadTs, metadata, ts }) => threadTs === null && metadata !== null && !deleted.has(ts))
         .map((message) => {
           const { key } = (message.metadata?.event_payload ?? {}) as { readonly key?: string };
-          const last = message.versions.at(-1)?.text ?? "";
-          return { key: key ?? null, isOpen: !last.startsWith("🟢"), texts: textsOf(message) };
+          const lastText = message.versions.at(-1)?.text ?? "";
+          return { key: key ?? null, isOpen: !lastText.startsWith("🟢"), texts: listTexts(message) };
         });
     },
-    answer(method: string, by: ByHand | null) {
-      if (by === null) byHand.delete(method);
-      else byHand.set(method, by);
+    answer(method: string, by: ScriptedAnswer | null) {
+      if (by === null) scriptedAnswers.delete(method);
+      else scriptedAnswers.set(method, by);
     },
     remove(ts: string) {
       deleted.add(ts);
@@ -269,7 +270,7 @@ export async function startSlackEnd(now: () => number = Date.now) {
     chatter(count: number, text = "Has anybody seen my keys?", threadTs: string | null = null) {
       for (let n = 0; n < count; n += 1) {
         messages.push({
-          channel: CHANNEL,
+          channel: SLACK_CHANNEL,
           ts: newTs(),
           threadTs,
           isBroadcast: false,
@@ -278,10 +279,10 @@ export async function startSlackEnd(now: () => number = Date.now) {
         });
       }
     },
-    obeyed: () => messages.flatMap(({ versions }) => versions.flatMap(obeyedIn)),
+    obeyed: () => messages.flatMap(({ versions }) => versions.flatMap(findMarkup)),
   };
 }
 
-export function json(body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): StubAnswer {
-  return answer(status, body, { "content-type": "application/json; charset=utf-8", ...headers });
+export function slackReply(body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): StubAnswer {
+  return jsonReply(status, body, { "content-type": "application/json; charset=utf-8", ...headers });
 }

@@ -3,7 +3,7 @@ import { makeEvent, sourceUri } from "#src/core/model/event.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { TAG } from "../sample-events.ts";
 
-export async function valuesInState(store: Store, nowMs: number, others: readonly Partial<Tag>[] = []): Promise<void> {
+export async function storeTagValues(store: Store, nowMs: number, others: readonly Partial<Tag>[] = []): Promise<void> {
   const tags = [TAG, ...others.map((other, n) => ({ ...TAG, id: `2${n}`, ...other }))];
   await store.commit({
     documents: [
@@ -16,11 +16,11 @@ export async function valuesInState(store: Store, nowMs: number, others: readonl
   });
   const values = [21.4, 21, 20.4, 19.9, 19.1, 18.6, 18.4, 18.2, 18.2];
   for (const tag of tags) {
-    await store.commit({ events: values.map((value, n) => reading(tag, nowMs - (8 - n) * 20 * 60_000, value)) });
+    await store.commit({ events: values.map((value, n) => tagReading(tag, nowMs - (8 - n) * 20 * 60_000, value)) });
   }
 }
 
-export function reading(tag: Tag, atMs: number, value: TagValue) {
+export function tagReading(tag: Tag, atMs: number, value: TagValue) {
   const time = new Date(atMs).toISOString();
   return makeEvent({
     type: "tag-value",
@@ -33,4 +33,4 @@ export function reading(tag: Tag, atMs: number, value: TagValue) {
   });
 }
 
-export const DRAWN = "█▇▅▃▁▁ 18.2–21.4 °C, last 18.2, 3 h";
+export const SPARKLINE_TEXT = "█▇▅▃▁▁ 18.2–21.4 °C, last 18.2, 3 h";

@@ -1,53 +1,53 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { clockAt, never } from "../connectors/context.ts";
-import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-stub.ts";
-import { failureOf, loggedContext } from "./receiver-helpers.ts";
-import { receiverOf } from "./receivers.ts";
-import { gatewayOf, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
-import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-stub.ts";
+import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
+import { catchFailure, loggedContext } from "./receiver-helpers.ts";
+import { createReceiver } from "./receivers.ts";
+import { alarmMessage, endMessage, gatewayMessage, namedMessage } from "./sent-samples.ts";
+import { type ServiceNowStub, startServiceNowStub } from "./servicenow-stub.ts";
 
-const BEGAN = "2026-11-02T06:16:00.000Z";
+const BEGIN_TIME = "2026-11-02T06:16:00.000Z";
 
-const plain = (text: string) => text.replaceAll("*", "").replaceAll(/^ /gm, "").trim();
+const removeMarkup = (text: string) => text.replaceAll("*", "").replaceAll(/^ /gm, "").trim();
 
-function ofJira(end: JiraEnd) {
+function wrapJira(server: JiraStub) {
   return {
-    end,
+    server,
     tickets: () =>
-      end.issues.map(({ comments, fields, status, texts }) => ({
+      server.issues.map(({ comments, fields, status, texts }) => ({
         title: fields.summary as string,
         description: texts.filter((text) => !comments.includes(text)).at(-1) ?? "",
-        notes: comments.map(plain),
+        notes: comments.map(removeMarkup),
         isOpen: status.category !== "done",
       })),
     closeByHand(n: number) {
-      const issue = end.issues[n];
-      if (issue !== undefined) issue.status = FERDIG;
+      const issue = server.issues[n];
+      if (issue !== undefined) issue.status = DONE_STATUS;
     },
-    forbidReading: () => Object.assign(end, { mayBrowse: false }),
-    changeSecret: () => Object.assign(end, { token: "another token" }),
-    refuseClosing: () => Object.assign(end, { transitions: [] }),
+    forbidReading: () => Object.assign(server, { mayBrowse: false }),
+    changeSecret: () => Object.assign(server, { token: "another token" }),
+    refuseClosing: () => Object.assign(server, { transitions: [] }),
   };
 }
 
-function ofServiceNow(end: ServiceNowEnd) {
+function wrapServiceNow(server: ServiceNowStub) {
   return {
-    end,
+    server,
     tickets: () =>
-      end.records.map(({ fields, notes }) => ({
+      server.records.map(({ fields, notes }) => ({
         title: fields.short_description ?? "",
         description: fields.description ?? "",
         notes: [...notes, ...(fields.close_notes === undefined ? [] : [fields.close_notes])],
         isOpen: !["6", "7", "8"].includes(fields.state ?? ""),
       })),
     closeByHand(n: number) {
-      const record = end.records[n];
+      const record = server.records[n];
       if (record !== undefined) record.fields.state = "6";
     },
-    forbidReading: () => Object.assign(end, { mayRead: false }),
-    changeSecret: () => Object.assign(end, { password: "another password" }),
-    refuseClosing: () => end.readOnly.add("state"),
+    forbidReading: () => Object.assign(server, { mayRead: false }),
+    changeSecret: () => Object.assign(server, { password: "another password" }),
+    refuseClosing: () => server.readOnly.add("state"),
   };
 }
 
@@ -56,62 +56,64 @@ const SYSTEMS = [
   {
     connector: "jira",
     ...{ name: "jira cloud", reopen: { reopen: "åpne igjen" }, settledMs: 300_000 },
-    start: async (now: () => number) => ofJira(await startJiraEnd({ now, searchLagMs })),
+    start: async (now: () => number) => wrapJira(await startJiraStub({ now, searchLagMs })),
   },
   {
     connector: "jira",
     ...{ name: "jira data center", reopen: { reopen: "Å gjøre" }, settledMs: 60_000 },
-    start: async (now: () => number) => ofJira(await startJiraEnd({ deployment: "data_center", now, searchLagMs })),
+    start: async (now: () => number) => wrapJira(await startJiraStub({ deployment: "data_center", now, searchLagMs })),
   },
   {
     connector: "servicenow",
     ...{ name: "servicenow", reopen: { reopen_state: 2 }, settledMs: 60_000 },
-    start: async () => ofServiceNow(await startServiceNowEnd()),
+    start: async () => wrapServiceNow(await startServiceNowStub()),
   },
 ] as const;
 
 describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, start }) => {
-  const clock = clockAt(BEGAN);
-  let system: ReturnType<typeof ofJira> | ReturnType<typeof ofServiceNow>;
+  const clock = clockAt(BEGIN_TIME);
+  let system: ReturnType<typeof wrapJira> | ReturnType<typeof wrapServiceNow>;
   let receiver: Receiver;
   let lines: string[];
 
   beforeEach(async () => {
-    clock.set(BEGAN);
+    clock.set(BEGIN_TIME);
     lines = [];
     system = await start(clock.now);
     receiver = receiverWith();
-    return () => system.end.stop();
+    return () => system.server.stop();
   });
 
   function receiverWith(options: object = {}): Receiver {
-    const made = receiverOf(connector, system.end, loggedContext("tickets", lines, clock), options);
-    onTestFinished(() => made.dispose());
-    return made;
+    const created = createReceiver(connector, system.server, loggedContext("tickets", lines, clock), options);
+    onTestFinished(() => created.dispose());
+    return created;
   }
 
-  const opened = (message = toldOf()) => receiver.open(message, never());
-  const closed = async (by = receiver) => (await by.close(resolvedOf(), await opened(), never())) as IncidentReference;
-  const find = (sinceMs = clock.now(), message = toldOf()) => receiver.find?.(message, sinceMs, never());
-  const only = () => {
+  const openIncident = (message = alarmMessage()) => receiver.open(message, never());
+  const closeIncident = async (by = receiver) =>
+    (await by.close(endMessage(), await openIncident(), never())) as IncidentReference;
+  const find = (sinceMs = clock.now(), message = alarmMessage()) => receiver.find?.(message, sinceMs, never());
+  const onlyTicket = () => {
     const [ticket, ...others] = system.tickets();
     if (ticket === undefined || others.length > 0) throw new Error("There is not one ticket.");
     return ticket;
   };
 
   test("updates the description but not the title, which people may edit", async () => {
-    const reference = await opened();
-    expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), reference, never())).toEqual(reference);
-    const edit = JSON.parse(system.end.stub.seen.at(-1)?.body.toString() ?? "") as { readonly fields?: object };
+    const reference = await openIncident();
+    const changed = alarmMessage({ change: "changed", priority: "B" });
+    expect(await receiver.update(changed, reference, never())).toEqual(reference);
+    const edit = JSON.parse(system.server.stub.seen.at(-1)?.body.toString() ?? "") as { readonly fields?: object };
     expect(Object.keys(edit.fields ?? edit)).toEqual(["description"]);
-    expect(plain(only().description)).toMatch(/Priority: B/);
-    expect(only().notes).toEqual([]);
+    expect(removeMarkup(onlyTicket().description)).toMatch(/Priority: B/);
+    expect(onlyTicket().notes).toEqual([]);
   });
 
   test("updates the title of a gateway's ticket, which contains the number of alarms", async () => {
-    const reference = await opened(gatewayOf(12));
-    await receiver.update(gatewayOf(3, { change: "members" }), reference, never());
-    expect(only()).toMatchObject({ title: expect.stringContaining("3 of 30 alarms active"), notes: [] });
+    const reference = await openIncident(gatewayMessage(12));
+    await receiver.update(gatewayMessage(3, { change: "members" }), reference, never());
+    expect(onlyTicket()).toMatchObject({ title: expect.stringContaining("3 of 30 alarms active"), notes: [] });
   });
 
   test.each([
@@ -123,34 +125,34 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     ],
     [{ change: "retriggered", status: "active" }, "Active\nSince: 2026-11-02 07:15:00 +01:00"],
   ] as const)("adds a note after %j", async (change, note) => {
-    await receiver.update(namedOf("Ola", change), await opened(), never());
-    expect(only().notes).toEqual([note]);
+    await receiver.update(namedMessage("Ola", change), await openIncident(), never());
+    expect(onlyTicket().notes).toEqual([note]);
   });
 
   test.each(["raised", "changed", "members", "unacknowledged"] as const)("adds no note after %s", async (change) => {
-    await receiver.update(toldOf({ change }), await opened(), never());
-    expect(only().notes).toEqual([]);
+    await receiver.update(alarmMessage({ change }), await openIncident(), never());
+    expect(onlyTicket().notes).toEqual([]);
   });
 
   test("closes the ticket with a note and logs nothing", async () => {
-    expect((await closed()).ref).toMatchObject({ over: true });
+    expect((await closeIncident()).ref).toMatchObject({ over: true });
     const note = "Resolved\nEnded: 2026-11-02 07:20:00 +01:00\nLasted: 5 min";
-    expect(only()).toMatchObject({ isOpen: false, notes: [note] });
+    expect(onlyTicket()).toMatchObject({ isOpen: false, notes: [note] });
     expect(lines).toEqual([]);
   });
 
   test("does not change a ticket that a person closed", async () => {
-    const reference = await opened();
+    const reference = await openIncident();
     system.closeByHand(0);
-    const before = only();
-    expect(await receiver.update(toldOf({ change: "acknowledged" }), reference, never())).toEqual(reference);
-    expect(await receiver.close(resolvedOf(), reference, never())).toMatchObject({ ref: { over: true } });
-    expect(only()).toEqual(before);
+    const ticketBefore = onlyTicket();
+    expect(await receiver.update(alarmMessage({ change: "acknowledged" }), reference, never())).toEqual(reference);
+    expect(await receiver.close(endMessage(), reference, never())).toMatchObject({ ref: { over: true } });
+    expect(onlyTicket()).toEqual(ticketBefore);
   });
 
   test("leaves a ticket open when closing is forbidden, and logs the failure once", async () => {
     system.refuseClosing();
-    for (const _twice of [1, 2]) expect(await closed()).toMatchObject({ ref: { over: true } });
+    for (const _twice of [1, 2]) expect(await closeIncident()).toMatchObject({ ref: { over: true } });
     expect(system.tickets().map(({ isOpen, notes }) => [isOpen, notes.length])).toEqual(Array(2).fill([true, 1]));
     expect(lines).toHaveLength(1);
     expect(lines[0]).toContain("stays open although its alarm is over");
@@ -158,29 +160,31 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
 
   test("reopens a ticket closed by Plenum when the alarm returns, after any change", async () => {
     const reopening = receiverWith(reopen);
-    const back = toldOf({ change: "acknowledged", status: "acknowledged" });
-    const reference = await reopening.update(back, await closed(reopening), never());
+    const back = alarmMessage({ change: "acknowledged", status: "acknowledged" });
+    const reference = await reopening.update(back, await closeIncident(reopening), never());
     expect(reference).toMatchObject({ ref: { over: false } });
-    expect(only()).toMatchObject({ isOpen: true, notes: expect.arrayContaining([expect.stringContaining("Since: ")]) });
+    expect(onlyTicket().isOpen).toBe(true);
+    expect(onlyTicket().notes.join()).toContain("Since: ");
   });
 
   test("reopens a ticket closed by a person when the alarm is retriggered, or returns after its end", async () => {
     const reopening = receiverWith(reopen);
-    const reference = await opened();
+    const reference = await openIncident();
     system.closeByHand(0);
-    await reopening.update(toldOf({ change: "retriggered" }), reference, never());
-    expect(only().isOpen).toBe(true);
+    await reopening.update(alarmMessage({ change: "retriggered" }), reference, never());
+    expect(onlyTicket().isOpen).toBe(true);
     system.closeByHand(0);
-    const over = (await reopening.close(resolvedOf(), reference, never())) as IncidentReference;
-    await reopening.update(toldOf({ change: "acknowledged" }), over, never());
-    expect(only().isOpen).toBe(true);
+    const over = (await reopening.close(endMessage(), reference, never())) as IncidentReference;
+    await reopening.update(alarmMessage({ change: "acknowledged" }), over, never());
+    expect(onlyTicket().isOpen).toBe(true);
   });
 
   test("adds one note to a closed ticket when the alarm returns and no option reopens tickets", async () => {
-    const reference = await closed();
-    const back = (await receiver.update(toldOf({ change: "retriggered" }), reference, never())) as IncidentReference;
-    expect(await receiver.update(toldOf({ change: "changed" }), back, never())).toEqual(back);
-    expect(only()).toMatchObject({ isOpen: false, notes: { length: 2 } });
+    const reference = await closeIncident();
+    const retriggered = alarmMessage({ change: "retriggered" });
+    const back = (await receiver.update(retriggered, reference, never())) as IncidentReference;
+    expect(await receiver.update(alarmMessage({ change: "changed" }), back, never())).toEqual(back);
+    expect(onlyTicket()).toMatchObject({ isOpen: false, notes: { length: 2 } });
     expect(lines.filter((line) => /stays (closed|resolved)/.test(line))).toHaveLength(1);
   });
 
@@ -188,19 +192,19 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     ["forbidden", "the tickets are not visible any more"],
     ["unauthenticated", "the secret is rejected"],
   ])("reports a configuration error (%s) and does not treat a ticket as deleted when %s", async (reason) => {
-    const reference = await opened();
+    const reference = await openIncident();
     if (reason === "forbidden") system.forbidReading();
     else system.changeSecret();
-    for (const call of [
-      () => receiver.update(toldOf({ change: "changed" }), reference, never()),
-      () => receiver.close(resolvedOf(), reference, never()),
+    for (const request of [
+      () => receiver.update(alarmMessage({ change: "changed" }), reference, never()),
+      () => receiver.close(endMessage(), reference, never()),
       () => find(),
     ])
-      expect(await failureOf(call())).toMatchObject({ kind: "config", reason });
+      expect(await catchFailure(request())).toMatchObject({ kind: "config", reason });
   });
 
   test("concludes that nothing was opened only after the search index has settled", async () => {
-    await opened(gatewayOf(2));
+    await openIncident(gatewayMessage(2));
     const sinceMs = clock.now();
     clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());
     expect(await find(sinceMs)).toEqual({ againInMs: 10_000 });
@@ -210,7 +214,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
   });
 
   test("adopts the oldest of several tickets and adds a note to the other open tickets", async () => {
-    for (const _each of [1, 2, 3]) await opened();
+    for (const _each of [1, 2, 3]) await openIncident();
     system.closeByHand(2);
     clock.set("2026-11-02T06:30:00.000Z");
     const { ticket } = (await find()) as IncidentReference;
@@ -220,7 +224,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
   });
 
   test("keeps the link at the end of a long description", async () => {
-    await opened(namedOf("{[]}".repeat(3_000)));
-    expect(only().description).toMatch(/Open in Plenum/);
+    await openIncident(namedMessage("{[]}".repeat(3_000)));
+    expect(onlyTicket().description).toMatch(/Open in Plenum/);
   });
 });

@@ -6,12 +6,12 @@ import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { ALARM_FORMATS, FORMAT_NAMES } from "#connectors/webhook/formats/by-name.ts";
 import type { ReceiverFormat } from "#connectors/webhook/formats/format.ts";
 import { createTemplateFormat, TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
-import { toldOf } from "./sent-samples.ts";
+import { alarmMessage } from "./sent-samples.ts";
 
 const readme = readFileSync(join(import.meta.dirname, "../../connectors/webhook/formats/README.md"), "utf8");
 const sections = new Map(readme.split("\n## ").map((text) => [text.slice(0, text.indexOf("\n")), text]));
 
-function blocksIn(section: string, language: string): readonly string[] {
+function listCodeBlocks(section: string, language: string): readonly string[] {
   return [...section.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, "gs"))].map(([, text = ""]) => text);
 }
 
@@ -33,7 +33,7 @@ function differences(sample: unknown, sent: unknown, path = "$"): readonly strin
 
 describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (name) => {
   const section = sections.get(name) ?? "";
-  const examples = blocksIn(section, "yaml").map((text) => (parse(text) as { webhook: unknown }).webhook);
+  const examples = listCodeBlocks(section, "yaml").map((text) => (parse(text) as { webhook: unknown }).webhook);
 
   test("has a section, a table row and one valid example in the README", () => {
     expect(readme).toContain(`| [\`${name}\`](#${name}) |`);
@@ -45,13 +45,13 @@ describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (
   });
 
   test("sends the request that the README shows as sample", () => {
-    const [sample] = blocksIn(section, "json");
+    const [sample] = listCodeBlocks(section, "json");
     const { template } = WebhookConfig.parse(examples[0]);
     const format: ReceiverFormat =
       name === "template" && template !== undefined
         ? createTemplateFormat(template)
         : ALARM_FORMATS[name as keyof typeof ALARM_FORMATS].format;
-    const message = format.buildRequest(toldOf({ link: "https://plenum.example.com/" }), "open", {
+    const message = format.buildRequest(alarmMessage({ link: "https://plenum.example.com/" }), "open", {
       url: new URL("https://receiver.example.com/heating"),
       key: "k",
       name: "pager",
@@ -63,8 +63,8 @@ describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (
 });
 
 test("the README lists all formats in its table and all fields of templates", () => {
-  const named = [...readme.matchAll(/^\| \[`([a-z-]+)`\]\(#/gm)].map(([, name]) => name);
-  expect(named).toEqual([...FORMAT_NAMES, "template"]);
+  const listedNames = [...readme.matchAll(/^\| \[`([a-z-]+)`\]\(#/gm)].map(([, name]) => name);
+  expect(listedNames).toEqual([...FORMAT_NAMES, "template"]);
   const section = sections.get("template") ?? "";
   const list = section.slice(section.indexOf("\nFields: "));
   for (const field of TEMPLATE_FIELDS.filter((each) => !each.startsWith("place."))) {

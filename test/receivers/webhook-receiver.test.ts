@@ -6,46 +6,46 @@ import type { IncidentReference, Receiver } from "#connectors/shared/receiver/re
 import { errorText } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
-import { expectFailure, failureOf, secretFile, startStubInTest } from "./receiver-helpers.ts";
+import { catchFailure, expectFailure, secretFile, startStubInTest } from "./receiver-helpers.ts";
 import type { ReceiverServer } from "./receiver-server.ts";
-import { receiverOf } from "./receivers.ts";
-import { resolvedOf, toldOf } from "./sent-samples.ts";
-import { startPagerdutyEnd, startSlackEnd } from "./webhook-stubs.ts";
+import { createReceiver } from "./receivers.ts";
+import { alarmMessage, endMessage } from "./sent-samples.ts";
+import { startPagerdutyStub, startSlackWebhookStub } from "./webhook-stubs.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
-function receiverFor(config: object): Receiver {
-  const receiver = receiverOf("webhook", { config: {} }, contextFor("pager"), config);
+function createTestReceiver(config: object): Receiver {
+  const receiver = createReceiver("webhook", { config: {} }, contextFor("pager"), config);
   onTestFinished(() => receiver.dispose());
   return receiver;
 }
 
-async function farEnd(start: () => Promise<ReceiverServer>) {
-  const end = await start();
-  onTestFinished(() => end.stop());
-  return { end, receiver: receiverFor(end.config) };
+async function startServer(start: () => Promise<ReceiverServer>) {
+  const server = await start();
+  onTestFinished(() => server.stop());
+  return { server, receiver: createTestReceiver(server.config) };
 }
 
 describe("the webhook format pagerduty", () => {
   test("does not send changes that would reopen an alert that a person closed", async () => {
-    const { end, receiver } = await farEnd(startPagerdutyEnd);
-    const place = await receiver.open(toldOf(), never());
+    const { server, receiver } = await startServer(startPagerdutyStub);
+    const reference = await receiver.open(alarmMessage(), never());
     for (const change of ["changed", "recovering", "unacknowledged", "members", "vanished", "out-of-scope"] as const)
-      await receiver.update(toldOf({ change }), place, never());
-    expect(end.requests()).toBe(1);
+      await receiver.update(alarmMessage({ change }), reference, never());
+    expect(server.requests()).toBe(1);
   });
 });
 
 describe("the webhook format slack", () => {
   test("sends a message for the beginning, the unknown state and the end", async () => {
-    const { end, receiver } = await farEnd(startSlackEnd);
+    const { server, receiver } = await startServer(startSlackWebhookStub);
     expect(receiver.opensAgain).toBe("another");
-    const place = await receiver.open(toldOf(), never());
-    await receiver.update(toldOf({ change: "acknowledged" }), place, never());
-    await receiver.update(toldOf({ change: "vanished", status: "unknown" }), place, never());
-    await receiver.close(resolvedOf(), place, never());
-    expect(end.things().map(({ texts }) => texts[0])).toEqual([
+    const reference = await receiver.open(alarmMessage(), never());
+    await receiver.update(alarmMessage({ change: "acknowledged" }), reference, never());
+    await receiver.update(alarmMessage({ change: "vanished", status: "unknown" }), reference, never());
+    await receiver.close(endMessage(), reference, never());
+    expect(server.things().map(({ texts }) => texts[0])).toEqual([
       "Active: Supply temperature low, Kvarnholmen 4",
       "State unknown: Supply temperature low, Kvarnholmen 4",
       "Resolved: Supply temperature low, Kvarnholmen 4",
@@ -53,17 +53,17 @@ describe("the webhook format slack", () => {
   });
 
   test("uses a changed address without a restart", async () => {
-    const first = await farEnd(startSlackEnd);
-    const second = await farEnd(startSlackEnd);
-    const addressOf = ({ config }: ReceiverServer) =>
+    const firstServer = await startServer(startSlackWebhookStub);
+    const secondServer = await startServer(startSlackWebhookStub);
+    const readAddress = ({ config }: ReceiverServer) =>
       readFileSync((config as { readonly url: { readonly file: string } }).url.file, "utf8");
-    const url = secretFile(addressOf(first.end));
-    const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });
+    const url = secretFile(readAddress(firstServer.server));
+    const receiver = createTestReceiver({ format: "slack", url, ...LOOPBACK });
     const { serverId: before } = receiver;
-    await receiver.open(toldOf(), never());
-    writeFileSync(url.file, addressOf(second.end));
-    await receiver.close(resolvedOf(), NO_REFERENCE, never());
-    expect([first.end.things().length, second.end.things().length]).toEqual([1, 1]);
+    await receiver.open(alarmMessage(), never());
+    writeFileSync(url.file, readAddress(secondServer.server));
+    await receiver.close(endMessage(), NO_REFERENCE, never());
+    expect([firstServer.server.things().length, secondServer.server.things().length]).toEqual([1, 1]);
     expect(receiver.serverId).not.toBe(before);
     expect(receiver.serverId).toMatch(/^[0-9a-f]{64}$/);
   });
@@ -83,13 +83,13 @@ describe("the webhook format slack", () => {
   ])("maps the response %j to its error", async (answer, expected) => {
     const stub = await startStubInTest(() => answer);
     const url = secretFile(`${stub.url}/services/T0/B0/abcdefghijklmnop`);
-    const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });
-    await expectFailure(receiver.open(toldOf(), never()), { ...expected });
+    const receiver = createTestReceiver({ format: "slack", url, ...LOOPBACK });
+    await expectFailure(receiver.open(alarmMessage(), never()), { ...expected });
     expect(stub.seen).toHaveLength(1);
   });
 });
 
-const ANSWERS: Readonly<Record<string, readonly [confirmation: StubAnswer, failure: StubAnswer, kind: string]>> = {
+const RESPONSES: Readonly<Record<string, readonly [confirmation: StubAnswer, failure: StubAnswer, kind: string]>> = {
   pagerduty: [reply(202, '{"status":"success","dedup_key":"x"}'), reply(202, '{"status":"failure"}'), "rejected"],
   jsm: [reply(202, '{"result":"x","requestId":"r"}'), reply(422, '{"message":"Key format is not valid!"}'), "config"],
   "servicenow-event": [
@@ -114,7 +114,7 @@ const ANSWERS: Readonly<Record<string, readonly [confirmation: StubAnswer, failu
   discord: [reply(200, '{"id":"4711"}'), reply(204, ""), "rejected"],
 };
 
-function configOf(format: string, address: string) {
+function createConfig(format: string, address: string) {
   const needsKey = ["pagerduty", "jsm", "incidentio"].includes(format);
   return {
     format,
@@ -124,15 +124,15 @@ function configOf(format: string, address: string) {
   };
 }
 
-describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [confirmation, failure, kind]) => {
+describe.each(Object.entries(RESPONSES))("the webhook format %s", (format, [confirmation, failure, kind]) => {
   test("accepts a confirmation and reports the failure in a response with status 2xx", async () => {
     const stub = await startStubInTest(() => confirmation);
-    const receiver = receiverFor(configOf(format, `${stub.url}/in/topic`));
-    const place = await receiver.open(toldOf(), never());
-    expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
+    const receiver = createTestReceiver(createConfig(format, `${stub.url}/in/topic`));
+    const reference = await receiver.open(alarmMessage(), never());
+    expect(await receiver.close(endMessage(), reference, never())).toEqual(reference);
     expect(stub.seen).toHaveLength(2);
     stub.answer = () => failure;
-    await expectFailure(receiver.open(toldOf(), never()), { kind });
+    await expectFailure(receiver.open(alarmMessage(), never()), { kind });
   });
 
   test.each([
@@ -146,25 +146,25 @@ describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [confir
       headers: { "retry-after": "7" },
       body: `you sent ${path} ${headers.authorization} ${body.toString()}`,
     }));
-    const config = configOf(format, `${stub.url}${path}`);
-    const error = await failureOf(receiverFor(config).open(toldOf(), never()));
+    const config = createConfig(format, `${stub.url}${path}`);
+    const error = await catchFailure(createTestReceiver(config).open(alarmMessage(), never()));
     expect(error).toMatchObject({ kind });
-    const shown = `${errorText(error)} ${inspect(error, { depth: 9, showHidden: true })}`;
-    expect(shown).toContain(`${stub.url} answered ${status}`);
-    expect(shown).not.toContain(path.slice(4));
-    expect(shown).not.toMatch(/key-[0-9a-f]{24}/);
+    const errorDump = `${errorText(error)} ${inspect(error, { depth: 9, showHidden: true })}`;
+    expect(errorDump).toContain(`${stub.url} answered ${status}`);
+    expect(errorDump).not.toContain(path.slice(4));
+    expect(errorDump).not.toMatch(/key-[0-9a-f]{24}/);
   });
 });
 
 test("alertmanager accepts every 2xx response and sends secret headers", async () => {
   const stub = await startStubInTest(() => ({ status: 200, body: "whatever" }));
-  const receiver = receiverFor({
+  const receiver = createTestReceiver({
     format: "alertmanager",
     url: `${stub.url}/api/v1/alerts?x=1`,
     headers: { Authorization: secretFile("Bearer of-a-bridge") },
     ...LOOPBACK,
   });
-  await receiver.open(toldOf(), never());
+  await receiver.open(alarmMessage(), never());
   expect(stub.seen[0]).toMatchObject({
     method: "POST",
     url: "/api/v1/alerts?x=1",
@@ -175,20 +175,20 @@ test("alertmanager accepts every 2xx response and sends secret headers", async (
 describe("the webhook format discord", () => {
   test("edits the message and reports a deleted message as gone", async () => {
     const stub = await startStubInTest(({ method }) => reply(200, method === "GET" ? '{"id":"1"}' : '{"id":"4711"}'));
-    const receiver = receiverFor(configOf("discord", `${stub.url}/api/webhooks/1/t?thread_id=5`));
+    const receiver = createTestReceiver(createConfig("discord", `${stub.url}/api/webhooks/1/t?thread_id=5`));
     await receiver.probe(never());
-    const place = await receiver.open(toldOf(), never());
-    expect(place).toEqual({ ref: { id: "4711" }, ticket: null, link: null });
-    expect(await receiver.update(toldOf({ change: "acknowledged" }), place, never())).toEqual(place);
+    const reference = await receiver.open(alarmMessage(), never());
+    expect(reference).toEqual({ ref: { id: "4711" }, ticket: null, link: null });
+    expect(await receiver.update(alarmMessage({ change: "acknowledged" }), reference, never())).toEqual(reference);
     expect(stub.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
       "GET /api/webhooks/1/t?thread_id=5",
       "POST /api/webhooks/1/t?thread_id=5&wait=true",
       "PATCH /api/webhooks/1/t/messages/4711?thread_id=5",
     ]);
     stub.answer = () => reply(404, '{"code":10008,"message":"Unknown Message"}');
-    expect(await receiver.close(resolvedOf(), place, never())).toBe("gone");
+    expect(await receiver.close(endMessage(), reference, never())).toBe("gone");
     stub.answer = () => reply(404, '{"code":10015,"message":"Unknown Webhook"}');
-    await expectFailure(receiver.close(resolvedOf(), place, never()), { kind: "config" });
+    await expectFailure(receiver.close(endMessage(), reference, never()), { kind: "config" });
     await expectFailure(receiver.probe(never()), { kind: "config" });
   });
 });
@@ -196,7 +196,7 @@ describe("the webhook format discord", () => {
 describe("a webhook receiver of any format", () => {
   test("connects and posts nothing when probed", async () => {
     const stub = await startStubInTest();
-    const receiver = receiverFor(configOf("slack", `${stub.url}/x`));
+    const receiver = createTestReceiver(createConfig("slack", `${stub.url}/x`));
     await receiver.probe(never());
     expect([stub.connections, stub.seen.length]).toEqual([1, 0]);
     await stub.stop();
@@ -206,7 +206,7 @@ describe("a webhook receiver of any format", () => {
   test.each(["not an address", "ftp://example.com/", "https://me:word@example.com/x"])(
     "rejects the secret address %j without repeating it",
     async (text) => {
-      const error = await failureOf(receiverFor(configOf("slack", text)).open(toldOf(), never()));
+      const error = await catchFailure(createTestReceiver(createConfig("slack", text)).open(alarmMessage(), never()));
       expect(error).toMatchObject({ kind: "config", field: "url" });
       expect(errorText(error)).not.toContain(text);
     },
@@ -214,7 +214,7 @@ describe("a webhook receiver of any format", () => {
 
   test("rejects a secret address without TLS through a proxy", async () => {
     const proxy = { url: "http://127.0.0.1:3128" };
-    const receiver = receiverFor({ ...configOf("slack", "http://127.0.0.1:1/x"), proxy });
-    await expectFailure(receiver.open(toldOf(), never()), { kind: "config", field: "url" });
+    const receiver = createTestReceiver({ ...createConfig("slack", "http://127.0.0.1:1/x"), proxy });
+    await expectFailure(receiver.open(alarmMessage(), never()), { kind: "config", field: "url" });
   });
 });

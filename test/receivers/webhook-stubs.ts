@@ -4,16 +4,16 @@ import { join } from "node:path";
 import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
 import type { SeenRequest, StubAnswer } from "../connectors/stub-server.ts";
-import { type ReceiverServer, startReceiverStub, type Thing } from "./receiver-server.ts";
-import { complaintAboutBlocks } from "./slack-rules.ts";
+import { type ReceiverIncident, type ReceiverServer, startReceiverStub } from "./receiver-server.ts";
+import { findBlockError } from "./slack-rules.ts";
 
-interface Rules {
+interface WebhookStubRules {
   readonly config: (url: string, secret: (text: string) => { readonly file: string }) => object;
   readonly carryOut: (seen: SeenRequest) => StubAnswer;
-  readonly things: () => readonly Thing[];
+  readonly things: () => readonly ReceiverIncident[];
 }
 
-async function startEnd({ carryOut, config, things }: Rules): Promise<ReceiverServer> {
+async function startWebhookStub({ carryOut, config, things }: WebhookStubRules): Promise<ReceiverServer> {
   const busy = { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
   const { common, interrupt, secret } = await startReceiverStub(busy);
   const { stub } = common;
@@ -39,36 +39,36 @@ interface Event {
   readonly payload?: { readonly summary: string; readonly custom_details?: Readonly<Record<string, string>> };
 }
 
-export function startPagerdutyEnd(): Promise<ReceiverServer> {
+export function startPagerdutyStub(): Promise<ReceiverServer> {
   const routingKey = randomBytes(16).toString("hex");
   const alerts: { key: string; isOpen: boolean; texts: string[] }[] = [];
 
-  function take(event: Event): void {
-    const open = alerts.find(({ key, isOpen }) => isOpen && key === event.dedup_key);
+  function applyAlertEvent(event: Event): void {
+    const openAlert = alerts.find(({ key, isOpen }) => isOpen && key === event.dedup_key);
     const texts = [event.payload?.summary ?? "", ...Object.values(event.payload?.custom_details ?? {})].map(String);
-    if (event.event_action === "resolve" && open !== undefined) open.isOpen = false;
+    if (event.event_action === "resolve" && openAlert !== undefined) openAlert.isOpen = false;
     if (event.event_action !== "trigger") return;
-    if (open === undefined) alerts.push({ key: event.dedup_key, isOpen: true, texts });
-    else open.texts.push(...texts);
+    if (openAlert === undefined) alerts.push({ key: event.dedup_key, isOpen: true, texts });
+    else openAlert.texts.push(...texts);
   }
 
-  return startEnd({
+  return startWebhookStub({
     config: (url, secret) => ({ format: "pagerduty", url: `${url}/v2/enqueue`, key: secret(routingKey) }),
-    things: (): readonly Thing[] => alerts,
+    things: (): readonly ReceiverIncident[] => alerts,
     carryOut({ url, body }) {
       if (url !== "/v2/enqueue") return { status: 404, body: "not found" };
       const event = JSON.parse(body.toString()) as Event;
       const errors = pagerdutyErrors(event);
       if (errors.length > 0 || event.routing_key !== routingKey) {
-        const told = errors.length > 0 ? errors : ["Invalid routing key"];
+        const messages = errors.length > 0 ? errors : ["Invalid routing key"];
         return {
           status: 400,
-          body: JSON.stringify({ status: "invalid event", message: "Event object is invalid", errors: told }),
+          body: JSON.stringify({ status: "invalid event", message: "Event object is invalid", errors: messages }),
         };
       }
-      take(event);
-      const answer = { status: "success", message: "Event processed", dedup_key: event.dedup_key };
-      return { status: 202, body: JSON.stringify(answer) };
+      applyAlertEvent(event);
+      const reply = { status: "success", message: "Event processed", dedup_key: event.dedup_key };
+      return { status: 202, body: JSON.stringify(reply) };
     },
   });
 }
@@ -79,17 +79,17 @@ interface Block {
   readonly fields?: readonly { readonly text: string }[];
 }
 
-export function startSlackEnd(): Promise<ReceiverServer> {
+export function startSlackWebhookStub(): Promise<ReceiverServer> {
   const path = `/services/T000/B000/${randomBytes(12).toString("hex")}`;
-  const messages: Thing[] = [];
-  return startEnd({
+  const messages: ReceiverIncident[] = [];
+  return startWebhookStub({
     config: (url, secret) => ({ format: "slack", url: secret(`${url}${path}`) }),
-    things: (): readonly Thing[] => messages,
+    things: (): readonly ReceiverIncident[] => messages,
     carryOut({ url, body }) {
       if (url !== path) return { status: 404, body: "no_service" };
       const { text, blocks } = JSON.parse(body.toString()) as { text: string; blocks: readonly Block[] };
       if (text === "") return { status: 400, body: "no_text" };
-      if (complaintAboutBlocks(blocks, false) !== null) return { status: 400, body: "invalid_blocks" };
+      if (findBlockError(blocks, false) !== null) return { status: 400, body: "invalid_blocks" };
       const texts = blocks.flatMap((block) => [
         ...(block.text === undefined ? [] : [block.text.text]),
         ...(block.fields ?? []).map((field) => field.text),

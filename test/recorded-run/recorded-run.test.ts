@@ -10,7 +10,7 @@ import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
 import { buildStage, type Stage } from "./stage.ts";
 
-const missing = [absent("mosquitto"), absent("victoria-metrics"), absent("influxd")].includes(true);
+const hasMissingServers = [absent("mosquitto"), absent("victoria-metrics"), absent("influxd")].includes(true);
 
 const BEFORE_KILL_MS = 30_000;
 const AFTER_KILL_MS = 40_000;
@@ -28,7 +28,7 @@ interface Transition {
 
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-describe.skipIf(missing)("a recorded run with real servers and one kill of the worker", () => {
+describe.skipIf(hasMissingServers)("a recorded run with real servers and one kill of the worker", () => {
   let stage: Stage;
   let committed: readonly AnyEvent[];
   let histories: ReadonlyMap<string, StoredHistory>;
@@ -42,7 +42,7 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
     stage = await buildStage();
     let worker = await stage.startWorker();
     await pause(BEFORE_KILL_MS);
-    await until("the first history", async () => historyPoints(stage) > POINTS_BEFORE_KILL);
+    await waitUntil("the first history", async () => historyPoints(stage) > POINTS_BEFORE_KILL);
     await worker.end("SIGKILL");
 
     worker = await stage.startWorker();
@@ -56,8 +56,8 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
 
     const { now_ms: endMs } = await stage.ask<{ now_ms: number }>("now");
     await pause(LAST_POLLS_MS);
-    await until("the past", async () => historyPoints(stage) > POINTS_AT_END);
-    await until("the sinks", async () => {
+    await waitUntil("the past", async () => historyPoints(stage) > POINTS_AT_END);
+    await waitUntil("the sinks", async () => {
       const lags = JSON.parse(await stage.plenum(["outbox", "--json"]));
       return lags.every((sink: { depth: number; again: number }) => sink.depth + sink.again < 50);
     });
@@ -83,38 +83,38 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
     const wanted = transitions.filter(({ kind }) => kind === "raised" || kind === "resolved");
     expect(wanted.length).toBeGreaterThan(10);
     for (const [way, all] of Object.entries(arrivals)) {
-      const told = new Map<string, number>();
-      for (const event of once(all)) {
+      const deliveries = new Map<string, number>();
+      for (const event of withoutDuplicates(all)) {
         if (event.type !== "alarm-raised" && event.type !== "alarm-resolved") continue;
         const { alarm } = event.data;
         const key = episodeKey(event.type.slice("alarm-".length), alarm.id, Date.parse(alarm.triggeredAt));
-        told.set(key, (told.get(key) ?? 0) + 1);
+        deliveries.set(key, (deliveries.get(key) ?? 0) + 1);
         expect(happened, `${way} tells what never happened: ${key}`).toContain(key);
       }
       for (const { kind, alarmId, triggeredAtMs } of wanted) {
         const key = episodeKey(kind, alarmId, triggeredAtMs);
-        expect(told.get(key), `${way} should tell once: ${key}`).toBe(1);
+        expect(deliveries.get(key), `${way} should tell once: ${key}`).toBe(1);
       }
-      expect([...told.values()].filter((count) => count !== 1)).toEqual([]);
-      const acknowledged = once(all).filter(
+      expect([...deliveries.values()].filter((count) => count !== 1)).toEqual([]);
+      const acknowledgements = withoutDuplicates(all).filter(
         (e) => e.type === "alarm-acknowledged" && e.data.alarm.id === acknowledgedAlarm,
       );
       expect(
-        acknowledged.map((e) => e.data.alarm.acknowledgedBy),
+        acknowledgements.map((e) => e.data.alarm.acknowledgedBy),
         way,
       ).toEqual(["Kari"]);
     }
   });
 
   test("the file and MQTT receive every committed event, in commit order for each object", () => {
-    const files = once(fileEvents(stage.eventFolder));
+    const files = withoutDuplicates(fileEvents(stage.eventFolder));
     expect(new Set(files.map((e) => e.id))).toEqual(new Set(committed.map((e) => e.id)));
     const order = new Map(committed.map((event, index) => [event.id, index]));
-    const last = new Map<string, number>();
+    const lastPosition = new Map<string, number>();
     for (const event of files) {
       const position = order.get(event.id) ?? -1;
-      expect(position, event.subject).toBeGreaterThan(last.get(event.subject) ?? -1);
-      last.set(event.subject, position);
+      expect(position, event.subject).toBeGreaterThan(lastPosition.get(event.subject) ?? -1);
+      lastPosition.set(event.subject, position);
     }
     const overMqtt = new Set([
       ...stage.mqtt.arrived.map((e) => e.id),
@@ -124,11 +124,11 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
   });
 
   test("events with the same id have the same content", () => {
-    const known = new Map<string, string>();
+    const contentById = new Map<string, string>();
     for (const event of [...stage.mqtt.arrived, ...stage.webhooks.arrived, ...fileEvents(stage.eventFolder)]) {
       const text = JSON.stringify(event);
-      expect(known.get(event.id) ?? text).toBe(text);
-      known.set(event.id, text);
+      expect(contentById.get(event.id) ?? text).toBe(text);
+      contentById.set(event.id, text);
     }
   });
 
@@ -152,7 +152,7 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
 
   test("every history point up to the watermark arrives once and equals the point of the service", async () => {
     const points = new Map<string, number | boolean | null>();
-    for (const event of once(fileEvents(stage.eventFolder))) {
+    for (const event of withoutDuplicates(fileEvents(stage.eventFolder))) {
       if (event.type !== "tag-history") continue;
       for (const { time, value } of event.data.points) {
         const key = `${event.data.tag.id} ${time}`;
@@ -162,26 +162,28 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
     }
     expect(points.size).toBeGreaterThan(POINTS_AT_END);
     const inInflux = await influxPoints(stage, "SELECT value FROM tag_history GROUP BY tag_id");
-    let compared = 0;
+    let comparedCount = 0;
     for (const [key, held] of histories) {
       const tag = key.split(" ")[0] ?? "";
-      const own = [...points.keys()].filter((each) => each.startsWith(`${tag} `));
-      if (own.length === 0 || held.state !== "following") continue;
-      const from = own.map((each) => each.split(" ")[1] ?? "").toSorted()[0] ?? "";
+      const ownPoints = [...points.keys()].filter((each) => each.startsWith(`${tag} `));
+      if (ownPoints.length === 0 || held.state !== "following") continue;
+      const from = ownPoints.map((each) => each.split(" ")[1] ?? "").toSorted()[0] ?? "";
       const query = new URLSearchParams({ tag, from, to: held.watermark, resolution: "5m", tz: "Europe/Helsinki" });
-      const truth = await stage.ask<{ startMs: number; value: number | boolean | null }[]>(`truth/history?${query}`);
-      for (const { startMs, value } of truth) {
+      const truePoints = await stage.ask<{ startMs: number; value: number | boolean | null }[]>(
+        `truth/history?${query}`,
+      );
+      for (const { startMs, value } of truePoints) {
         const time = new Date(startMs).toISOString();
         expect(points.get(`${tag} ${time}`), `${tag} ${time}`).toEqual(value);
         if (typeof value === "number") expect(inInflux.get(`${tag} ${startMs}`)).toBe(value);
-        compared += 1;
+        comparedCount += 1;
       }
     }
-    expect(compared).toBeGreaterThan(POINTS_AT_END);
+    expect(comparedCount).toBeGreaterThan(POINTS_AT_END);
   });
 
   test("a set-point from MQTT is written once, read back and confirmed", async () => {
-    const results = once(stage.mqtt.arrived).filter((e) => e.type === "command-result");
+    const results = withoutDuplicates(stage.mqtt.arrived).filter((e) => e.type === "command-result");
     expect(results.map((e) => [e.data.commandId, e.data.outcome, e.data.readBack])).toEqual([
       [setPoint.id, "confirmed", setPoint.value],
     ]);
@@ -200,7 +202,7 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
   });
 });
 
-function once(events: readonly ArrivedEvent[]): readonly ArrivedEvent[] {
+function withoutDuplicates(events: readonly ArrivedEvent[]): readonly ArrivedEvent[] {
   return [...new Map(events.toReversed().map((event) => [event.id, event])).values()].toReversed();
 }
 
@@ -223,7 +225,7 @@ function historyPoints(stage: Stage): number {
   );
 }
 
-async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
+async function waitUntil(what: string, holds: () => Promise<boolean>): Promise<void> {
   for (let attempt = 0; attempt < 90; attempt += 1) {
     if (await holds()) return;
     await pause(1_000);
@@ -237,15 +239,15 @@ async function victoriaPoints(stage: Stage, name: string): Promise<Map<string, n
   for (let attempt = 0; attempt < 20; attempt += 1) {
     await fetch(`${stage.victoriaMetrics.url}/internal/force_flush`);
     const response = await fetch(`${stage.victoriaMetrics.url}/api/v1/export?match[]=${name}`);
-    const found = new Map<string, number>();
+    const foundPoints = new Map<string, number>();
     for (const line of (await response.text()).split("\n").filter((text) => text !== "")) {
       const { metric, values, timestamps } = JSON.parse(line);
       timestamps.forEach((time: number, i: number) => {
-        found.set(`${metric.tag_id} ${time}`, values[i]);
+        foundPoints.set(`${metric.tag_id} ${time}`, values[i]);
       });
     }
-    if (found.size > 0 && found.size === points.size) return found;
-    points = found;
+    if (foundPoints.size > 0 && foundPoints.size === points.size) return foundPoints;
+    points = foundPoints;
     await pause(500);
   }
   return points;

@@ -10,7 +10,7 @@ const DEMO: SimulatorOptionsInput = { epoch: START_MS, speed: 360, anchor: "next
 const PACKAGE = fileURLToPath(new URL("../../src/simulator", import.meta.url));
 
 describe("a restart of the simulator with the same epoch", () => {
-  const view = (service: ReturnType<typeof simulatedService>) => [
+  const readEverything = (service: ReturnType<typeof simulatedService>) => [
     service.get("alarms", { status: "all", per_page: 500 }).body,
     service.get("tags/read", { tags: "10001,10168,10192,10310" }).body,
     service.get("tags/history", {
@@ -25,29 +25,29 @@ describe("a restart of the simulator with the same epoch", () => {
   ];
 
   test("returns the same data as before the restart", () => {
-    const before = simulatedService(DEMO);
-    before.advance(1000);
-    expect(view(simulatedService(DEMO, START_MS + 1_000_000))).toEqual(view(before));
+    const firstService = simulatedService(DEMO);
+    firstService.advance(1000);
+    expect(readEverything(simulatedService(DEMO, START_MS + 1_000_000))).toEqual(readEverything(firstService));
   });
 
   test("keeps all changes with the exported state", () => {
-    const before = simulatedService(DEMO);
-    const { control } = before.simulator;
-    before.advance(30);
-    before.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
+    const firstService = simulatedService(DEMO);
+    const { control } = firstService.simulator;
+    firstService.advance(30);
+    firstService.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
     control.acknowledgeAlarm("500088", "Kari");
     const id = control.raiseAlarm({ siteId: 6 });
     control.setGateway(108, false);
     control.changeInventory("tags", "10001", { attributes: { display_name: "Renamed" } });
     control.changeToken("simulator-token", { sites: [1, 6, 9, 14] });
-    before.advance(600);
-    const state = JSON.parse(JSON.stringify(before.simulator.exportState()));
+    firstService.advance(600);
+    const state = JSON.parse(JSON.stringify(firstService.simulator.exportState()));
 
-    const after = simulatedService(DEMO, before.nowMs());
-    expect(view(after)).not.toEqual(view(before));
-    after.simulator.importState(state);
-    expect(view(after)).toEqual(view(before));
-    expect(after.simulator.control.raiseAlarm({ siteId: 6 })).not.toBe(id);
+    const secondService = simulatedService(DEMO, firstService.nowMs());
+    expect(readEverything(secondService)).not.toEqual(readEverything(firstService));
+    secondService.simulator.importState(state);
+    expect(readEverything(secondService)).toEqual(readEverything(firstService));
+    expect(secondService.simulator.control.raiseAlarm({ siteId: 6 })).not.toBe(id);
   });
 
   test("rejects the exported state of another epoch", () => {

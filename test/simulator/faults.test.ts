@@ -1,28 +1,29 @@
 import { describe, expect, test } from "vitest";
 import type { FaultRule } from "#src/simulator/faults.ts";
-import { errorsOf, simulatedService } from "./simulated-service.ts";
+import { errorStatuses, simulatedService } from "./simulated-service.ts";
 
 type Rule = { readonly [Key in keyof FaultRule]?: unknown };
 
-function faulty(...faults: readonly Rule[]) {
+function serviceWithFaults(...faults: readonly Rule[]) {
   const service = simulatedService();
   service.simulator.control.setFaults(faults);
   return service;
 }
 
-const READ = { tags: "10001,10168" };
+const READ_QUERY = { tags: "10001,10168" };
 
 describe("injected faults", () => {
   test("respond with 429 in the form of the limit options", () => {
-    const answer = faulty({ fault: { kind: "throttled", retry_after_s: 17 } }).get("alarms");
+    const answer = serviceWithFaults({ fault: { kind: "throttled", retry_after_s: 17 } }).get("alarms");
     expect(answer.status).toBe(429);
     expect(answer.body.errors[0].meta.retry_after).toBe(17);
   });
 
   test("respond with 503 as JSON, HTML, empty, or a page inside 200, and any form of Retry-After", () => {
-    const maintenance = (fault: object) => faulty({ fault: { kind: "maintenance", ...fault } }).get("alarms");
+    const maintenance = (fault: object) =>
+      serviceWithFaults({ fault: { kind: "maintenance", ...fault } }).get("alarms");
     expect(maintenance({ retry_after: 120 })).toMatchObject({ status: 503, headers: { "retry-after": "120" } });
-    expect(errorsOf(maintenance({}))).toEqual([503]);
+    expect(errorStatuses(maintenance({}))).toEqual([503]);
     const html = maintenance({ body: "html", status: 200, retry_after: "Sat, 21 Nov 2026 10:05:00 GMT" });
     expect(html).toMatchObject({ status: 200, headers: { "retry-after": "Sat, 21 Nov 2026 10:05:00 GMT" } });
     expect(html.headers["content-type"]).toContain("text/html");
@@ -30,24 +31,25 @@ describe("injected faults", () => {
   });
 
   test("respond with an error inside 200 or with the real status", () => {
-    expect(faulty({ fault: { kind: "error", status: 504 } }).get("tags/read", READ)).toMatchObject({ status: 200 });
-    const real = faulty({ fault: { kind: "error", status: 500, real_status: true } }).get("tags/read", READ);
-    expect([real.status, errorsOf(real)]).toEqual([500, [500]]);
+    const readAfter = (fault: object) => serviceWithFaults({ fault }).get("tags/read", READ_QUERY);
+    expect(readAfter({ kind: "error", status: 504 }).status).toBe(200);
+    const realError = readAfter({ kind: "error", status: 500, real_status: true });
+    expect([realError.status, errorStatuses(realError)]).toEqual([500, [500]]);
   });
 
   test("remove an endpoint, which then returns 404 even without a token", () => {
-    const missing = (body: string) =>
-      faulty({ match: { endpoints: ["history"] }, fault: { kind: "missing_route", body } });
-    const asked = { tags: "10168", from: "2026-11-20T00:00:00Z", to: "2026-11-21T00:00:00Z" };
-    const history = (body: string) => missing(body).get("tags/history", asked, { authorization: "" });
+    const withoutRoute = (body: string) =>
+      serviceWithFaults({ match: { endpoints: ["history"] }, fault: { kind: "missing_route", body } });
+    const historyQuery = { tags: "10168", from: "2026-11-20T00:00:00Z", to: "2026-11-21T00:00:00Z" };
+    const history = (body: string) => withoutRoute(body).get("tags/history", historyQuery, { authorization: "" });
     expect(history("json")).toMatchObject({ status: 404, body: { message: expect.any(String) } });
     expect(history("html")).toMatchObject({ status: 404, body: undefined });
-    expect([history("inside").status, errorsOf(history("inside"))]).toEqual([200, [404]]);
-    expect(errorsOf(missing("json").get("tags/read", READ))).toEqual([]);
+    expect([history("inside").status, errorStatuses(history("inside"))]).toEqual([200, [404]]);
+    expect(errorStatuses(withoutRoute("json").get("tags/read", READ_QUERY))).toEqual([]);
   });
 
   test("shorten a list to a consistent list with fewer records and pages", () => {
-    const service = faulty({ match: { endpoints: ["tags"] }, fault: { kind: "shrunken_list", keep: 0.3 } });
+    const service = serviceWithFaults({ match: { endpoints: ["tags"] }, fault: { kind: "shrunken_list", keep: 0.3 } });
     const page = (number: number) =>
       service.get("tags", { site_id: 1, per_page: 25, page: number }).body as {
         data: unknown[];
@@ -63,46 +65,44 @@ describe("injected faults", () => {
 
   test("redirect with the given status and location", () => {
     const location = "http://elsewhere.test/";
-    const answer = faulty({ fault: { kind: "redirect", status: 307, location } }).get("me");
+    const answer = serviceWithFaults({ fault: { kind: "redirect", status: 307, location } }).get("me");
     expect(answer).toMatchObject({ status: 307, headers: { location } });
   });
 
   test("return null values for all tags, for some tags, or behind a gateway", () => {
     const values = (fault: object) =>
-      faulty({ fault })
-        .get("tags/read", READ)
+      serviceWithFaults({ fault })
+        .get("tags/read", READ_QUERY)
         .body.data.map((tag: { value: unknown }) => tag.value === null);
     expect(values({ kind: "null_values" })).toEqual([true, true]);
     expect(values({ kind: "null_values", tags: ["10168"] })).toEqual([false, true]);
     expect(values({ kind: "gateway_offline", gateways: ["109"] })).toEqual([false, true]);
-    const service = faulty({ fault: { kind: "gateway_offline", gateways: ["109"] } });
+    const service = serviceWithFaults({ fault: { kind: "gateway_offline", gateways: ["109"] } });
     const gateways = service.get("gateways", { site_id: 6 });
     expect(gateways.body.data[0].attributes.online).toBe(false);
   });
 
   test("return errors in addition to data, a malformed body, a hostile link, or a raw response", () => {
-    const both = faulty({ fault: { kind: "errors_and_data" } }).get("tags/read", READ).body;
-    expect([both.data.length, both.errors.length]).toEqual([2, 1]);
-    const service = faulty({
+    const mixedReply = serviceWithFaults({ fault: { kind: "errors_and_data" } }).get("tags/read", READ_QUERY).body;
+    expect([mixedReply.data.length, mixedReply.errors.length]).toEqual([2, 1]);
+    const service = serviceWithFaults({
       match: { endpoints: ["sites"] },
       fault: { kind: "hostile_links", next: "http://evil.test/?page=2" },
     });
     expect(service.get("sites").body.links.next).toBe("http://evil.test/?page=2");
-    expect(faulty({ fault: { kind: "raw", status: 418, headers: {}, body: "teapot" } }).get("me")).toMatchObject({
-      status: 418,
-      text: "teapot",
-    });
-    expect(() => faulty({ fault: { kind: "malformed" } }).get("me")).toThrow(/JSON/);
+    const rawReply = { kind: "raw", status: 418, headers: {}, body: "teapot" };
+    expect(serviceWithFaults({ fault: rawReply }).get("me")).toMatchObject({ status: 418, text: "teapot" });
+    expect(() => serviceWithFaults({ fault: { kind: "malformed" } }).get("me")).toThrow(/JSON/);
   });
 
   test("delay, drip, cut or reset the transport of a complete body", () => {
-    const service = faulty(
+    const service = serviceWithFaults(
       { fault: { kind: "slow", delay_ms: 3000 } },
       { fault: { kind: "drip", bytes: 5, every_ms: 100 } },
       { fault: { kind: "cut", after_bytes: 40 } },
       { fault: { kind: "reset", effect: "applied" } },
     );
-    const answer = service.get("tags/read", READ);
+    const answer = service.get("tags/read", READ_QUERY);
     const pace = { delayMs: 3000, dripBytes: 5, dripEveryMs: 100 };
     expect(answer.transport).toEqual({ ...pace, cutAfterBytes: 40, reset: true });
     expect(answer.body.data).toHaveLength(2);
@@ -112,7 +112,7 @@ describe("injected faults", () => {
     ["none", false],
     ["applied", true],
   ])("end a write in an error with the effect %s: the value is written: %s", (effect, isApplied) => {
-    const service = faulty({ match: { method: "POST" }, fault: { kind: "error", effect } });
+    const service = serviceWithFaults({ match: { method: "POST" }, fault: { kind: "error", effect } });
     service.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
     expect(service.simulator.truth.value("10169", service.nowMs()) === 61.5).toBe(isApplied);
     expect(service.simulator.truth.writes()).toHaveLength(isApplied ? 1 : 0);
@@ -126,18 +126,18 @@ test("responses have the simulated time as Date header, also with a configured c
 
 describe("the conditions of an injected fault", () => {
   const fault = { kind: "error", status: 500 };
-  const hits = (rule: Rule, count: number, stepS = 1) => {
-    const service = faulty(rule);
+  const traceHits = (rule: Rule, count: number, stepS = 1) => {
+    const service = serviceWithFaults(rule);
     return Array.from({ length: count }, () => {
-      const hit = errorsOf(service.get("alarms")).length > 0;
+      const hit = errorStatuses(service.get("alarms")).length > 0;
       service.advance(stepS);
       return hit ? "x" : ".";
     }).join("");
   };
 
   test("match by endpoint, method, site, tag and page", () => {
-    const matched = (match: object) => {
-      const service = faulty({ match, fault });
+    const traceMatches = (match: object) => {
+      const service = serviceWithFaults({ match, fault });
       return [
         service.get("tags", { site_id: 6 }),
         service.get("tags", { site_id: 1, page: 2 }),
@@ -145,54 +145,54 @@ describe("the conditions of an injected fault", () => {
         service.get("tags/read", { tags: "10001,10002" }),
         service.post("tags/write", { tags: [{ tag_id: "10168", value: 1 }] }),
       ]
-        .map((answer) => (errorsOf(answer).length > 0 ? "x" : "."))
+        .map((answer) => (errorStatuses(answer).length > 0 ? "x" : "."))
         .join("");
     };
-    expect(matched({ endpoints: ["read"] })).toBe("..xx.");
-    expect(matched({ method: "POST" })).toBe("....x");
-    expect(matched({ site_id: 6 })).toBe("x.x.x");
-    expect(matched({ tag_id: "10168" })).toBe("..x.x");
-    expect(matched({ page: 2 })).toBe(".x...");
+    expect(traceMatches({ endpoints: ["read"] })).toBe("..xx.");
+    expect(traceMatches({ method: "POST" })).toBe("....x");
+    expect(traceMatches({ site_id: 6 })).toBe("x.x.x");
+    expect(traceMatches({ tag_id: "10168" })).toBe("..x.x");
+    expect(traceMatches({ page: 2 })).toBe(".x...");
   });
 
   test("limit a fault by start, duration, count and every n-th request", () => {
-    expect(hits({ when: { after_s: 3, for_s: 2 }, fault }, 8)).toBe("...xx...");
-    expect(hits({ when: { skip: 2, count: 3 }, fault }, 8)).toBe("..xxx...");
-    expect(hits({ when: { every: 3 }, fault }, 8)).toBe("..x..x..");
+    expect(traceHits({ when: { after_s: 3, for_s: 2 }, fault }, 8)).toBe("...xx...");
+    expect(traceHits({ when: { skip: 2, count: 3 }, fault }, 8)).toBe("..xxx...");
+    expect(traceHits({ when: { every: 3 }, fault }, 8)).toBe("..x..x..");
   });
 
   test("apply a probability with the same result for the same seed", () => {
-    const first = hits({ when: { probability: 0.3 }, fault }, 200);
-    expect(first).toBe(hits({ when: { probability: 0.3 }, fault }, 200));
-    const share = first.replaceAll(".", "").length / 200;
+    const firstTrace = traceHits({ when: { probability: 0.3 }, fault }, 200);
+    expect(firstTrace).toBe(traceHits({ when: { probability: 0.3 }, fault }, 200));
+    const share = firstTrace.replaceAll(".", "").length / 200;
     expect(share).toBeGreaterThan(0.2);
     expect(share).toBeLessThan(0.4);
   });
 
   test("are validated, and can be removed while the simulator runs", () => {
-    const service = faulty({ fault });
-    expect(errorsOf(service.get("alarms"))).toEqual([500]);
+    const service = serviceWithFaults({ fault });
+    expect(errorStatuses(service.get("alarms"))).toEqual([500]);
     service.simulator.control.setFaults([]);
-    expect(errorsOf(service.get("alarms"))).toEqual([]);
+    expect(errorStatuses(service.get("alarms"))).toEqual([]);
     expect(() => service.simulator.control.setFaults([{ fault: { kind: "flood" } }])).toThrow();
   });
 
   test("a maintenance fault precedes the checks of token and rate limit", () => {
-    const service = faulty({ when: { count: 30 }, fault: { kind: "maintenance" } });
-    for (let turn = 0; turn < 30; turn += 1)
-      expect(service.get("tags/read", READ, { authorization: "" }).status).toBe(503);
-    expect(service.get("tags/read", READ).headers["x-ratelimit-remaining"]).toBe("19");
+    const service = serviceWithFaults({ when: { count: 30 }, fault: { kind: "maintenance" } });
+    for (let round = 0; round < 30; round += 1)
+      expect(service.get("tags/read", READ_QUERY, { authorization: "" }).status).toBe(503);
+    expect(service.get("tags/read", READ_QUERY).headers["x-ratelimit-remaining"]).toBe("19");
   });
 
   test("the request log has endpoint, outcome and faults of each request", () => {
-    const service = faulty({ when: { count: 1 }, fault });
-    service.get("tags/read", READ);
+    const service = serviceWithFaults({ when: { count: 1 }, fault });
+    service.get("tags/read", READ_QUERY);
     service.advance(1);
-    service.get("tags/read", READ);
-    const common = { endpoint: "read", httpStatus: 200, limit: "allowed", query: "tags=10001%2C10168" };
+    service.get("tags/read", READ_QUERY);
+    const commonFields = { endpoint: "read", httpStatus: 200, limit: "allowed", query: "tags=10001%2C10168" };
     expect(service.simulator.truth.requests()).toMatchObject([
-      { ...common, number: 1, errorStatus: 500, faults: ["error"] },
-      { ...common, number: 2, errorStatus: null, faults: [] },
+      { ...commonFields, number: 1, errorStatus: 500, faults: ["error"] },
+      { ...commonFields, number: 2, errorStatus: null, faults: [] },
     ]);
     expect(service.simulator.truth.totals()).toEqual({ "read 500": 1, "read 200": 1 });
   });

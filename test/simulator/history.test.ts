@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
-import { errorsOf, type SimulatedService, simulatedService } from "./simulated-service.ts";
+import { errorStatuses, type SimulatedService, simulatedService } from "./simulated-service.ts";
 
 interface Point {
   readonly timestamp: string;
@@ -16,7 +16,7 @@ function points(service: SimulatedService, query: Parameters): Point[] {
 }
 
 const withHistory = (history: History) => simulatedService({ history });
-const range = (from: string, to: string) => ({ from: `2026-${from}:00Z`, to: `2026-${to}:00Z` });
+const rangeQuery = (from: string, to: string) => ({ from: `2026-${from}:00Z`, to: `2026-${to}:00Z` });
 
 describe("validation of history requests", () => {
   const service = simulatedService();
@@ -42,7 +42,7 @@ describe("validation of history requests", () => {
 });
 
 describe("history buckets", () => {
-  const stamps = (now: string, from: string, to: string, tz: string, resolution: string) => {
+  const listTimestamps = (now: string, from: string, to: string, tz: string, resolution: string) => {
     const service = simulatedService({ loops_before: 3, sites: [9] }, Date.parse(now));
     return points(service, { tags: "10192", from, to, tz, resolution }).map(({ timestamp }) => timestamp);
   };
@@ -52,17 +52,17 @@ describe("history buckets", () => {
     ["2026-11-02", ["2026-10-23T22", "2026-10-24T22", "2026-10-25T23"], "2026-10-26T23"],
   ])("aligns days to local time when the clocks change before %s", (now, starts, end) => {
     const expected = starts.map((start) => `${start}:00:00Z`);
-    const found = stamps(now, expected[0] ?? "", `${end}:00:00Z`, "Europe/Stockholm", "1d");
-    expect(found).toEqual(expected);
+    const foundStarts = listTimestamps(now, expected[0] ?? "", `${end}:00:00Z`, "Europe/Stockholm", "1d");
+    expect(foundStarts).toEqual(expected);
   });
 
   test("returns 25 hours when the clocks go back, and supports half-hour offsets", () => {
-    const long = range("10-24T22:00", "10-25T23:00");
-    const hours = stamps("2026-11-02", long.from, long.to, "Europe/Stockholm", "1h");
+    const long = rangeQuery("10-24T22:00", "10-25T23:00");
+    const hours = listTimestamps("2026-11-02", long.from, long.to, "Europe/Stockholm", "1h");
     expect([hours.length, new Set(hours).size]).toEqual([25, 25]);
-    const short = range("10-24T00:00", "10-24T03:00");
-    const shifted = stamps("2026-11-02", short.from, short.to, "Asia/Kolkata", "1h");
-    expect(shifted.slice(1)).toEqual([0, 1, 2].map((hour) => `2026-10-24T0${hour}:30:00Z`));
+    const short = rangeQuery("10-24T00:00", "10-24T03:00");
+    const halfHours = listTimestamps("2026-11-02", short.from, short.to, "Asia/Kolkata", "1h");
+    expect(halfHours.slice(1)).toEqual([0, 1, 2].map((hour) => `2026-10-24T0${hour}:30:00Z`));
   });
 
   test("returns the mean of analog samples and the last value of meters and booleans", () => {
@@ -82,25 +82,25 @@ describe("history buckets", () => {
     service.advance(4 * 3600);
     service.simulator.control.releaseTag("10192");
     service.advance(3600);
-    const hours = points(service, { tags: "10192", ...range("11-21T08:00", "11-21T15:00") });
+    const hours = points(service, { tags: "10192", ...rangeQuery("11-21T08:00", "11-21T15:00") });
     expect(hours.map(({ value }) => value === null)).toEqual([false, false, true, true, true, true, false]);
-    const hourly = { tags: "10168", resolution: "5m", ...range("11-20T08:00", "11-20T10:00") };
+    const hourly = { tags: "10168", resolution: "5m", ...rangeQuery("11-20T08:00", "11-20T10:00") };
     const times = points(service, hourly).map(({ timestamp }) => timestamp);
     expect(times).toEqual(["2026-11-20T08:00:00Z", "2026-11-20T09:00:00Z"]);
   });
 
   test("returns a provisional value for the current bucket and no point in the future", () => {
     const service = simulatedService();
-    const query = { tags: "10192", resolution: "1d", ...range("11-21T00:00", "12-01T00:00") };
-    const early = points(service, query);
+    const query = { tags: "10192", resolution: "1d", ...rangeQuery("11-21T00:00", "12-01T00:00") };
+    const earlyPoints = points(service, query);
     service.advance(6 * 3600);
-    const later = points(service, query);
-    expect([early.length, later.length]).toEqual([1, 1]);
-    expect(later[0]?.value).not.toBe(early[0]?.value);
+    const laterPoints = points(service, query);
+    expect([earlyPoints.length, laterPoints.length]).toEqual([1, 1]);
+    expect(laterPoints[0]?.value).not.toBe(earlyPoints[0]?.value);
   });
 
   test("computes an incomplete bucket from the samples inside the range, or from all samples, as configured", () => {
-    const cut = { tags: "10192", ...range("11-20T00:30", "11-20T01:00") };
+    const cut = { tags: "10192", ...rangeQuery("11-20T00:30", "11-20T01:00") };
     const complete = points(simulatedService(), { ...cut, from: DAY.from });
     const [partial] = points(simulatedService(), cut);
     expect(partial?.timestamp).toBe(DAY.from);
@@ -113,16 +113,16 @@ describe("history buckets", () => {
     ["exclusive", 2],
     ["inclusive", 3],
   ] as const)("treats the end of the range as %s", (range_end, count) => {
-    const query = { tags: "10168", ...range("11-20T08:00", "11-20T10:00") };
+    const query = { tags: "10168", ...rangeQuery("11-20T08:00", "11-20T10:00") };
     expect(points(withHistory({ range_end }), query)).toHaveLength(count);
   });
 
   test("changes a closed bucket when late samples arrive", () => {
     const service = withHistory({ late_data: { minutes: 180, share: 0.5 } });
-    const query = { tags: "10192", ...range("11-21T08:00", "11-21T09:00") };
-    const before = points(service, query);
+    const query = { tags: "10192", ...rangeQuery("11-21T08:00", "11-21T09:00") };
+    const pointsBefore = points(service, query);
     service.advance(3 * 3600);
-    expect(points(service, query)[0]?.value).not.toBe(before[0]?.value);
+    expect(points(service, query)[0]?.value).not.toBe(pointsBefore[0]?.value);
     expect(points(service, query)).toEqual(points(simulatedService(), query));
   });
 
@@ -135,18 +135,18 @@ describe("history totals", () => {
   test("returns the last value minus the first of a meter in every response form", () => {
     const series = points(simulatedService(), { tags: "10002" });
     const difference = Number(series.at(-1)?.value) - Number(series[0]?.value);
-    const total = expect.closeTo(difference, 3);
+    const expectedTotal = expect.closeTo(difference, 3);
     const scalar = (history: History) => {
       const query = { tags: "10002", ...DAY, scalar: "1" };
       const { measurements, value } = withHistory(history).get("tags/history", query).body.data[0];
       return { measurements, value };
     };
     expect(difference).toBeGreaterThan(0);
-    expect(scalar({})).toEqual({ measurements: [total], value: undefined });
-    expect(scalar({ scalar_form: "value" })).toEqual({ measurements: undefined, value: total });
-    expect(scalar({ scalar_form: "number" }).measurements).toEqual(total);
-    expect(scalar({ scalar_form: "object" }).measurements.value).toEqual(total);
-    expect(scalar({ scalar_form: "point" }).measurements[0].value).toEqual(total);
+    expect(scalar({})).toEqual({ measurements: [expectedTotal], value: undefined });
+    expect(scalar({ scalar_form: "value" })).toEqual({ measurements: undefined, value: expectedTotal });
+    expect(scalar({ scalar_form: "number" }).measurements).toEqual(expectedTotal);
+    expect(scalar({ scalar_form: "object" }).measurements.value).toEqual(expectedTotal);
+    expect(scalar({ scalar_form: "point" }).measurements[0].value).toEqual(expectedTotal);
   });
 
   test("continues or restarts a meter when the recording repeats, as configured", () => {
@@ -167,7 +167,7 @@ describe("tags without a log", () => {
     const service = withHistory({ no_log: { tags: ["10169"] } });
     const { errors } = service.get("tags/history", { tags: "10168,10169", ...DAY }).body;
     expect(errors).toMatchObject([{ status: 404, message: expect.stringContaining("all tags have logs") }]);
-    expect(errorsOf(service.get("tags/history", { tags: "10168", ...DAY }))).toEqual([]);
+    expect(errorStatuses(service.get("tags/history", { tags: "10168", ...DAY }))).toEqual([]);
   });
 
   test("are a seeded fraction of all tags, or all tags of some hosts", () => {
@@ -190,6 +190,6 @@ describe("tags without a log", () => {
 
 test("a history request for more than max_values values fails with 504", () => {
   const service = withHistory({ max_values: 100 });
-  expect(errorsOf(service.get("tags/history", { tags: "10192", ...DAY }))).toEqual([]);
-  expect(errorsOf(service.get("tags/history", { tags: "10192", ...DAY, resolution: "5m" }))).toEqual([504]);
+  expect(errorStatuses(service.get("tags/history", { tags: "10192", ...DAY }))).toEqual([]);
+  expect(errorStatuses(service.get("tags/history", { tags: "10192", ...DAY, resolution: "5m" }))).toEqual([504]);
 });

@@ -3,87 +3,89 @@ import { createLimiter } from "#src/simulator/limiters.ts";
 import type { RateLimit, SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { type Answer, simulatedService } from "./simulated-service.ts";
 
-const SECOND = 1000;
+const SECOND_MS = 1000;
 /** 250 ms past a whole second, 20.25 s into a calendar minute. */
-const T0 = Date.parse("2026-11-21T10:00:20.250Z");
+const START_TIME = Date.parse("2026-11-21T10:00:20.250Z");
 
 function limiter(model: RateLimit["model"], limit = 20, burst = 1) {
-  const hit = createLimiter({ model, limit, window_s: 60, burst });
-  return (atMs: number) => hit("user 1", T0 + atMs);
+  const countRequest = createLimiter({ model, limit, window_s: 60, burst });
+  return (atMs: number) => countRequest("user 1", START_TIME + atMs);
 }
 
-function allowedOf(hit: (atMs: number) => { readonly allowed: boolean }, times: readonly number[]): number {
-  return times.filter((atMs) => hit(atMs).allowed).length;
+function countAllowed(countRequest: (atMs: number) => { readonly allowed: boolean }, times: readonly number[]): number {
+  return times.filter((atMs) => countRequest(atMs).allowed).length;
 }
 
 const burst = (count: number, atMs = 0) => Array.from({ length: count }, () => atMs);
 
 describe("rate limit models", () => {
   test("first hit: opens a window of 60 s at the first request, and states a wait that is up to 1 s short", () => {
-    const hit = limiter("first_hit_window");
-    expect(allowedOf(hit, burst(25))).toBe(20);
-    expect(hit(59_999)).toMatchObject({ allowed: false, retryAfterS: 0 });
-    expect(hit(30_000).retryAfterS).toBe(30);
-    expect(hit(60_000)).toMatchObject({ allowed: true, remaining: 19 });
-    expect(allowedOf(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND), ...burst(20, 60 * SECOND)])).toBe(40);
+    const countRequest = limiter("first_hit_window");
+    expect(countAllowed(countRequest, burst(25))).toBe(20);
+    expect(countRequest(59_999)).toMatchObject({ allowed: false, retryAfterS: 0 });
+    expect(countRequest(30_000).retryAfterS).toBe(30);
+    expect(countRequest(60_000)).toMatchObject({ allowed: true, remaining: 19 });
+    expect(
+      countAllowed(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND_MS), ...burst(20, 60 * SECOND_MS)]),
+    ).toBe(40);
   });
 
   test("calendar minute: opens a window at each full minute", () => {
-    const hit = limiter("calendar_window");
-    expect(allowedOf(hit, burst(21))).toBe(20);
-    expect(hit(0).retryAfterS).toBe(40);
-    expect(hit(39_749).allowed).toBe(false);
-    expect(hit(39_750).allowed).toBe(true);
+    const countRequest = limiter("calendar_window");
+    expect(countAllowed(countRequest, burst(21))).toBe(20);
+    expect(countRequest(0).retryAfterS).toBe(40);
+    expect(countRequest(39_749).allowed).toBe(false);
+    expect(countRequest(39_750).allowed).toBe(true);
   });
 
   test("sliding log: never allows more than 20 requests in any 60 s", () => {
-    const hit = limiter("sliding_log");
+    const countRequest = limiter("sliding_log");
     const times = Array.from({ length: 2000 }, (_, index) => index * 700);
-    const taken = times.filter((atMs) => hit(atMs).allowed);
-    for (const atMs of taken)
-      expect(taken.filter((other) => other > atMs - 60_000 && other <= atMs).length).toBeLessThanOrEqual(20);
-    expect(taken.length).toBeGreaterThan(460);
+    const allowedTimes = times.filter((atMs) => countRequest(atMs).allowed);
+    for (const atMs of allowedTimes)
+      expect(allowedTimes.filter((other) => other > atMs - 60_000 && other <= atMs).length).toBeLessThanOrEqual(20);
+    expect(allowedTimes.length).toBeGreaterThan(460);
   });
 
   test("sliding log that counts refusals: rejects a client that never pauses", () => {
-    const withoutPause = Array.from({ length: 1000 }, (_, index) => index * SECOND);
+    const withoutPause = Array.from({ length: 1000 }, (_, index) => index * SECOND_MS);
     const patient = limiter("sliding_log_counting_refusals");
-    expect(allowedOf(patient, burst(21))).toBe(20);
+    expect(countAllowed(patient, burst(21))).toBe(20);
     expect(patient(60_000).allowed).toBe(true);
-    expect(allowedOf(limiter("sliding_log_counting_refusals"), withoutPause)).toBe(20);
-    expect(allowedOf(limiter("sliding_log"), withoutPause)).toBeGreaterThan(300);
+    expect(countAllowed(limiter("sliding_log_counting_refusals"), withoutPause)).toBe(20);
+    expect(countAllowed(limiter("sliding_log"), withoutPause)).toBeGreaterThan(300);
   });
 
   test("token bucket: allows 20 requests at once, then one every 3 s", () => {
-    const hit = limiter("token_bucket");
-    expect(allowedOf(hit, burst(30))).toBe(20);
-    expect(hit(2999)).toMatchObject({ allowed: false, retryAfterS: 1 });
-    expect(hit(3000).allowed).toBe(true);
-    expect(hit(3000).allowed).toBe(false);
+    const countRequest = limiter("token_bucket");
+    expect(countAllowed(countRequest, burst(30))).toBe(20);
+    expect(countRequest(2999)).toMatchObject({ allowed: false, retryAfterS: 1 });
+    expect(countRequest(3000).allowed).toBe(true);
+    expect(countRequest(3000).allowed).toBe(false);
   });
 
   test("leaky bucket: allows two requests at once, then one every 3 s", () => {
-    const hit = limiter("leaky_bucket");
-    expect(allowedOf(hit, burst(5))).toBe(2);
-    expect(hit(2999).allowed).toBe(false);
-    expect(hit(3000).allowed).toBe(true);
+    const countRequest = limiter("leaky_bucket");
+    expect(countAllowed(countRequest, burst(5))).toBe(2);
+    expect(countRequest(2999).allowed).toBe(false);
+    expect(countRequest(3000).allowed).toBe(true);
   });
 
   test("weighted counter: counts a share of the previous minute", () => {
-    const hit = limiter("weighted_counter");
-    expect(allowedOf(hit, burst(25, 30_000))).toBe(20);
+    const countRequest = limiter("weighted_counter");
+    expect(countAllowed(countRequest, burst(25, 30_000))).toBe(20);
     const justAfter = 39_750;
-    expect(hit(justAfter).allowed).toBe(false);
-    expect(allowedOf(hit, burst(20, justAfter + 30_000))).toBe(10);
+    expect(countRequest(justAfter).allowed).toBe(false);
+    expect(countAllowed(countRequest, burst(20, justAfter + 30_000))).toBe(10);
   });
 
   test.each(["first_hit_window", "calendar_window", "sliding_log", "token_bucket", "weighted_counter"] as const)(
     "%s: allows a request one second after the stated wait",
     (model) => {
-      const hit = limiter(model);
-      for (const atMs of burst(20, 12_345)) hit(atMs);
-      const { retryAfterS } = hit(13_000);
-      expect(hit(13_000 + (retryAfterS + 1) * SECOND).allowed).toBe(true);
+      const countRequest = limiter(model);
+      for (const atMs of burst(20, 12_345)) countRequest(atMs);
+      const { retryAfterS } = countRequest(13_000);
+      expect(countRequest(13_000 + (retryAfterS + 1) * SECOND_MS).allowed).toBe(true);
     },
   );
 });
@@ -150,7 +152,7 @@ describe("request counters", () => {
     expect(read(simulatedService({ limits: { headers: false } })).headers["x-ratelimit-remaining"]).toBeUndefined();
   });
 
-  const refusal = (retry_after: NonNullable<SimulatorOptionsInput["limits"]>["retry_after"]) => {
+  const describeRefusal = (retry_after: NonNullable<SimulatorOptionsInput["limits"]>["retry_after"]) => {
     const service = simulatedService({ limits: { tag_endpoints: { limit: 1 }, retry_after } });
     read(service);
     const { status, headers, body } = read(service);
@@ -159,12 +161,12 @@ describe("request counters", () => {
   };
 
   test("a 429 states the wait in each configured format", () => {
-    expect(refusal({})).toEqual({ header: undefined, top: undefined, error: 60 });
-    expect(refusal({ places: ["top_meta"] })).toEqual({ header: undefined, top: 60, error: undefined });
-    expect(refusal({ places: ["header"] })).toEqual({ header: "60", top: undefined, error: undefined });
-    expect(refusal({ form: "string" }).error).toBe("60");
-    expect(refusal({ form: "float" }).error).toBe(59.75);
-    expect(refusal({ form: "negative" }).error).toBe(-60);
-    expect(refusal({ form: "absent" }).error).toBeUndefined();
+    expect(describeRefusal({})).toEqual({ header: undefined, top: undefined, error: 60 });
+    expect(describeRefusal({ places: ["top_meta"] })).toEqual({ header: undefined, top: 60, error: undefined });
+    expect(describeRefusal({ places: ["header"] })).toEqual({ header: "60", top: undefined, error: undefined });
+    expect(describeRefusal({ form: "string" }).error).toBe("60");
+    expect(describeRefusal({ form: "float" }).error).toBe(59.75);
+    expect(describeRefusal({ form: "negative" }).error).toBe(-60);
+    expect(describeRefusal({ form: "absent" }).error).toBeUndefined();
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { errorsOf, START_MS, simulatedService } from "./simulated-service.ts";
+import { errorStatuses, START_MS, simulatedService } from "./simulated-service.ts";
 
 describe("pages of a list", () => {
   test("contain every record once, and link to the next page", () => {
@@ -37,12 +37,12 @@ describe("pages of a list", () => {
     const service = simulatedService({ lists: { max_per_page: 120 } });
     expect(service.get("tags", { site_id: 1 }).body.data).toHaveLength(100);
     expect(service.get("tags", { site_id: 1, per_page: 500 }).body.meta.per_page).toBe(120);
-    expect(errorsOf(service.get("alarms", { per_page: 500 }))).toEqual([]);
+    expect(errorStatuses(service.get("alarms", { per_page: 500 }))).toEqual([]);
     expect(service.get("alarms", { per_page: 501 }).body.errors[0]).toMatchObject({ status: 422, source: "per_page" });
-    expect(errorsOf(service.get("alarms", { per_page: 0 }))).toEqual([422]);
-    const strict = simulatedService({ lists: { max_per_page: 120, over_max: "refuse" } });
-    expect(errorsOf(strict.get("tags", { site_id: 1, per_page: 121 }))).toEqual([422]);
-    expect(errorsOf(strict.get("tags", { site_id: 1, per_page: 120 }))).toEqual([]);
+    expect(errorStatuses(service.get("alarms", { per_page: 0 }))).toEqual([422]);
+    const strictService = simulatedService({ lists: { max_per_page: 120, over_max: "refuse" } });
+    expect(errorStatuses(strictService.get("tags", { site_id: 1, per_page: 121 }))).toEqual([422]);
+    expect(errorStatuses(strictService.get("tags", { site_id: 1, per_page: 120 }))).toEqual([]);
   });
 });
 
@@ -59,10 +59,10 @@ describe("filters of the lists", () => {
   });
 
   test("selects hosts by gateway, systems by code, and sites and gateways by name", () => {
-    const behind = ids("hosts", { site_id: 1, gateway_id: 102, per_page: 500 });
+    const hostsBehindGateway = ids("hosts", { site_id: 1, gateway_id: 102, per_page: 500 });
     const all = ids("hosts", { site_id: 1, per_page: 500 });
-    expect(behind.length).toBeGreaterThan(0);
-    expect(behind.length).toBeLessThan(all.length);
+    expect(hostsBehindGateway.length).toBeGreaterThan(0);
+    expect(hostsBehindGateway.length).toBeLessThan(all.length);
     expect(ids("systems", { site_id: 1, search: "b1=432" })).toContain("501");
     expect(ids("sites", { search: "torino" })).toEqual(["14"]);
     expect(ids("gateways", { site_id: 1, search: "OU002" })).toEqual(["102"]);
@@ -76,15 +76,15 @@ describe("filters of the lists", () => {
   });
 
   test("applies removals and new names by the control interface", () => {
-    const own = simulatedService();
-    own.simulator.control.changeInventory("tags", "10169", { removed: true });
-    own.simulator.control.changeInventory("sites", 6, { attributes: { display_name: "Renamed" } });
-    expect(own.get("tags", { site_id: 6 }).body.meta.total).toBe(7);
-    expect(errorsOf(own.get("tags/read", { tags: "10168,10169" }))).toEqual([404]);
-    expect(own.get("sites", { search: "renamed" }).body.data).toEqual([{ id: 6, display_name: "Renamed" }]);
-    own.simulator.control.changeInventory("sites", 6, { removed: true });
-    expect(own.get("sites").body.meta.total).toBe(15);
-    expect(errorsOf(own.get("tags", { site_id: 6 }))).toEqual([422]);
+    const ownService = simulatedService();
+    ownService.simulator.control.changeInventory("tags", "10169", { removed: true });
+    ownService.simulator.control.changeInventory("sites", 6, { attributes: { display_name: "Renamed" } });
+    expect(ownService.get("tags", { site_id: 6 }).body.meta.total).toBe(7);
+    expect(errorStatuses(ownService.get("tags/read", { tags: "10168,10169" }))).toEqual([404]);
+    expect(ownService.get("sites", { search: "renamed" }).body.data).toEqual([{ id: 6, display_name: "Renamed" }]);
+    ownService.simulator.control.changeInventory("sites", 6, { removed: true });
+    expect(ownService.get("sites").body.meta.total).toBe(15);
+    expect(errorStatuses(ownService.get("tags", { site_id: 6 }))).toEqual([422]);
   });
 });
 
@@ -92,8 +92,8 @@ test("the option replicate adds copies of the sites with new ids", () => {
   const service = simulatedService({ replicate: 10, max_tags: 3000 });
   expect(service.simulator.world.tags.size).toBe(3000);
   expect(service.get("sites", { per_page: 500 }).body.meta.total).toBe(160);
-  const copied = service.get("tags", { site_id: 3_000_006 }).body.data;
-  expect(copied[0].id).toBe("3010168");
+  const copiedTags = service.get("tags", { site_id: 3_000_006 }).body.data;
+  expect(copiedTags[0].id).toBe("3010168");
   expect(service.get("tags/read", { tags: "10168,3010168" }).body.data).toHaveLength(2);
   const { truth } = service.simulator;
   const week = ["10192", "3010192"].map((tagId) =>

@@ -3,14 +3,14 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { type Answer, errorsOf, type SimulatedService, simulatedService } from "./simulated-service.ts";
+import { type Answer, errorStatuses, type SimulatedService, simulatedService } from "./simulated-service.ts";
 
 const document = parse(readFileSync(new URL("../../src/simulator/openapi.yaml", import.meta.url), "utf8"));
 const ajv = new Ajv2020({ allErrors: true, strict: false });
 addFormats.default(ajv);
 ajv.addSchema(document, "service");
 
-function violations(method: string, path: string, answer: Answer): string[] {
+function findViolations(method: string, path: string, answer: Answer): string[] {
   const operation = document.paths[`/api/v1/${path}`][method.toLowerCase()];
   const response = operation.responses[String(answer.status)];
   if (response === undefined) return [`${path} must not respond with HTTP ${answer.status}`];
@@ -43,35 +43,35 @@ const SUCCESSES: readonly [string, Record<string, string | number>][] = [
 describe("the OpenAPI document of the simulator", () => {
   test.each(SUCCESSES)("matches the response to GET %s %j", (path, query) => {
     const answer = simulatedService().get(path, query);
-    expect(violations("GET", path, answer)).toEqual([]);
-    expect(errorsOf(answer)).toEqual([]);
+    expect(findViolations("GET", path, answer)).toEqual([]);
+    expect(errorStatuses(answer)).toEqual([]);
   });
 
   test("does not match a wrong response", () => {
     const answer = simulatedService().get("tags/read", { tags: "10001" });
-    const wrong = { ...answer, body: { data: [{ ...answer.body.data[0], value: "21.5" }] } };
-    expect(violations("GET", "tags/read", wrong)).not.toEqual([]);
+    const wrongAnswer = { ...answer, body: { data: [{ ...answer.body.data[0], value: "21.5" }] } };
+    expect(findViolations("GET", "tags/read", wrongAnswer)).not.toEqual([]);
   });
 
   test("matches the responses to a write", () => {
     const service = simulatedService();
     const accepted = service.post("tags/write", { tags: [{ tag_id: "10169", value: 55.5 }] });
-    expect(violations("POST", "tags/write", accepted)).toEqual([]);
-    const bad = service.post("tags/write", { tags: [{ tag_id: 10169 }] });
-    expect(violations("POST", "tags/write", bad)).toEqual([]);
-    expect(errorsOf(bad)).toEqual([422, 422]);
+    expect(findViolations("POST", "tags/write", accepted)).toEqual([]);
+    const rejectedAnswer = service.post("tags/write", { tags: [{ tag_id: 10169 }] });
+    expect(findViolations("POST", "tags/write", rejectedAnswer)).toEqual([]);
+    expect(errorStatuses(rejectedAnswer)).toEqual([422, 422]);
   });
 
   test.each(["value", "both", "measurements"] as const)("matches totals of history in the form %s", (scalar_form) => {
     const query = { tags: "10002,10192", resolution: "1d", scalar: "true", ...RANGE };
     const answer = simulatedService({ history: { scalar_form } }).get("tags/history", query);
-    expect(violations("GET", "tags/history", answer)).toEqual([]);
+    expect(findViolations("GET", "tags/history", answer)).toEqual([]);
   });
 
   test("matches the health check of a service that fails", () => {
-    expect(violations("GET", "healthcheck", simulatedService({ health: "failing_500" }).get("healthcheck"))).toEqual(
-      [],
-    );
+    expect(
+      findViolations("GET", "healthcheck", simulatedService({ health: "failing_500" }).get("healthcheck")),
+    ).toEqual([]);
   });
 
   test("matches alarms that the control interface changed", () => {
@@ -82,7 +82,7 @@ describe("the OpenAPI document of the simulator", () => {
     control.recoverAlarm(id, service.nowMs() + 60_000);
     control.resolveAlarm(control.raiseAlarm({ tagId: "10001", description: "By hand" }));
     control.retriggerAlarm(id);
-    expect(violations("GET", "alarms", service.get("alarms", { status: "all", per_page: 500 }))).toEqual([]);
+    expect(findViolations("GET", "alarms", service.get("alarms", { status: "all", per_page: 500 }))).toEqual([]);
   });
 
   const PATHS = "alarms tags tags/read tags/history me hosts".split(" ");
@@ -101,7 +101,7 @@ describe("the OpenAPI document of the simulator", () => {
   test.each(failures.flatMap(([name, request]) => PATHS.map((path) => [name, path, request] as const)))(
     "matches the response to a request %s: %s",
     (_, path, request) => {
-      expect(violations("GET", path, request(simulatedService(), path))).toEqual([]);
+      expect(findViolations("GET", path, request(simulatedService(), path))).toEqual([]);
     },
   );
 });

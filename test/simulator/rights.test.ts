@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import { errorsOf, simulatedService } from "./simulated-service.ts";
+import { errorStatuses, simulatedService } from "./simulated-service.ts";
 
-const ALL = ["sites", "alarms", "tags", "tags/read", "tags/history", "me", "gateways", "hosts", "systems"];
+const ALL_PATHS = ["sites", "alarms", "tags", "tags/read", "tags/history", "me", "gateways", "hosts", "systems"];
 const QUERY = {
   site_id: 6,
   tags: "10168",
@@ -15,8 +15,8 @@ const QUERY = {
 describe("tokens of the simulator", () => {
   test("cause Unauthenticated inside HTTP 200 at every endpoint but the health check if missing, wrong or expired", () => {
     const service = simulatedService({ tokens: [{ token: "short", expires_at: "2026-11-21T10:01:00Z" }] });
-    const short = { authorization: "Bearer short" };
-    for (const path of ALL) {
+    const shortToken = { authorization: "Bearer short" };
+    for (const path of ALL_PATHS) {
       for (const headers of [{ authorization: "" }, { authorization: "Bearer other" }, { authorization: "short" }]) {
         const answer = service.get(path, QUERY, headers);
         expect(answer.status).toBe(200);
@@ -24,19 +24,19 @@ describe("tokens of the simulator", () => {
           { status: 401, message: expect.stringContaining("Unauthenticated") },
         ]);
       }
-      expect(errorsOf(service.get(path, QUERY, short))).toEqual([]);
+      expect(errorStatuses(service.get(path, QUERY, shortToken))).toEqual([]);
     }
     service.advance(61);
-    expect(errorsOf(service.get("me", {}, short))).toEqual([401]);
+    expect(errorStatuses(service.get("me", {}, shortToken))).toEqual([401]);
     expect(service.get("healthcheck", {}, { authorization: "" }).body.status).toBe("healthy");
   });
 
   test("can be revoked and accepted again with the same text", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { revoked: true });
-    expect(ALL.map((path) => errorsOf(service.get(path, QUERY))[0])).toEqual(ALL.map(() => 401));
+    expect(ALL_PATHS.map((path) => errorStatuses(service.get(path, QUERY))[0])).toEqual(ALL_PATHS.map(() => 401));
     service.simulator.control.changeToken(DEFAULT_TOKEN, { revoked: false });
-    expect(ALL.flatMap((path) => errorsOf(service.get(path, QUERY)))).toEqual([]);
+    expect(ALL_PATHS.flatMap((path) => errorStatuses(service.get(path, QUERY)))).toEqual([]);
   });
 
   test("have their abilities and sites in the response of the endpoint me, and all rights with *", () => {
@@ -44,7 +44,7 @@ describe("tokens of the simulator", () => {
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["*"], sites: [6] });
     const { token } = service.get("me").body.data;
     expect(token).toMatchObject({ abilities: ["*"], sites: [{ id: 6, display_name: "Bygg 105 Office" }] });
-    expect(ALL.flatMap((path) => errorsOf(service.get(path, QUERY)))).toEqual([]);
+    expect(ALL_PATHS.flatMap((path) => errorStatuses(service.get(path, QUERY)))).toEqual([]);
   });
 
   test.each([
@@ -56,15 +56,15 @@ describe("tokens of the simulator", () => {
     const service = simulatedService();
     const { abilities } = service.simulator.options.tokens[0] ?? { abilities: [] };
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: abilities.filter((other) => other !== ability) });
-    expect(errorsOf(service.get(path, QUERY))).toEqual([403]);
+    expect(errorStatuses(service.get(path, QUERY))).toEqual([403]);
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: [ability] });
-    expect(errorsOf(service.get(path, QUERY))).toEqual([]);
+    expect(errorStatuses(service.get(path, QUERY))).toEqual([]);
   });
 
   test("the endpoints gateways, hosts and systems also require the user's permission", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { permissions: [] });
-    const errors = ["gateways", "hosts", "systems"].map((path) => errorsOf(service.get(path, QUERY))[0]);
+    const errors = ["gateways", "hosts", "systems"].map((path) => errorStatuses(service.get(path, QUERY))[0]);
     expect(errors).toEqual([403, 403, 403]);
   });
 
@@ -79,7 +79,7 @@ describe("the scope of a token", () => {
   test("without sites allows only the endpoint me", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [] });
-    expect(ALL.filter((path) => errorsOf(service.get(path, QUERY)).length === 0)).toEqual(["me"]);
+    expect(ALL_PATHS.filter((path) => errorStatuses(service.get(path, QUERY)).length === 0)).toEqual(["me"]);
   });
 
   test("excludes other sites, their tags and their alarms", () => {
@@ -87,8 +87,8 @@ describe("the scope of a token", () => {
     service.simulator.control.raiseAlarm({ siteId: 6 });
     service.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [1] });
     expect(service.get("sites").body.meta.total).toBe(1);
-    expect(errorsOf(service.get("tags", { site_id: 6 }))).toEqual([403]);
-    expect(errorsOf(service.get("tags/read", { tags: "10001,10168" }))).toEqual([403]);
+    expect(errorStatuses(service.get("tags", { site_id: 6 }))).toEqual([403]);
+    expect(errorStatuses(service.get("tags/read", { tags: "10001,10168" }))).toEqual([403]);
     expect(service.get("alarms", { site_id: 6 }).body).toMatchObject({ data: [], meta: { total: 0 } });
     const rows: { attributes: { site: { id: number } } }[] = service.get("alarms", { status: "all" }).body.data;
     expect(new Set(rows.map(({ attributes }) => attributes.site.id))).toEqual(new Set([1]));
@@ -97,18 +97,18 @@ describe("the scope of a token", () => {
   test("with visible_tags allows only these tags", () => {
     const service = simulatedService({ tokens: [{ token: DEFAULT_TOKEN, visible_tags: ["10168"] }] });
     expect(service.get("tags", { site_id: 6 }).body.meta.total).toBe(1);
-    expect(errorsOf(service.get("tags/read", { tags: "10168" }))).toEqual([]);
-    expect(errorsOf(service.get("tags/read", { tags: "10168,10169" }))).toEqual([403]);
-    expect(errorsOf(service.get("tags/history", { ...QUERY, tags: "10169" }))).toEqual([403]);
-    expect(errorsOf(service.post("tags/write", { tags: [{ tag_id: "10169", value: 1 }] }))).toEqual([403]);
+    expect(errorStatuses(service.get("tags/read", { tags: "10168" }))).toEqual([]);
+    expect(errorStatuses(service.get("tags/read", { tags: "10168,10169" }))).toEqual([403]);
+    expect(errorStatuses(service.get("tags/history", { ...QUERY, tags: "10169" }))).toEqual([403]);
+    expect(errorStatuses(service.post("tags/write", { tags: [{ tag_id: "10169", value: 1 }] }))).toEqual([403]);
   });
 });
 
 test("unknown paths and methods give errors inside HTTP 200", () => {
   const service = simulatedService();
   expect(service.get("nothing").status).toBe(200);
-  expect(errorsOf(service.get("nothing"))).toEqual([404]);
-  expect(errorsOf(service.post("sites", {}))).toEqual([405]);
+  expect(errorStatuses(service.get("nothing"))).toEqual([404]);
+  expect(errorStatuses(service.post("sites", {}))).toEqual([405]);
 });
 
 test("a request without the JSON Accept header redirects to the log-in page if configured", () => {

@@ -45,6 +45,6 @@ export function simulatedService(options: SimulatorOptionsInput = {}, startMs = 
   };
 }
 
-export function errorsOf(answer: Answer): number[] {
+export function errorStatuses(answer: Answer): number[] {
   return (answer.body?.errors ?? []).map((error: { status: number }) => error.status);
 }

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { type Answer, errorsOf, START_MS, simulatedService } from "./simulated-service.ts";
+import { type Answer, errorStatuses, START_MS, simulatedService } from "./simulated-service.ts";
 
-const valuesOf = (answer: Answer) =>
+const readValues = (answer: Answer) =>
   Object.fromEntries(answer.body.data.map((tag: { id: string; value: unknown }) => [tag.id, tag.value]));
 
 describe("reading values", () => {
@@ -16,9 +16,9 @@ describe("reading values", () => {
       const position = site?.timeline.positionAt(service.nowMs()) ?? 0;
       const recordedMs = (site?.firstMs ?? 0) + position;
       expect((service.nowMs() - recordedMs) % (7 * 86_400_000)).toBe(0);
-      const stamp = `${new Date(recordedMs).toISOString().slice(0, 13)}:00:00Z`;
-      const row = (lines.find((line) => line.startsWith(stamp)) ?? "").trim().split(",");
-      const values = valuesOf(service.get("tags/read", { tags: "10168,10174" }));
+      const hourStamp = `${new Date(recordedMs).toISOString().slice(0, 13)}:00:00Z`;
+      const row = (lines.find((line) => line.startsWith(hourStamp)) ?? "").trim().split(",");
+      const values = readValues(service.get("tags/read", { tags: "10168,10174" }));
       for (const [id, value] of Object.entries(values)) {
         const cell = row[header.indexOf(id)] ?? "missing";
         expect(value).toBe(cell === "" ? null : Number(cell));
@@ -29,9 +29,9 @@ describe("reading values", () => {
 
   test("returns each tag once, in order of id or as requested", () => {
     const ids = (answer: Answer) => answer.body.data.map((tag: { id: string }) => tag.id);
-    const read = (order: "id" | "asked") =>
+    const readInOrder = (order: "id" | "asked") =>
       ids(simulatedService({ reads: { order } }).get("tags/read", { tags: "10168,10001,10168" }));
-    expect([read("id"), read("asked")]).toEqual([
+    expect([readInOrder("id"), readInOrder("asked")]).toEqual([
       ["10001", "10168"],
       ["10168", "10001"],
     ]);
@@ -39,9 +39,9 @@ describe("reading values", () => {
 
   test("requires 1 to 20 tags", () => {
     const service = simulatedService();
-    const many = (count: number) => Array.from({ length: count }, (_, index) => 10_001 + index).join(",");
-    expect(service.get("tags/read", { tags: many(20) }).body.data).toHaveLength(20);
-    for (const query of [{}, { tags: "," }, { tags: many(21) }])
+    const listTagIds = (count: number) => Array.from({ length: count }, (_, index) => 10_001 + index).join(",");
+    expect(service.get("tags/read", { tags: listTagIds(20) }).body.data).toHaveLength(20);
+    for (const query of [{}, { tags: "," }, { tags: listTagIds(21) }])
       expect(service.get("tags/read", query).body.errors).toMatchObject([{ status: 422, source: "tags" }]);
   });
 
@@ -52,18 +52,18 @@ describe("reading values", () => {
     ["omit", []],
   ] as const)("responds to an unknown tag as configured: %s", (unknown_tag, statuses) => {
     const answer = simulatedService({ reads: { unknown_tag } }).get("tags/read", { tags: "10001,99" });
-    expect(errorsOf(answer)).toEqual(statuses);
+    expect(errorStatuses(answer)).toEqual(statuses);
     if (unknown_tag === "omit") expect(answer.body.data).toHaveLength(1);
   });
 
   test("returns null for a tag behind an offline gateway and delays the response", () => {
     const service = simulatedService({ reads: { offline_delay_ms: 9000, latency_ms: 50 } });
-    const before = valuesOf(service.get("tags/read", { tags: "10001,10310" }));
+    const valuesBefore = readValues(service.get("tags/read", { tags: "10001,10310" }));
     service.simulator.control.setGateway(109, false);
     const gateway = service.get("gateways", { site_id: 6 }).body.data[0];
     expect(gateway).toMatchObject({ id: "109", attributes: { online: false } });
     const answer = service.get("tags/read", { tags: "10001,10168,10310" });
-    expect(valuesOf(answer)).toEqual({ ...before, 10168: null });
+    expect(readValues(answer)).toEqual({ ...valuesBefore, 10168: null });
     expect(answer.transport?.delayMs).toBe(9050);
     service.advance(10);
     service.simulator.control.setGateway(109, true);
@@ -76,25 +76,25 @@ describe("reading values", () => {
 });
 
 describe("writing values", () => {
-  const write = (tag_id: string, value: unknown) => ({ tags: [{ tag_id, value }] });
+  const buildWrite = (tag_id: string, value: unknown) => ({ tags: [{ tag_id, value }] });
 
   test("makes reads and later history return the written value", () => {
     const service = simulatedService();
-    const written = service.post("tags/write", write("10169", 61.25));
+    const written = service.post("tags/write", buildWrite("10169", 61.25));
     expect(written.body.data).toMatchObject([{ type: "tags", id: "10169", value: 61.25 }]);
     service.advance(7 * 3600);
-    expect(valuesOf(service.get("tags/read", { tags: "10169" }))).toEqual({ 10169: 61.25 });
+    expect(readValues(service.get("tags/read", { tags: "10169" }))).toEqual({ 10169: 61.25 });
     const range = { from: "2026-11-21T11:00:00Z", to: "2026-11-21T17:00:00Z", resolution: "1h", tz: "UTC" };
     const { measurements } = service.get("tags/history", { tags: "10169", ...range }).body.data[0];
     expect(measurements.map((point: { value: number }) => point.value)).toEqual(Array(6).fill(61.25));
     service.simulator.control.releaseTag("10169");
-    expect(valuesOf(service.get("tags/read", { tags: "10169" }))[10169]).not.toBe(61.25);
+    expect(readValues(service.get("tags/read", { tags: "10169" }))[10169]).not.toBe(61.25);
   });
 
   test("keeps a boolean tag boolean", () => {
     const service = simulatedService();
-    service.post("tags/write", write("10150", 1));
-    expect(valuesOf(service.get("tags/read", { tags: "10150" }))).toEqual({ 10150: true });
+    service.post("tags/write", buildWrite("10150", 1));
+    expect(readValues(service.get("tags/read", { tags: "10150" }))).toEqual({ 10150: true });
   });
 
   test.each([
@@ -109,7 +109,7 @@ describe("writing values", () => {
     expect(service.simulator.truth.writes()).toEqual([]);
   });
 
-  const TWO = {
+  const TWO_WRITES = {
     tags: [
       { tag_id: "10169", value: 61 },
       { tag_id: "10168", value: 62 },
@@ -119,8 +119,8 @@ describe("writing values", () => {
   test("fails the request if a device rejects its tag; an option decides about the other tag", () => {
     const valueAfter = (partial: "none" | "apply_good") => {
       const service = simulatedService({ writes: { rejected_tags: ["10168"], partial } });
-      expect(errorsOf(service.post("tags/write", TWO))).toEqual([500]);
-      return valuesOf(service.get("tags/read", { tags: "10169" }))[10169];
+      expect(errorStatuses(service.post("tags/write", TWO_WRITES))).toEqual([500]);
+      return readValues(service.get("tags/read", { tags: "10169" }))[10169];
     };
     expect(valueAfter("apply_good")).toBe(61);
     expect(valueAfter("none")).not.toBe(61);
@@ -130,11 +130,11 @@ describe("writing values", () => {
     const service = simulatedService({
       writes: { ignored_tags: ["10168"], clamp: { "10169": [10, 40] }, settle_ms: 5000 },
     });
-    const before = valuesOf(service.get("tags/read", { tags: "10168,10169" }));
-    expect(valuesOf(service.post("tags/write", TWO))).toEqual({ 10168: 62, 10169: 61 });
-    expect(valuesOf(service.get("tags/read", { tags: "10168,10169" }))).toEqual(before);
+    const valuesBefore = readValues(service.get("tags/read", { tags: "10168,10169" }));
+    expect(readValues(service.post("tags/write", TWO_WRITES))).toEqual({ 10168: 62, 10169: 61 });
+    expect(readValues(service.get("tags/read", { tags: "10168,10169" }))).toEqual(valuesBefore);
     service.advance(5);
-    expect(valuesOf(service.get("tags/read", { tags: "10168,10169" }))).toEqual({ ...before, 10169: 40 });
+    expect(readValues(service.get("tags/read", { tags: "10168,10169" }))).toEqual({ ...valuesBefore, 10169: 40 });
     expect(service.simulator.truth.writes().map(({ tagId, outcome }) => [tagId, outcome])).toEqual([
       ["10168", "ignored"],
       ["10169", "held"],
@@ -145,11 +145,11 @@ describe("writing values", () => {
     "follows the option when_offline for a tag behind an offline gateway: %s",
     (when_offline) => {
       const service = simulatedService({ writes: { when_offline }, offline_gateways: ["109"] });
-      const answer = service.post("tags/write", write("10169", 61));
-      expect(errorsOf(answer)).toEqual(when_offline === "refuse" ? [500] : []);
+      const answer = service.post("tags/write", buildWrite("10169", 61));
+      expect(errorStatuses(answer)).toEqual(when_offline === "refuse" ? [500] : []);
       service.advance(60);
       service.simulator.control.setGateway(109, true);
-      const value = valuesOf(service.get("tags/read", { tags: "10169" }))[10169];
+      const value = readValues(service.get("tags/read", { tags: "10169" }))[10169];
       if (when_offline === "apply_later") expect(value).toBe(61);
       else expect(value).not.toBe(61);
     },

@@ -129,9 +129,8 @@ function computeStatus(stored: StoredIncident, change: IncidentChange, alarm: Al
   return change === "recovering" ? "recovering" : readStatus(alarm);
 }
 
-function readStatus(alarm: Alarm): IncidentStatus {
-  return alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
-}
+const readStatus = (alarm: Alarm): IncidentStatus =>
+  alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
 
 export function listAlarms(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
   return (events as readonly AnyEvent[]).flatMap((event) => {
@@ -140,9 +139,7 @@ export function listAlarms(events: readonly Event[]): readonly { readonly source
   });
 }
 
-export function concernsIncidents(type: string): boolean {
-  return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
-}
+export const concernsIncidents = (type: string) => type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
 
 export function mayJoinGatewayGroup(event: Event): boolean {
   return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;

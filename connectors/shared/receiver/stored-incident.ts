@@ -98,9 +98,8 @@ export const isOver = ({ status }: Pick<StoredIncident, "status">) => status ===
 
 const MAX_LISTED_MEMBERS = 20;
 
-export function findMembers(ledger: IncidentLedger, key: string): readonly StoredIncident[] {
-  return [...ledger.values()].filter(({ into }) => into === key);
-}
+export const findMembers = (ledger: IncidentLedger, key: string): readonly StoredIncident[] =>
+  [...ledger.values()].filter(({ into }) => into === key);
 
 export function toIncident(
   key: string,

@@ -97,9 +97,7 @@ export function fillPlaceholders(text: string, values: Readonly<Record<string, s
   return text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 }
 
-function listPlaceholders(text: string): readonly string[] {
-  return [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? "");
-}
+const listPlaceholders = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? "");
 
 export function buildIncidentText(incident: Incident, words: MessagePhrases, timeZone: string): IncidentText {
   const formatLocalTime = (time: string) => formatTime(time, timeZone);
@@ -159,9 +157,8 @@ function formatTitle(incident: Incident, words: MessagePhrases): string {
   return toOneLine(`${formatAlarmTitle(alarm)}, ${alarm.site.displayName}`);
 }
 
-function formatAlarmTitle(alarm: NonNullable<Incident["alarm"]>): string {
-  return toOneLine(alarm.trigger.displayName || alarm.description || alarm.id);
-}
+const formatAlarmTitle = (alarm: NonNullable<Incident["alarm"]>): string =>
+  toOneLine(alarm.trigger.displayName || alarm.description || alarm.id);
 
 function formatMemberLine(member: GroupMember, words: MessagePhrases, at: (time: string) => string): string {
   const timeRange = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;

@@ -8,7 +8,7 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-servers.ts";
-import { failureOf, secretFile } from "../../receivers/receiver-helpers.ts";
+import { catchFailure, secretFile } from "../../receivers/receiver-helpers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { type Authority, createAuthority, type Issued } from "./certificates.ts";
@@ -50,7 +50,7 @@ function createSink(url: string, settings: Partial<z.input<typeof MqttConfig>>) 
 }
 
 async function refusal(url: string, tls: z.input<typeof MqttConfig>["tls"]): Promise<ConfigError> {
-  const error = await failureOf(createSink(url, { tls }).open(never()));
+  const error = await catchFailure(createSink(url, { tls }).open(never()));
   expect(error).toBeInstanceOf(ConfigError);
   return error as ConfigError;
 }
@@ -114,7 +114,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     const { url } = await brokerWith(goodCertificate, ["allow_anonymous false", `password_file ${passwords}`]);
     const password = secretFile("wrong-secret\n");
     const sink = createSink(url, { tls: { ca_file: authority.caFile }, username: "plenum", password });
-    const error = await failureOf(sink.open(never()));
+    const error = await catchFailure(sink.open(never()));
     expect(error).toBeInstanceOf(ConfigError);
     expect(JSON.stringify([errorText(error), error])).not.toContain("wrong-secret");
     writeFileSync(password.file, "right-secret\n");
