@@ -16,9 +16,8 @@ test.each([
   ["10 sources get a larger heap", 10, FEW, {}, MANY],
   ["10 sources with a larger heap keep the flags", 10, MANY, {}, null],
   ["200 sources keep other flags that a user chose", 200, "--max-semi-space-size=1 --optimize-for-size", {}, null],
-  ["200 sources without flags get none", 200, "", {}, null],
   ["200 sources keep the same flags when PLENUM_NODE_FLAGS has them", 200, FEW, { PLENUM_NODE_FLAGS: FEW }, null],
-] as const)("betterFlags chooses the Node.js flags: %s", (_name, sources, flags, environment, better) => {
+] as const)("chooseNodeFlags chooses the Node.js flags: %s", (_name, sources, flags, environment, better) => {
   const givenFlags = flags === "" ? [] : flags.split(" ");
   expect(chooseNodeFlags(sources, givenFlags, environment)?.join(" ") ?? null).toBe(better);
 });

@@ -55,20 +55,17 @@ function staticImports(first: string) {
 }
 
 describe("the help of the command line", () => {
-  test.each([...all.keys()])(
-    "%s: has a description, explains every argument and option, and has an example",
-    (name) => {
-      const command = all.get(name) as Command;
-      const printedHelp = helpText(command);
-      expect(command.description()).not.toBe("");
-      for (const { description } of [...command.options, ...command.registeredArguments]) {
-        expect(description, printedHelp).not.toBe("");
-      }
-      const [group = name] = name.split(" ");
-      expect(helpText(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
-      expect(printedHelp).toContain("--config <file>");
-    },
-  );
+  test.each([...all.keys()])("has a description and an example, and explains every argument and option: %s", (name) => {
+    const command = all.get(name) as Command;
+    const printedHelp = helpText(command);
+    expect(command.description()).not.toBe("");
+    for (const { description } of [...command.options, ...command.registeredArguments]) {
+      expect(description, printedHelp).not.toBe("");
+    }
+    const [group = name] = name.split(" ");
+    expect(helpText(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
+    expect(printedHelp).toContain("--config <file>");
+  });
 
   test("lists all commands with the arguments that their modules define", () => {
     const listedHelp = helpText(program);

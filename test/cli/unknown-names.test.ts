@@ -22,7 +22,6 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["tags --source nowhere", 78, NO_SOURCE],
   ["tags --site 999", 78, NOT_SEEN],
   ["tags --unit furlong", 78, /^No tag has the unit "furlong"; there are kWh/],
-  ["tags --system nosuch", 78, /^The service knows no system nosuch\. `plenum systems` lists the systems\.$/],
   ["tags --system 99999999", 78, /^(The service knows no|No tag that fits belongs to the) system 99999999\./],
   ["tags --class nosuch", 78, /^There is no class nosuch/],
   ["gateways nosuch", 78, /^There is no gateway nosuch among the \d+ gateways of main\./],

@@ -12,7 +12,7 @@ const plainConfig = {
 };
 const signedText = (config: unknown) => textToSign(writingSettings(Config.parse(config)), "");
 
-describe("aroundWriting (the options that an approval covers)", () => {
+describe("writingSettings (the options that an approval covers)", () => {
   const { main } = plainConfig.sources;
   const { broker, screen } = plainConfig.sinks;
   const withSource = (more: object) => ({ ...plainConfig, sources: { main: { ...main, ...more } } });

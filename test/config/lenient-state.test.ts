@@ -11,8 +11,6 @@ describe("readStateSection (the section `state` of a broken configuration)", () 
     ["a variable that is set", `state: { folder: '\${FOLDER}' }\nx: [\n`, "/var/state"],
     ["a variable that is not set", `state: { folder: '\${NONE}' }\n`, null],
     ["no folder", "state: { max_age: 7 }\n", null],
-    ["a folder that is a list", "state: { folder: [a] }\n", null],
-    ["no section", "sources: {}\n", null],
     ["no characters", "", null],
     ["bytes that are not YAML", "\u0000\u0001", null],
   ])("reads the state folder from a text with %s", (_, text, folder) => {

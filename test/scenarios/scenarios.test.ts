@@ -9,7 +9,7 @@ const folders = readdirSync(FOLDER, { withFileTypes: true })
   .map((entry) => entry.name);
 
 describe("scenarios (trap 23, trap 36, trap 37, trap 38, trap 39, trap 40)", () => {
-  test.each(folders)("%s", async (name) => {
+  test.each(folders)("emits the expected events in the scenario %s", async (name) => {
     const folder = `${FOLDER}/${name}`;
 
     const { told, expected } = await playScenario(readWorld(folder), readSteps(folder));
