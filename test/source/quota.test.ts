@@ -381,6 +381,16 @@ describe("the stored quota after restarts (trap 29)", () => {
     }
   });
 
+  test("a stored pause that ended delays nothing, and one ordered in the future starts again", async () => {
+    const store = usedBefore();
+    await store.savePause("test/read", { orderedAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
+    await store.savePause("test/everything", { orderedAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
+    const rig = createRig({ store });
+    void rig.ask("on-demand");
+    expect(await sentUntil(rig, 19_000)).toBe(0);
+    expect(await sentUntil(rig, 21_000)).toBe(1);
+  });
+
   test("shifts stored timestamps when the clock is stepped while the process runs", async () => {
     for (const stepMs of [-1_800_000, 1_800_000]) {
       const before = createRig();
