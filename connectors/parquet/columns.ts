@@ -90,15 +90,15 @@ export async function sortDistinct(columns: Columns): Promise<Uint32Array> {
 /** Sorts rows: merges ascending runs (for example one per file) in pairs until one run is left. */
 async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator): Promise<Uint32Array> {
   const { length } = rows;
-  let starts: number[] = [];
+  let runStarts: number[] = [];
   for (let n = 0; n < length; n++) {
-    if (n === 0 || compare(rows[n - 1] ?? 0, rows[n] ?? 0) > 0) starts.push(n);
+    if (n === 0 || compare(rows[n - 1] ?? 0, rows[n] ?? 0) > 0) runStarts.push(n);
     if (n % ROWS_PER_CHUNK === 0) await yieldIfBusy();
   }
   let [sorted, spare] = [rows, new Uint32Array(length)];
-  while (starts.length > 1) {
-    for (let run = 0; run < starts.length; run += 2) {
-      const [from = 0, middle = length, end = length] = starts.slice(run, run + 3);
+  while (runStarts.length > 1) {
+    for (let run = 0; run < runStarts.length; run += 2) {
+      const [from = 0, middle = length, end = length] = runStarts.slice(run, run + 3);
       let [left, right] = [from, middle];
       for (let to = from; to < end; to++) {
         const takesLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
@@ -107,7 +107,7 @@ async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator)
       }
     }
     [sorted, spare] = [spare, sorted];
-    starts = starts.filter((_, run) => run % 2 === 0);
+    runStarts = runStarts.filter((_, run) => run % 2 === 0);
   }
   return sorted;
 }
@@ -150,33 +150,33 @@ function createNumberStore(isBoolean: boolean): ColumnStore {
 }
 
 function createTextStore(isUnique: boolean): ColumnStore {
-  let codes = new Int32Array(INITIAL_ROW_CAPACITY);
+  let rowCodes = new Int32Array(INITIAL_ROW_CAPACITY);
   let characters = 0;
   const texts: string[] = [];
   const codeByText = new Map<string, number>();
-  let last = NULL_TEXT_CODE;
+  let lastCode = NULL_TEXT_CODE;
 
   function encodeText(text: string): number {
-    if (last !== NULL_TEXT_CODE && texts[last] === text) return last;
+    if (lastCode !== NULL_TEXT_CODE && texts[lastCode] === text) return lastCode;
     const code = isUnique ? undefined : codeByText.get(text);
     if (code === undefined) characters += text.length;
-    last = code ?? texts.push(text) - 1;
-    if (!isUnique) codeByText.set(text, last);
-    return last;
+    lastCode = code ?? texts.push(text) - 1;
+    if (!isUnique) codeByText.set(text, lastCode);
+    return lastCode;
   }
 
-  const readText = (row: number) => texts[codes[row] ?? NULL_TEXT_CODE] ?? null;
+  const readText = (row: number) => texts[rowCodes[row] ?? NULL_TEXT_CODE] ?? null;
   return {
     get characters() {
       return characters;
     },
     add(cell, row) {
-      if (row === codes.length) {
+      if (row === rowCodes.length) {
         const largerArray = new Int32Array(2 * row);
-        largerArray.set(codes);
-        codes = largerArray;
+        largerArray.set(rowCodes);
+        rowCodes = largerArray;
       }
-      codes[row] = typeof cell === "string" ? encodeText(cell) : NULL_TEXT_CODE;
+      rowCodes[row] = typeof cell === "string" ? encodeText(cell) : NULL_TEXT_CODE;
     },
     cell: readText,
     createComparator() {
@@ -184,7 +184,7 @@ function createTextStore(isUnique: boolean): ColumnStore {
       const rankByCode = new Int32Array(texts.length);
       const sortedCodes = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
       for (const [rank, code] of sortedCodes.entries()) rankByCode[code] = rank;
-      const findRank = (row: number) => rankByCode[codes[row] ?? NULL_TEXT_CODE] ?? NULL_TEXT_CODE;
+      const findRank = (row: number) => rankByCode[rowCodes[row] ?? NULL_TEXT_CODE] ?? NULL_TEXT_CODE;
       return (a, b) => findRank(a) - findRank(b);
     },
   };

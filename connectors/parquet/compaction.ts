@@ -43,7 +43,7 @@ export async function mergeFiles(
   let columns = createColumns(partition.table);
   let sources: string[] = [];
   /** First file; a single file stays unchanged, so this file is decoded only when another file follows. */
-  let first: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
+  let firstFile: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
   async function appendFile(key: string, bytes: Uint8Array): Promise<void> {
     await readParquet(bytes, columns, `${format.where}/${key}`);
@@ -54,7 +54,7 @@ export async function mergeFiles(
     const [all, group] = [columns, sources];
     columns = createColumns(partition.table);
     sources = [];
-    first = null;
+    firstFile = null;
     if (group.length < 2) return;
     const rows = await sortDistinct(all);
     const bytes = await encodeParquet(all, rows);
@@ -69,13 +69,13 @@ export async function mergeFiles(
     const bytes = await format.read(key, signal);
     if (bytes === null) continue;
     const rows = readRowCount(bytes, `${format.where}/${key}`);
-    const bufferedRows: number = columns.length + (first?.rows ?? 0);
+    const bufferedRows: number = columns.length + (firstFile?.rows ?? 0);
     if (bufferedRows + rows > maxRows) await writeMergedFile();
-    if (first !== null) {
-      await appendFile(first.key, first.bytes);
-      first = null;
+    if (firstFile !== null) {
+      await appendFile(firstFile.key, firstFile.bytes);
+      firstFile = null;
     }
-    if (sources.length === 0) first = { bytes, key, rows };
+    if (sources.length === 0) firstFile = { bytes, key, rows };
     else await appendFile(key, bytes);
   }
   await writeMergedFile();
@@ -92,11 +92,11 @@ export async function joinFiles(
   const isRejoin = smallFiles.filter(({ key }) => JOINED_FILE.test(key)).length >= REJOIN_FILE_COUNT;
   const selectedFiles = smallFiles.filter(({ key }) => isRejoin || !JOINED_FILE.test(key));
   const loadedFiles: { readonly bytes: Uint8Array; readonly key: string }[] = [];
-  let size = 0;
+  let joinedBytes = 0;
   for (const { bytes, key } of selectedFiles) {
     signal.throwIfAborted();
-    size += bytes;
-    if (size > MAX_JOINED_BYTES && loadedFiles.length > 1) break;
+    joinedBytes += bytes;
+    if (joinedBytes > MAX_JOINED_BYTES && loadedFiles.length > 1) break;
     const content = await format.read(key, signal);
     if (content !== null) loadedFiles.push({ bytes: content, key });
   }

@@ -226,10 +226,10 @@ export function createDeltaFormat(
       const old = files.filter(({ partitionValues }) => partitionValues.date === EPOCH_DAY);
       const changes: PartitionUpdates[] = [];
       for (const site of new Set(old.map(({ partitionValues }) => partitionValues.site ?? null))) {
-        const from = toPartition(table, EPOCH_DAY, site);
-        const keys = findFiles(from, files).map(({ key }) => key);
+        const oldPartition = toPartition(table, EPOCH_DAY, site);
+        const keys = findFiles(oldPartition, files).map(({ key }) => key);
         const updates = await readRows(table, keys, format, signal);
-        changes.push({ partition: toPartition(table, null, site), updates, from });
+        changes.push({ partition: toPartition(table, null, site), updates, from: oldPartition });
       }
       const name = `moved-${randomBytes(8).toString("hex")}`;
       const commitWork = { batches: [], changes, name, positions: null, uploaded: new Map() };
@@ -249,11 +249,11 @@ export function createDeltaFormat(
 
 /** Returns an unused key: the log may refer to an uploaded file although the response was lost. */
 function chooseUnusedKey(key: string, digest: string, uploaded: UploadedFiles): string {
-  let free = key;
-  for (let n = 2; uploaded.has(free) && uploaded.get(free) !== digest; n++) {
-    free = key.replace(/\.parquet$/, `-${n}.parquet`);
+  let unusedKey = key;
+  for (let n = 2; uploaded.has(unusedKey) && uploaded.get(unusedKey) !== digest; n++) {
+    unusedKey = key.replace(/\.parquet$/, `-${n}.parquet`);
   }
-  return free;
+  return unusedKey;
 }
 
 async function toAddedFile(

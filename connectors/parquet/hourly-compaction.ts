@@ -42,7 +42,7 @@ export function createHourlyCompaction(
   /** Monotonic time at which the last pass began. */
   let passStartMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedSinceMs(state.compactedAtMs, wallMs));
   let passWallMs = wallMs;
-  let steps: CompactionStep[] | null = null;
+  let pendingSteps: CompactionStep[] | null = null;
   let dayGenerator = state.compactedAtMs === null ? listDayPartitions() : null;
   let searchSignal: AbortSignal = AbortSignal.abort();
 
@@ -130,12 +130,12 @@ export function createHourlyCompaction(
         if (await continueSearch(signal)) return new Map();
         const lastPassMs = passStartMs;
         [passStartMs, passWallMs] = [clock.monotonic(), clock.now()];
-        steps = planSteps(lastPassMs);
+        pendingSteps = planSteps(lastPassMs);
       }
-      if (steps === null) return null;
-      const nextStep = steps.shift();
+      if (pendingSteps === null) return null;
+      const nextStep = pendingSteps.shift();
       if (nextStep === undefined) {
-        steps = null;
+        pendingSteps = null;
         return encodeChange({ compactedAtMs: passWallMs });
       }
       if ("mergeKey" in nextStep) return mergeDay(nextStep.mergeKey, signal);

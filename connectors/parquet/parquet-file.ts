@@ -148,21 +148,21 @@ export interface ColumnBounds {
 type ColumnChunk = RowGroup["columns"][number];
 
 function combineChunkBounds(type: ColumnType, chunks: readonly ColumnChunk[]): ColumnBounds {
-  let bounds: ColumnBounds = { min: null, max: null, nulls: 0 };
+  let allBounds: ColumnBounds = { min: null, max: null, nulls: 0 };
   let hasBounds = type !== "boolean";
   for (const { meta_data } of chunks) {
     const { is_max_value_exact, is_min_value_exact, max_value, min_value, null_count } = meta_data?.statistics ?? {};
-    const nulls = bounds.nulls + Number(null_count ?? 0);
+    const nulls = allBounds.nulls + Number(null_count ?? 0);
     const [min, max] = [decodeBound(type, min_value), decodeBound(type, max_value)];
     const isExact = is_max_value_exact !== false && is_min_value_exact !== false;
     if (min === null || max === null || !isExact) {
       hasBounds &&= isExact && Number(null_count) === Number(meta_data?.num_values);
-      bounds = { ...bounds, nulls };
+      allBounds = { ...allBounds, nulls };
     } else {
-      bounds = { min: outermostBound(bounds.min, min, -1), max: outermostBound(bounds.max, max, 1), nulls };
+      allBounds = { min: outermostBound(allBounds.min, min, -1), max: outermostBound(allBounds.max, max, 1), nulls };
     }
   }
-  return hasBounds ? bounds : { min: null, max: null, nulls: bounds.nulls };
+  return hasBounds ? allBounds : { min: null, max: null, nulls: allBounds.nulls };
 }
 
 function outermostBound(a: Cell, b: Cell, sign: -1 | 1): Cell {

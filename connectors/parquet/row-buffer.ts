@@ -26,8 +26,8 @@ const DAY_MS = 86_400_000;
 
 /** Rows waiting to be written. Not durable: after a crash, the events are redelivered from the cursor. */
 export function createRowBuffer() {
-  let from = 0;
-  let through = 0;
+  let firstPosition = 0;
+  let lastPosition = 0;
   let events = 0;
   let rows = 0;
   const tableBuffers = new Map<Table, ReturnType<typeof createTableBuffer>>();
@@ -50,10 +50,10 @@ export function createRowBuffer() {
   return {
     /** Log position of the first event. */
     get from() {
-      return from;
+      return firstPosition;
     },
     get through() {
-      return through;
+      return lastPosition;
     },
     get events() {
       return events;
@@ -66,8 +66,8 @@ export function createRowBuffer() {
     },
     /** Adds an event. Throws `UnmappableEvent` if the event makes no rows; the event still counts as added. */
     add(event: Event, position: number, committedAt: string): void {
-      if (events === 0) from = position;
-      through = position;
+      if (events === 0) firstPosition = position;
+      lastPosition = position;
       events += 1;
       try {
         emitRows({ event, position, committedAt }, addRow);
@@ -86,16 +86,16 @@ function createTableBuffer(table: Table) {
   const timeIndex = findColumnIndex(table, table.time);
   const siteIndex = findSiteIndex(table);
   const folders = new Map<string, { readonly partition: LakePartition; readonly rows: number[] }>();
-  let last: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
+  let lastPartition: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
   /** Adds a row. Caches the last partition, because most rows have the day and site of the row before. */
   function findPartitionRows(row: Row): number[] {
     const day = Math.floor(Number(row[timeIndex]) / DAY_MS);
-    if (last !== null && last.day === day && last.site === row[siteIndex]) return last.rows;
+    if (lastPartition?.day === day && lastPartition.site === row[siteIndex]) return lastPartition.rows;
     const partition = findPartition(table, row);
     const folderEntry = folders.get(partition.folder) ?? { partition, rows: [] };
     folders.set(partition.folder, folderEntry);
-    last = { day, site: row[siteIndex], rows: folderEntry.rows };
+    lastPartition = { day, site: row[siteIndex], rows: folderEntry.rows };
     return folderEntry.rows;
   }
 

@@ -45,7 +45,7 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   let rows = 0;
   let hasNull = false;
   let isSame = true;
-  let last: Cell = null;
+  let lastCell: Cell = null;
   let lastCellOffset = 0;
 
   function reserveBytes(more: number): void {
@@ -68,7 +68,7 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
       lastCellOffset = offset;
       offset = end;
     }
-    last = cell;
+    lastCell = cell;
   }
 
   function repeatLast(): void {
@@ -82,7 +82,7 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   return {
     push(cell) {
       if (rows === 0) appendCell(cell);
-      else if (cell === last) {
+      else if (cell === lastCell) {
         if (!isSame || isAlwaysList) repeatLast();
       } else {
         if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLast();

@@ -18,7 +18,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   const requirements = { tables: TABLES, target: tableTarget, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
   const insertStatements = new Map<string, string>();
-  let open: PostgresSession | null = null;
+  let currentSession: PostgresSession | null = null;
 
   /** Reads password and CA file for each connection, so replaced files need no restart. */
   async function connect(signal: AbortSignal): Promise<PostgresSession> {
@@ -49,7 +49,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   }
 
   async function prepareSession(signal: AbortSignal): Promise<PostgresSession> {
-    if (open !== null && open.lost() === null) return open;
+    if (currentSession !== null && currentSession.lost() === null) return currentSession;
     await close();
     const newSession = await connect(signal);
     try {
@@ -61,13 +61,13 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       newSession.cut(error);
       throw error;
     }
-    open = newSession;
+    currentSession = newSession;
     return newSession;
   }
 
   async function close(): Promise<void> {
-    const session = open;
-    open = null;
+    const session = currentSession;
+    currentSession = null;
     await session?.end();
   }
 
@@ -108,7 +108,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       });
     },
     async detectRestart(before, signal) {
-      const session = open;
+      const session = currentSession;
       if (session === null) return null;
       try {
         return await cutOnAbort(session, signal, () => readServerInstance(session, before));

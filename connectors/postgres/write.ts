@@ -92,15 +92,15 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
   const rejections: Rejection[] = [];
   const halfLength = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
   const pendingParts = [batch];
-  let parts = 0;
+  let triedParts = 0;
   for (let part = pendingParts.pop(); part !== undefined; part = pendingParts.pop()) {
     const [first] = part;
     if (first === undefined) continue;
-    if (parts >= MAX_SEARCH_PARTS) {
+    if (triedParts >= MAX_SEARCH_PARTS) {
       const error = new Retryable("More faulty events than one write can sort out; the rest follows.");
       return { rejected: rejections, retry: { from: first.index, error } };
     }
-    parts++;
+    triedParts++;
     await session.query("savepoint part");
     try {
       await storeRows(buildTableRows(part.map(({ offered }) => offered)), context);

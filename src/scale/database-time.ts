@@ -55,9 +55,9 @@ export async function openDatabaseTime(options: {
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
   async function storeClockStep(before: number, setByMs: number): Promise<number> {
-    const text = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
+    const updateSql = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
-    const { rows } = await database.query(text, [String(before), String(setByMs)]);
+    const { rows } = await database.query(updateSql, [String(before), String(setByMs)]);
     return rows.length > 0 ? setByMs : (await readDatabaseClock()).setByMs;
   }
 

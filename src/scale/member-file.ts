@@ -23,7 +23,7 @@ export function createMemberConfigFile(options: {
 }) {
   const { clock, config, configFile, log } = options;
   const { file } = configFile;
-  let state: ConfigurationState = { file, last: null, pending: [], refused: null };
+  let fileState: ConfigurationState = { file, last: null, pending: [], refused: null };
 
   function readChanges(): Pick<ReloadReport, "pending" | "refused"> {
     const how = "a fleet takes a change over when all of its members are stopped and started";
@@ -31,7 +31,7 @@ export function createMemberConfigFile(options: {
       const changes = changesBetween(config, configFile.load());
       return { pending: changes.map((change) => ({ ...change, effect: "restart" as const, how })), refused: null };
     } catch (error) {
-      return { pending: state.pending, refused: formatProblems(error) };
+      return { pending: fileState.pending, refused: formatProblems(error) };
     }
   }
 
@@ -39,8 +39,8 @@ export function createMemberConfigFile(options: {
     const fileChanges = readChanges();
     const reloadReport = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], failures: [], ...fileChanges };
     if (isDryRun) return reloadReport;
-    const isNew = !isDeepStrictEqual(fileChanges, { pending: state.pending, refused: state.refused });
-    if (isNew || by !== "file") state = { file, last: reloadReport, ...fileChanges };
+    const isNew = !isDeepStrictEqual(fileChanges, { pending: fileState.pending, refused: fileState.refused });
+    if (isNew || by !== "file") fileState = { file, last: reloadReport, ...fileChanges };
     const message = "the configuration file was changed; a fleet waits for a restart of all";
     if (isNew) log.info({ by, ...fileChanges }, message);
     return reloadReport;
@@ -48,14 +48,14 @@ export function createMemberConfigFile(options: {
 
   return {
     watch: watchFile({ file, clock, log, onStable: async () => checkFile("file", false).refused === null }),
-    state: () => state,
+    state: () => fileState,
     reload: async (by: ReloadCause, isDryRun: boolean) => checkFile(by, isDryRun),
     notices(): readonly string[] {
-      const paths = state.pending.map(({ path }) => path).join(", ");
+      const paths = fileState.pending.map(({ path }) => path).join(", ");
       const waitingNotice = `The configuration file was changed (${paths}); it counts once all members of the fleet were stopped and started.`;
       return [
-        ...(state.refused === null ? [] : [refusedNotice(file, state.refused)]),
-        ...(state.pending.length === 0 ? [] : [waitingNotice]),
+        ...(fileState.refused === null ? [] : [refusedNotice(file, fileState.refused)]),
+        ...(fileState.pending.length === 0 ? [] : [waitingNotice]),
       ];
     },
   };

@@ -49,7 +49,7 @@ export const TARGETS: readonly MutationTarget[] = [
   }),
   mutate("kafka", "connectors/kafka/*.ts", { "test/connectors/kafka": "config outcome topics sink" }),
   mutate("parquet", "connectors/parquet/*.ts", {
-    "test/connectors/parquet": "commits delta-parts parts compaction delta-sink stores parquet",
+    "test/connectors/parquet": "commits parts compaction delta-sink stores parquet",
   }),
   mutate("sensors", "src/engine/sync/sensors/*.ts", {
     "test/sync/sensors": "sensor-table limits findings sensor-watch",

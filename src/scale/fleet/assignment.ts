@@ -46,7 +46,7 @@ export function createAssignment(options: {
   onDeclaredGone(): void;
 }) {
   const { ask, database, failedStarts, handovers, holdings, log, metrics, reach, sources, timing, trust } = options;
-  let latest: FleetTables | null = null;
+  let latestTables: FleetTables | null = null;
   let isHandingOver = false;
   let unassigned: readonly string[] = [];
 
@@ -119,7 +119,7 @@ export function createAssignment(options: {
   }
 
   return {
-    latest: () => latest,
+    latest: () => latestTables,
     notices: (): readonly string[] =>
       unassigned.length === 0
         ? []
@@ -127,7 +127,7 @@ export function createAssignment(options: {
     /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
       const fleetTables = await ask(readTables(database, sources));
-      latest = fleetTables;
+      latestTables = fleetTables;
       const ownRow = fleetTables.members.find(({ name }) => name === me.name);
       if (ownRow === undefined || ownRow.incarnation !== me.incarnation || ownRow.gone !== null) {
         options.onDeclaredGone();

@@ -63,7 +63,7 @@ export function createServiceReach(options: {
   let unreachedByOthers: ReadonlySet<string> = new Set();
   /** True when another member reaches a service that this member does not reach. */
   let isCutOff = false;
-  let trial: { readonly source: string; readonly sinceMs: number } | null = null;
+  let currentTrial: { readonly source: string; readonly sinceMs: number } | null = null;
   let failedTrials = 0;
   let nextTrialMs = Number.NEGATIVE_INFINITY;
   let followUpUntilMs = Number.NEGATIVE_INFINITY;
@@ -98,7 +98,7 @@ export function createServiceReach(options: {
   }
 
   function endTrialHandover(works: boolean): void {
-    trial = null;
+    currentTrial = null;
     failedTrials = works ? 0 : failedTrials + 1;
     if (works) followUpUntilMs = now() + FOLLOW_UP_PERIOD_MS;
     else nextTrialMs = now() + backoffMs(TRIAL_BACKOFF, failedTrials, random);
@@ -106,8 +106,8 @@ export function createServiceReach(options: {
 
   /** Ends the trial handover once polls of the new holder show whether the service responds there. */
   function judgeTrialHandover(view: FleetTables): void {
-    if (trial === null) return;
-    const { source, sinceMs } = trial;
+    if (currentTrial === null) return;
+    const { source, sinceMs } = currentTrial;
     const row = view.sources.find((each) => each.name === source);
     const newHolder = row === undefined ? null : findHolder(row, view);
     const result = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
@@ -179,9 +179,9 @@ export function createServiceReach(options: {
       judgeTrialHandover(view);
       const service = services.get(source);
       const isFollowUp = now() < followUpUntilMs;
-      if (trial !== null || service === undefined || (!isFollowUp && now() < nextTrialMs)) return false;
+      if (currentTrial !== null || service === undefined || (!isFollowUp && now() < nextTrialMs)) return false;
       if (isFollowUp) followUpUntilMs = now() + FOLLOW_UP_PERIOD_MS;
-      else trial = { source, sinceMs: now() };
+      else currentTrial = { source, sinceMs: now() };
       service.handoverCount += 1;
       service.noReturnUntilMs = now() + backoffMs(SOURCE_RETURN_BACKOFF, service.handoverCount, random);
       service.checkAtMs = service.noReturnUntilMs;
@@ -195,7 +195,7 @@ export function createServiceReach(options: {
     },
     /** Returns the milliseconds until `mayHandOver` can change without a change of the tables. */
     nextMs(): number {
-      const untilMs = trial === null ? nextTrialMs : trial.sinceMs + HANDOVER_TRIAL_MS;
+      const untilMs = currentTrial === null ? nextTrialMs : currentTrial.sinceMs + HANDOVER_TRIAL_MS;
       return untilMs > now() ? untilMs - now() : NEVER_MS;
     },
     notices(): readonly string[] {

@@ -29,14 +29,14 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
  */
 export function createLeaseTrust(clock: Clock, ttlMs: number, marginMs: number) {
-  let from: TimePoint | null = null;
+  let lastSentAt: TimePoint | null = null;
   return {
     renewed(sent: TimePoint): void {
       // Responses may arrive in another order than the requests.
-      if (from === null || sent.monotonicMs > from.monotonicMs) from = sent;
+      if (lastSentAt === null || sent.monotonicMs > lastSentAt.monotonicMs) lastSentAt = sent;
     },
     /** Returns the milliseconds for which no other member can hold this member's sources; 0 when the trust has ended. */
-    leftMs: () => (from === null ? 0 : Math.max(0, ttlMs - marginMs - elapsedMs(clock, from))),
+    leftMs: () => (lastSentAt === null ? 0 : Math.max(0, ttlMs - marginMs - elapsedMs(clock, lastSentAt))),
   };
 }
 
@@ -57,27 +57,27 @@ export interface MemberHeartbeat {
  * Silence starts again at 0 after `gapMs` without a look: the database was unavailable, or this process was suspended.
  */
 export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: number) {
-  let seen: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimePoint }> = new Map();
-  let lookedAt: TimePoint | null = null;
+  let lastBeats: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimePoint }> = new Map();
+  let lastObservedAt: TimePoint | null = null;
   return {
     /** Returns members silent for the lease duration. A new observer waits one complete duration. */
     observe(beats: readonly MemberHeartbeat[]): readonly MemberHeartbeat[] {
       const now = readClocks(clock);
-      const hasObservationGap = lookedAt !== null && elapsedMs(clock, lookedAt) > gapMs;
-      lookedAt = now;
-      seen = new Map(
+      const hasObservationGap = lastObservedAt !== null && elapsedMs(clock, lastObservedAt) > gapMs;
+      lastObservedAt = now;
+      lastBeats = new Map(
         beats.map((beat) => {
-          const lastSeen = hasObservationGap ? undefined : seen.get(beat.incarnation);
+          const lastSeen = hasObservationGap ? undefined : lastBeats.get(beat.incarnation);
           return [beat.incarnation, lastSeen?.beat.renewals === beat.renewals ? lastSeen : { beat, since: now }];
         }),
       );
-      return [...seen.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);
+      return [...lastBeats.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);
     },
     /** Milliseconds until the first member can count as silent; infinite without members. */
     nextMs: () =>
       Math.min(
         Number.POSITIVE_INFINITY,
-        ...[...seen.values()].map(({ since }) => Math.max(0, ttlMs - elapsedMs(clock, since))),
+        ...[...lastBeats.values()].map(({ since }) => Math.max(0, ttlMs - elapsedMs(clock, since))),
       ),
   };
 }

@@ -69,13 +69,13 @@ export function readFolder(options: FolderReaderOptions) {
 
   /** Yields all rows of a query, page by page. The query ends with `key > ? order by key limit ?`. */
   function* readPaged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = PAGE_SIZE) {
-    let after = before;
+    let lastKey = before;
     for (;;) {
-      const rows = query<Row>(sql, after, page);
+      const rows = query<Row>(sql, lastKey, page);
       yield* rows;
       const lastRow = rows.at(-1);
       if (lastRow === undefined || rows.length < page) return;
-      after = lastRow[key] as string | number;
+      lastKey = lastRow[key] as string | number;
     }
   }
 
@@ -120,12 +120,12 @@ export function readFolder(options: FolderReaderOptions) {
     for (const { log } of query<{ log: string }>("select distinct log from record order by log")) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
         where log = ${quoteText(log)} and sequence > ? order by sequence limit ?`;
-      let last = { sequence: 0, body: "{}" };
-      for (last of readPaged<typeof last>(sql, "sequence", 0)) {
-        for (const source of sources) yield ["record", source, { log, ...last }];
+      let lastRecord = { sequence: 0, body: "{}" };
+      for (lastRecord of readPaged<typeof lastRecord>(sql, "sequence", 0)) {
+        for (const source of sources) yield ["record", source, { log, ...lastRecord }];
       }
       for (const source of sources) {
-        const { sequence, body } = last;
+        const { sequence, body } = lastRecord;
         const closingRecord = options.closingRecord(log, source, { sequence, body: JSON.parse(body) });
         if (closingRecord === null) continue;
         yield ["record", source, { log, sequence: sequence + 1, body: JSON.stringify(closingRecord) }];

@@ -24,12 +24,12 @@ export function createPostgresDriver(
     transaction: (work) =>
       writer.work(async (session) => {
         const sqlSteps = work();
-        let next = sqlSteps.next();
-        while (next.done !== true) {
-          const results = await session.queries(next.value.map(toQuery));
-          next = sqlSteps.next(results.map(toRowObjects));
+        let stepResult = sqlSteps.next();
+        while (stepResult.done !== true) {
+          const results = await session.queries(stepResult.value.map(toQuery));
+          stepResult = sqlSteps.next(results.map(toRowObjects));
         }
-        return next.value;
+        return stepResult.value;
       }),
     defer: (key, statement) => writer.soon.write(key, () => toQuery(statement())),
     isBehind: writer.soon.isBehind,

@@ -95,12 +95,12 @@ export function createWriter(options: WriterOptions) {
   /** Runs a transaction in one packet. Returns null if it committed and the reply was lost. */
   function commit(statements: readonly Query[]): Promise<readonly QueryResult[] | null> {
     return runOneAtATime(async () => {
-      let before = 0;
+      let leadingCount = 0;
       const replies = await sendFenced((first) => {
-        before = first.length;
+        leadingCount = first.length;
         return database.transact([...first, ...statements, ...buildOperatorNotice()]);
       });
-      return replies === null ? null : replies.slice(before, before + statements.length);
+      return replies === null ? null : replies.slice(leadingCount, leadingCount + statements.length);
     });
   }
 

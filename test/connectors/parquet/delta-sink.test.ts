@@ -3,14 +3,19 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { createDeltaFormat, createVacuumSchedule } from "#connectors/parquet/delta-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { toPartition } from "#connectors/parquet/paths.ts";
+import { toPartition, undividedPartition } from "#connectors/parquet/paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
-import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
+import type { StoredCompaction } from "#connectors/parquet/sink-state.ts";
+import type { TableFormat } from "#connectors/parquet/table-format.ts";
+import { TABLES, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
 
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
+import { createMemoryStore, type Fault } from "./delta/memory-store.ts";
 import { judged } from "./delta/strict-checker.ts";
 import { filesIn, rowsIn } from "./duckdb-query.ts";
 import {
@@ -203,12 +208,7 @@ describe("the vacuum of Delta tables", () => {
     const store = createFolderStore(folder, 0o640);
     const format = createDeltaFormat(store, contextFor("lake", clock));
     const partition = toPartition(VALUE_TABLE, "2026-11-02", "1");
-    for (const n of [1, 2]) {
-      const buffer = createRowBuffer();
-      buffer.add(valueEvent(n), n, committedAt(n));
-      const rows = { batches: buffer.batches(), changes: [] };
-      await format.commit({ ...rows, name: `n-${n}`, positions: null, uploaded: new Map() }, never());
-    }
+    for (const n of [1, 2]) await commitEvent(format, n);
     await format.compact(partition, never());
     const lying = () => readObjects(folder).size;
     const before = lying();
@@ -239,6 +239,65 @@ describe("the vacuum of Delta tables", () => {
     expect([dueAfter(1), time.isTrusted(), dueAfter(23 * HOUR_MS)]).toEqual([false, true, true]);
   });
 });
+
+describe("the commits of the Delta format", () => {
+  function setUp(beforeCall: (call: string, key: string) => Fault | undefined) {
+    const store = createMemoryStore((call, key) => beforeCall(call, key) ?? "none");
+    const { sinkState, ...context } = contextFor("lake");
+    const openFormat = () => createDeltaFormat(store, { ...context, sinkState });
+    return {
+      store,
+      sinkState,
+      openFormat,
+      files: () => [...store.objects.keys()].filter((key) => key.endsWith(".parquet")),
+    };
+  }
+
+  test("the file of a compaction that crashed before its commit is removed", async () => {
+    let isCrashing = true;
+    const { files, openFormat, sinkState } = setUp((call, key) =>
+      isCrashing && call === "putIfAbsent" && key.endsWith("2.json") ? "refused" : undefined,
+    );
+    const partition = toPartition(VALUE_TABLE, "2026-11-02", "1");
+    const format = openFormat();
+    for (const n of [1, 2]) await commitEvent(format, n);
+    await expect(format.compact(partition, never())).rejects.toThrow(Retryable);
+    const [compaction] = (await sinkState.get<readonly StoredCompaction[]>("compaction")) ?? [];
+    expect(files()).toHaveLength(3);
+    expect(files()).toContain(compaction?.result);
+    isCrashing = false;
+    const restarted = openFormat();
+    await restarted.finishCompaction([{ result: compaction?.result ?? "", sources: [] }], never());
+    expect(files()).toHaveLength(2);
+    expect((await sinkState.all()).get("compaction")).toBeUndefined();
+    await restarted.compact(partition, never());
+    expect(await restarted.filesOf(partition, never())).toHaveLength(1);
+  });
+
+  test("a replacement is repeated when another writer changed the same rows before the commit", async () => {
+    const otherCommit = "tag/_delta_log/00000000000000000001.json";
+    const { files, openFormat, store } = setUp((call, key) => {
+      if (call !== "put" || key !== "tag/n-2.parquet" || store.objects.has(otherCommit)) return undefined;
+      const path = firstFile.slice("tag/".length);
+      store.write(otherCommit, JSON.stringify({ remove: { path, deletionTimestamp: 1, dataChange: true } }));
+      return undefined;
+    });
+    const format = openFormat();
+    await commitEvent(format, 1, sampleEvent("tag-added"));
+    const [firstFile = ""] = files();
+    await commitEvent(format, 2, renamedTag("VS1-GT12"));
+    const activeKeys = (await format.filesOf(undividedPartition(TAG_TABLE), never())).map(({ key }) => key);
+    expect(activeKeys).toHaveLength(1);
+    expect(files().filter((key) => key !== firstFile)).toEqual(activeKeys);
+  });
+});
+
+async function commitEvent(format: TableFormat, n: number, event: Event = valueEvent(n)): Promise<void> {
+  const buffer = createRowBuffer();
+  buffer.add(event, n, committedAt(n));
+  const rows = { batches: buffer.batches(), changes: buffer.changes() };
+  await format.commit({ ...rows, name: `n-${n}`, positions: null, uploaded: new Map() }, never());
+}
 
 const createDeltaEngine = (config: Record<string, unknown> = {}) =>
   createFolderEngine({ table_format: "delta", ...config });

@@ -165,17 +165,12 @@ describe("the folder store", () => {
   });
 
   test.each([
-    ["ENOSPC", "retryable", "The disk below /lake is full (ENOSPC). Free some space; the events wait."],
     [
       "EROFS",
       "config",
       "The files in /lake cannot be written (EROFS). The file system is read-only; choose a folder on a writable one.",
     ],
-    [
-      "EACCES",
-      "config",
-      "The files in /lake cannot be written (EACCES). Give the user that runs Plenum the right to write there.",
-    ],
+
     ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
   ])("the folder store maps the file system error %s to a failure with advice", (code, kind, words) => {
     const failure = folderFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");

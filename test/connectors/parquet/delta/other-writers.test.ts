@@ -146,25 +146,6 @@ describe("a Delta table whose protocol another writer raised", () => {
       await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
     },
   );
-
-  test("a Delta table with a raised protocol gets no checkpoint, and a warning names the added feature", async () => {
-    let isRaised = false;
-    const store = createMemoryStore((call, key) => {
-      if (call === "get" && key.endsWith("_last_checkpoint") && isRaised) {
-        isRaised = false;
-        append(store, {
-          protocol: { minReaderVersion: 1, minWriterVersion: 7, writerFeatures: ["domainMetadata"] },
-        });
-      }
-      return "none";
-    });
-    const table = openMeter(store, { checkpointEvery: 1 });
-    await table.commit(ADDED, signal);
-    isRaised = true;
-    expect(await table.commit(ADDED, signal)).toMatchObject({ outcome: "committed", version: 1 });
-    expect(table.warnings.join()).toContain("domainMetadata");
-    expect([...store.objects.keys()].filter((key) => key.includes("checkpoint"))).toEqual([]);
-  });
 });
 
 test("an append-only Delta table accepts new rows and compaction, and refuses replacements", async () => {

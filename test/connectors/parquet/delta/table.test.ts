@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { checkpointFileName, commitFileName } from "#connectors/parquet/delta/log-format.ts";
-import { Retryable } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
 import {
   ADDED,
@@ -158,13 +157,6 @@ describe("a commit to a Delta table", () => {
       expect(verdictOf(store).files.size).toBe(1);
     },
   );
-
-  test("a commit to a Delta table fails when the storage reports that the version exists and then cannot return it", async () => {
-    const store = { ...createMemoryStore(), putIfAbsent: () => Promise.resolve(false) };
-    const commit = openMeter(store).commit(ADDED, signal);
-    await expect(commit).rejects.toThrow(Retryable);
-    await expect(commit).rejects.toThrow("json was there a moment ago, and is gone.");
-  });
 
   test("a commit to a Delta table is found by its transaction at the next attempt when the put and the look-up failed", async () => {
     let isAway = true;
