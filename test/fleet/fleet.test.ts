@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
-
 import { createLog } from "#src/core/runtime/log.ts";
 import { openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
 import { readFleet } from "#src/scale/fleet/status.ts";

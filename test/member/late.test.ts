@@ -1,5 +1,4 @@
 import { setTimeout as pass } from "node:timers/promises";
-
 import { expect, onTestFinished, test } from "vitest";
 import { findWorker, remoteReader } from "#src/ui/operator/remote.ts";
 import { connectTo } from "../ask-postgres.ts";

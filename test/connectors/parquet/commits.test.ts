@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { createStagedCommits } from "#connectors/parquet/commits.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-
 import { openSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";

@@ -10,7 +10,6 @@ import type { TableFormat } from "#connectors/parquet/table-format.ts";
 import { TABLES, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";

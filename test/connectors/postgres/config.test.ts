@@ -3,6 +3,8 @@ import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { parseAddress } from "#src/core/postgres/address.ts";
 
 const PARTS = { host: "db.example.com", database: "buildings", user: "plenum" };
+const PLAIN_REFUSAL =
+  "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.";
 
 function complaints(config: object): readonly string[] {
   const result = PostgresConfig.safeParse(config);
@@ -23,10 +25,8 @@ describe("the address of a PostgreSQL database", () => {
 
   test("the address of a PostgreSQL database is read from separate options, and percent-decoded from a URL", () => {
     expect(parseAddress(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
-    expect(parseAddress({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject({
-      user: "a@b",
-      database: "my base",
-    });
+    const decoded = { user: "a@b", database: "my base" };
+    expect(parseAddress({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject(decoded);
     expect(parseAddress({ url: "postgresql://a@h/100%" }).database).toBe("100%");
   });
 
@@ -40,10 +40,7 @@ describe("the address of a PostgreSQL database", () => {
       "postgresql://u@h/d?sslmode=prefer",
       "url: sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",
     ],
-    [
-      "postgresql://u@h/d?sslmode=disable",
-      "url: Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
-    ],
+    ["postgresql://u@h/d?sslmode=disable", `url: ${PLAIN_REFUSAL}`],
   ])("the URL %s is refused", (url, said) => {
     expect(complaints({ url })).toContain(said);
     expect(complaints({ url }).join("\n")).not.toContain("secret");
@@ -51,9 +48,7 @@ describe("the address of a PostgreSQL database", () => {
 
   test("a connection to another machine without TLS needs allow_plain", () => {
     const plain = { ...PARTS, sslmode: "disable" };
-    expect(complaints(plain)).toEqual([
-      "sslmode: Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
-    ]);
+    expect(complaints(plain)).toEqual([`sslmode: ${PLAIN_REFUSAL}`]);
     expect(complaints({ ...plain, allow_plain: true })).toEqual([]);
     for (const host of ["localhost", "127.0.0.1", "[::1]", "/run/postgresql"])
       expect(complaints({ ...plain, host })).toEqual([]);
@@ -70,11 +65,7 @@ describe("the address of a PostgreSQL database", () => {
   });
 
   test("the configuration requires either url or all separate options", () => {
-    expect(complaints({})).toEqual([
-      "host: Give url, or host.",
-      "database: Give url, or database.",
-      "user: Give url, or user.",
-    ]);
+    expect(complaints({})).toEqual(["host", "database", "user"].map((name) => `${name}: Give url, or ${name}.`));
     expect(complaints({ url: "postgresql://u@h/d", port: 1 })).toEqual([
       "port: It belongs into url, which is given too.",
     ]);

@@ -1,5 +1,4 @@
 import * as fc from "fast-check";
-
 import { describe, expect, onTestFinished, test } from "vitest";
 import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql.ts";
 import { encodeRows } from "#connectors/postgres/write.ts";
