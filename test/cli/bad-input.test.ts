@@ -92,7 +92,7 @@ describe("mistakes in the configuration and the state folder", () => {
 });
 
 describe("unavailable resources", () => {
-  test("`run` rejects a port that is in use", async () => {
+  test("plenum run rejects a port that is in use", async () => {
     const cli = workplace(NOWHERE);
     const { port } = await startStubInTest();
     cli.configure({ status: { port } });
@@ -101,7 +101,7 @@ describe("unavailable resources", () => {
     expect(stderr).not.toMatch(/^\s+at /m);
   });
 
-  test("with a rejected token, `check` exits with code 78, and the worker keeps running and reports the token until the token is valid", async () => {
+  test("with a rejected token, plenum check exits with code 78, and the worker keeps running and reports the token until the token is valid", async () => {
     const service = await simulatedServer();
     const cli = workplace(service.url);
     writeFileSync(cli.path("token"), "wrong-token-0815\n");
@@ -119,7 +119,7 @@ describe("unavailable resources", () => {
     expect(`${stdout}${stderr}${checkOutput.stdout}${checkOutput.stderr}`).not.toContain("wrong-token-0815");
   });
 
-  test("with an unreachable service and sink, `check` exits with code 75, and the worker keeps running and reports both", async () => {
+  test("with an unreachable service and sink, plenum check exits with code 75, and the worker keeps running and reports both", async () => {
     const cli = workplace(NOWHERE);
     cli.configure({ sinks: { hook: { webhook: localHook(`${NOWHERE}/hook`), from: "beginning" } } });
     const checkOutput = await cli.plenum("check", "--json");

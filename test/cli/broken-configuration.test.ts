@@ -152,7 +152,7 @@ test("every control command works while the configuration file of the running wo
   ]);
 }, 240_000);
 
-test("without a worker and with a broken file, `writes stop` prevents writes at the next start or reports that writes cannot be stopped", async () => {
+test("without a worker and with a broken file, plenum writes stop prevents writes at the next start or reports that writes cannot be stopped", async () => {
   const cli = workplace("http://127.0.0.1:1");
   writeFileSync(cli.path(FILE), "");
   const nowhere = await cli.plenum("writes", "stop");

@@ -42,7 +42,7 @@ async function runCheck(cli: Workplace, ...more: readonly string[]) {
 const tagLists = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => path.endsWith("/api/v1/tags")).length;
 
-describe("`check`: comparison of the configuration with the building", () => {
+describe("plenum check: comparison of the configuration with the building", () => {
   test("reports selections that match no tag with their line in the file, and prints one line for each correct part", async () => {
     const { service, cli } = await prepared(
       {
@@ -180,7 +180,7 @@ describe("`check`: comparison of the configuration with the building", () => {
   });
 });
 
-describe("`check`: the token", () => {
+describe("plenum check: the token", () => {
   test("reports missing permissions with the option that avoids each, and a near expiry", async () => {
     const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
     const { cli } = await prepared(
@@ -222,7 +222,7 @@ describe("`check`: the token", () => {
   });
 });
 
-describe("`check`: this machine", () => {
+describe("plenum check: this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
 
   test("reports an address of another machine, a state path that is a file, and a missing sink", async () => {

@@ -3,7 +3,7 @@ import { absent, startInflux, startMosquitto } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
 describe.skipIf(absent("influxd") || absent("mosquitto"))("the sinks of a configuration", () => {
-  test("`check` accepts correct sinks, and warns of a backfill that is longer than a sink's retention", async () => {
+  test("plenum check accepts correct sinks, and warns of a backfill that is longer than a sink's retention", async () => {
     const service = await simulatedServer();
     const [influx, broker] = await Promise.all([startInflux(), startMosquitto()]);
     onTestFinished(async () => {

@@ -44,7 +44,7 @@ describe("commands without a worker", () => {
     expect((await cli.plenum("staus")).stderr).toContain("Did you mean status?");
   });
 
-  test("`simulate` serves requests on the address that it prints, until Ctrl-C", async () => {
+  test("plenum simulate serves requests on the address that it prints, until Ctrl-C", async () => {
     const cli = workplace("http://127.0.0.1:9");
     const simulator = cli.start("simulate", "--port", "0", "--json", "--speed", "60");
     const url = await new Promise<string>((resolve) => {

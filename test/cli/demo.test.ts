@@ -41,7 +41,7 @@ test("commands find the running demo with --demo or without a configuration", as
   expect((await cli.plenum("status", "--demo")).code).toBe(75);
 }, 180_000);
 
-test("`demo` rejects an unusable folder and names the option --folder", async () => {
+test("plenum demo rejects an unusable folder and names the option --folder", async () => {
   const cli = workplace("http://127.0.0.1:9");
   const { code, stderr } = await cli.plenum("demo", "--folder", "token/demo");
   expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([

@@ -19,7 +19,7 @@ async function doctor(cli: Workplace, ...args: readonly string[]): Promise<Docto
   return { first, stdout, file, report: JSON.parse(readFileSync(cli.path(file), "utf8")) as DoctorReport };
 }
 
-test("`doctor` finds no problem next to a running worker, and writes a private file with its report and log", async () => {
+test("plenum doctor finds no problem next to a running worker, and writes a private file with its report and log", async () => {
   const service = await simulatedServer();
   const cli = workplace(service.url);
   const worker = await cli.run();
@@ -50,7 +50,7 @@ test("`doctor` finds no problem next to a running worker, and writes a private f
   expect(readdirSync(cli.folder).filter((name) => name.startsWith("plenum-doctor-"))).toHaveLength(2);
 }, 90_000);
 
-test("`doctor` lists a missing or wrong configuration first", async () => {
+test("plenum doctor lists a missing or wrong configuration first", async () => {
   const cli = workplace("http://127.0.0.1:9");
   const missingFile = await doctor(cli, "--config", "nowhere.yaml");
   expect(missingFile.first).toMatch(/^Most likely: There is no configuration at nowhere\.yaml/);
@@ -69,7 +69,7 @@ test("`doctor` lists a missing or wrong configuration first", async () => {
   expect((await doctor(cli)).first).toMatch(/^Most likely: A secret cannot be used: The secret file token is empty/);
 });
 
-test("`doctor` lists a damaged state before a missing worker, and a source that rejects requests after the missing worker", async () => {
+test("plenum doctor lists a damaged state before a missing worker, and a source that rejects requests after the missing worker", async () => {
   const service = await simulatedServer();
   const cli = workplace(service.url);
   const worker = await cli.run();
@@ -87,7 +87,7 @@ test("`doctor` lists a damaged state before a missing worker, and a source that 
   expect(damagedState.report.state.files.length).toBeGreaterThan(0);
 });
 
-test("`doctor` explains a missing worker by the port in use and the last error of its log", async () => {
+test("plenum doctor explains a missing worker by the port in use and the last error of its log", async () => {
   const service = await simulatedServer();
   const cli = workplace(service.url);
   const { port } = await startStubInTest();
@@ -103,7 +103,7 @@ test("`doctor` explains a missing worker by the port in use and the last error o
   expect(await cli.refusal("doctor", "--to", "no/folder")).toMatch(/^78 .*cannot be written \(ENOENT\)/);
 });
 
-test("`doctor` reports an unreachable sink once, even if the worker reports the sink too", async () => {
+test("plenum doctor reports an unreachable sink once, even if the worker reports the sink too", async () => {
   const service = await simulatedServer();
   const cli = workplace(service.url);
   const influxdb = { url: "http://127.0.0.1:9", bucket: "b", token: cli.token("lake-token") };
@@ -118,7 +118,7 @@ test("`doctor` reports an unreachable sink once, even if the worker reports the 
   await worker.stop();
 }, 90_000);
 
-test("`doctor` reports one network problem when it can reach no server", async () => {
+test("plenum doctor reports one network problem when it can reach no server", async () => {
   const cli = workplace("https://service.invalid");
   cli.configure({ sinks: { broker: { mqtt: { url: "mqtts://broker.invalid" } } } });
   const { report } = await doctor(cli);

@@ -17,7 +17,7 @@ test("a command prints its complete output and exits even if a library left a ti
   expect(() => JSON.parse(stdout)).not.toThrow();
 });
 
-test("`run` exits as soon as the services of the worker have stopped", async () => {
+test("plenum run exits as soon as the services of the worker have stopped", async () => {
   const cli = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
   const worker = await cli.run();
   const { stderr } = await worker.stop();

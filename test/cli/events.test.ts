@@ -19,7 +19,7 @@ async function events(cli: Workplace, ...args: readonly string[]): Promise<reado
     .map((line) => JSON.parse(line) as Line);
 }
 
-test("`events` lists events with filters, follows a running worker, and rejects an invalid priority", async () => {
+test("plenum events lists events with filters, follows a running worker, and rejects an invalid priority", async () => {
   const service = await simulatedServer({ sites: [1, 6], alarms: { recorded: false } });
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const cli = workplace(service.url, { TZ: "Europe/Oslo" });

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { type TagExplanation, tagLines } from "#src/cli/watching/explain.ts";
 import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
-test("`explain` prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
+test("plenum explain prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const cli = workplace(service.url);
   const read = [{ name: "comfort", every: "1m" }];
@@ -95,7 +95,7 @@ const valueLines = (more: Partial<TagExplanation>) => {
   return allLines.slice(allLines.indexOf("Value") + 2, allLines.indexOf("Next reading") - 1);
 };
 
-test("`explain` prints the text of the response for an unreadable value", () => {
+test("plenum explain prints the text of the response for an unreadable value", () => {
   const leftOut = { since: AT, kind: "unreadable", reason: 'Its value is the text "--".' } as const;
   expect(valueLines({ leftOut })).toEqual([`  Unreadable in the replies since ${AT}: Its value is the text "--".`]);
 });

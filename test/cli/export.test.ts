@@ -15,7 +15,7 @@ const COUNTED_COLUMNS =
 
 const countHistory = (here: Workplace) => rowsIn(here.path("lake"), "history", COUNTED_COLUMNS);
 
-describe("`export`", () => {
+describe("plenum export", () => {
   test("writes history and dimensions once, finalizes the days, and deletes its own state", async () => {
     const { here, service } = await createExportSetup();
     const { code, stdout } = await here.plenum(...EXPORT, "--json");
@@ -95,7 +95,7 @@ describe("`export`", () => {
   }, 180_000);
 });
 
-describe("`export` rejects an impossible request with one message", () => {
+describe("plenum export rejects an impossible request with one message", () => {
   test.each([
     [["--from", "1d", "--to", "2d"], 2, "--from has to be before --to."],
     [

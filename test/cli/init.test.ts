@@ -25,8 +25,8 @@ const TOKEN = ["--token-file", "token"];
 const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
-describe("`init` without a terminal", () => {
-  test("writes a configuration that `check` accepts, and prints its cost and the next commands", async () => {
+describe("plenum init without a terminal", () => {
+  test("writes a configuration that plenum check accepts, and prints its cost and the next commands", async () => {
     const service = await simulatedServer();
     const cli = emptyPlace(service.url);
     const { code, stdout, stderr } = await cli.plenum("init", `${service.url}/api/v1`, ...TOKEN, ...ZONE_OPTION);
@@ -110,7 +110,7 @@ describe("`init` without a terminal", () => {
   );
 });
 
-test("`init` at a terminal asks for missing values and does not print the token", async () => {
+test("plenum init at a terminal asks for missing values and does not print the token", async () => {
   const service = await simulatedServer();
   const cli = emptyPlace(service.url);
   const terminal = atTerminal(cli, "init");
@@ -139,7 +139,7 @@ test.each([
   ["Ctrl-C", "\u0003", "Stopped before the command was done."],
   ["Ctrl-D", "\u0004", "The terminal was closed before all was answered."],
 ])(
-  "%s at a question ends `init` without writing a file",
+  "%s at a question ends plenum init without writing a file",
   async (_, key, words) => {
     const cli = emptyPlace("http://127.0.0.1:9");
     const terminal = atTerminal(cli, "init");

@@ -24,7 +24,7 @@ function parsePlans(stdout: string): readonly PlanReport[] {
 const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
-describe("`plan` without a worker", () => {
+describe("plenum plan without a worker", () => {
   test("uses the lists, sends no tag requests and leaves no files behind", async () => {
     const { service, cli } = await createPlanSetup();
     const { code, stdout, stderr } = await cli.plenum("plan");
@@ -88,7 +88,7 @@ describe("`plan` without a worker", () => {
   });
 });
 
-test("`plan` uses the stored state and the current configuration file, during and after a run", async () => {
+test("plenum plan uses the stored state and the current configuration file, during and after a run", async () => {
   const { service, cli } = await createPlanSetup();
   const worker = await cli.run();
   const plan = async (...more: readonly string[]) =>

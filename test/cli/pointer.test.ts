@@ -117,7 +117,7 @@ async function findStates(file: string): Promise<unknown> {
 }
 
 describe("findState with a broken configuration file", () => {
-  test("finds the worker by the pointer file, or by the section `state`", async () => {
+  test("finds the worker by the pointer file, or by the section state", async () => {
     const { at, state } = createPointerFolder();
     const file = at("plenum.yaml");
     const folder = state("one");

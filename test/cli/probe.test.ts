@@ -28,7 +28,7 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
   return { asked, file, state, probe: (...args: readonly string[]) => isWorkerReady(args, { PLENUM_CONFIG: file }) };
 }
 
-describe("isWorkerReady, the fast path of `plenum status --probe`,", () => {
+describe("isWorkerReady (the fast path of plenum status --probe)", () => {
   test.each([[["status", "--probe"]], [["--probe", "status"]]])(
     "requests /ready from the worker for the arguments %j",
     async (args) => {

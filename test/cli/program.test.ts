@@ -90,7 +90,7 @@ describe("the help of the command line", () => {
     expect(files.length).toBeGreaterThan(5);
   });
 
-  test("`status --probe` loads no library and few files", () => {
+  test("plenum status --probe loads no library and few files", () => {
     const { files, packages } = staticImports("src/cli/main.ts");
     expect(packages).toEqual([]);
     expect(files.length).toBeLessThan(12);

@@ -7,7 +7,7 @@ const receiver = (status: number) => startStubInTest(() => ({ status }));
 
 const webhookIds = ({ seen }: StubServer) => seen.map(({ headers }) => headers["webhook-id"]);
 
-test("a webhook that responded 410 resumes at the same url after `outbox revive`, and at another url without a command", async () => {
+test("a webhook that responded 410 resumes at the same url after plenum outbox revive, and at another url without a command", async () => {
   const service = await simulatedServer();
   const [one, two] = [await receiver(410), await receiver(200)];
   const cli = workplace(service.url);

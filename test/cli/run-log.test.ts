@@ -22,7 +22,7 @@ function readLines(text: string): readonly Record<string, unknown>[] {
     });
 }
 
-describe("the log of `plenum run`", () => {
+describe("the log of plenum run", () => {
   test("consists of JSON lines without duplicate keys, even with failures", async () => {
     const service = await simulatedServer();
     const closedPort = await freePort();

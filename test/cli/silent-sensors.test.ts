@@ -5,7 +5,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { workplace } from "./plenum.ts";
 
-test("`silent-sensors` prints the last report as text and JSON, or the reason why there is no report", async () => {
+test("plenum silent-sensors prints the last report as text and JSON, or the reason why there is no report", async () => {
   const cli = workplace("http://127.0.0.1:9");
   const sensorReport: SilentSensors = sampleEvent("silent-sensors").data;
 

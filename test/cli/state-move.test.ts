@@ -15,7 +15,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
 
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
-  test("`state move` moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
+  test("plenum state move moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
     const cli = workplace("http://127.0.0.1:9");
     cli.configure({ sources: { main: source, annex: { ...source, token: cli.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
@@ -37,7 +37,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect(JSON.parse(repeatedMove.stdout) as MoveResult).toMatchObject({ wasThere: true, tables: [] });
   });
 
-  test("`state move` uses the database of the configuration and moves the kill switch", async () => {
+  test("plenum state move uses the database of the configuration and moves the kill switch", async () => {
     const cli = workplace("http://127.0.0.1:9");
     await furnishTwo(cli.path("state"));
     writeFileSync(cli.path("state/WRITES-STOPPED"), "by hand\n");

@@ -23,7 +23,7 @@ async function runUntil(cli: Workplace, alarms: number): Promise<void> {
   await worker.kill();
 }
 
-test("a damaged state is reported by `state check`, quarantined and replaced at the next start, and salvaged by `state salvage`", async () => {
+test("a damaged state is reported by plenum state check, quarantined and replaced at the next start, and salvaged by plenum state salvage", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const cli = workplace(service.url);

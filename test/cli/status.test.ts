@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-test("`status` distinguishes no worker, a running worker, and a worker that does not respond", async () => {
+test("plenum status distinguishes no worker, a running worker, and a worker that does not respond", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const cli = workplace(service.url);
   expect(await cli.refusal("status", "--probe")).toBe("1 No worker is running on this state folder.");
@@ -45,7 +45,7 @@ test("`status` distinguishes no worker, a running worker, and a worker that does
   expect([statusAfterKill.code, statusAfterKill.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
 }, 120_000);
 
-test("`status` prints unknown counts instead of 0 for an empty state", async () => {
+test("plenum status prints unknown counts instead of 0 for an empty state", async () => {
   const service = await simulatedServer();
   const cli = workplace(service.url);
   await cli.plenum("sites");
@@ -59,7 +59,7 @@ test("`status` prints unknown counts instead of 0 for an empty state", async () 
   expect(stdout).toMatch(/^sink files: never started, lag unknown, dead letters unknown$/m);
 });
 
-test("`read` rejects unknown tag ids without a request, and sends the request with --ask", async () => {
+test("plenum read rejects unknown tag ids without a request, and sends the request with --ask", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const cli = workplace(service.url);
   expect(await cli.refusal("read", "10169", "77", "88")).toMatch(

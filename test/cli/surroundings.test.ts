@@ -38,7 +38,7 @@ describe("an environment that disables certificate checks or logs TLS keys", () 
     180_000,
   );
 
-  test("does not prevent `plenum writes stop`", async () => {
+  test("does not prevent plenum writes stop", async () => {
     const cli = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
     expect((await cli.plenum("writes", "stop")).code).toBe(0);
   });

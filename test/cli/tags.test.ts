@@ -27,7 +27,7 @@ async function placed() {
   return { service, cli, rowsOf: readRows };
 }
 
-test("`tags` without a worker lists tags from the service, and sends no tag request", async () => {
+test("plenum tags without a worker lists tags from the service, and sends no tag request", async () => {
   const { service, cli, rowsOf } = await placed();
   const { code, stdout, stderr } = await cli.plenum("tags", "--site", "6");
   expect(code).toBe(0);
@@ -50,7 +50,7 @@ test("`tags` without a worker lists tags from the service, and sends no tag requ
   expect(requestedPaths.filter((path) => /\/tags\/(read|write|history)/.test(path))).toEqual([]);
 });
 
-test("`tags` reports unknown ids and still prints the known tags", async () => {
+test("plenum tags reports unknown ids and still prints the known tags", async () => {
   const { cli } = await placed();
   const { code, stdout, stderr } = await cli.plenum("tags", "10169", "nope,10001", "--site", "6");
   expect([code, stdout.split("\n").length]).toEqual([78, 3]);
@@ -59,7 +59,7 @@ test("`tags` reports unknown ids and still prints the known tags", async () => {
   );
 });
 
-test("`tags` prints the tags of a running worker with value, age, class and log", async () => {
+test("plenum tags prints the tags of a running worker with value, age, class and log", async () => {
   const { service, cli, rowsOf } = await placed();
   const worker = await cli.run();
   const ownTags = () => rowsOf("tags", "--site", "6");

@@ -122,7 +122,7 @@ function hasScript(): boolean {
 }
 
 test.skipIf(!hasScript())(
-  "`run` at a real terminal prints sentences and no JSON",
+  "plenum run at a real terminal prints sentences and no JSON",
   async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const cli = workplace(service.url);

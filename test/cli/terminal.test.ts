@@ -75,7 +75,7 @@ describe("rows printed by a command", () => {
     expect(shell.err.text()).toBe("");
   });
 
-  test("are replaced by `nothing` on standard error for an empty list", () => {
+  test("are replaced by the word nothing on standard error for an empty list", () => {
     const shell = terminal();
     shell.rows([], columns);
     expect([shell.out.text(), shell.err.text()]).toEqual(["", "nothing\n"]);

@@ -20,7 +20,7 @@ async function knowsTags(cli: Workplace): Promise<void> {
   await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
 }
 
-test("`writes approval` lists each change, `writes approve` approves the rules with a key, and the running worker applies them", async () => {
+test("plenum writes approval lists each change, plenum writes approve approves the rules with a key, and the running worker applies them", async () => {
   const service = await simulatedServer();
   const cli = workplace(service.url);
   const approval = { approvers: { anna: createKey(cli, "anna") } };
@@ -83,7 +83,7 @@ test("`writes approval` lists each change, `writes approve` approves the rules w
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
 }, 120_000);
 
-test("`writes approval` exits with code 78 when no approvers are configured", async () => {
+test("plenum writes approval exits with code 78 when no approvers are configured", async () => {
   const cli = workplace("http://127.0.0.1:1");
   const { code, stderr } = await cli.plenum("writes", "approval");
   expect([code, onlyLine(stderr)]).toEqual([

@@ -139,7 +139,7 @@ describe("config/schema.json", () => {
     expect(validate(wrongConfig)).toBe(false);
   });
 
-  test("is exactly what `plenum schema` prints; run `npm run schema` to write the file", () => {
+  test("is exactly what plenum schema prints; run npm run schema to write the file", () => {
     const printedSchema = execFileSync(process.execPath, [join(root, "src/cli/main.ts"), "schema"]).toString();
     expect(printedSchema).toBe(readFileSync(join(root, "config/schema.json"), "utf8"));
   });

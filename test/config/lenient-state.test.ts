@@ -3,7 +3,7 @@ import { readStateSection } from "#src/app/config/load.ts";
 
 const URL = "postgresql://plenum@127.0.0.1/plenum";
 
-describe("readStateSection (the section `state` of a broken configuration)", () => {
+describe("readStateSection (the section state of a broken configuration)", () => {
   test.each([
     ["an unclosed list after the section", "state:\n  folder: /srv/state\nsinks: [\n", "/srv/state"],
     ["a broken section before the section", "sources: { main: [ }\nstate: { folder: /srv/state }\n", "/srv/state"],

@@ -53,7 +53,7 @@ function secretPlace(all: Canaries): Workplace {
   return cli;
 }
 
-test("`plenum doctor` prints and writes no secret from any place in the configuration", async () => {
+test("plenum doctor prints and writes no secret from any place in the configuration", async () => {
   const all = canaries();
   const cli = secretPlace(all);
   for (const [mistake, config] of Object.entries(configurations(all))) {
@@ -62,7 +62,7 @@ test("`plenum doctor` prints and writes no secret from any place in the configur
   }
 }, 120_000);
 
-test("`plenum doctor` prints and writes no secret from a configuration that is invalid YAML", async () => {
+test("plenum doctor prints and writes no secret from a configuration that is invalid YAML", async () => {
   const all = canaries();
   const cli = secretPlace(all);
   const broken = {
@@ -83,7 +83,7 @@ test("`plenum doctor` prints and writes no secret from a configuration that is i
   }
 });
 
-test("`plenum doctor --log` includes no secret from a log of another program", async () => {
+test("plenum doctor --log includes no secret from a log of another program", async () => {
   const all = canaries();
   const cli = secretPlace(all);
   const lines = [
