@@ -1,7 +1,7 @@
 import type { Failure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { type OneAtATime, runInSlices, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
+import { endsWithin, type OneAtATime, runInSlices, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { durationText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange } from "../../store/store.ts";
@@ -14,7 +14,16 @@ import { isOpenAlarm } from "./diff-alarm.ts";
 import { type AlarmDiff, type AlarmReading, cutDiff, type DiffOptions, diffAlarms, findAbsent } from "./diff-alarms.ts";
 import { contradictsItself, endsBeforeStart, isEmittedEnd, isResolved } from "./episode.ts";
 import { createMassGuard, findMassChange, findMassEnds } from "./mass-change.ts";
-import { checkEnds, countRequests, type EndCheck, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
+import {
+  checkEnds,
+  countRequests,
+  type EndCheck,
+  type RequestCounts,
+  restrictEndCheck,
+  restrictSearch,
+  searchAlarms,
+  selectDue,
+} from "./search.ts";
 import type { ReadOptions } from "./site-list.ts";
 import { type AlarmStore, expiredAlarmIds, noteFirstListings, openAlarmStore } from "./stored-alarms.ts";
 import { createUnverifiedReport, isUndisputed, type Repetitions, sortRecords } from "./unverified-records.ts";
@@ -29,7 +38,8 @@ import { createUnverifiedReport, isUndisputed, type Repetitions, sortRecords } f
  *   emit undisputed     refresh the token's scope
  *   records at once
  *
- * Counts of confirming polls change only after the last commit of a poll.
+ * Counts of confirming polls change only after the last commit of a poll. Requests that verify absences may wait for
+ * slots for longer than a poll may take: a later poll then gets their result, so that new alarms are not delayed.
  */
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -70,6 +80,8 @@ function createPollState(parts: PollParts, everyMs: () => number | null) {
     statements: new Map() as Repetitions,
     absenceCounts: new Map() as RequestCounts,
     ends: { counts: new Map(), stale: new Set() } as Pick<EndCheck, "counts" | "stale">,
+    /** Verifying requests that have not ended in the poll that began them. */
+    unfinished: new Map<string, Promise<() => unknown>>(),
     pollStartsMs: [] as readonly number[],
     pagesRead: 0,
   };
@@ -120,10 +132,33 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
 }
 
 /** Refreshes an old token scope if lists of single sites hide new sites, or if alarms are out of scope. */
-async function refreshOldScope({ parts: { clock, scope }, store, list }: PollState, signal: AbortSignal) {
+async function refreshOldScope(state: PollState, signal: AbortSignal) {
+  const { list, parts, store } = state;
+  const { clock, scope } = parts;
   if (clock.monotonic() - scope.respondedAtMs() < SCOPE_CHECK_INTERVAL_MS) return;
   const hasHiddenAlarms = store.alarms.values().some((known) => known.state === "out-of-scope");
-  if (list.wasPerSite() || hasHiddenAlarms) await scope.tryRefresh(signal);
+  if (list.wasPerSite() || hasHiddenAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
+}
+
+/**
+ * Waits for verifying requests for half of the poll interval at most; null when they take longer. A later call with the
+ * same name then gets their result: they may have been about other alarms.
+ */
+async function finishInTime<T>(state: PollState, name: string, work: () => Promise<T>): Promise<T | null> {
+  const { everyMs, parts, unfinished } = state;
+  const pending =
+    unfinished.get(name) ??
+    work().then(
+      (result) => () => result,
+      (error: unknown) => () => {
+        throw error;
+      },
+    );
+  unfinished.set(name, pending);
+  const intervalMs = everyMs();
+  if (intervalMs !== null && !(await endsWithin(parts.clock, intervalMs / 2, pending))) return null;
+  unfinished.delete(name);
+  return (await pending)() as T;
 }
 
 /** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
@@ -186,18 +221,19 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
   const dueSearches = selectDue(state.absenceCounts, sortedReading.absent, vanishAfter);
   const isDoubted = ({ alarm }: StoredAlarm) => sortedReading.sorted.doubted.has(alarm.id);
   const isLastSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isDoubted(known);
-  const search = await searchAbsentAlarms(state, dueSearches, isLastSearch, signal);
+  const search = await searchAbsentAlarms(state, "absent alarms", dueSearches, isLastSearch, signal);
   const foundById = Map.groupBy(search.found, ({ id }) => id);
   const isExplained = (known: StoredAlarm) =>
     (foundById.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isNewEnd(known, record));
   // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
   const pendingDrops = sortedReading.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
-  const unexplained = [...dueSearches, ...pendingDrops];
+  const unexplained = [...dueSearches, ...pendingDrops].filter(({ alarm }) => !search.postponed.has(alarm.id));
   if (!sortedReading.reading.isConfirmed && !unexplained.every(isExplained))
     sortedReading = sortListedAlarms(await readListAgain(state, first, how));
   const { reading, sorted, absent } = sortedReading;
   const endLimits = { always: vanishAfter, nowMs: clock.now() };
-  const endCheck = await checkEnds(alarms, sorted.outdated, state.ends, endLimits, source, signal);
+  const check = () => checkEnds(alarms, sorted.outdated, state.ends, endLimits, source, signal);
+  const endCheck = restrictEndCheck(await finishInTime(state, "ends", check), state.ends, sorted.outdated);
   const followedAlarms = [...alarms.values()].filter((known) => isOpenAlarm(known) && known.state !== "out-of-scope");
   const hiddenAlarms = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
   const listedIds = new Set(hiddenAlarms.length === 0 ? [] : sorted.listed.map(({ id }) => id));
@@ -206,7 +242,7 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
     // A listed alarm needs no new scope, even when the token's scope lacks the alarm's site.
     hiddenAlarms.some(({ alarm }) => !listedIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
-  const seenScope = needsScope ? await scope.tryRefresh(signal) : null;
+  const seenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
   const unclearRecords = search.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
   const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
@@ -229,23 +265,26 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
   return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: search.postponed };
 }
 
-/** Searches for absent alarms, for half of the poll interval at most: 150 sites would take 5 minutes. */
-function searchAbsentAlarms(
-  { parts: { clock, config, scope, source }, everyMs }: PollState,
+/** Searches for absent alarms; sites whose turn comes after half of the poll interval wait for a later poll. */
+async function searchAbsentAlarms(
+  state: PollState,
+  name: "absent alarms" | "ended alarms",
   alarms: readonly StoredAlarm[],
   isLastSearch: (known: StoredAlarm) => boolean,
   signal: AbortSignal,
 ) {
-  const untilMs = clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
+  const { clock, config, scope, source } = state.parts;
+  const untilMs = clock.monotonic() + (state.everyMs() ?? Number.POSITIVE_INFINITY) / 2;
   const isLate = () => clock.monotonic() >= untilMs;
-  const visibleAlarms = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
-  const maxPages = config.alarms.resolved_pages_max;
-  return searchAlarms(visibleAlarms, { source, maxPages, isLastSearch, isLate, signal });
+  const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
+  const settings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal };
+  const search = await finishInTime(state, name, () => searchAlarms(visible, settings));
+  return restrictSearch(search, visible);
 }
 
 async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
   const endedAlarms = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
-  const { found } = await searchAbsentAlarms(state, endedAlarms, () => false, signal);
+  const { found } = await searchAbsentAlarms(state, "ended alarms", endedAlarms, () => false, signal);
   return new Set(found.filter(isResolved).map(({ id }) => id));
 }
 

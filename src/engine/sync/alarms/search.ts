@@ -46,16 +46,31 @@ interface SearchOptions {
 
 export async function searchAlarms(absent: readonly StoredAlarm[], options: SearchOptions) {
   const results: Awaited<ReturnType<typeof searchSite>>[] = [];
-  const postponed: string[] = [];
+  const answered = new Set<string>();
   const failures = await visitEachSite(absent, options.signal, async (siteId, alarms) => {
-    if (options.isLate()) postponed.push(...alarms.map(({ alarm }) => alarm.id));
-    else results.push(await searchSite(siteId, alarms, options));
+    if (options.isLate()) return;
+    for (const { alarm } of alarms) answered.add(alarm.id);
+    results.push(await searchSite(siteId, alarms, options));
   });
   return {
     found: results.flatMap(({ found }) => found),
     searched: new Set(results.flatMap(({ searched }) => [...searched])),
     failures,
-    postponed: new Set(postponed),
+    answered,
+  };
+}
+
+/** Restricts a search to some alarms; those that it did not answer are postponed. A search of null is unfinished. */
+export function restrictSearch(
+  search: Awaited<ReturnType<typeof searchAlarms>> | null,
+  alarms: readonly StoredAlarm[],
+) {
+  const ids = new Set(alarms.map(({ alarm }) => alarm.id));
+  return {
+    found: search?.found.filter(({ id }) => ids.has(id)) ?? [],
+    searched: ids.intersection(search?.searched ?? new Set()),
+    failures: search?.failures ?? new Map<number, Failure>(),
+    postponed: ids.difference(search?.answered ?? new Set()),
   };
 }
 
@@ -138,6 +153,17 @@ export async function checkEnds(
     }
   });
   return { revoked, stale: stillStale, failures, counts: countRequests(last.counts, contestedAlarms) };
+}
+
+/** Restricts a check to records that are still listed. Without a finished check, the last one stays valid. */
+export function restrictEndCheck(
+  check: EndCheck | null,
+  last: Pick<EndCheck, "stale" | "counts">,
+  outdated: readonly Alarm[],
+): EndCheck {
+  const ids = new Set(outdated.map(({ id }) => id));
+  const { counts, failures, revoked, stale } = check ?? { ...last, failures: new Map(), revoked: new Set() };
+  return { counts, failures, revoked: ids.intersection(revoked), stale: ids.intersection(stale) };
 }
 
 function beganAfterEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boolean {
