@@ -1,3 +1,4 @@
+import { findProblems, playStorm } from "./campaign.ts";
 import { playRandomCrashes } from "./random-crashes.ts";
 import { RECEIVERS } from "./receivers.ts";
 
@@ -6,7 +7,8 @@ import { RECEIVERS } from "./receivers.ts";
  *
  *     node test/receivers/long-run.ts [kills of each, default 1000] [first seed] [name of a receiver]
  *
- * Counts only kills after a request left and before its result was stored.
+ * Counts only kills after a request left and before its result was stored. Then plays storms of alarms with failing
+ * requests and lost responses; 0 kills plays only those.
  */
 const killsPerReceiver = Number(process.argv[2] ?? 1_000);
 const firstSeed = Number(process.argv[3] ?? 1);
@@ -26,6 +28,20 @@ for (const receiverCase of RECEIVERS.filter(({ name }) => (process.argv[4] ?? na
   console.log(
     `${receiverCase.name}: seeds ${firstSeed} to ${seed - 1}, ${killsInDoubt} kills between request and commit`,
   );
+}
+for (const receiverCase of RECEIVERS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
+  for (const [index, wrong] of [0.02, 0.1, 0.2, 0.4].entries()) {
+    const seed = firstSeed + index;
+    const result = await playStorm(receiverCase, { seed, alarms: 400, wrong });
+    const problems = findProblems(result, receiverCase);
+    if (problems.length > 0) failedSeeds += 1;
+    const { inversions, refused, requests, seconds, usedRate } = result;
+    console.log(
+      `${receiverCase.name}, ${wrong * 100} % fail, seed ${seed}: ${(usedRate * 100).toFixed(1)} % of the rate, ` +
+        `${(refused * 100).toFixed(1)} % refused, ${(inversions * 100).toFixed(1)} % in the wrong order, ` +
+        `${requests} requests, complete after ${seconds.toFixed(0)} s ${problems.join("; ")}`,
+    );
+  }
 }
 console.log(`${failedSeeds} seeds failed`);
 process.exitCode = failedSeeds === 0 ? 0 : 1;

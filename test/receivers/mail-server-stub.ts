@@ -1,7 +1,7 @@
 import type { AddressInfo, Socket } from "node:net";
 import PostalMime, { type Email } from "postal-mime";
 import { SMTPServer, type SMTPServerOptions, type SMTPServerSession } from "smtp-server";
-import type { ReceiverIncident, ReceiverServer } from "./receiver-server.ts";
+import type { DrawFailure, ReceiverIncident, ReceiverServer } from "./receiver-server.ts";
 
 export interface ReceivedMail {
   readonly mail: Email;
@@ -22,6 +22,8 @@ export async function startMailServerStub(options: SMTPServerOptions = {}): Prom
   const mails: ReceivedMail[] = [];
   let losing = 0;
   let waiting = 0;
+  let draw: DrawFailure | null = null;
+  let isLosing = false;
   let requests = 0;
   let sessions = 0;
 
@@ -51,8 +53,11 @@ export async function startMailServerStub(options: SMTPServerOptions = {}): Prom
     onAuth({ username = "" }, _session, done) {
       done(refusal("auth", username), { user: username });
     },
-    onMailFrom({ address }, _session, done) {
+    onMailFrom({ address }, session, done) {
       requests += 1;
+      const trouble = draw?.(true) ?? null;
+      isLosing = trouble === "lost";
+      if (trouble === "failed") return hangUp(session);
       if (waiting === 0) return done(refusal("from", address));
       waiting -= 1;
       done(Object.assign(new Error("4.2.0 Greylisted"), { responseCode: 450 }));
@@ -72,8 +77,8 @@ export async function startMailServerStub(options: SMTPServerOptions = {}): Prom
             isSecure: session.secure,
             user: typeof session.user === "string" ? session.user : null,
           });
-          if (losing === 0) return done(null, "2.0.0 Ok: queued");
-          losing -= 1;
+          if (losing === 0 && !isLosing) return done(null, "2.0.0 Ok: queued");
+          losing = Math.max(0, losing - 1);
           hangUp(session);
         },
         (error: Error) => done(error),
@@ -99,6 +104,9 @@ export async function startMailServerStub(options: SMTPServerOptions = {}): Prom
     },
     tellToWait(count) {
       waiting = count;
+    },
+    troubleBy(by) {
+      draw = by;
     },
     requests: () => requests,
     stop: () =>

@@ -13,10 +13,16 @@ export interface ReceiverServer {
   loseResponses(count: number): void;
   /** Answers the next `count` requests with 429, or what the server has instead, and does not carry them out. */
   tellToWait(count: number): void;
+  troubleBy?(draw: DrawFailure | null): void;
   clear?(): void;
   requests(): number;
   stop(): Promise<void>;
 }
+
+export type ServerFailure = "lost" | "failed" | { readonly waitSeconds: number };
+
+/** `isLimited`: whether the request counts for the rate limit. */
+export type DrawFailure = (isLimited: boolean) => ServerFailure | null;
 
 export interface ReceiverIncident {
   readonly key: string | null;
@@ -31,6 +37,7 @@ export async function startReceiverStub(busy: StubAnswer) {
   let secrets = 0;
   let toLose = 0;
   let toWait = 0;
+  let draw: DrawFailure | null = null;
   return {
     secret(text: string): { readonly file: string } {
       secrets += 1;
@@ -39,14 +46,18 @@ export async function startReceiverStub(busy: StubAnswer) {
       return { file };
     },
 
-    interrupt(carryOut: () => StubAnswer, response: ServerResponse): StubAnswer | null {
+    interrupt(carryOut: () => StubAnswer, response: ServerResponse, isLimited = true): StubAnswer | null {
       if (toWait > 0) {
         toWait -= 1;
         return busy;
       }
+      const trouble = draw?.(isLimited) ?? null;
+      if (trouble === "failed") return { status: 500 };
+      if (trouble !== null && trouble !== "lost")
+        return { ...busy, headers: { ...busy.headers, "retry-after": String(trouble.waitSeconds) } };
       const reply = carryOut();
-      if (toLose === 0) return reply;
-      toLose -= 1;
+      if (toLose === 0 && trouble !== "lost") return reply;
+      toLose = Math.max(0, toLose - 1);
       response.destroy();
       return null;
     },
@@ -58,6 +69,9 @@ export async function startReceiverStub(busy: StubAnswer) {
       },
       tellToWait(count: number) {
         toWait = count;
+      },
+      troubleBy(by: DrawFailure | null) {
+        draw = by;
       },
       requests: () => stub.seen.length,
       async stop() {

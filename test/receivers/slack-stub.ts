@@ -233,7 +233,7 @@ export async function startSlackStub(now: () => number = Date.now) {
       const result = executeCall(call);
       return slackReply({ ok: result.error === undefined, ...result, ...padding }, 200, scopes);
     };
-    return isPosting(call.method) ? interrupt(carryOut, response) : carryOut();
+    return isPosting(call.method) ? interrupt(carryOut, response, call.method === "chat.postMessage") : carryOut();
   };
 
   function listTexts(message: SlackMessage): readonly string[] {
