@@ -238,7 +238,10 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
     ? []
     : [...raisedMs].flatMap(([id, atMs]) => {
         const emitted = emittedMs.get(id);
-        const dueMs = dueAfter(atMs, allowedMs, excuses);
+        const refusedBefore = excuses.filter(
+          ({ name, fromMs }) => name === LIST_REFUSED && fromMs <= atMs + CAREFUL_MS,
+        );
+        const dueMs = dueAfter(atMs, 2 * intervalMs(pages, refusedBefore.length) + SLACK_MS, excuses);
         if (emitted !== undefined && emitted <= dueMs) return [];
         // The list of resolved alarms finds alarms that ended before the second poll.
         if (emitted === undefined && !active.has(id)) return [];
@@ -265,9 +268,12 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   return result;
 }
 
-/** The interval that the promise counts with: 30 s, or what 30 lists a minute permit with a quarter for other lists. */
-function intervalMs(pages: number): number {
-  return Math.max(POLL_MS, (pages / 30) * MINUTE * 1.33);
+/**
+ * The interval that the promise counts with: 30 s, or what the list rate permits with a quarter for other lists. The rate
+ * is 30 lists a minute; each refusal of a list halves it, to 3 at least.
+ */
+function intervalMs(pages: number, refusals = 0): number {
+  return Math.max(POLL_MS, (pages / Math.max(3, 30 / 2 ** refusals)) * MINUTE * 1.33);
 }
 
 function dueAfter(
