@@ -121,9 +121,10 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         // One trial per member, as one may see the outage or its end before the others, each with one balancing move. If
         // all sources are away, a source may also follow the trial of another.
         const most = NAMES.length + (gone.length > 1 ? 1 : 0);
-        const moved = Map.groupBy(fleet.tables.takeovers.slice(before), ([source]) => source);
-        for (const [source, moves] of moved) {
-          if (moves.length <= (gone.includes(source) ? most : 1)) continue;
+        const takeovers = fleet.tables.takeovers.slice(before);
+        const trials = takeovers.filter(([source]) => gone.includes(source)).length;
+        for (const [source, moves] of Map.groupBy(takeovers, ([source]) => source)) {
+          if (moves.length <= (gone.includes(source) ? most : trials)) continue;
           problems.push({
             rule: "no source moves back and forth",
             text: `${moves.length} takeovers of ${source} while ${gone.join(", ")} did not answer`,
