@@ -54,6 +54,21 @@ describe("unreliable lists of alarms", () => {
     expect(emitted(mute)).toEqual(["raised", "vanished"]);
   });
 
+  test("emits a new alarm in time while the search for an absent alarm takes minutes", async () => {
+    const { control, clock } = await started();
+    const absentId = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    control.setFaults([{ match: { endpoints: ["alarms"], site_id: 3 }, fault: { kind: "slow", delay_ms: 25_000 } }]);
+    control.deleteAlarm(absentId);
+    await clock.advance(MINUTE / 2);
+    const newId = control.raiseAlarm({ siteId: 2 });
+    await clock.advance(MINUTE / 2);
+    expect(emitted(newId)).toEqual(["raised"]);
+    expect(emitted(absentId)).toEqual(["raised"]);
+    await clock.advance(10 * MINUTE);
+    expect(emitted(absentId)).toEqual(["raised", "vanished"]);
+  });
+
   test("searches for the end of an alarm at every poll until the end is committed", async () => {
     const { control, clock, store } = await started({
       sync: { ...ALARMS_ONLY, schedules: { ...ALARMS_ONLY.schedules, resolved_sweep: false } },
