@@ -14,7 +14,7 @@ export type FreshValues = ReturnType<typeof createFreshValues>;
 /** Stop waiting for a slow reading, because other commands may be ready. */
 const READING_LIMIT_MS = 3_000;
 
-/** What the modules that send the commands of one source share. */
+/** Parts of one source that its command modules share. */
 export interface SourceParts {
   readonly source: Source;
   readonly view: BuildingReader;

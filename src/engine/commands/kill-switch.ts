@@ -10,7 +10,6 @@ export interface KillSwitch {
 }
 
 /** Kill switch of one state folder: thrown while its file exists, so any program can throw it. */
-export type FolderKillSwitch = ReturnType<typeof createKillSwitch>;
 
 export const KILL_FILE = "WRITES-STOPPED";
 
