@@ -151,16 +151,14 @@ describe.skipIf(absent("mosquitto"))("connection failures of the source and of s
   });
 });
 
-describe("an HTTPS server that answers a plain HTTP request with status 400", () => {
-  test.each(actors.filter(({ name }) => name === "webhook" || name === "influxdb"))(
-    "$name reports a wrong url and rejects no event",
-    async ({ attempt }) => {
-      const responseText = "Client sent an HTTP request to an HTTPS server.\n";
-      const server = createHttpServer((_request, response) => void response.writeHead(400).end(responseText));
-      expect(await attempt(false, await listenTo(server))).toMatchObject({ kind: "config", field: "url" });
-    },
-  );
-});
+test.each(actors.filter(({ name }) => name === "webhook" || name === "influxdb"))(
+  "$name reports a wrong url and rejects no event when an HTTPS server answers plain HTTP with status 400",
+  async ({ attempt }) => {
+    const responseText = "Client sent an HTTP request to an HTTPS server.\n";
+    const server = createHttpServer((_request, response) => void response.writeHead(400).end(responseText));
+    expect(await attempt(false, await listenTo(server))).toMatchObject({ kind: "config", field: "url" });
+  },
+);
 
 const SERVER_INFO = {
   name: "https://there.example",

@@ -273,7 +273,6 @@ test("the SQL views of the README read each value with its type, whatever the ty
   );
   await sink.close();
   await (await open()).close();
-
   const readme = readFileSync(join(import.meta.dirname, "../../connectors/file/README.md"), "utf8");
   const [, views = ""] = /```sql\n([^`]+)```/.exec(readme) ?? [];
   const connection = await (await DuckDBInstance.create(":memory:")).connect();

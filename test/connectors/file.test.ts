@@ -28,7 +28,6 @@ describe("the file sink", () => {
       return synced.promise;
     });
     onTestFinished(() => datasync.mockRestore());
-
     let isAccepted = false;
     const accepted = sink.write([valueEvent(1)], never()).then((receipt) => {
       isAccepted = true;
@@ -39,7 +38,6 @@ describe("the file sink", () => {
     expect([isAccepted, idsBelow(folder)]).toEqual([false, [valueEvent(1).id]]);
     synced.resolve();
     expect(await accepted).toEqual({ rejected: [] });
-
     datasync.mockRejectedValueOnce(Object.assign(new Error("EIO: i/o error, fdatasync"), { code: "EIO" }));
     await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
     expect(idsBelow(folder)).toEqual([valueEvent(1).id]);

@@ -27,15 +27,11 @@ describe("the mapping of events to InfluxDB points", () => {
     ]);
   });
 
-  test("a tag-value event without a value is encoded without the value field", () => {
-    const [point] = parsePoints(valueEvent(1, "10042", null));
-    expect(point?.fields).toEqual({ quality: "bad", good: false, latency_ms: 80 });
-  });
-
-  test("encodes a boolean in a separate field", () => {
-    const [point] = parsePoints(valueEvent(1, "10042", false));
-    expect(point?.fields).toMatchObject({ value_bool: false });
-    expect(point?.fields).not.toHaveProperty("value");
+  test.each([
+    [null, { quality: "bad", good: false }],
+    [false, { quality: "good", good: true, value_bool: false }],
+  ])("encodes the value %j without the field value", (value, fields) => {
+    expect(parsePoints(valueEvent(1, "10042", value))[0]?.fields).toEqual({ ...fields, latency_ms: 80 });
   });
 
   test("encodes history as one point per bucket, at the time of the bucket", () => {

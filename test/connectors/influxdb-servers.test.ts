@@ -222,7 +222,6 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with a server that is kill
     await sink.write([valueEvent(1)], never());
     await server.kill();
     await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
-
     const secondServer = spawn(programPath("influxd") ?? "", ["-config", join(server.folder, "influxd.conf")], {
       stdio: "ignore",
     });

@@ -6,7 +6,7 @@ import { never } from "./context.ts";
 const metrics = (startedAt: number) =>
   `go_goroutines 30\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds ${startedAt}\nvm_rows 1\n`;
 
-const server = (answer: () => string) => ({ get: async () => ({ status: 200, body: answer() }) });
+const server = (body: string) => ({ get: async () => ({ status: 200, body }) });
 
 test("reads the process start time from metrics in the formats of the Prometheus libraries", () => {
   expect(parseStartTime(metrics(1_795_335_234))).toBe(1_795_335_234);
@@ -18,11 +18,7 @@ test("reads the process start time from metrics in the formats of the Prometheus
 
 test("treats only a later start time as a server restart", async () => {
   const detectRestart = (before: string | null, startedAt: number) =>
-    detectServerInstance(
-      server(() => metrics(startedAt)),
-      before,
-      never(),
-    );
+    detectServerInstance(server(metrics(startedAt)), before, never());
   expect(await detectRestart(null, 100)).toEqual({ instanceId: "100", isNew: false });
   expect(await detectRestart("100", 100)).toEqual({ instanceId: "100", isNew: false });
   expect(await detectRestart("100", 200)).toEqual({ instanceId: "200", isNew: true });
@@ -32,13 +28,7 @@ test("treats only a later start time as a server restart", async () => {
 test("reports no server instance when the server hides its start time, and rejects when the server is unreachable", async () => {
   const refusingClient = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
   expect(await detectServerInstance(refusingClient, "100", never())).toBeNull();
-  expect(
-    await detectServerInstance(
-      server(() => "ok"),
-      "100",
-      never(),
-    ),
-  ).toBeNull();
+  expect(await detectServerInstance(server("ok"), "100", never())).toBeNull();
   const unreachableClient = { get: () => Promise.reject(new Error("ECONNREFUSED")) };
   await expect(detectServerInstance(unreachableClient, "100", never())).rejects.toThrow("ECONNREFUSED");
 });

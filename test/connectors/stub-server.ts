@@ -34,7 +34,6 @@ export async function startStub(options: StubOptions = {}) {
   const seenRequests: SeenRequest[] = [];
   let connections = 0;
   let port = 0;
-
   const respond = async (request: IncomingMessage, response: ServerResponse) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
@@ -55,7 +54,6 @@ export async function startStub(options: StubOptions = {}) {
   const newServer = () =>
     options.tls === undefined ? createServer(listener) : createSecureServer(options.tls, listener);
   let server = newServer();
-
   const stub = {
     get port() {
       return port;

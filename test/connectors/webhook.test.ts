@@ -219,10 +219,6 @@ describe("requests and responses of the webhook sink", () => {
       reply(503, undefined, { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT", date: NOON }),
       { kind: "throttled", retryAfterMs: 60_000, scope: "everything" },
     ],
-    [
-      reply(429, undefined, { "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" }),
-      { kind: "throttled", retryAfterMs: 30_000 },
-    ],
     [reply(503, undefined, { "retry-after": "soon" }), { kind: "throttled", retryAfterMs: null }],
     [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT", date: NOON } }, { retryAfterMs: null }],
     [{ status: 500, body: "secret details" }, { kind: "rejected" }],

@@ -14,14 +14,11 @@ const { file, influxdb, kafka, mqtt } = CONNECTORS;
 const VALUE = sampleEvent("tag-value");
 const ALARM = sampleEvent("alarm-raised");
 
-test("for MQTT, locateEvent returns the topic of the event", () => {
-  const config = mqtt.Config.parse({ url: "mqtts://broker.example" });
-  expect(mqtt.locateEvent(config, VALUE)).toBe("plenum/main/1/tag/10042/value");
-});
-
-test("for Kafka, locateEvent returns the topic of the event", () => {
-  const config = kafka.Config.parse({ brokers: ["kafka.example:9093"], topic: "plenum.{noun}" });
-  expect(kafka.locateEvent(config, VALUE)).toBe("plenum.tag");
+test("for MQTT and Kafka, locateEvent returns the topic of the event", () => {
+  const mqttConfig = mqtt.Config.parse({ url: "mqtts://broker.example" });
+  expect(mqtt.locateEvent(mqttConfig, VALUE)).toBe("plenum/main/1/tag/10042/value");
+  const kafkaConfig = kafka.Config.parse({ brokers: ["kafka.example:9093"], topic: "plenum.{noun}" });
+  expect(kafka.locateEvent(kafkaConfig, VALUE)).toBe("plenum.tag");
 });
 
 test("for InfluxDB, locateEvent returns a query in Flux or InfluxQL", () => {
@@ -76,8 +73,7 @@ test("for Parquet, locateEvent returns an SQL query that DuckDB executes", async
   const rows = "(values ('10042', 1), ('10042', 2), ('10043', 3)) as rows(tag_id, time)";
   await connection.run(`copy (select * from ${rows}) to '${join(day, "a.parquet")}' (format parquet)`);
   const question = buildParquetQuery(ParquetConfig.parse({ folder }), VALUE) ?? "";
-  const { rowCount } = await connection.runAndReadAll(question).then((read) => ({ rowCount: read.getRows().length }));
-  expect(rowCount).toBe(2);
+  expect((await connection.runAndReadAll(question)).getRows()).toHaveLength(2);
   connection.closeSync();
   const keys = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };
   const s3 = (prefix: string) =>

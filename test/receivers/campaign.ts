@@ -69,12 +69,10 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
     return random.chance(0.5) ? "lost" : "failed";
   }
   server.troubleBy?.(drawFailure);
-
   const store = createMemoryStore(clock.now);
   const context = { ...contextFor("people", clock, store), random: seededRandom(seed + 1) };
   const sink = await createSink(receiverCase, server, context, { dossier: false });
   const { pendingRequests, write } = sink;
-
   const alarmCases = Array.from({ length: alarms }, (_, n) => ({
     sample: sampleAlarm(n, { priority: random.pick(["A", "B", "C"]) }),
     isOver: random.chance(0.2),

@@ -12,7 +12,6 @@ const RECEIVERS = {
     Config: SlackConfig,
     smallest: { token: { env: "SLACK_TOKEN" }, channel: "C0123ABCD" },
     defaults: { broadcast: ["A"], base_url: "https://slack.com", timeout: 15_000 },
-    accepted: [],
     rejected: [
       [{ channel: "#alarms" }, "channel: Write the channel's id, such as C0123ABCD"],
       [{ token: "xoxb-1" }, "token: Say where the secret is"],
@@ -26,7 +25,6 @@ const RECEIVERS = {
     Config: JiraConfig,
     smallest: { url: "https://x.atlassian.net", user: "a@example.com", token: { env: "T" }, project: "FM" },
     defaults: { deployment: "cloud", issue_type: "Task", comments: true, fields: {}, done: [] },
-    accepted: [],
     rejected: [
       [{ user: undefined }, "user: Jira Cloud wants"],
       [{ deployment: "data_center" }, "user: A personal access token says"],
@@ -45,7 +43,6 @@ const RECEIVERS = {
     Config: ServiceNowConfig,
     smallest: { url: "https://x.service-now.com", user: "plenum", password: { env: "P" } },
     defaults: { table: "incident", resolved_state: "6", fields: {} },
-    accepted: [],
     rejected: [
       [{ password: undefined }, "user: Give user and password together."],
       [{ user: undefined, password: undefined }, "token: Give either a token"],
@@ -62,7 +59,6 @@ const RECEIVERS = {
     Config: AlertmanagerConfig,
     smallest: { url: "http://am:9093" },
     defaults: { repeat: 60_000, labels: {} },
-    accepted: [],
     rejected: [
       [{ url: "http://am:9093/api/v2/alerts" }, "url: Leave /api/v2 out"],
       [{ user: "plenum" }, "user: Give user and password together"],
@@ -85,10 +81,6 @@ const RECEIVERS = {
     Config: EmailConfig,
     smallest: { host: "mail.example.com", from: "plenum@example.com", to: ["operations@example.com"] },
     defaults: { security: "starttls", tell: [{ changes: ["acknowledged"], priorities: ["A"] }], timeout: 30_000 },
-    accepted: [
-      { security: "none", host: "localhost" },
-      { security: "none", allow_plain: true },
-    ],
     rejected: [
       [{ host: "smtp://mail.example.com" }, "host: Write the name of the mail server alone"],
       [{ host: "mail.example.com:25" }, "host: Write the port as an option"],
@@ -106,26 +98,24 @@ const RECEIVERS = {
   },
 } as const;
 
-describe.each(Object.entries(RECEIVERS))(
-  "configuration of %s",
-  (_, { Config, smallest, defaults, accepted, rejected }) => {
-    test("fills the defaults of the smallest configuration", () => {
-      expect(Config.parse(smallest)).toMatchObject(defaults);
-    });
+describe.each(Object.entries(RECEIVERS))("configuration of %s", (_, { Config, smallest, defaults, rejected }) => {
+  test("fills the defaults of the smallest configuration", () => {
+    expect(Config.parse(smallest)).toMatchObject(defaults);
+  });
 
-    for (const options of accepted) {
-      test(`accepts ${JSON.stringify(options)}`, () => {
-        expect(Config.safeParse({ ...smallest, ...options }).success).toBe(true);
-      });
-    }
+  test.each([...rejected] as [object, string][])(
+    "rejects %j with one error that names the option",
+    (options, message) => {
+      const { error } = Config.safeParse({ ...smallest, ...options });
+      const errors = error?.issues.map((issue) => `${issue.path.join()}: ${issue.message}`);
+      expect(errors).toEqual([expect.stringContaining(message)]);
+    },
+  );
+});
 
-    test.each([...rejected] as [object, string][])(
-      "rejects %j with one error that names the option",
-      (options, message) => {
-        const { error } = Config.safeParse({ ...smallest, ...options });
-        const errors = error?.issues.map((issue) => `${issue.path.join()}: ${issue.message}`);
-        expect(errors).toEqual([expect.stringContaining(message)]);
-      },
-    );
+test.each([{ host: "localhost" }, { allow_plain: true }])(
+  "configuration of email accepts no TLS with %j",
+  (options) => {
+    expect(EmailConfig.safeParse({ ...RECEIVERS.email.smallest, security: "none", ...options }).success).toBe(true);
   },
 );

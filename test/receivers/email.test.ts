@@ -357,8 +357,5 @@ describe("email: TLS and authentication", () => {
   });
 });
 
-interface Taken {
-  readonly mail: { readonly headers: readonly { key: string; value: string }[] };
-}
-const readHeaders = (taken: Taken | undefined) =>
+const readHeaders = (taken?: { readonly mail: { readonly headers: readonly { key: string; value: string }[] } }) =>
   Object.fromEntries((taken?.mail.headers ?? []).map(({ key, value }) => [key, value]));

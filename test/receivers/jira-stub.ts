@@ -110,7 +110,6 @@ export async function startJiraStub(options: JiraOptions = {}) {
     if (seen.headers.authorization !== expectedAuthorization) return anonymousReply(path);
     const body = seen.body.length === 0 ? {} : (JSON.parse(seen.body.toString()) as Record<string, unknown>);
     const matchRequest = (method: string, pattern: RegExp) => (seen.method === method ? pattern.exec(path) : null);
-
     if (matchRequest("GET", /^\/myself$/)) return jsonReply(200, { displayName: "Plenum", accountId: "5b10" });
     if (matchRequest("GET", /^\/mypermissions$/)) return permissions(query);
     if (matchRequest("POST", isCloud ? /^\/search\/jql$/ : /^\/search$/)) return search(body);

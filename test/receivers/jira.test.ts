@@ -12,7 +12,6 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   const clock = clockAt("2026-11-02T06:16:00.000Z");
   let server: JiraStub;
   let receiver: Receiver;
-
   const receiverWith = (options: object = {}) => {
     const created = createReceiver("jira", server, loggedContext("jira", [], clock), options);
     onTestFinished(() => created.dispose());
@@ -99,15 +98,13 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  describe("updating an issue", () => {
-    test("adds no comment with the option comments: false", async () => {
-      const silentReceiver = receiverWith({ comments: false });
-      const reference = await openIncident();
-      await silentReceiver.update(alarmMessage({ change: "acknowledged" }), reference, never());
-      await silentReceiver.close(endMessage(), reference, never());
-      expect(onlyIssue().comments).toEqual([]);
-      expect(onlyIssue().status).toEqual(DONE_STATUS);
-    });
+  test("an update or a closing adds no comment with the option comments: false", async () => {
+    const silentReceiver = receiverWith({ comments: false });
+    const reference = await openIncident();
+    await silentReceiver.update(alarmMessage({ change: "acknowledged" }), reference, never());
+    await silentReceiver.close(endMessage(), reference, never());
+    expect(onlyIssue().comments).toEqual([]);
+    expect(onlyIssue().status).toEqual(DONE_STATUS);
   });
 
   describe("closing an issue", () => {
@@ -153,14 +150,12 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  describe("an alarm that returns", () => {
-    test("counts as open again when its closed issue refuses comments", async () => {
-      server.refuseLateComments = true;
-      const closed = (await receiver.close(endMessage(), await openIncident(), never())) as IncidentReference;
-      const reopened = await receiver.update(alarmMessage({ change: "retriggered" }), closed, never());
-      expect(reopened).toMatchObject({ ref: { over: false } });
-      expect(onlyIssue().comments).toHaveLength(1);
-    });
+  test("an alarm that returns counts as open again when its closed issue refuses comments", async () => {
+    server.refuseLateComments = true;
+    const closed = (await receiver.close(endMessage(), await openIncident(), never())) as IncidentReference;
+    const reopened = await receiver.update(alarmMessage({ change: "retriggered" }), closed, never());
+    expect(reopened).toMatchObject({ ref: { over: false } });
+    expect(onlyIssue().comments).toHaveLength(1);
   });
 
   describe("error responses", () => {

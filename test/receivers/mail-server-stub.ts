@@ -88,7 +88,6 @@ export async function startMailServerStub(options: SMTPServerOptions = {}): Prom
   server.on("error", () => undefined);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.server.address() as AddressInfo;
-
   const end: MailServerStub = {
     port,
     mails,

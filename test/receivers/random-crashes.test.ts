@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { playRandomCrashes } from "./random-crashes.ts";
@@ -7,17 +7,15 @@ import { RECEIVERS } from "./receivers.ts";
 /** Kills per receiver after a request left and before its result was stored; `receivers:long` plays more. */
 const KILLS_IN_DOUBT = sized(8, 4);
 
-describe("a process that is killed between request and commit", () => {
-  test.each(RECEIVERS.map((row) => [row.name, row] as const))(
-    "leaves one incident per alarm at the receiver %s",
-    { timeout: 120_000 },
-    async (_, row) => {
-      let killsInDoubt = 0;
-      for (let round = 0; killsInDoubt < KILLS_IN_DOUBT; round += 1) {
-        const run = await playRandomCrashes(row, seed + round);
-        expect(run.problems, `PLENUM_SEED=${seed + round}: ${run.settings}`).toEqual([]);
-        killsInDoubt += run.inDoubt;
-      }
-    },
-  );
-});
+test.each(RECEIVERS.map((row) => [row.name, row] as const))(
+  "a process that is killed between request and commit leaves one incident per alarm at the receiver %s",
+  { timeout: 120_000 },
+  async (_, row) => {
+    let killsInDoubt = 0;
+    for (let round = 0; killsInDoubt < KILLS_IN_DOUBT; round += 1) {
+      const run = await playRandomCrashes(row, seed + round);
+      expect(run.problems, `PLENUM_SEED=${seed + round}: ${run.settings}`).toEqual([]);
+      killsInDoubt += run.inDoubt;
+    }
+  },
+);

@@ -28,7 +28,6 @@ export async function startServiceNowStub() {
   const busy = { status: 429, headers: { "retry-after": "30", "x-ratelimit-limit": "500" } };
   const { common, interrupt, secret } = await startReceiverStub(busy);
   const { stub } = common;
-
   const server = {
     ...common,
     url: stub.url,

@@ -82,7 +82,6 @@ export async function startSlackStub(now: () => number = Date.now) {
 
   const findMessage = (channel: unknown, ts: unknown) =>
     messages.find((one) => one.channel === channel && one.ts === ts && !deleted.has(one.ts));
-
   const isPosting = (method: string) => method === "chat.postMessage" || method === "chat.update";
 
   function refusalOfContent(args: Json, isEdit: boolean): Json | null {
@@ -103,7 +102,6 @@ export async function startSlackStub(now: () => number = Date.now) {
 
   const methods: Readonly<Record<string, (args: Json) => Json>> = {
     "auth.test": () => ({ url: "https://example.slack.com/", team: "Example", user: "plenum", bot_id: "B1" }),
-
     "conversations.info": ({ channel }) => ({
       channel: {
         id: channel,

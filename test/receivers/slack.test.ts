@@ -30,7 +30,8 @@ describe("slack: the message of an alarm", () => {
     await receiver.open(linkedMessage(), never());
     await receiver.open(linkedMessage({ key: computeIncidentKey("main", "alarm", "other") }), never());
     await createTestReceiver(server, {}, "second").open(linkedMessage(), never());
-    const ids = listPosts(server).map(({ args }) => String(args.client_msg_id));
+    const posts = server.calls.filter(({ method }) => method === "chat.postMessage");
+    const ids = posts.map(({ args }) => String(args.client_msg_id));
     for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
     expect(ids[1]).toBe(ids[0]);
     expect(new Set(ids).size).toBe(3);
@@ -428,13 +429,14 @@ describe("slack: error responses", () => {
   });
 });
 
-describe("slack: the link to the message", () => {
-  test.each<[string, StubAnswer | null | "stop"]>([
-    ["an error response", slackReply({ ok: false, error: "message_not_found" })],
-    ["a broken connection", null],
-    ["another kind of address", slackReply({ ok: true, permalink: "javascript:alert(1)" })],
-    ["a stop during the request", "stop"],
-  ])("is omitted after %s, and the reference to the message is kept", async (_, answer) => {
+test.each<[string, StubAnswer | null | "stop"]>([
+  ["an error response", slackReply({ ok: false, error: "message_not_found" })],
+  ["a broken connection", null],
+  ["another kind of address", slackReply({ ok: true, permalink: "javascript:alert(1)" })],
+  ["a stop during the request", "stop"],
+])(
+  "slack: the link to the message is omitted after %s, and the reference to the message is kept",
+  async (_, answer) => {
     const { server, receiver } = await startReceiver();
     const stopController = new AbortController();
     server.answer("chat.getPermalink", (_call, response) => {
@@ -444,8 +446,8 @@ describe("slack: the link to the message", () => {
     });
     const reference = await receiver.open(linkedMessage(), stopController.signal);
     expect(reference).toMatchObject({ ref: { ts: server.messages[0]?.ts }, link: null });
-  });
-});
+  },
+);
 
 describe("slack: the token", () => {
   test("is in no error or log line when Slack repeats it in a response with status 200", async () => {
@@ -523,8 +525,6 @@ function createTestReceiver(server: SlackStub, options: object = {}, name = "cha
   onTestFinished(() => receiver.dispose());
   return receiver;
 }
-
-const listPosts = (server: SlackStub) => server.calls.filter(({ method }) => method === "chat.postMessage");
 
 const requireReference = (reference: IncidentReference | "gone") => {
   if (reference === "gone") throw new Error("The message is gone.");

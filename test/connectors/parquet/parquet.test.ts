@@ -186,7 +186,6 @@ describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (tabl
     await engine.offer(100);
     expect(engine.cursor).toBe(10);
     expect(filesIn(folder, "value")).toHaveLength(1);
-
     engine.log.push(...values(3, 10));
     await engine.offer(100);
     engine.pass(14 * 60_000);
@@ -235,7 +234,6 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
     expect(files).toEqual([expect.stringMatching(/^value\/date=2026-11-02\/site=1\/day-[0-9a-f]{16}\.parquet$/)]);
     expect(await rowsIn(folder, "value", "DISTINCT event_id")).toHaveLength(42);
     expect(await rowsIn(folder, "value")).toHaveLength(42);
-
     const manifest = manifestIn(folder);
     expect(manifest).toMatchObject({
       site: "1",
@@ -316,32 +314,30 @@ describe("an existing lake that the Parquet sink opens", () => {
   });
 });
 
-describe("a folder without write permission", () => {
-  test("a folder without write permission stops the sink with a configuration error, and all rows are written after the repair", async () => {
-    const { engine, folder } = createFolderEngine();
-    await engine.sink.probe?.(never());
-    expect(existsSync(folder)).toBe(false);
-    await engine.deliver(...values(3));
-    const partition = join(folder, "value/date=2026-11-02/site=1");
-    renameSync(partition, `${partition}.away`);
-    writeFileSync(partition, "in the way");
-    engine.log.push(...values(3, 3));
-    await engine.offer(10);
-    engine.pass(DAY_MS);
-    await expect(engine.tick()).rejects.toMatchObject({
-      kind: "config",
-      hint: expect.stringContaining("another folder"),
-    });
-    rmSync(partition);
-    renameSync(`${partition}.away`, partition);
-    await engine.finish();
-    expect(await rowsIn(folder, "value")).toHaveLength(6);
-    expect(globSync("**/*.tmp", { cwd: folder })).toEqual([]);
-    if (process.getuid?.() === 0) return;
-    chmodSync(folder, 0o500);
-    onTestFinished(() => chmodSync(folder, 0o700));
-    await expect(engine.sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
+test("a folder without write permission stops the sink with a configuration error, and all rows are written after the repair", async () => {
+  const { engine, folder } = createFolderEngine();
+  await engine.sink.probe?.(never());
+  expect(existsSync(folder)).toBe(false);
+  await engine.deliver(...values(3));
+  const partition = join(folder, "value/date=2026-11-02/site=1");
+  renameSync(partition, `${partition}.away`);
+  writeFileSync(partition, "in the way");
+  engine.log.push(...values(3, 3));
+  await engine.offer(10);
+  engine.pass(DAY_MS);
+  await expect(engine.tick()).rejects.toMatchObject({
+    kind: "config",
+    hint: expect.stringContaining("another folder"),
   });
+  rmSync(partition);
+  renameSync(`${partition}.away`, partition);
+  await engine.finish();
+  expect(await rowsIn(folder, "value")).toHaveLength(6);
+  expect(globSync("**/*.tmp", { cwd: folder })).toEqual([]);
+  if (process.getuid?.() === 0) return;
+  chmodSync(folder, 0o500);
+  onTestFinished(() => chmodSync(folder, 0o700));
+  await expect(engine.sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
 });
 
 interface SeenManifest {

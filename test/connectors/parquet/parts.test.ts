@@ -138,9 +138,7 @@ describe("failures of S3 requests (toFailure)", () => {
 
   test.each([
     [403, "RequestTimeTooSkewed", "config", undefined, /Set the clock/],
-
     [404, "NoSuchBucket", "config", "s3.bucket", /answered 404 \(NoSuchBucket\): there is no bucket lake/],
-
     [401, "", "config", "s3.access_key_id", /^https:\/\/s3\.example answered 401: it does not accept the keys/],
     [400, "ExpiredToken", "config", "s3.access_key_id", /does not accept the keys/],
     [300, "", "config", "s3.region", /is elsewhere/],
@@ -149,13 +147,10 @@ describe("failures of S3 requests (toFailure)", () => {
     [507, "", "retryable", undefined, /is full/],
     [403, "QuotaExceeded", "retryable", undefined, /is full/],
     [403, "", "config", undefined, /s3:PutObject/],
-
     [400, "NotImplemented", "config", "s3.endpoint", /If-None-Match/],
     [500, "", "retryable", undefined, /answered 500\.$/],
-
     [400, "RequestTimeout", "retryable", undefined, /answered 400 \(RequestTimeout\)\.$/],
     [409, "OperationAborted", "retryable", undefined, /answered 409/],
-
     [499, "", "config", "s3", /does not take this/],
   ])("an S3 response with status %i and code '%s' becomes a %s failure", (status, code, kind, field, message) => {
     const found = failure(status, code);

@@ -51,7 +51,6 @@ export async function startS3(): Promise<S3Server> {
   const sockets = new Set<Socket>();
   let server: Server | null = null;
   let port = 0;
-
   const s3: S3Server = {
     objects,
     asked,
@@ -102,7 +101,6 @@ export async function startS3(): Promise<S3Server> {
       response
         .writeHead(status, { "content-type": "application/xml", ...headers })
         .end(`<?xml version="1.0"?><Error><Code>${code}</Code><Message>No.</Message></Error>`);
-
     const [status, code] = refusalOf(request, body, s3.now());
     if (status !== 200) return void refuse(status, code);
     const { bucket, key, query } = addressOf(request);
@@ -179,7 +177,6 @@ function refusalOf(request: IncomingMessage, body: Buffer, nowMs: number): [stat
   const signed = names.split(";");
   const needed = ["host", ...Object.keys(headers).filter((name) => name.startsWith("x-amz-"))];
   if (!needed.every((name) => signed.includes(name))) return [403, "AccessDenied"];
-
   const [path = "", search = ""] = url.split("?");
   const canonical = [
     method,

@@ -170,7 +170,6 @@ describe("the folder store", () => {
       "config",
       "The files in /lake cannot be written (EROFS). The file system is read-only; choose a folder on a writable one.",
     ],
-
     ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
   ])("the folder store maps the file system error %s to a failure with advice", (code, kind, words) => {
     const failure = folderFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");

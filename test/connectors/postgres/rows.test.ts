@@ -242,22 +242,20 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
   });
 });
 
-describe("primary keys of the PostgreSQL tables", () => {
-  test("primary keys of PostgreSQL tables start with the sort columns where possible, and contain the time column of a hypertable", () => {
-    const keys = (timescale: boolean) =>
-      Object.fromEntries(TABLES.map((table) => [table.name, buildPrimaryKey(table, { timescale }).join(" ")]));
-    expect(keys(false)).toMatchObject({
-      value: "source event_id",
-      history: "tag_id resolution time source time_zone revision",
-      tag: "tag_id valid_from source",
-      alarm_episode: "source episode",
-    });
-    expect(keys(true)).toMatchObject({
-      value: "source event_id time",
-      total: "source event_id from_time",
-      history: "tag_id resolution time source time_zone revision",
-      tag: "tag_id valid_from source",
-      alarm_episode: "source episode",
-    });
+test("primary keys of PostgreSQL tables start with the sort columns where possible, and contain the time column of a hypertable", () => {
+  const keys = (timescale: boolean) =>
+    Object.fromEntries(TABLES.map((table) => [table.name, buildPrimaryKey(table, { timescale }).join(" ")]));
+  expect(keys(false)).toMatchObject({
+    value: "source event_id",
+    history: "tag_id resolution time source time_zone revision",
+    tag: "tag_id valid_from source",
+    alarm_episode: "source episode",
+  });
+  expect(keys(true)).toMatchObject({
+    value: "source event_id time",
+    total: "source event_id from_time",
+    history: "tag_id resolution time source time_zone revision",
+    tag: "tag_id valid_from source",
+    alarm_episode: "source episode",
   });
 });

@@ -29,8 +29,8 @@ select event_id, observed_at from plenum.value union all select event_id, observ
           const serving = await processesOf(database);
           await server.kill();
           isAway = true;
-          for (const id of serving) end(id);
-          await expect.poll(() => serving.filter(runs)).toEqual([]);
+          for (const id of serving) signalIfRunning(id, "SIGKILL");
+          await expect.poll(() => serving.filter((id) => signalIfRunning(id, 0))).toEqual([]);
         },
         async heal() {
           await server.again();
@@ -54,18 +54,9 @@ async function isThere(database: Database): Promise<boolean> {
   return found === true;
 }
 
-function end(id: number): void {
+function signalIfRunning(id: number, signal: "SIGKILL" | 0): boolean {
   try {
-    process.kill(id, "SIGKILL");
-  } catch {
-    // It was quick.
-  }
-}
-
-function runs(id: number): boolean {
-  try {
-    process.kill(id, 0);
-    return true;
+    return process.kill(id, signal);
   } catch {
     return false;
   }

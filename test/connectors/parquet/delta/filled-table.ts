@@ -25,7 +25,6 @@ export async function fillTable(store: ObjectStore): Promise<readonly number[]> 
   await table.commit({ ...REARRANGED, add: [compacted], remove: small.map(({ key }) => String(key)) }, signal);
   nowMs += 8 * 86_400_000;
   await table.vacuum(signal);
-
   const later = openMeter(store, { table: METER_WITH_UNIT, checkpointEvery: 4, now: () => nowMs });
   for (let n = 6; n < 12; n += 1) {
     const place = { table: METER_WITH_UNIT, ...places[n % 3] };

@@ -124,29 +124,27 @@ describe("a Delta table whose schema another writer changed", () => {
   });
 });
 
-describe("a Delta table whose protocol another writer raised", () => {
-  test.each([
-    [{ minReaderVersion: 1, minWriterVersion: 3 }, "reader version 1 and writer version 3;"],
-    [
-      {
-        minReaderVersion: 3,
-        minWriterVersion: 7,
-        readerFeatures: ["deletionVectors"],
-        writerFeatures: ["deletionVectors", "appendOnly"],
-      },
-      "reader version 3 and writer version 7 (deletionVectors, appendOnly); we write reader version 1 and writer version 2.",
-    ],
-  ])(
-    "a Delta table with a raised protocol is refused with its protocol version and features in the error: %j",
-    async (protocol, words) => {
-      const { store } = await made();
-      append(store, { protocol });
-      expect(await refusalOf(store)).toContain(words);
-      await expect(openMeter(store).files(signal)).rejects.toThrow(ConfigError);
-      await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
+test.each([
+  [{ minReaderVersion: 1, minWriterVersion: 3 }, "reader version 1 and writer version 3;"],
+  [
+    {
+      minReaderVersion: 3,
+      minWriterVersion: 7,
+      readerFeatures: ["deletionVectors"],
+      writerFeatures: ["deletionVectors", "appendOnly"],
     },
-  );
-});
+    "reader version 3 and writer version 7 (deletionVectors, appendOnly); we write reader version 1 and writer version 2.",
+  ],
+])(
+  "a Delta table with a raised protocol is refused with its protocol version and features in the error: %j",
+  async (protocol, words) => {
+    const { store } = await made();
+    append(store, { protocol });
+    expect(await refusalOf(store)).toContain(words);
+    await expect(openMeter(store).files(signal)).rejects.toThrow(ConfigError);
+    await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
+  },
+);
 
 test("an append-only Delta table accepts new rows and compaction, and refuses replacements", async () => {
   const { store, file, metaData } = await made();

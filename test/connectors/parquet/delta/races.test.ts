@@ -62,7 +62,6 @@ test(`a Delta table contains every batch once with concurrent writers and lost r
           compact(store, contents, open, { machine: 5, times: compactions }),
         ]);
         isCalm = true;
-
         const objects = new Map([...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes]));
         const verdict = judged(objects);
         expect(verdict.faults).toEqual([]);

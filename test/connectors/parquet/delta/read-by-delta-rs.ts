@@ -66,7 +66,6 @@ async function sinkAndTheirs(): Promise<void> {
   const seen = async () => theirs<Readonly<Record<string, readonly RowCells[]>>>("lake", lake, ...NAMES);
   await engine.sink.open(signal);
   same("tables before anything was told", await seen(), Object.fromEntries(NAMES.map((name) => [name, []])));
-
   engine.log.push(...sampleOfEveryKind());
   engine.log.push(...AWKWARD_TEXTS.map((text, n) => behind(text, valueEvent(n, "1", n % 2 === 0))));
   engine.log.push({ ...valueEvent(500, "2", null), siteid: "a/b c%" });
@@ -75,7 +74,6 @@ async function sinkAndTheirs(): Promise<void> {
   }
   await engine.finish(25);
   sameLake("rows of every table", await seen(), engine.log, 0);
-
   const gone = engine.log.length;
   const { deleted } = await theirs<{ readonly deleted: number }>("meddle", lake, String(gone));
   same("values that they took away", deleted, 1);
@@ -134,7 +132,6 @@ try {
   same("rows as they were at version 9", read.earlier, numbers.slice(0, 18));
   same("how far the worker has come", read.app, 11);
   same("history", read.operations, [...Array(6).fill("WRITE"), "OPTIMIZE", ...Array(6).fill("WRITE")]);
-
   const { deleted } = await theirs<{ readonly deleted: number }>("change", folder);
   same("rows that they took away", deleted, 1);
   const table = openMeter(store, { table: METER_WITH_UNIT, checkpointEvery: 4 });
@@ -173,7 +170,6 @@ try {
   same("files as we see them", (await ours.files(signal)).version, raced.version);
   const own = judged(readObjects(folder), 12);
   same("faults by the strict checker, before they came", own.faults, []);
-
   await sinkAndTheirs();
 } finally {
   rmSync(root, { recursive: true });

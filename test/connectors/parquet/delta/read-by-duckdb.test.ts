@@ -30,7 +30,6 @@ test("DuckDB finds every row exactly once in the active files of a Delta table",
   const { files: ours } = await openMeter(store).files(new AbortController().signal);
   expect(ours).toHaveLength(files.size);
   for (const path of removed) expect(readObjects(folder).has(decodeURIComponent(path))).toBe(false);
-
   const paths = [...files.keys()].map((path) => `'${join(folder, decodeURIComponent(path))}'`);
   const rows = await lake.ask(
     `SELECT position, meter_id, epoch_ms(time) AS ms, value, is_open, data
@@ -51,7 +50,6 @@ test("each Delta checkpoint has the same content as the commits up to its versio
   expect(checkpoints.map((name) => Number(name.slice(11, 31)))).toEqual([4, 8, 12]);
   const hint = JSON.parse(Buffer.from(objects.get("_delta_log/_last_checkpoint") ?? "").toString());
   expect(hint.version).toBe(12);
-
   for (const name of checkpoints) {
     const version = Number(name.slice(11, 31));
     const { faults, files } = judged(objects, version);

@@ -91,7 +91,6 @@ export function judged(objects: ReadonlyMap<string, Uint8Array>, until = Number.
   let partitionColumns: readonly string[] = [];
   let id: string | null = null;
   let version = 0;
-
   for (; version <= until; version += 1) {
     const name = `_delta_log/${String(version).padStart(20, "0")}.json`;
     const bytes = objects.get(name);

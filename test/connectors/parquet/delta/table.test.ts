@@ -31,12 +31,6 @@ const actionsOf = (store: MemoryStore, version: number) =>
     .split("\n")
     .map((line) => JSON.parse(line));
 
-function faulty() {
-  const faults: Fault[] = [];
-  const store = createMemoryStore((call) => (call === "putIfAbsent" ? (faults.shift() ?? "none") : "none"));
-  return { store, faults };
-}
-
 async function withThreeFiles() {
   const { store, table } = createMeter();
   const a = await landed(store, "a", [reading(1)]);
@@ -146,9 +140,9 @@ describe("a commit to a Delta table", () => {
   test.each<Fault>(["answer lost", "denied"])(
     "a commit to a Delta table is recognized by its content when the response to the put is misleading (%s)",
     async (fault) => {
-      const { store, faults } = faulty();
+      const faults = [fault];
+      const store = createMemoryStore((call) => (call === "putIfAbsent" ? (faults.shift() ?? "none") : "none"));
       const table = openMeter(store);
-      faults.push(fault);
       const add = [await landed(store, "a", [reading(1)])];
       expect(await table.commit({ ...ADDED, add }, signal)).toEqual({ outcome: "committed", version: 0 });
       expect(await table.commit({ ...REARRANGED, remove: [], add: [] }, signal)).toMatchObject({
@@ -261,23 +255,21 @@ describe("concurrent commits of other writers to a Delta table", () => {
   });
 });
 
-describe("a file of a Delta table that another writer removed", () => {
-  test.each([
-    ["a removal with partition values", { partitionValues: { date: "2026-11-21", site: "1" } }, true],
-    ["a removal without partition values, as the protocol allows", {}, true],
-    ["a removal in another site", { partitionValues: { date: "2026-11-21", site: "2" } }, false],
-    ["a removal by a compaction", { dataChange: false }, false],
-  ])("a merge conflicts only with a data removal in its day and site: %s", async (_, more, isConflict) => {
-    const { store, table, b } = await withThreeFiles();
-    const { version: basedOn } = await table.files(signal);
-    const [gone, elsewhere] = ["date=2026-11-21/site=1/a.parquet", "date=2026-11-21/site=2/c.parquet"];
-    const path = "partitionValues" in more && more.partitionValues.site === "2" ? elsewhere : gone;
-    const remove = { path, deletionTimestamp: 1, dataChange: true, ...more };
-    store.write(`${LOG}${commitFileName(1)}`, `${JSON.stringify({ remove })}\n`);
-    const add = [await landed(store, "b2", [reading(2)])];
-    const merge = { ...ADDED, operation: "MERGE", add, remove: [b.key], basedOn } as const;
-    expect(await table.commit(merge, signal)).toMatchObject({ outcome: isConflict ? "conflict" : "committed" });
-  });
+test.each([
+  ["a removal with partition values", { partitionValues: { date: "2026-11-21", site: "1" } }, true],
+  ["a removal without partition values, as the protocol allows", {}, true],
+  ["a removal in another site", { partitionValues: { date: "2026-11-21", site: "2" } }, false],
+  ["a removal by a compaction", { dataChange: false }, false],
+])("a merge conflicts only with a data removal in its day and site: %s", async (_, more, isConflict) => {
+  const { store, table, b } = await withThreeFiles();
+  const { version: basedOn } = await table.files(signal);
+  const [gone, elsewhere] = ["date=2026-11-21/site=1/a.parquet", "date=2026-11-21/site=2/c.parquet"];
+  const path = "partitionValues" in more && more.partitionValues.site === "2" ? elsewhere : gone;
+  const remove = { path, deletionTimestamp: 1, dataChange: true, ...more };
+  store.write(`${LOG}${commitFileName(1)}`, `${JSON.stringify({ remove })}\n`);
+  const add = [await landed(store, "b2", [reading(2)])];
+  const merge = { ...ADDED, operation: "MERGE", add, remove: [b.key], basedOn } as const;
+  expect(await table.commit(merge, signal)).toMatchObject({ outcome: isConflict ? "conflict" : "committed" });
 });
 
 describe("checkpoints of a Delta table", () => {
@@ -367,7 +359,6 @@ describe("the vacuum of a Delta table", () => {
   test.each([
     ["interval 30 days", 30],
     ["interval 2 weeks", 14],
-
     ["INTERVAL 691200 SECONDS", 8],
     ["9 days", 9],
     ["interval 1 hour", 7],
