@@ -36,7 +36,6 @@ test("the alarm commands test a pager, send it the active alarms, and add, list,
       { timeout: 30_000 },
     )
     .toBe(true);
-
   expect(await cli.refusal("silence", "add", "--for", "1h", "--reason", "Repair")).toBe(
     "78 That would silence every alarm of every building. Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",
   );

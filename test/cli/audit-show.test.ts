@@ -58,7 +58,6 @@ test("plenum audit show lists the matching audit records, the latest last", asyn
   const results = await cli.each(optionLines.map((line) => `--json audit show${line && ` ${line}`}`));
   const ids = results.map(({ stdout }) => (JSON.parse(stdout) as AuditRecord[]).map((each) => each.commandId));
   expect(Object.fromEntries(ids.map((each, n) => [optionLines[n], each.join(" ")]))).toEqual(idsByOptions);
-
   const [people, machines, nothing] = await cli.each([
     "audit show --last 1",
     "--utc audit show --last 1",

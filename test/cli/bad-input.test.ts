@@ -109,7 +109,6 @@ describe("unavailable resources", () => {
     expect(checkOutput.code).toBe(78);
     expect(onlyLine(checkOutput.stderr)).toBe("1 of 6 checks did not pass.");
     expect(checkOutput.stdout).toMatch(/"what":"source main","result":"wrong","detail":"[^"]*401/);
-
     const worker = await cli.run();
     const bad = await awaitReport(cli, ({ sources }) => (sources[0]?.unavailable.length ?? 0) > 0);
     expect(bad.notices[0]).toMatch(/^main is unavailable since 2\S+: unauthenticated: .*Put a valid token where/);
@@ -126,7 +125,6 @@ describe("unavailable resources", () => {
     expect(checkOutput.code).toBe(75);
     const results = (JSON.parse(checkOutput.stdout) as { result: string }[]).map(({ result }) => result);
     expect(results.join(" ")).toBe("ok ok ok ok unavailable unavailable");
-
     const worker = await cli.run();
     const downReport = await awaitReport(cli, ({ notices, sinks }) => notices.length >= 2 && sinks[0]?.problem != null);
     expect(downReport.notices.join("\n")).toMatch(/main.*127\.0\.0\.1:9 could not be asked/);
@@ -152,7 +150,6 @@ describe("unavailable resources", () => {
       /^The disk that holds .*plenum\.db has only 0 MiB left\./,
     );
     expect(diskReport.sources[0]?.counts.alarms).toBe(0);
-
     rmSync(join(disk, "ballast"));
     await awaitReport(cli, ({ sources }) => sources[0]?.counts.alarms === 1);
     const { stderr } = await worker.stop();

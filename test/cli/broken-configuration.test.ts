@@ -109,7 +109,6 @@ test("every control command works while the configuration file of the running wo
       expect(ended.code, `${args.join(" ")} with ${what}: ${ended.stderr}`).toBe(0);
       return ended;
     };
-
     expect((await runSuccessfully("writes", "resume")).stderr, what).toMatch(problem);
     expect(existsSync(cli.path(`${STATE_FOLDER}/WRITES-STOPPED`)), what).toBe(false);
     // A write takes two slots of the quota, so only two writes are made.
@@ -121,7 +120,6 @@ test("every control command works while the configuration file of the running wo
     expect(stop.stderr, what).toMatch(problem);
     expect(await writeThrough(cli, `closed-${n}`, 80 + n, run), what).toEqual(["rejected", "killed"]);
     expect(written(), what).toEqual(valuesBefore);
-
     const [running, first] = (await runSuccessfully("status")).stdout.split("\n");
     expect(running, what).toMatch(/^Running since /);
     expect(first, what).toMatch(/^! The configuration file plenum\.yaml is rejected: /);
@@ -142,7 +140,6 @@ test("every control command works while the configuration file of the running wo
     mend(cli);
   }
   expect(written()).toEqual([70, 70 + BROKEN_FILES.length - 1]);
-
   // A changed folder waits for a restart; the worker still uses the old one.
   cli.configure({ state: { folder: "elsewhere" } });
   const stopOutput = await cli.plenum("writes", "stop");
@@ -160,7 +157,6 @@ test("without a worker and with a broken file, plenum writes stop prevents write
   expect(nowhere.stderr).toContain("Nothing was changed: no worker of this configuration file was found.");
   expect(nowhere.stderr).toContain("The file is empty");
   expect(existsSync(cli.path("state"))).toBe(false);
-
   mkdirSync(cli.path(STATE_FOLDER), { mode: 0o700 });
   writeFileSync(cli.path(`${STATE_FOLDER}/worker.lock`), "");
   writeFileSync(cli.path(FILE), `state: { folder: ${STATE_FOLDER} }\nsources: [\n`);

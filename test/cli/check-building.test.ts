@@ -13,6 +13,9 @@ interface Line {
 }
 
 const ALL = ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"];
+const tokenWith = (abilities: readonly string[], more: object = {}) => ({
+  tokens: [{ token: "simulator-token", abilities: [...abilities], ...more }],
+});
 
 async function prepared(
   source: object,
@@ -66,7 +69,7 @@ describe("plenum check: comparison of the configuration with the building", () =
         },
         sinks: { files: { file: { folder: "events" }, filter: { sites: [1, 5], priorities: ["A", "D"] } } },
       },
-      { tokens: [{ token: "simulator-token", abilities: [...ALL, "write:tags"] }] },
+      tokenWith([...ALL, "write:tags"]),
     );
     const { code, lines, told } = await runCheck(cli);
     const sites = "there are 1 (Cambridge Estates A), 6 (Bygg 105 Office).";
@@ -117,11 +120,7 @@ describe("plenum check: comparison of the configuration with the building", () =
   });
 
   test("passes with warnings but not with --strict, and requests no list with --no-lists", async () => {
-    const { service, cli } = await prepared(
-      { read: [{ name: "all", every: "5s" }] },
-      {},
-      { tokens: [{ token: "simulator-token", abilities: ALL }] },
-    );
+    const { service, cli } = await prepared({ read: [{ name: "all", every: "5s" }] }, {}, tokenWith(ALL));
     const { code, told, stderr } = await runCheck(cli);
     expect([code, stderr]).toEqual([0, ""]);
     expect(told).toEqual([
@@ -148,7 +147,7 @@ describe("plenum check: comparison of the configuration with the building", () =
     const { service, cli } = await prepared(
       { read: [{ name: "warm", every: "30s", select: { units: ["C"] } }] },
       { status: { port: await freePort() } },
-      { tokens: [{ token: "simulator-token", abilities: ALL }] },
+      tokenWith(ALL),
     );
     const worker = cli.start("run");
     const log = await worker.says("a class selects no tag");
@@ -183,11 +182,7 @@ describe("plenum check: comparison of the configuration with the building", () =
 describe("plenum check: the token", () => {
   test("reports missing permissions with the option that avoids each, and a near expiry", async () => {
     const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
-    const { cli } = await prepared(
-      {},
-      {},
-      { tokens: [{ token: "simulator-token", abilities: ["read:tags", "read:alarms"], expires_at: soon }] },
-    );
+    const { cli } = await prepared({}, {}, tokenWith(["read:tags", "read:alarms"], { expires_at: soon }));
     const { code, told } = await runCheck(cli);
     expect(code).toBe(78);
     const lacks = (list: string) =>
@@ -207,11 +202,8 @@ describe("plenum check: the token", () => {
   });
 
   test("reports that the building cannot be compared when the token lacks read:tags", async () => {
-    const { cli } = await prepared(
-      { read: [{ name: "all", every: "1m" }] },
-      {},
-      { tokens: [{ token: "simulator-token", abilities: ALL.filter((ability) => ability !== "read:tags") }] },
-    );
+    const token = tokenWith(ALL.filter((ability) => ability !== "read:tags"));
+    const { cli } = await prepared({ read: [{ name: "all", every: "1m" }] }, {}, token);
     const { told } = await runCheck(cli);
     expect(told).toContainEqual([
       "main: building",

@@ -34,7 +34,6 @@ test("a worker on a copied state reports the copy, gets another name, and writes
   const ofFirst = new Set(names);
   await firstWorker.stop();
   cpSync(cli.path("state"), cli.path("copy"), { recursive: true });
-
   const restartedWorker = await cli.run();
   cli.configure({ ...sections, state: { folder: "copy" } });
   const copy = await cli.run();

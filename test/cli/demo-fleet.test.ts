@@ -34,14 +34,12 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
     const fetchStatus = async (url = "") => (await (await fetch(`${url}/api/fleet`)).json()) as FleetStatus;
     const holderNames = async () => new Set((await fetchStatus(second?.url)).sources.map(({ holder }) => holder));
     await expect.poll(holderNames, { timeout: 60_000 }).toEqual(new Set(["member-1", "member-2"]));
-
     process.kill(first?.pid ?? 0, "SIGKILL");
     await demo.says("member-1 ended (SIGKILL)");
     await expect.poll(holderNames, { timeout: 60_000 }).toEqual(new Set(["member-2"]));
     await demo.says("member-1 → member-2  (its member no longer reports)");
     const fleetOutput = await cli.plenum("fleet", "--demo", "--json");
     expect([fleetOutput.code, fleetOutput.stdout]).toEqual([0, expect.stringContaining('"lost"')]);
-
     demo.signal("SIGINT");
     const { code, stderr } = await demo.ended;
     expect([code, stderr]).toEqual([0, expect.stringContaining("Stopped; nothing of it is left.")]);

@@ -14,14 +14,12 @@ test("commands find the running demo with --demo or without a configuration", as
   const [name = ""] = readdirSync(cli.path("plenum"));
   const demoFile = cli.path(`plenum/${name}`);
   expect(statSync(demoFile).mode & 0o777).toBe(0o600);
-
   const tags = () => cli.plenum("tags", "--demo", "--json");
   await expect.poll(async () => JSON.parse((await tags()).stdout || "[]").length, { timeout: 60_000 }).toBe(186);
   expect((await cli.plenum("check", "--demo")).code).toBe(0);
   const status = await cli.plenum("status", "--demo");
   expect([status.code, status.stderr]).toEqual([0, ""]);
   expect((await cli.plenum("run", "--demo")).stderr).toContain("plenum run takes no --demo.");
-
   expect((await cli.plenum("plan", "--source", "demo")).stderr).toContain("There is no source demo");
   rmSync(cli.path("plenum.yaml"));
   const plan = await cli.plenum("plan", "--source", "demo");
@@ -31,7 +29,6 @@ test("commands find the running demo with --demo or without a configuration", as
   expect([plan.code, plan.stdout]).toEqual([0, expect.stringMatching(/^source demo: 6 sites, /)]);
   expect((await cli.plenum("status", "--config", "other.yaml")).stderr).toContain("does not exist");
   expect((await cli.plenum("run")).stderr).toContain("plenum.yaml does not exist. Make one with `./plenum init`");
-
   const demoFileText = readFileSync(demoFile, "utf8");
   await demo.stop();
   expect((await cli.plenum("status", "--demo")).code).toBe(75);

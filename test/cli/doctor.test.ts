@@ -42,11 +42,9 @@ test("plenum doctor finds no problem next to a running worker, and writes a priv
   });
   expect(report.machine).toMatchObject({ node: process.version });
   await worker.stop();
-
   const withoutWorker = await doctor(cli);
   expect(withoutWorker.first).toMatch(/^Most likely: No worker is running on the state folder state/);
   expect(withoutWorker.report.worker.report?.startedAt).toBeNull();
-
   expect(readdirSync(cli.folder).filter((name) => name.startsWith("plenum-doctor-"))).toHaveLength(2);
 }, 90_000);
 
@@ -55,15 +53,12 @@ test("plenum doctor lists a missing or wrong configuration first", async () => {
   const missingFile = await doctor(cli, "--config", "nowhere.yaml");
   expect(missingFile.first).toMatch(/^Most likely: There is no configuration at nowhere\.yaml/);
   expect(missingFile.report).toMatchObject({ configuration: { found: "missing", content: null }, reach: null });
-
   cli.configure({ sinks: { lake: { influxdb: { url: "http://127.0.0.1:9", buckt: "b" } } } });
   const wrongFile = await doctor(cli);
   expect(wrongFile.first).toMatch(/^Most likely: A worker does not start .*sinks\.lake\.influxdb/);
   expect(wrongFile.report.configuration).toMatchObject({ found: "wrong" });
-
   writeFileSync(cli.path("plenum.yaml"), "sources:\n\tmain: 1\n");
   expect((await doctor(cli)).first).toMatch(/does not start .*: line 2/);
-
   cli.configure();
   writeFileSync(cli.path("token"), "");
   expect((await doctor(cli)).first).toMatch(/^Most likely: A secret cannot be used: The secret file token is empty/);
@@ -78,7 +73,6 @@ test("plenum doctor lists a damaged state before a missing worker, and a source 
   const refusedToken = await doctor(cli);
   const order = refusedToken.report.troubles.map((trouble) => trouble.slice(0, 20));
   expect(order.slice(0, 2), refusedToken.stdout).toEqual(["No worker is running", "Source main refuses "]);
-
   const file = cli.path("state/plenum.db");
   writeFileSync(file, readFileSync(file).fill(0xa5, 0, 4_096));
   const damagedState = await doctor(cli);
@@ -98,7 +92,6 @@ test("plenum doctor explains a missing worker by the port in use and the last er
   expect(first).toContain(`Another program has the port of the status page (127.0.0.1:${port})`);
   expect(stdout).toContain("The last complaint in its log: polls fail: The disk has a fault.");
   expect(report.log?.lines).toHaveLength(2);
-
   expect(await cli.refusal("doctor", "--log", "no.log")).toBe("78 The log file no.log cannot be read.");
   expect(await cli.refusal("doctor", "--to", "no/folder")).toMatch(/^78 .*cannot be written \(ENOENT\)/);
 });

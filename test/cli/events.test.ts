@@ -31,7 +31,6 @@ test("plenum events lists events with filters, follows a running worker, and rej
   await expect
     .poll(async () => (await events(cli, "--kind", "tag-value", "--last", "3")).length, { timeout: 60_000 })
     .toBe(3);
-
   const jsonFollower = cli.start("events", "--follow", "--json", "--kind", "alarm-*", "--site", "6,1");
   const people = cli.start("events", "-f", "--kind", "alarm-*");
   const inUtc = cli.start("events", "-f", "--utc", "--kind", "alarm-*");
@@ -51,7 +50,6 @@ test("plenum events lists events with filters, follows a running worker, and rej
   );
   expect(inUtc.printed()).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z {2}alarm-raised /);
   await jsonFollower.stop();
-
   const all = await events(cli, "--since", "1h");
   expect(all.map(({ position }) => position)).toEqual(all.map(({ position }) => position).toSorted((x, y) => x - y));
   expect(all.length).toBeGreaterThan(10);
@@ -65,6 +63,5 @@ test("plenum events lists events with filters, follows a running worker, and rej
   expect(ofSite.map(({ siteid }) => siteid)).toEqual(["6", "6", "6", "6", "6"]);
   const selectedEvents = await events(cli, "--kind", "site-added,alarm-raised", "--last", "100");
   expect(new Set(selectedEvents.map(({ type }) => type))).toEqual(new Set(["site-added", "alarm-raised"]));
-
   expect(await cli.refusal("events", "--priority", "high")).toMatch(/^78 Write a priority as one capital letter/);
 }, 180_000);

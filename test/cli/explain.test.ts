@@ -20,7 +20,6 @@ test("plenum explain prints the requests, due times, sinks and commands of a tag
   await expect.poll(async () => (await explained()).history, { timeout: 20_000 }).toHaveLength(1);
   const low = await cli.plenum("write", "10169", "12", "--id", "low");
   expect(low.code).toBe(1);
-
   const asJson = await explained();
   expect(asJson).toMatchObject({
     source: "main",

@@ -26,7 +26,6 @@ describe("plenum export", () => {
     ]);
     const range = "min(time) >= now() - INTERVAL 122 HOUR AND max(time) < now() AS within";
     expect(await rowsIn(here.path("lake"), "history", range)).toEqual([{ within: true }]);
-
     const namedRows = await query(`
       SELECT count(*)::INTEGER AS rows, count(t.name)::INTEGER AS named, count(b.name)::INTEGER AS placed
       FROM ${tableIn(here.path("lake"), "history")} h
@@ -35,7 +34,6 @@ describe("plenum export", () => {
     const rows = outcome.had + outcome.null;
     expect(namedRows).toEqual([{ rows, named: rows, placed: rows }]);
     expect(await rowsIn(here.path("lake"), "gateway", "count(*) > 0 AS found")).toEqual([{ found: true }]);
-
     const days = readdirSync(here.path("lake/_manifests/site=6"));
     expect(days).toHaveLength(outcome.sealedDays);
     for (const manifestName of days) {
@@ -46,7 +44,6 @@ describe("plenum export", () => {
     expect(existsSync(here.path("lake/.export"))).toBe(false);
     const errors = service.simulator.truth.requests().filter(({ errorStatus }) => errorStatus !== null);
     expect(errors).toEqual([]);
-
     expect(await here.refusal(...EXPORT)).toBe(
       `78 The folder ${here.path("lake")} is not empty, and no export was begun there. Name one that is empty or does not exist yet: two exports in one folder would double what both have.`,
     );
@@ -68,7 +65,6 @@ describe("plenum export", () => {
     );
     expect([code, stdout]).toEqual([3, expect.stringContaining("It is not complete; the same command")]);
     expect(existsSync(here.path("lake/.export"))).toBe(true);
-
     expect(await here.refusal("export", "--from", "6d", "--resolution", "1h", "--to-folder", "lake")).toBe(
       `78 Another export was begun in ${here.path("lake")}, and is not complete. Repeat that one with the same options, or name another folder.`,
     );
@@ -103,7 +99,6 @@ describe("plenum export rejects an impossible request with one message", () => {
       2,
       "No interval of 1mo has closed since --from; the first will by itself.",
     ],
-
     [["--from", "1d", "--site", "7"], 78, "The state knows no site 7 of main. `plenum sites` lists the sites."],
     [
       ["99999998,99999999", "--from", "1d"],

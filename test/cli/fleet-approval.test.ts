@@ -60,16 +60,13 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
           return write(machine, source, value);
         }),
       );
-
     for (const machine of machines) expect((await machine.one("writes arm")).code).toBe(0);
     await expect.poll(() => written(41), LONG).toEqual(["unapproved", "unapproved"]);
-
     writeFileSync(join(here.folder, "anna.pem"), privateKey.export({ format: "pem", type: "pkcs8" }) as string);
     expect((await here.one("writes approve anna --key anna.pem")).code).toBe(0);
     await expect.poll(() => written(42), LONG).toEqual(["confirmed", "unapproved"]);
     copyFileSync(join(here.folder, "approvals.json"), join(there.folder, "approvals.json"));
     await expect.poll(() => written(43), LONG).toEqual(["confirmed", "confirmed"]);
-
     await stopAll();
     const aliveMembers = async () => (await fleetOf(stage)).members.filter(({ state }) => state === "alive");
     await expect.poll(aliveMembers, LONG).toEqual([]);

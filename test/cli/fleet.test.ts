@@ -136,7 +136,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         expect(people.stdout).toMatch(new RegExp(`^${member} +alive +[12] .*http://127\\.0\\.0\\.1:`, "m"));
       for (const source of SOURCES)
         expect(people.stdout).toMatch(new RegExp(`^${source} +(here|there) .* (first|joined)`, "m"));
-
       const fleet = json<FleetStatus>(asJson);
       expect(fleet).toMatchObject({
         self: null,
@@ -145,7 +144,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       });
       expect(fleet.sources.map(({ source }) => source)).toEqual(SOURCES);
       expect(fleet.takeovers).toHaveLength(1);
-
       expect(status.stdout).toMatch(/^Member here on .*: alive, [12] sources?, http/m);
       expect(status.stdout).toMatch(/^Member there on .*: alive, [12] sources?, http/m);
       expect(status.stdout).toContain("Member here, on this machine:");
@@ -251,7 +249,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         Promise.all(parts.map((store) => store.outbox.latest(9, ["silence-ended"]))),
       );
       expect(silenceEnds).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));
-
       const { id } = json<Silence>(await local.one("silence add --all --for 1h --reason Repair --json"));
       await expect.poll(storedSilences, LONG).toMatchObject(SOURCES.map(() => [{ id, isTold: true }]));
       const { members } = await fleetOf(stage);
@@ -302,7 +299,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         [78, expect.stringContaining("password")],
         [78, expect.stringMatching(/^There is no state in the schema elsewhere of the database yet\./)],
       ]);
-
       const databaseLines = (ended: Ended | undefined) =>
         json<readonly { what: string; result: string; detail: string }[]>(ended as Ended).filter(
           ({ what }) => what === "state database",
@@ -349,7 +345,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       ),
     ]);
     for (const ended of await inBoth(42)) expect(json(ended)).toMatchObject({ outcome: "confirmed" });
-
     const stop = await local.one("writes stop");
     expect([stop.code, stop.stdout]).toEqual([
       0,
@@ -362,7 +357,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     }
     expect((await otherMachine.one("writes resume")).code).toBe(0);
     await expect.poll(areWritesStopped).toEqual([false, false]);
-
     writeFileSync(join(local.folder, "state", KILL_FILE), "");
     await expect.poll(areWritesStopped).toEqual([true, false]);
     expect(json(await write(local, own, 43))).toMatchObject({ reason: "killed" });

@@ -121,12 +121,10 @@ test("no command prints control characters from the service, as text or JSON, wi
   const log = (await worker.ended).stderr;
   expectPrintable("the log", { stdout: "", stderr: log }, true);
   for (const line of log.trimEnd().split("\n")) JSON.parse(line);
-
   const store = await openStore({ folder: cli.path("state"), clock: systemClock });
   await storeHostileTexts(store);
   await store.close();
   await tryAll(cli, FROM_STATE, alarm);
-
   cli.configure(await sections(/./));
   await tryAll(
     cli,

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
-import { type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { simulatedServer, tagRequests, type Workplace, workplace } from "./plenum.ts";
 
 function emptyPlace(url: string): Workplace {
   const cli = workplace(url);
@@ -22,9 +22,6 @@ function useAnyPort(cli: Workplace): void {
 const ZONE_OPTION = ["--time-zone", "Europe/Oslo"];
 const TOKEN = ["--token-file", "token"];
 
-const tagRequests = ({ simulator }: Service) =>
-  simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
-
 describe("plenum init without a terminal", () => {
   test("writes a configuration that plenum check accepts, and prints its cost and the next commands", async () => {
     const service = await simulatedServer();
@@ -38,7 +35,6 @@ describe("plenum init without a terminal", () => {
     const text = readFileSync(cli.path("plenum.yaml"), "utf8");
     expect(text).not.toContain(DEFAULT_TOKEN);
     expect(text.split("\n").length).toBeLessThan(35);
-
     useAnyPort(cli);
     for (const [, command = ""] of stdout.matchAll(/^ {2}plenum (check|plan|tags) /gm)) {
       const followUp = await cli.plenum(command);
@@ -47,7 +43,6 @@ describe("plenum init without a terminal", () => {
     expect((await cli.plenum("plan")).stdout).toContain("It fits");
     expect(tagRequests(service)).toEqual([]);
     writeFileSync(cli.path("plenum.yaml"), text);
-
     expect(await cli.refusal("init", service.url, ...TOKEN, ...ZONE_OPTION)).toBe(
       "78 plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     );
@@ -60,7 +55,6 @@ describe("plenum init without a terminal", () => {
     writeFileSync(cli.path("wrong"), "not-a-token\n", { mode: 0o600 });
     writeFileSync(cli.path("open"), DEFAULT_TOKEN, { mode: 0o644 });
     const { url: other } = await startStubInTest(() => ({ status: 200, body: "<html>hello</html>" }));
-
     const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
       [[], 2, /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/],
       [[service.url, ...TOKEN], 2, /^Without a terminal no question can be asked: add --time-zone\.$/],

@@ -73,7 +73,6 @@ describe.skipIf(absent("postgres"))(
         });
       const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
       const start = () => cli.run();
-
       const inFolder = () => configure({ folder: "state" });
       const inDatabase = () => configure({ folder: "state", postgres: { url, schema } });
       const raise = (which: keyof typeof services): string => {
@@ -109,12 +108,10 @@ describe.skipIf(absent("postgres"))(
         await expect.poll(committed, LONG).toContain(`"id":"${id}"`);
       }
       await worker.stop();
-
       inDatabase();
       const moveOutput = await cli.plenum("state", "move", "--json");
       expect([moveOutput.code, moveOutput.stderr]).toEqual([0, ""]);
       expect(JSON.parse(moveOutput.stdout)).toMatchObject({ sources: ["main", "annex"], leftBehind: [] });
-
       hook.setOpen(true);
       const member = await started();
       for (const id of [pending, pendingToo]) await heard("alarm-raised", id);
@@ -123,7 +120,6 @@ describe.skipIf(absent("postgres"))(
       const laterAlarm = raise("annex");
       await heard("alarm-raised", laterAlarm);
       await member.stop();
-
       const ids = hook.told.map(({ id }) => id);
       expect(ids.length, "no event twice").toBe(new Set(ids).size);
       const raisedCounts = hook.counts("alarm-raised");
@@ -141,26 +137,22 @@ describe.skipIf(absent("postgres"))(
       const [known, ends] = [raise("main"), raise("annex")];
       await heard("alarm-raised", known);
       await heard("alarm-raised", ends);
-
       const programs = dirname(realpathSync(programPath("postgres") ?? ""));
       const at = ["-h", "127.0.0.1", "-p", String(server.port), "-U", "postgres", "-d", "postgres"];
       const dump = cli.path("backup.dump");
       await run(join(programs, "pg_dump"), [...at, "--format=custom", `--schema=${schema}`, `--file=${dump}`]);
       const dumpedAtMs = Date.now();
-
       const laterAlarm = raise("main");
       await heard("alarm-raised", laterAlarm);
       resolve("annex", ends);
       await heard("alarm-resolved", ends);
       await firstMember.stop();
-
       // The dump contains the member until its lease runs out.
       await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(FLEET_TIMING.ttlMs);
       const client = await connectTo(server);
       await client.query(`drop schema ${schema} cascade`);
       await client.end();
       await run(join(programs, "pg_restore"), [...at, "--exit-on-error", dump]);
-
       const secondMember = await started();
       expect(await secondMember.says("The database is not the one that the members used last")).toMatch(
         /it lies back [\d.]+ (s|min): a member was heard of last at 20\d\d-/,
@@ -172,7 +164,6 @@ describe.skipIf(absent("postgres"))(
       const status = await cli.plenum("status");
       expect(status.stdout).toContain("The database is not the one that the members used last");
       await secondMember.stop();
-
       expect(hook.counts("alarm-resolved")[known]).toBeUndefined();
       expect(hook.counts("alarm-resolved")[laterAlarm]).toBeUndefined();
       const idsByFact = new Map<string, Set<string>>();
@@ -183,7 +174,6 @@ describe.skipIf(absent("postgres"))(
       }
       for (const [fact, ids] of idsByFact) expect([fact, ids.size]).toEqual([fact, 1]);
       withinQuota();
-
       const third = await started();
       expect((await third.stop()).stderr).not.toContain("is not the one that the members used last");
     });

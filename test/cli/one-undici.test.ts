@@ -31,7 +31,6 @@ test("a process loads one copy of undici while its page, control socket and sink
   expect((await page.text()).length).toBeGreaterThan(100);
   expect((await cli.plenum("sites")).code).toBe(0);
   await worker.stop();
-
   for (const command of ["run", "sites"]) {
     const loadedModules = readFileSync(cli.path(`${command}.loaded`), "utf8");
     expect(loadedModules).toMatch(/^NativeModule http$/m);

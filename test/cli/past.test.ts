@@ -1,12 +1,10 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { DateTime } from "luxon";
 import { describe, expect, test } from "vitest";
-import type { AnyEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { HistoryGap } from "#src/engine/sync/history/progress.ts";
 import { valueEvent } from "../sample-events.ts";
-import { onlyLine, type Running, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { onlyLine, type Running, readEvents, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 interface Order {
   readonly id: string | null;
@@ -18,11 +16,11 @@ interface Order {
   readonly expectedAt: string | null;
 }
 
-async function createSetup(parts: object = {}): Promise<{ service: Service; cli: Workplace }> {
+async function createSetup(parts: object = {}) {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const cli = workplace(service.url);
   cli.configure({ state: { folder: "state", max_bytes: 1024 ** 2 }, source: { spread: "0s", ...parts } });
-  return { service, cli: cli };
+  return { service, cli };
 }
 
 async function running(where: Workplace): Promise<Running> {
@@ -32,16 +30,6 @@ async function running(where: Workplace): Promise<Running> {
 }
 
 const list = (where: Workplace) => where.json<readonly Order[]>("backfill");
-
-function readEvents(where: Workplace): readonly AnyEvent[] {
-  const folder = where.path("events");
-  if (!existsSync(folder)) return [];
-  return readdirSync(folder)
-    .filter((name) => name.endsWith(".jsonl"))
-    .flatMap((name) => readFileSync(`${folder}/${name}`, "utf8").trimEnd().split("\n"))
-    .filter((line) => line !== "")
-    .map((line) => JSON.parse(line) as AnyEvent);
-}
 
 describe("a backfill request", () => {
   test("is accepted, paused, resumed, listed and cancelled, with and without a worker", async () => {
@@ -54,7 +42,6 @@ describe("a backfill request", () => {
     expect(await list(here)).toMatchObject([{ id, paused: true, done: 0, tags: 1, expectedAt: null }]);
     expect((await here.plenum("gaps", "10169")).stdout).toMatch(/^ *1 +10169 .*(requested by|not known yet)/m);
     await worker.stop();
-
     const resumed = await here.plenum("backfill", "--resume");
     expect([resumed.stdout, onlyLine(resumed.stderr)]).toEqual([
       "The past is fetched again; the worker follows within seconds.\n",
@@ -70,10 +57,8 @@ describe("a backfill request", () => {
     await stateStore.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) });
     await stateStore.close();
     expect((await here.plenum("backfill")).stdout).toMatch(/requests left, waiting for the sinks \(plenum outbox\)$/m);
-
     expect(await here.refusal("backfill", "--from", "1d", "--to", "2d")).toBe("2 --from has to be before --to.");
     expect(await list(here)).toHaveLength(1);
-
     const cancelled = await here.plenum("backfill", "--cancel", id ?? "");
     expect(cancelled.stdout).toBe(`Order ${id} is cancelled; events that were emitted stay.\n`);
     expect((await here.plenum("backfill")).stdout).toBe("No history is left to fetch.\n");
@@ -103,8 +88,7 @@ describe("a backfill request", () => {
       /^Order \S+\. Ctrl-C ends the waiting, not the backfill\.\n[\s\S]*^Order \S+ is done\.$/m,
     );
     await secondWorker.stop();
-
-    const historyEvents = readEvents(here).filter((event) => event.type === "tag-history");
+    const historyEvents = readEvents(here.path("events")).filter((event) => event.type === "tag-history");
     expect(new Set(historyEvents.map(({ data }) => data.tag.id))).toEqual(new Set(["10169", "10170"]));
     expect(new Set(historyEvents.map(({ data }) => data.origin))).toEqual(new Set(["backfill"]));
     const points = historyEvents.flatMap(({ data }) => data.points.map(({ time }) => `${data.tag.id} ${time}`));
@@ -160,7 +144,6 @@ test("plenum gaps groups gaps by reason, prints one line for each named tag, and
   expect(new Set(holes.map(({ tagId }) => tagId)).size).toBeGreaterThan(1);
   const one = await here.json<HistoryGap[]>("gaps", "10169");
   expect(one.every(({ tagId, resolution }) => tagId === "10169" && resolution === "5m")).toBe(true);
-
   await worker.stop();
   expect((await here.plenum("gaps")).code).toBe(0);
 });

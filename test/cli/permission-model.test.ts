@@ -51,7 +51,6 @@ test("a worker under the Node.js permission model delivers alarms, restarts on i
     expect(metrics).toMatch(/^plenum_process_open_fds [1-9]/m);
   }
   await worker.kill();
-
   const restartedWorker = await cli.run();
   simulator.control.raiseAlarm({ siteId: 6, description: "Too hot" });
   await expect.poll(() => written(events), { timeout: 60_000 }).toContain("Too hot");

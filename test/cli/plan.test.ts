@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
-import { type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { type Service, simulatedServer, tagRequests, type Workplace, workplace } from "./plenum.ts";
 
 const CLASSES = [
   { name: "comfort", every: "1m", select: { units: ["°C"] } },
@@ -20,9 +20,6 @@ function parsePlans(stdout: string): readonly PlanReport[] {
   expect(stdout.trimEnd().split("\n")).toHaveLength(1);
   return JSON.parse(stdout) as PlanReport[];
 }
-
-const tagRequests = ({ simulator }: Service) =>
-  simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
 describe("plenum plan without a worker", () => {
   test("uses the lists, sends no tag requests and leaves no files behind", async () => {
@@ -48,7 +45,6 @@ describe("plenum plan without a worker", () => {
     );
     expect(tagRequests(service)).toEqual([]);
     expect(existsSync(cli.path("state"))).toBe(false);
-
     const [plan] = parsePlans((await cli.plenum("plan", "--json")).stdout);
     expect(plan).toMatchObject({ basis: "lists", sites: 2, tags: 141, fits: true, changes: [] });
     expect(plan?.backfill?.requestsAtBest).toBe(Number(atBest));
@@ -95,13 +91,11 @@ test("plenum plan uses the stored state and the current configuration file, duri
     parsePlans((await cli.plenum("plan", "--json", ...more)).stdout)[0];
   const completePlan = { basis: "state", sites: 2, tags: 141, fits: true };
   await expect.poll(() => plan(), { timeout: 20_000 }).toMatchObject(completePlan);
-
   cli.configure({ source: { read: [{ name: "all", every: "10s" }] } });
   expect(await plan()).toMatchObject({ basis: "state", fits: false, classes: [{ name: "all", tags: 141 }] });
   const requestsBefore = tagRequests(service).length;
   expect(await plan("--ask")).toMatchObject({ basis: "lists", fits: false });
   expect(tagRequests(service).length - requestsBefore).toBeLessThanOrEqual(1);
-
   await worker.stop();
   expect(await plan()).toMatchObject({ basis: "state", tags: 141 });
 });

@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished } from "vitest";
 import { stringify } from "yaml";
+import type { AnyEvent } from "#src/core/model/event.ts";
 import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
@@ -56,11 +57,9 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     return { file: name };
   };
   token("token");
-
   const start = (...args: readonly string[]) => spawnProgram(process.execPath, [MAIN, ...args]);
   const startWithin = (descriptors: number, ...args: readonly string[]) =>
     spawnProgram("sh", ["-c", `ulimit -n ${descriptors} && exec "$@"`, "sh", process.execPath, MAIN, ...args]);
-
   const variables = () => ({
     PATH: process.env.PATH,
     HOME: folder,
@@ -175,6 +174,18 @@ export async function simulatedServer(options: SimulatorOptionsInput = {}): Prom
   };
   onTestFinished(close);
   return { url: server.url, simulator, close };
+}
+
+export const tagRequests = ({ simulator }: Service) =>
+  simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
+
+/** The events that the sink `file` wrote to a folder, in their order. */
+export function readEvents(folder: string): readonly AnyEvent[] {
+  return readdirSync(folder)
+    .toSorted()
+    .flatMap((name) => readFileSync(join(folder, name), "utf8").split("\n"))
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as AnyEvent);
 }
 
 /** Fails the test for several lines, such as a stack trace. Progress does not count. */

@@ -1,13 +1,11 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { chmodSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse, stringify } from "yaml";
-import type { AnyEvent } from "#src/core/model/event.ts";
 import type { ReloadReport } from "#src/core/model/reload-facts.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { readEvents, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 const READ_CLASSES = [{ name: "all", every: "1m" }];
 
@@ -31,24 +29,14 @@ function replace(cli: Workplace, edit: (file: Written) => void): void {
 
 const statusOf = (cli: Workplace) => cli.json<StatusReport>("status");
 
-function readEvents(folder: string): readonly AnyEvent[] {
-  return readdirSync(folder)
-    .toSorted()
-    .flatMap((name) => readFileSync(join(folder, name), "utf8").trim().split("\n"))
-    .filter((line) => line !== "")
-    .map((line) => JSON.parse(line) as AnyEvent);
-}
-
 describe("a configuration file that is edited while the worker runs", () => {
   test("is applied when it is correct, and rejected and reported when it is wrong", async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const cli = workplace(service.url);
     cli.configure({ source: { read: READ_CLASSES } });
     const worker = await cli.run();
-
     replace(cli, (file) => (file.sources.main.read[0].every = "5m"));
     await worker.says("sources.main.read.all.every: 1m → 5m (with the next request)");
-
     const completeText = edited(cli, (file) => (file.sinks.more = { file: { folder: "more" }, from: "beginning" }));
     writeFileSync(cli.path("plenum.yaml"), `${completeText.slice(0, completeText.indexOf("time_zone"))}time_zo`);
     await worker.says("the configuration file is wrong and changes nothing");
@@ -63,13 +51,11 @@ describe("a configuration file that is edited while the worker runs", () => {
     writeFileSync(cli.path("plenum.yaml"), completeText);
     await worker.says("the configuration file is right again");
     await worker.says("sinks.more: added, file");
-
     replace(cli, (file) => (file.sources.main.read[0].every = "1s"));
     await worker.says("20 requests a minute are one every 3 s");
     replace(cli, (file) => (file.sources.main.read[0].every = "2m"));
     worker.signal("SIGHUP");
     await worker.says("5m → 2m");
-
     replace(cli, (file) => {
       file.sources.main.time_zone = "Europe/Stockholm";
       file.log = { level: "debug" };
@@ -86,7 +72,6 @@ describe("a configuration file that is edited while the worker runs", () => {
     const { notices, configuration } = await statusOf(cli);
     expect(notices.join("\n")).toContain("A change of the configuration waits for a restart: sources.main.time_zone.");
     expect(configuration?.refused).toBeNull();
-
     worker.signal("SIGTERM");
     const { code: ended } = await worker.ended;
     expect(ended).toBe(0);
@@ -165,7 +150,6 @@ describe("a configuration file that is edited while the worker runs", () => {
       detail: expect.stringContaining("Run: chmod go-w plenum.yaml"),
     });
     expect((await cli.plenum("check", "--no-lists", "--allow-writable-config")).code).toBe(0);
-
     const worker = await cli.run("--allow-writable-config");
     await worker.stop();
     chmodSync(file, 0o644);

@@ -20,14 +20,12 @@ test("a webhook that responded 410 resumes at the same url after plenum outbox r
   const worker = cli.start("run");
   await worker.says("The sink has ended for good");
   expect((await sinkState())?.ended).toContain("answered 410");
-
   const firstId = webhookIds(one)[0];
   const revived = await cli.plenum("outbox", "revive", "hook");
   expect([revived.code, revived.stdout]).toEqual([0, expect.stringMatching(/^hook goes on, with [12] events/)]);
   await expect.poll(() => webhookIds(one), { timeout: 20_000 }).toEqual([firstId, firstId]);
   await expect.poll(async () => (await sinkState())?.ended, { timeout: 20_000 }).toContain("answered 410");
   await worker.stop();
-
   configure(two.url);
   const secondWorker = cli.start("run");
   await expect.poll(() => webhookIds(two).length, { timeout: 20_000 }).toBe(2);

@@ -8,7 +8,6 @@ import { workplace } from "./plenum.ts";
 test("plenum silent-sensors prints the last report as text and JSON, or the reason why there is no report", async () => {
   const cli = workplace("http://127.0.0.1:9");
   const sensorReport: SilentSensors = sampleEvent("silent-sensors").data;
-
   const commit = async (set: string, key: string, value: unknown) => {
     const store = await openStore({ folder: cli.path("state"), clock: systemClock });
     await store.commit({ documents: [{ set, put: [[key, value]] }] });
@@ -26,11 +25,9 @@ test("plenum silent-sensors prints the last report as text and JSON, or the reas
   expect(reportOutput.stdout).toContain("It was 21.5 °C at each of 1008 readings.");
   expect(reportOutput.stderr).toContain("1 never-moved. 311 of 320 tags judged, 168 h watched");
   expect(await cli.json("silent-sensors")).toEqual([sensorReport]);
-
   await commit("site/main", "2", { value: { id: 2, displayName: "South" }, missingSince: null });
   expect((await cli.plenum("silent-sensors", "--site", "2")).stdout).toBe("");
   expect((await cli.plenum("silent-sensors", "--site", "two")).code).not.toBe(0);
-
   cli.configure({ source: { silent_sensors: false } });
   expect((await cli.plenum("silent-sensors", "--site", "2")).stderr).toContain("silent_sensors is false");
 });

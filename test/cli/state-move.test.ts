@@ -12,7 +12,6 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     server = await startPostgres();
   });
   afterAll(() => server.stop());
-
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
   test("plenum state move moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
@@ -29,7 +28,6 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect(moveOutput.stdout).toMatch(/\n {2}event +106 rows\n {4}main: 86 rows, digest [0-9a-f]{16}\n/);
     expect(moveOutput.stdout).toContain("Next: say so in the configuration (state.postgres), and start the members");
     expect(moveOutput.code).toBe(0);
-
     expect(await cli.refusal("run")).toMatch(
       /^78 The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum_state at .*\. Set state\.postgres/,
     );

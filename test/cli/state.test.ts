@@ -30,7 +30,6 @@ test("a damaged state is reported by plenum state check, quarantined and replace
   expect(await cli.refusal("state", "check")).toMatch(/^78 .*There is no state/);
   const active = await activeAlarms(service.url);
   await runUntil(cli, active);
-
   const intactCheck = await cli.plenum("state", "check");
   expect([intactCheck.code, intactCheck.stdout]).toEqual([0, expect.stringMatching(/The file is whole\. \d+ rows/)]);
   const file = cli.path("state/plenum.db");
@@ -40,7 +39,6 @@ test("a damaged state is reported by plenum state check, quarantined and replace
   const damagedCheck = await cli.plenum("state", "check", "--json");
   expect([damagedCheck.code, JSON.parse(damagedCheck.stdout)]).toEqual([1, expect.objectContaining({ whole: false })]);
   expect(onlyLine(damagedCheck.stderr)).toMatch(/^The state is damaged\. Restart the worker/);
-
   await runUntil(cli, 2 * active);
   const ids = initialAlarms(cli);
   expect(ids.slice(active).toSorted(), "the same alarms, with the same ids").toEqual(ids.slice(0, active).toSorted());

@@ -5,7 +5,6 @@ test("plenum status distinguishes no worker, a running worker, and a worker that
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const cli = workplace(service.url);
   expect(await cli.refusal("status", "--probe")).toBe("1 No worker is running on this state folder.");
-
   const worker = await cli.run();
   const completeSource = /^source main: 1 sites, 8 tags, .*, 1 of 1 gateways online, 0 active alarms$/m;
   await expect.poll(async () => (await cli.plenum("status")).stdout, { timeout: 20_000 }).toMatch(completeSource);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+import { onlyLine, simulatedServer, tagRequests, workplace } from "./plenum.ts";
 
 interface Row {
   readonly id: string;
@@ -33,21 +33,18 @@ test("plenum tags without a worker lists tags from the service, and sends no tag
   expect(code).toBe(0);
   expect(stdout).toMatch(/^id +name +value +unit +age +class +log +site +description\n10\d{3} /);
   expect(onlyLine(stderr)).toBe("8 tags of main, as the service lists them.");
-
   const warm = await rowsOf("tags", "--class", "warm");
   expect(new Set(warm.map(({ unit }) => unit))).toEqual(new Set(["°C"]));
   expect(warm).toEqual(await rowsOf("tags", "--unit", "°C"));
   const [first] = warm;
   expect(first).toMatchObject({ class: "warm", hasLog: null, readAt: null });
   expect(first).not.toHaveProperty("value");
-
   const [system] = await rowsOf("systems", "--site", "6");
   const ofSystem = await rowsOf("tags", "--system", system?.id ?? "");
   expect(ofSystem.length).toBeGreaterThan(0);
   expect(new Set(ofSystem.map(({ siteId }) => siteId))).toEqual(new Set([6]));
   for (const kind of ["gateways", "hosts"]) expect((await rowsOf(kind)).length, kind).toBeGreaterThan(0);
-  const requestedPaths = service.simulator.truth.requests().map(({ path }) => path);
-  expect(requestedPaths.filter((path) => /\/tags\/(read|write|history)/.test(path))).toEqual([]);
+  expect(tagRequests(service)).toEqual([]);
 });
 
 test("plenum tags reports unknown ids and still prints the known tags", async () => {
@@ -72,7 +69,6 @@ test("plenum tags prints the tags of a running worker with value, age, class and
   const rows = await ownTags();
   expect(rows.filter(({ hasLog }) => hasLog === false).map(({ id }) => id)).toEqual(["10170"]);
   expect(rows.find(({ class: name }) => name === "warm")).toMatchObject({ value: expect.anything() });
-
   const listsBefore = service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags")).length;
   const searchOutput = await cli.plenum("tags", "--search", "10169");
   expect(searchOutput.stdout).toMatch(/\n10169 /);

@@ -96,7 +96,6 @@ test("the terminal feed prints alarms, gateways and writes but no values, and on
     ]),
   );
   for (const line of lines) expect(line).toMatch(/^[ !] [A-Z].*: \S/);
-
   const firstStart = createRecordedFeed();
   const [raised] = sampleOfEveryKind().filter(({ type }) => type === "alarm-raised");
   if (raised === undefined) throw new Error("no sample");

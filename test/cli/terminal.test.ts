@@ -22,7 +22,6 @@ function terminal(options: { readonly json?: boolean; readonly isTTY?: boolean }
 describe("the progress line of a command", () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
-
   const runProgress = async (shell: ReturnType<typeof terminal>, ms: number) => {
     const progressEnd = shell.progress("Reading", async (update) => {
       await new Promise((resolve) => setTimeout(resolve, ms / 2));
@@ -33,17 +32,13 @@ describe("the progress line of a command", () => {
     await progressEnd;
   };
 
-  test("is not printed in the first two seconds", async () => {
+  test.each([
+    ["not in the first two seconds", 1_900, ""],
+    ["every 10 s", 25_000, "Reading … 2 s\nReading … 10 s\nReading more … 20 s\n"],
+  ])("shows the current step on standard error, %s", async (_, ms, shown) => {
     const shell = terminal();
-    await runProgress(shell, 1_900);
-    expect(shell.err.text()).toBe("");
-  });
-
-  test("shows the current step on standard error every 10 s", async () => {
-    const shell = terminal();
-    await runProgress(shell, 25_000);
-    expect(shell.err.text()).toBe("Reading … 2 s\nReading … 10 s\nReading more … 20 s\n");
-    expect(shell.out.text()).toBe("");
+    await runProgress(shell, ms);
+    expect([shell.err.text(), shell.out.text()]).toEqual([shown, ""]);
   });
 
   test("is removed from a terminal at the end", async () => {
@@ -68,17 +63,13 @@ describe("rows printed by a command", () => {
     expect(shell.out.text()).toBe("id  name\n1   \ufffd[2J\ufffd]0;owned\ufffdBoi ler\ufffd\n22  –\n");
   });
 
-  test("are one JSON array with --json, also for an empty list", () => {
-    const shell = terminal({ json: true });
+  test.each([
+    ["one JSON array with --json", true, "[]\n", ""],
+    ["the word nothing on standard error", false, "", "nothing\n"],
+  ])("are, for an empty list, %s", (_, json, out, err) => {
+    const shell = terminal({ json });
     shell.rows([], columns);
-    expect(shell.out.text()).toBe("[]\n");
-    expect(shell.err.text()).toBe("");
-  });
-
-  test("are replaced by the word nothing on standard error for an empty list", () => {
-    const shell = terminal();
-    shell.rows([], columns);
-    expect([shell.out.text(), shell.err.text()]).toEqual(["", "nothing\n"]);
+    expect([shell.out.text(), shell.err.text()]).toEqual([out, err]);
   });
 });
 

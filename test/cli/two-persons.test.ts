@@ -4,7 +4,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { type Ended, onlyLine, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import { type Ended, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 function createKey(cli: Workplace, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -27,7 +27,6 @@ test("plenum writes approval lists each change, plenum writes approve approves t
   createKey(cli, "mallory");
   const commands = { ...WRITING, approval };
   cli.configure({ commands });
-
   const checkOutput = await cli.plenum("check");
   expect([checkOutput.code, checkOutput.stdout]).toEqual([78, expect.stringContaining("nobody has approved it yet")]);
   const worker = await cli.run();
@@ -38,7 +37,6 @@ test("plenum writes approval lists each change, plenum writes approve approves t
   await expect.poll(async () => (await cli.plenum("status")).stdout).not.toContain("run plenum writes arm once");
   expect(await cli.json("write", "10169", "75")).toMatchObject({ reason: "unapproved" });
   expect((await cli.plenum("status")).stdout).toContain("What may be written is not approved as it stands");
-
   expect(await cli.refusal("writes", "approve", "anna", "--key", "mallory.pem")).toBe(
     "1 mallory.pem is not the key of anna.",
   );
@@ -55,7 +53,6 @@ test("plenum writes approval lists each change, plenum writes approve approves t
   expect(approved.stdout).toContain("What may be written is approved as it stands.");
   expect(await cli.json("write", "10169", "75")).toMatchObject({ outcome: "confirmed" });
   expect((await cli.plenum("check")).code).toBe(0);
-
   cli.configure({ commands: { ...commands, allow: [{ ...TAG, max: 95 }] } });
   const changedApproval = await cli.json("writes", "approval");
   expect(changedApproval).toMatchObject({
@@ -66,12 +63,10 @@ test("plenum writes approval lists each change, plenum writes approve approves t
   expect(await cli.json("write", "10169", "76")).toMatchObject({ reason: "unapproved" });
   expect((await cli.plenum("writes", "approve", "anna", "--key", "anna.pem")).code).toBe(0);
   expect(await cli.json("write", "10169", "76")).toMatchObject({ outcome: "confirmed" });
-
   cli.configure({ commands: { ...commands, approval: undefined } });
   const withoutApprovers = await cli.plenum("writes", "approval");
   expect(withoutApprovers.stdout).toContain("of those who approved until now must approve it: anna");
   await worker.stop();
-
   cli.configure({
     state: { folder: "elsewhere" },
     commands: { ...commands, approval: undefined, allow: [{ ...TAG, max: 1_000 }] },
@@ -82,15 +77,6 @@ test("plenum writes approval lists each change, plenum writes approve approves t
   await otherWorker.stop();
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
 }, 120_000);
-
-test("plenum writes approval exits with code 78 when no approvers are configured", async () => {
-  const cli = workplace("http://127.0.0.1:1");
-  const { code, stderr } = await cli.plenum("writes", "approval");
-  expect([code, onlyLine(stderr)]).toEqual([
-    78,
-    "There is no two-person rule. Name approvers under commands.approval.",
-  ]);
-});
 
 test("a second person confirms an MQTT command on the command line, and a command of the command line over MQTT", async (context) => {
   if (absent("mosquitto")) return context.skip();
@@ -106,7 +92,6 @@ test("a second person confirms an MQTT command on the command line, and a comman
   const people = await observe(broker.url, ["plenum/main/+/tag/+/accepted", "plenum/status/commands"]);
   onTestFinished(() => people.leave());
   await people.until(({ topic, json }) => topic === "plenum/status/commands" && json.status === "online");
-
   const mqttCommand = JSON.stringify({ id: "set-7", value: 75, ttl_s: 120 });
   await people.publish("plenum/cmd/main/10169/set", mqttCommand);
   const acceptedMessage = await people.until(({ json }) => json.commandId === "set-7");
@@ -115,7 +100,6 @@ test("a second person confirms an MQTT command on the command line, and a comman
   expect([wrongSecond.code, data(wrongSecond)]).toEqual([1, expect.objectContaining({ reason: "wrong-second" })]);
   const agreed = await cli.plenum("writes", "second", "set-7", "75", "--json");
   expect([agreed.code, data(agreed)]).toEqual([0, expect.objectContaining({ outcome: "confirmed" })]);
-
   const waitingWrite = cli.start("write", "10169", "80", "--id", "cli-1", "--within", "2m", "--json");
   await people.until(({ json }) => json.commandId === "cli-1");
   const ownSecond = await cli.plenum("writes", "second", "cli-1", "80");

@@ -61,6 +61,7 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["silence add --priority B,D --for 1h --reason x", 78, /^No alarm has a priority D; known are A, B, C\.$/],
   ["silence add --priority q --for 1h --reason x", 2, /'q' is invalid\. Write priorities as capital letters/],
   ["silence end nosuch", 78, /^There is no silence nosuch; `plenum silence` shows/],
+  ["writes approval", 78, /^There is no two-person rule\. Name approvers under commands\.approval\.$/],
   ["writes approve nobody --key token", 78, /^There is no two-person rule\./],
   ["writes second nosuch 1 --source nowhere", 78, NO_SOURCE],
   ["audit show --source nowhere", 78, NO_SOURCE],
@@ -145,7 +146,6 @@ describe("commands with an unknown name", () => {
     const isListed = async (what: string) => (await cli.plenum(what)).stderr.includes("as the worker listed them");
     for (const what of ["tags", "gateways", "hosts", "systems"])
       await expect.poll(() => isListed(what), { timeout: 120_000 }).toBe(true);
-
     const failures: unknown[] = [];
     const runCases = async (cases: typeof CASES, stdout: RegExp) => {
       const results = await cli.each(cases.map(([typed]) => typed));

@@ -12,7 +12,6 @@ test("a worker killed between two responses of a webhook repeats one event, not 
   const killedWorker = cli.start("run");
   await expect.poll(() => ids().length, { timeout: 30_000 }).toBe(13);
   await killedWorker.kill();
-
   stub.answer = () => ({ status: 204 });
   const secondWorker = cli.start("run");
   await expect.poll(() => ids().length, { timeout: 30_000 }).toBeGreaterThan(30);

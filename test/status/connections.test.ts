@@ -74,15 +74,10 @@ onLinux("a worker without file descriptors for 10 s polls again within seconds a
   const polls = () => service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "alarms").length;
   const place = workplace(service.url);
   place.configure({
-    sources: {
-      main: {
-        base_url: service.url,
-        token: { file: "token" },
-        time_zone: "Europe/Oslo",
-        schedules: { alarms: "*/2 * * * * *", resolved_sweep: false },
-        read: [{ name: "all", every: "1m" }],
-        quota: { list_requests_per_minute: 120 },
-      },
+    source: {
+      schedules: { alarms: "*/2 * * * * *", resolved_sweep: false },
+      read: [{ name: "all", every: "1m" }],
+      quota: { list_requests_per_minute: 120 },
     },
   });
   const worker = place.startWithin(DESCRIPTORS, "run");

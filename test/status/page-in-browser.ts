@@ -17,7 +17,6 @@ export function browserOfTests() {
     browser = await chromium.launch({ executablePath: programPath("chromium") ?? "", args: FLAGS });
   });
   afterAll(() => browser?.close());
-
   // Playwright switches the cache off where it sends a password.
   return async (url: string, width = 1280, signsIn = true) => {
     const viewport = { width, height: 900 };
