@@ -1,11 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { SourceConfig } from "#src/engine/source/config.ts";
 
-const LEAST = {
-  base_url: "https://service.example",
-  token: { file: "token" },
-  time_zone: "Europe/Stockholm",
-};
+const LEAST = { base_url: "https://service.example", token: { file: "token" }, time_zone: "Europe/Stockholm" };
 
 function complaint(change: object): string {
   const parsed = SourceConfig.safeParse({ ...LEAST, ...change });

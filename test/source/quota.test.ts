@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { Lane } from "#src/engine/source/source.ts";
 import type { QuotaSlot } from "#src/engine/store/store.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 import {
   type Ask,
   createRig,
@@ -11,6 +11,7 @@ import {
   type Rig,
   START_MS,
   usedBefore,
+  type VolatileMemory,
 } from "./quota-rig.ts";
 
 const asked = (rig: Rig, count: number, lane: Lane = "on-demand", name: string = lane, more: Ask = {}) => {
@@ -241,14 +242,15 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(rig.quota.status().buckets[0]?.used).toBe(0);
   });
 
-  function countingSaves(clock: VirtualClock) {
+  function countingSaves(more: Partial<VolatileMemory> = {}) {
+    const clock = createVirtualClock(START_MS);
     const memory = usedBefore();
     const savedAtMs: number[] = [];
     const save = (key: string, slot: QuotaSlot) => {
       savedAtMs.push(clock.monotonic());
       return memory.save(key, slot);
     };
-    return { savedAtMs, memory: { ...memory, save } };
+    return { clock, savedAtMs, rig: createRig({ clock, store: { ...memory, save, ...more } }) };
   }
 
   async function askEvery3s(rig: Rig, times: number): Promise<void> {
@@ -259,9 +261,7 @@ describe("the stored quota after restarts (trap 29)", () => {
   }
 
   test("stores the next slot in the reply's transaction for requests every 3 s", async () => {
-    const clock = createVirtualClock(START_MS);
-    const { memory, savedAtMs } = countingSaves(clock);
-    const rig = createRig({ clock, store: memory });
+    const { rig, savedAtMs } = countingSaves();
     await askEvery3s(rig, 10);
     expect(rig.left.map(({ at }) => at)).toEqual([0, 3, 6, 9, 12, 15, 18, 21, 24, 27].map((s) => s * 1_000));
     expect(savedAtMs).toEqual([0, 3_000]);
@@ -270,9 +270,7 @@ describe("the stored quota after restarts (trap 29)", () => {
   });
 
   test("stores a pre-recorded slot again when more than 10 s pass before its use", async () => {
-    const clock = createVirtualClock(START_MS);
-    const { memory, savedAtMs } = countingSaves(clock);
-    const rig = createRig({ clock, store: memory });
+    const { clock, rig, savedAtMs } = countingSaves();
     await askEvery3s(rig, 3);
     await clock.advance(11_000);
     void rig.ask("on-demand");
@@ -283,9 +281,7 @@ describe("the stored quota after restarts (trap 29)", () => {
 
   test("stores a pre-recorded slot again when the clock was set in between", async () => {
     for (const stepMs of [-3_600_000, 3_600_000]) {
-      const clock = createVirtualClock(START_MS);
-      const { memory, savedAtMs } = countingSaves(clock);
-      const rig = createRig({ clock, store: memory });
+      const { clock, rig, savedAtMs } = countingSaves();
       await askEvery3s(rig, 3);
       const before = savedAtMs.length;
       clock.stepWall(stepMs);
@@ -298,10 +294,8 @@ describe("the stored quota after restarts (trap 29)", () => {
   });
 
   test("does not use a pre-recorded slot that is not durable", async () => {
-    const clock = createVirtualClock(START_MS);
-    const { memory, savedAtMs } = countingSaves(clock);
     const never = new Promise<void>(() => undefined);
-    const rig = createRig({ clock, store: { ...memory, saveDeferred: () => never } });
+    const { rig, savedAtMs } = countingSaves({ saveDeferred: () => never });
     await askEvery3s(rig, 4);
     expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
   });

@@ -7,6 +7,8 @@ const RANGE = { tagIds: ["1"], from: AT, to: "2026-06-02T00:00:00Z", resolution:
 const notes = async (trial: ReturnType<typeof trialSource>) =>
   (await trial.metrics.unknownWords.get()).values.map((entry) => (entry.labels as { field: string }).field);
 
+const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
+
 describe("values of a read response", () => {
   it.each([21.5, 0, -3, true, false, null])("the value %s of a read response is returned unchanged", async (value) => {
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value }] }));
@@ -38,8 +40,7 @@ describe("values of a read response", () => {
   );
 
   it("tags without a value are counted and returned with the reason", async () => {
-    const text = { ...tagRecord("1"), value: "n/a" };
-    const trial = trialSource(() => reply(200, { data: [text, { ...tagRecord("2"), value: 7 }] }));
+    const trial = trialSource(() => reply(200, { data: [record("1", "n/a"), record("2", 7)] }));
     const { leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
     expect(leftOut).toEqual([
       { id: "1", kind: "unreadable", reason: 'Its value is the text "n/a", and no number, boolean or null.' },
@@ -49,14 +50,12 @@ describe("values of a read response", () => {
   });
 
   it("a record that was not requested is omitted, and a repeated record counts once", async () => {
-    const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
     const trial = trialSource(() => reply(200, { data: [record("9", 9), record("1", 1), record("1", "1")] }));
     const { readings } = await trial.source.read(["1", "2"], "live", never());
     expect(readings.map(({ id, value }) => [id, value])).toEqual([["1", 1]]);
   });
 
   it("a tag listed twice with different values is unreadable", async () => {
-    const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
     const data = [record("1", 1), record("2", 7), record("1", 2)];
     const trial = trialSource(() => reply(200, { data }));
     const { readings, leftOut } = await trial.source.read(["1", "2"], "live", never());
@@ -178,8 +177,7 @@ describe("totals in all their forms (trap 49)", () => {
   });
 
   it("a total listed twice with different values is unreadable", async () => {
-    const of = (value: number) => ({ ...tagRecord("1"), value });
-    const trial = trialSource(() => reply(200, { data: [of(1), of(2)] }));
+    const trial = trialSource(() => reply(200, { data: [record("1", 1), record("1", 2)] }));
     const unreadable = "The reply lists it 2 times with different totals: 1 and 2.";
     expect(await trial.source.totals(RANGE, "history", never())).toMatchObject([{ total: null, unreadable }]);
   });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { AlarmService, activeQueries, emitted, idOf, MINUTE, problem, trial, type WireAlarm } from "./alarm-trial.ts";
+import { AlarmService, activeQueries, emitted, idOf, MINUTE, problem, trial } from "./alarm-trial.ts";
 import { ALARMS_ONLY, START_MS } from "./trial-sync.ts";
 
 async function started(
@@ -73,17 +73,17 @@ describe("a list of active alarms with a failing page", () => {
 describe("a list of active alarms with inconsistent pages", () => {
   function shuffled(seed: number) {
     const random = seededRandom(seed);
-    return (alarms: readonly WireAlarm[]) =>
-      alarms
-        .map((alarm) => ({ alarm, order: random() }))
-        .sort((one, other) => one.order - other.order)
-        .map(({ alarm }) => alarm);
+    return (service: AlarmService) => {
+      service.arrange = (alarms) =>
+        alarms
+          .map((alarm) => ({ alarm, order: random() }))
+          .sort((one, other) => one.order - other.order)
+          .map(({ alarm }) => alarm);
+    };
   }
 
   test("a list in another order on each page causes no false end; sites are listed singly, and the status states why", async () => {
-    const service = await started(30, 700, (each) => {
-      each.arrange = shuffled(7);
-    });
+    const service = await started(30, 700, shuffled(7));
     await trial.clock.advance(10 * MINUTE);
     expect([raised().length, new Set(raised()).size]).toEqual([700, 700]);
     expect(trial.events("alarm-vanished", "alarm-resolved")).toEqual([]);
@@ -94,19 +94,14 @@ describe("a list of active alarms with inconsistent pages", () => {
   });
 
   test("a list in another order on each page is not reported when its pages arrive more than 10 s apart", async () => {
-    const prepare = (service: AlarmService) => {
-      service.arrange = shuffled(7);
-    };
-    await started(30, 700, prepare, 11_000);
+    await started(30, 700, shuffled(7), 11_000);
     await trial.clock.advance(10 * MINUTE);
     expect(new Set(raised()).size).toBe(700);
     expect(await problem()).not.toContain("cannot be trusted");
   });
 
   test("stops listing sites singly when the pages of the list are consistent again", async () => {
-    const service = await started(30, 700, (each) => {
-      each.arrange = shuffled(11);
-    });
+    const service = await started(30, 700, shuffled(11));
     await trial.clock.advance(5 * MINUTE);
     service.arrange = (alarms) => alarms;
     await trial.clock.advance(5 * MINUTE);

@@ -53,7 +53,6 @@ describe.each([
     expect(during.episode).toBe(before.episode);
     expect(during.alarm.triggeredAt).toBe(shiftTime(before.alarm.triggeredAt, byMs));
     expect(warned("got another start time at once")).toBe(2);
-
     trial.rewriteLists(null);
     await trial.clock.advance(10 * MINUTE);
     expect([countOf("raised"), countOf("acknowledged"), countOf("changed"), emitted().length]).toEqual([12, 4, 24, 40]);

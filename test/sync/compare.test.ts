@@ -10,6 +10,7 @@ import {
 import type { Selection } from "#src/engine/sync/select.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 
+const UNITS = 'there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.';
 const told = (select: Selection, building = BUILDING) =>
   findSelectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
@@ -23,11 +24,8 @@ describe("mismatches of a selection", () => {
   });
 
   test.each<[select: Selection, said: string]>([
-    [{ units: ["C"] }, 'units.0: No tag has the unit "C"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "°C".'],
-    [
-      { units: ["m3"] },
-      'units.0: No tag has the unit "m3"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "m³".',
-    ],
+    [{ units: ["C"] }, `units.0: No tag has the unit "C"; ${UNITS} Write "°C".`],
+    [{ units: ["m3"] }, `units.0: No tag has the unit "m3"; ${UNITS} Write "m³".`],
     [{ sites: [5] }, "sites.0: The token sees no site 5; there are 1 (School), 6 (Town hall), 7 (Bath)."],
     [{ sites: [1, 7] }, "sites.1: Site 7 is not on the list inventory.sites of this source: add it there too."],
     [
@@ -58,10 +56,7 @@ describe("mismatches of a selection", () => {
       { units: ["°C"], exclude: { name: "*RT*" } },
       "exclude: This takes out all 3 tags that the rest of the selection has: nothing is left.",
     ],
-    [
-      { exclude: { units: ["ppm"] } },
-      'exclude.units.0: No tag has the unit "ppm"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.',
-    ],
+    [{ exclude: { units: ["ppm"] } }, `exclude.units.0: No tag has the unit "ppm"; ${UNITS}`],
   ])("explains the mismatch of the selection %j", (select, said) => {
     expect(told(select)).toEqual([said]);
   });

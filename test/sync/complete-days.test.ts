@@ -23,12 +23,10 @@ function stage(startMs: number, zone: string) {
     clock,
     store,
     service,
-    tags: (ids: readonly string[]) =>
-      inventory(
-        store,
-        "trial",
-        ids.map((id) => tagNamed(id)),
-      ),
+    async tags(ids: readonly string[]) {
+      const tags = ids.map((id) => tagNamed(id));
+      await inventory(store, "trial", tags);
+    },
     /** Logs a value per bucket, known as soon as it is over; `value` may say null, or undefined for no bucket. */
     log(
       id: string,

@@ -176,13 +176,10 @@ describe("the list of resolved alarms", () => {
     expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
   });
 
-  test("emits the end of a stored alarm, but not at a silent start", () => {
+  test("emits the end of a stored alarm, but not at a silent start, and a later and an earlier episode", () => {
     expect(sweep(held(), [OVER], { isHistory: () => true }).told).toEqual(["resolved"]);
     const silent = sweep(held(), [OVER], { silent: true });
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
-  });
-
-  test("emits the end of a stored alarm, a later episode, and an earlier episode", () => {
     expect(sweep(held(), [OVER]).told).toEqual(["resolved"]);
     expect(sweep(held(), [OVER], { fromMs: Date.parse(AT) }).told).toEqual(["resolved"]);
     expect(sweep(held(), [NEXT_OVER]).told).toEqual(["vanished", "raised", "resolved"]);

@@ -200,7 +200,6 @@ describe("diffAlarms for random worlds and observations", () => {
         }
         world.apply(complete);
         world.apply({ kind: "sweep" });
-
         for (const event of log)
           if (event.type === "alarm-resolved") expect(world.resolved).toContain(factOf(event).episode);
         expect(new Set(log.map((event) => event.id)).size).toBe(log.length);

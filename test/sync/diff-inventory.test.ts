@@ -10,19 +10,14 @@ import {
   type InventoryObservation,
 } from "#src/engine/sync/inventory/diff.ts";
 import type { StoredItem } from "#src/engine/sync/snapshot.ts";
+import { GATEWAY } from "../sample-events.ts";
 
 const DAY = 86_400_000;
 const START = Date.UTC(2026, 0, 1);
 const tag = (id: string, displayName = `T${id}`): Tag => ({ id, displayName, description: null, unit: null });
-const gateway = (online: boolean | null, version = "1"): Gateway => ({
-  id: "7",
-  displayName: "Basement",
-  online,
-  version,
-  hardware: null,
-  ipAddress: null,
-  location: null,
-});
+const gateway = (online: boolean | null, version = "1"): Gateway => ({ ...GATEWAY, id: "7", online, version });
+const at = (day: number) => new Date(START + day * DAY).toISOString();
+const optionsAt = (day: number) => ({ source: "/sources/main", at: at(day), removeAfterMs: 7 * DAY });
 
 function diffInventory<N extends InventoryKind>(
   noun: N,
@@ -47,11 +42,7 @@ function inventory<N extends "tag" | "gateway">(noun: N) {
   let held = new Map<string, StoredItem<T>>();
   let day = 0;
   const diffNow = (observations: readonly InventoryObservation<T>[]) =>
-    diffInventory<"tag" | "gateway">(noun, held as never, observations as never, {
-      source: "/sources/main",
-      at: new Date(START + day * DAY).toISOString(),
-      removeAfterMs: 7 * DAY,
-    });
+    diffInventory<"tag" | "gateway">(noun, held as never, observations as never, optionsAt(day));
   return {
     see(observations: readonly InventoryObservation<T>[], days = 0): string[] {
       day += days;
@@ -84,7 +75,8 @@ describe("the inventory over several lists", () => {
     expect(tags.see([whole(1, tag("1", ""))])).toEqual([]);
     const gateways = inventory("gateway");
     gateways.see([whole(1, gateway(true))]);
-    expect(gateways.see([whole(1, { ...gateway(null), displayName: "", version: null })])).toEqual([]);
+    const empty = { online: null, version: null, hardware: null, ipAddress: null, location: null };
+    expect(gateways.see([whole(1, { id: "7", displayName: "", ...empty })])).toEqual([]);
     expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
   });
 
@@ -117,7 +109,6 @@ describe("the inventory over several lists", () => {
 
 describe("the inventory compared with one list", () => {
   type Known = StoredItem<Tag | Gateway>;
-  const at = (day: number) => new Date(START + day * DAY).toISOString();
   const known = (value: Tag | Gateway, siteId = 1, missingSince: string | null = null): [string, Known] => [
     value.id,
     { value, siteId, since: at(0), missingSince },
@@ -129,9 +120,7 @@ describe("the inventory compared with one list", () => {
     day = 8,
   ) =>
     diffInventory<"tag" | "gateway">(noun, new Map(held), observations, {
-      source: "/sources/main",
-      at: at(day),
-      removeAfterMs: 7 * DAY,
+      ...optionsAt(day),
       hostsBehind: (id) => [{ id: `host of ${id}`, displayName: "" }] as never,
     });
 
@@ -170,11 +159,8 @@ describe("the inventory compared with one list", () => {
 
   test("an event about a site contains the site's own id; other events contain the id of their site", () => {
     const site = { id: 3, displayName: "S" } as never;
-    const added = diffInventory("site", new Map(), [{ siteId: null, items: [site], complete: true }], {
-      source: "/sources/main",
-      at: at(0),
-      removeAfterMs: 0,
-    });
+    const lists = [{ siteId: null, items: [site], complete: true }];
+    const added = diffInventory("site", new Map(), lists, optionsAt(0));
     expect(added.events).toMatchObject([{ type: "site-added", siteid: "3", subject: "site/3" }]);
     expect(diff("tag", [], [whole(1, tag("1"))]).events).toMatchObject([{ siteid: "1" }]);
   });
@@ -198,12 +184,11 @@ describe("a list that contains the stored objects themselves", () => {
   test("a list that contains the stored objects gives the same difference as a list with equal copies", () => {
     fc.assert(
       fc.property(Lists, Known, (lists, known) => {
-        const at = new Date(START).toISOString();
         const daysAgo = (days: number | null) => (days === null ? null : new Date(START - days * DAY).toISOString());
         const held = new Map<string, StoredItem<Tag>>(
           known.map(({ id, name, siteId, missingDays }) => [
             id,
-            { value: tag(id, name), siteId, since: at, missingSince: daysAgo(missingDays) },
+            { value: tag(id, name), siteId, since: at(0), missingSince: daysAgo(missingDays) },
           ]),
         );
         const shown = (isShared: boolean) =>
@@ -215,9 +200,8 @@ describe("a list that contains the stored objects themselves", () => {
               return isShared && value?.displayName === name ? value : tag(id, name);
             }),
           }));
-        const options = { source: "/sources/main", at, removeAfterMs: 7 * DAY };
-        const apart = diffInventory("tag", held, shown(false), options);
-        expect(diffInventory("tag", held, shown(true), options)).toEqual(apart);
+        const apart = diffInventory("tag", held, shown(false), optionsAt(0));
+        expect(diffInventory("tag", held, shown(true), optionsAt(0))).toEqual(apart);
       }),
       { numRuns: 2_000 },
     );
@@ -228,7 +212,6 @@ test("yields null twice for 12,000 unchanged objects, so that the caller can yie
   const known = { siteId: 1, since: new Date(START).toISOString(), missingSince: null };
   const items = Array.from({ length: 12_000 }, (_, n) => tag(String(n)));
   const held = new Map(items.map((value) => [value.id, { ...known, value }]));
-  const options = { source: "/sources/main", at: new Date(START).toISOString(), removeAfterMs: 7 * DAY };
-  const steps = [...compareInventory("tag", held, [{ siteId: 1, items, complete: true }], options)];
+  const steps = [...compareInventory("tag", held, [whole(1, ...items)], optionsAt(0))];
   expect(steps).toEqual([null, null]);
 });

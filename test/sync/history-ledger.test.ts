@@ -33,13 +33,8 @@ import { fetchedRanges, isFetched, mergeLearnedRanges, toRanges } from "#src/eng
 import { listHistoryGaps } from "#src/engine/sync/history/progress.ts";
 import { type LegacyLedger, prepareLedger, upgradeLedger } from "#src/engine/sync/history/series.ts";
 import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
-import { seriesWith } from "./trial-history.ts";
+import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./trial-history.ts";
 
-const MINUTE_MS = 60_000;
-const FIVE_MS = 5 * MINUTE_MS;
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
-const START = Date.parse("2026-11-02T06:00:00Z");
 const RULES: SeriesRules = {
   ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS },
   ...{ backfillMs: 3 * DAY_MS, graceMs: 2 * MINUTE_MS, lookBackMs: DAY_MS },

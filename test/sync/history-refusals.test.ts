@@ -3,7 +3,7 @@ import { ConfigError, NoLog, Rejected, Retryable } from "#src/core/errors/errors
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createWakeup, type Wakeup } from "#src/core/runtime/waiting.ts";
+import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
@@ -36,16 +36,10 @@ const forbiddenError = () => new ConfigError("history: 403, Forbidden.", { reaso
 const invalidError = () =>
   new ConfigError("history: 422, tags: The tags field is invalid.", { reason: "validation", field: "tags" });
 
-interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "respondedWallMs"> {
-  readonly changes: Wakeup;
-  /** Sets the response of `GET me`, and its time. */
-  say(unseen: readonly number[], why?: RefusalCause | null): void;
-}
-
 let clock: VirtualClock;
 let store: MemoryStore;
 let service: TrialHistory;
-let scope: TrialScope;
+let scope: ReturnType<typeof trialScope>;
 let errors: string[];
 
 beforeEach(() => {
@@ -54,17 +48,19 @@ beforeEach(() => {
   errors = [];
 });
 
-function trialScope(): TrialScope {
+function trialScope() {
   let unseen: readonly number[] = [];
   let cause: RefusalCause | null = null;
   let respondedAtMs = clock.now();
   const changes = createWakeup();
   return {
     changes,
-    sees: (siteId) => !unseen.includes(siteId),
+    sees: (siteId: number) => !unseen.includes(siteId),
     respondedWallMs: () => respondedAtMs,
-    explain: async ({ siteIds }) => cause ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained"),
-    say(nowUnseen, why = null) {
+    explain: (async ({ siteIds }) =>
+      cause ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained")) as TokenScope["explain"],
+    /** Sets the response of `GET me`, and its time. */
+    say(nowUnseen: readonly number[], why: RefusalCause | null = null) {
       unseen = nowUnseen;
       cause = why;
       respondedAtMs = clock.now();

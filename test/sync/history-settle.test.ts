@@ -2,17 +2,13 @@ import { expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import type { Store } from "#src/engine/store/store.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
-import type { HistoryRequest } from "#src/engine/sync/history/choose-request.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
-import type { Series } from "#src/engine/sync/history/series.ts";
 import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
-import { seriesWith } from "./trial-history.ts";
+import { DAY_MS, seriesWith } from "./trial-history.ts";
 
-const DAY_MS = 86_400_000;
 const NOW = Date.UTC(2026, 10, 2);
 const CLOCK = { now: () => NOW, monotonic: () => NOW, sleep: () => new Promise<void>(() => undefined) };
 const SERIES_RULES = {
@@ -21,8 +17,6 @@ const SERIES_RULES = {
 };
 const RANGE = { fromMs: NOW - 100 * DAY_MS + 3_600_000, toMs: NOW - DAY_MS };
 
-const newSeries = (id: string) => seriesWith(createLedger(SERIES_RULES, NOW), SERIES_RULES, id);
-
 function logOf(id: string) {
   const measurements = new Points();
   for (let atMs = RANGE.fromMs; atMs < RANGE.toMs; atMs += 300_000)
@@ -30,24 +24,15 @@ function logOf(id: string) {
   return { ...tagNamed(id), measurements };
 }
 
-function createSettle(store: Store) {
-  const context = { store, clock: CLOCK, source: "main" };
-  const days = createFinalizedDays({ ...context, series: () => [], knowsTagsOf: () => false });
-  return createHistorySettle({ ...context, days });
-}
-
-function requestFor(series: readonly Series[]): HistoryRequest {
-  const requestedRanges = new Map(series.map(({ key }) => [key, RANGE]));
-  return { kind: "backfill", series, range: RANGE, ranges: requestedRanges, isSingle: false, values: 1 };
-}
-
 test("a long history response is committed in several transactions, with each point in one event and a complete ledger", async () => {
   const store = createMemoryStore();
-  const settle = createSettle(store);
-  const series = ["101", "102"].map(newSeries);
-  await settle.logs(requestFor(series), [logOf("101"), logOf("102")], []);
+  const context = { store, clock: CLOCK, source: "main" };
+  const days = createFinalizedDays({ ...context, series: () => [], knowsTagsOf: () => false });
+  const series = ["101", "102"].map((id) => seriesWith(createLedger(SERIES_RULES, NOW), SERIES_RULES, id));
+  const ranges = new Map(series.map(({ key }) => [key, RANGE]));
+  const request = { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 } as const;
+  await createHistorySettle({ ...context, days }).logs(request, [logOf("101"), logOf("102")], []);
   expect(store.commits()).toBeGreaterThan(4);
-
   const historyEvents = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
   for (const each of series) {
     const own = historyEvents.filter(({ data }) => data.tag.id === each.located.tag.id);

@@ -24,10 +24,8 @@ import {
   toStoredRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
+import { DAY_MS, HOUR_MS, MINUTE_MS } from "./trial-history.ts";
 
-const MINUTE_MS = 60_000;
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
 const START = Date.parse("2026-11-02T00:00:00Z");
 const RULES: SeriesRules = {
   ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS },

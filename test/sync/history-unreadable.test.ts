@@ -21,7 +21,6 @@ import {
   MINUTE_MS,
   START,
   type TrialHistory,
-  type TrialLog,
   toldPoints,
 } from "./trial-history.ts";
 
@@ -43,15 +42,14 @@ const logged = (tags: readonly string[], stepMs = FIVE_MS) =>
   logBuckets(service, tags, START - 3 * DAY_MS, START + 6 * DAY_MS, { stepMs });
 
 function unreadable(id: string, isUnreadable: (atMs: number) => boolean): void {
-  service.shorten = (logs) => logs.map((log) => (log.id === id ? withoutSome(log, isUnreadable) : log));
-}
-
-function withoutSome(log: TrialLog, isUnreadable: (atMs: number) => boolean) {
-  const at = ({ time }: { readonly time: string }) => Date.parse(time);
-  const timesMs = log.measurements.map(at).filter(isUnreadable);
-  if (timesMs.length === 0) return log;
-  const measurements = log.measurements.filter((each) => !isUnreadable(at(each)));
-  return { ...log, measurements, unreadable: { timesMs, said: UNREADABLE_MESSAGE } };
+  const isBad = ({ time }: { readonly time: string }) => isUnreadable(Date.parse(time));
+  service.shorten = (logs) =>
+    logs.map((log) => {
+      const timesMs = log.measurements.filter(isBad).map(({ time }) => Date.parse(time));
+      if (log.id !== id || timesMs.length === 0) return log;
+      const measurements = log.measurements.filter((each) => !isBad(each));
+      return { ...log, measurements, unreadable: { timesMs, said: UNREADABLE_MESSAGE } };
+    });
 }
 
 async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]) {

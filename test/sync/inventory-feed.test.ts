@@ -4,20 +4,10 @@ import { findOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
 import { findDueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
+import { createTrial, SELDOM, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
 
-const SELDOM = {
-  token: "0 */6 * * *",
-  sites: "0 */6 * * *",
-  alarms: false,
-  resolved_sweep: false,
-  gateways: "10 */6 * * *",
-  hosts: false,
-  systems: false,
-  tags: "20 */6 * * *",
-} as const;
 const TOKEN = "simulator-token";
 let trial: TrialSync;
 

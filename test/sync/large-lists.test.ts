@@ -3,20 +3,11 @@ import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredItem } from "#src/engine/sync/snapshot.ts";
-import { ALARMS_ONLY, createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
+import { ALARMS_ONLY, createTrial, SELDOM, type TrialSync, type WireList } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
 const TAGS = 1_234;
-const LISTS = {
-  token: "0 */6 * * *",
-  sites: "*/5 * * * *",
-  alarms: false,
-  resolved_sweep: false,
-  gateways: false,
-  hosts: false,
-  systems: false,
-  tags: "*/5 * * * *",
-} as const;
+const LISTS = { ...SELDOM, sites: "*/5 * * * *", gateways: false, tags: "*/5 * * * *" } as const;
 
 let trial: TrialSync;
 afterEach(async () => {
@@ -55,7 +46,6 @@ describe("a long list of tags", () => {
     await trial.clock.advance(30 * MINUTE);
     expect(told("tag-added")).toHaveLength(TAGS);
     expect(trial.store.commits() - commits).toBeLessThan(20);
-
     trial.rewriteLists(manyTags(TAGS, (n) => (n % 2 === 0 ? `Tag ${n}` : `New ${n}`)));
     await trial.clock.advance(6 * MINUTE);
     expect(told("tag-changed")).toHaveLength(TAGS / 2);
@@ -84,23 +74,29 @@ describe("a long list of tags", () => {
   });
 });
 
+/** Lets every nth commit with a raised alarm fail; returns the number of those commits. */
+function failEvery(nth: number): () => number {
+  const { commit } = trial.store;
+  let parts = 0;
+  trial.store.commit = (change) => {
+    const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
+    const held = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
+    expect(held.flatMap(({ put = [] }) => [...put])).toHaveLength(told);
+    if (told > 0) parts += 1;
+    return told > 0 && parts % nth === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
+  };
+  return () => parts;
+}
+
 describe("an alarm storm", () => {
   test("commits many alarms in parts, each alarm once with its document, despite failed commits", async () => {
     trial = createTrial({ sync: ALARMS_ONLY });
     await trial.start();
     await trial.clock.advance(MINUTE);
     const ids = Array.from({ length: 1_300 }, () => trial.simulator.control.raiseAlarm({ siteId: 2 }));
-    const { commit } = trial.store;
-    let parts = 0;
-    trial.store.commit = (change) => {
-      const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
-      const held = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
-      expect(held.flatMap(({ put = [] }) => [...put])).toHaveLength(told);
-      if (told > 0) parts += 1;
-      return told > 0 && parts % 3 === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
-    };
+    const parts = failEvery(3);
     await trial.clock.advance(10 * MINUTE);
-    expect(parts).toBeGreaterThan(5);
+    expect(parts()).toBeGreaterThan(5);
     const raised = trial.events("alarm-raised").map(({ data }) => (data as AlarmFact).alarm.id);
     expect(raised).toHaveLength(ids.length);
     expect(new Set(raised)).toEqual(new Set(ids));
@@ -112,16 +108,10 @@ describe("an alarm storm", () => {
   test("when a first poll fails between two parts, marks the alarms of the later parts as initial too", async () => {
     trial = createTrial({ sync: ALARMS_ONLY });
     for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
-    const { commit } = trial.store;
-    let parts = 0;
-    trial.store.commit = (change) => {
-      const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
-      if (told > 0) parts += 1;
-      return told > 0 && parts % 2 === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
-    };
+    const parts = failEvery(2);
     await trial.start();
     await trial.clock.advance(10 * MINUTE);
-    expect(parts).toBeGreaterThan(3);
+    expect(parts()).toBeGreaterThan(3);
     const initial = trial.events("alarm-raised").map(({ data }) => (data as { initial?: boolean }).initial);
     expect(initial).toEqual(Array.from({ length: 600 }, () => true));
   });

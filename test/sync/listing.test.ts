@@ -20,11 +20,11 @@ async function* list(pages: readonly (readonly string[])[], totals: readonly num
   }
 }
 
-async function* broken(pages: readonly (readonly string[])[], at: number): AsyncGenerator<Page<Item>> {
-  let number = 0;
-  for await (const page of list(pages, [pages.flat().length])) {
-    number += 1;
-    if (number === at) throw new Retryable("The connection broke.");
+/** The first of three pages, up to page `end`, where the list ends early or fails. */
+async function* cutList(end: number, failure?: Error): AsyncGenerator<Page<Item>> {
+  for await (const page of list([["1"], ["2"], ["3"]], [3])) {
+    if (page.number === end && failure !== undefined) throw failure;
+    if (page.number === end) return;
     yield page;
   }
 }
@@ -49,19 +49,14 @@ describe("reading all pages of a list", () => {
   });
 
   test("returns an incomplete list without records when the list ends early or exceeds the page limit", async () => {
-    const cut = async function* () {
-      for await (const page of list([["1"], ["2"], ["3"]], [3])) {
-        if (page.number === 3) return;
-        yield page;
-      }
-    };
-    expect(await readPages(cut(), { idOf })).toMatchObject({ complete: false, shown: null });
+    expect(await readPages(cutList(3), { idOf })).toMatchObject({ complete: false, shown: null });
     const long = list([["1"], ["2"], ["3"]], [3]);
     expect(await readPages(long, { idOf, maxPages: 2 })).toMatchObject({ complete: false, shown: null, count: 2 });
   });
 
   test.each([1, 2, 3])("throws the error of a failing page %i", async (at) => {
-    await expect(readPages(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow("The connection broke.");
+    const failure = new Retryable("The connection broke.");
+    await expect(readPages(cutList(at, failure), { idOf })).rejects.toBe(failure);
   });
 });
 

@@ -37,12 +37,10 @@ test("emits source-unavailable once within a minute for a site that the token lo
     expect.stringMatching(/^main, site 1, since 2026-06-01T\S+: The token does not see site 1 \(.+\) any more/),
   ]);
   expect(report.sources[0]).toMatchObject({ unavailable: [], setAside: [], leftOut: [] });
-
   await virtual.restart("crash");
   await virtual.clock.advance(30 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
   expect((await reportOf(virtual)).notices).toHaveLength(1);
-
   virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [1, 6] });
   await virtual.clock.advance(6 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1", "source-available site/1 1"]);

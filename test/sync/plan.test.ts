@@ -18,10 +18,6 @@ const searched = (id: string, ageMs: number, siteRequestedMs?: number, label = i
 });
 
 describe("the plan of the next read request", () => {
-  test("returns an empty group while no tag would be late", () => {
-    expect(planGroup(crowd(40, 10_000, 60_000), 0, RULES)).toEqual({ group: [] });
-  });
-
   test("selects a tag that would be late, and fills the group with the tags of the largest relative ages", () => {
     const others = [...crowd(30, 600_000, 3_600_000, "slow"), ...crowd(30, 30_000, 60_000)];
     const { group } = planGroup([tag("urgent", 58_000, 60_000), ...others], 0, RULES);

@@ -124,7 +124,6 @@ test.each(ROUTES)(
     const asked = trial.requests.length;
     await trial.clock.advance(30 * MINUTE);
     expect(trial.requests.length - asked).toBeLessThan(30);
-
     trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
     await trial.clock.advance(10 * MINUTE);
     expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
@@ -170,7 +169,6 @@ describe("trap 24: a single forbidden endpoint", () => {
       expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
       const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
       expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
-
       trial.simulator.control.setFaults([]);
       await trial.clock.advance(16 * MINUTE);
       const back = jobs.map((job) => `source-available feature/${job}`);

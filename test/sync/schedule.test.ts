@@ -107,21 +107,29 @@ describe("a wall clock set forward or back", () => {
   const MINUTE_MS = 60_000;
   const DAY_MS = 86_400_000;
 
-  async function ticksAround(stepMs: number, forMs: number) {
+  function startTicks() {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
     const doubt = doubtOf(clock);
     const ending = new AbortController();
     const watching = doubt.watch(ending.signal);
     const ticks: number[] = [];
     const stop = clockTicker(clock, doubt).every("*/5 * * * *", () => ticks.push(clock.monotonic()));
+    const end = async () => {
+      stop();
+      ending.abort();
+      await watching;
+    };
+    return { clock, ticks, end };
+  }
+
+  async function ticksAround(stepMs: number, forMs: number) {
+    const { clock, ticks, end } = startTicks();
     await clock.advance(11 * MINUTE_MS);
     const before = ticks.splice(0);
     clock.stepWall(stepMs);
     const steppedMs = clock.monotonic();
     await clock.advance(forMs);
-    stop();
-    ending.abort();
-    await watching;
+    await end();
     expect(before).toEqual([5 * MINUTE_MS, 10 * MINUTE_MS]);
     return ticks.map((ms) => ms - steppedMs);
   }
@@ -141,20 +149,13 @@ describe("a wall clock set forward or back", () => {
   );
 
   test("ticks keep their interval when the wall clock is set back repeatedly", async () => {
-    const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
-    const doubt = doubtOf(clock);
-    const ending = new AbortController();
-    const watching = doubt.watch(ending.signal);
-    let ticks = 0;
-    const stop = clockTicker(clock, doubt).every("*/5 * * * *", () => ticks++);
+    const { clock, ticks, end } = startTicks();
     for (let minute = 0; minute < 60; minute += 4) {
       await clock.advance(4 * MINUTE_MS);
       clock.stepWall(-4 * MINUTE_MS);
     }
-    stop();
-    ending.abort();
-    await watching;
-    expect(ticks).toBeGreaterThanOrEqual(11);
+    await end();
+    expect(ticks.length).toBeGreaterThanOrEqual(11);
   });
 
   test("ticks once after the machine was suspended for ten days", async () => {

@@ -2,21 +2,12 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-facts.ts";
 import type { StoredItem, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
-import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
+import { createTrial, type ListChange, SELDOM, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const SITE = 4;
-const schedules = {
-  token: "0 */6 * * *",
-  sites: "0 */6 * * *",
-  alarms: false,
-  resolved_sweep: false,
-  gateways: false,
-  hosts: false,
-  systems: "10 */6 * * *",
-  tags: "20 */6 * * *",
-} as const;
+const schedules = { ...SELDOM, gateways: false, systems: "10 */6 * * *" } as const;
 let trial: TrialSync;
 
 async function started(): Promise<TrialSync> {

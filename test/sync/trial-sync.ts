@@ -70,6 +70,13 @@ export const ALARMS_ONLY = {
   spread: "0s",
 } satisfies z.input<typeof SyncConfig>;
 
+/** Schedules of a token, sites, gateways and tags listed every six hours. */
+export const SELDOM = {
+  ...ALARMS_ONLY.schedules,
+  ...{ token: "0 */6 * * *", sites: "0 */6 * * *", alarms: false, resolved_sweep: false },
+  ...{ gateways: "10 */6 * * *", tags: "20 */6 * * *" },
+} satisfies z.input<typeof SyncConfig>["schedules"];
+
 export function createTrial(options: TrialOptions = {}): TrialSync {
   const clock = createVirtualClock(START_MS);
   const simulator = createSimulator(

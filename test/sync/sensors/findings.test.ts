@@ -4,6 +4,7 @@ import type { Resolution, TagValue } from "#src/core/model/building.ts";
 import { findSensorFindings } from "#src/engine/sync/sensors/findings.ts";
 import { createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
+import { TAG } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
 
 const HOUR = 3_600_000;
@@ -11,44 +12,24 @@ const START = Date.UTC(2026, 5, 1);
 const WEEK_HOURS = 168;
 
 interface WatchedTag {
-  readonly unit?: string | null;
-  readonly live?: (hour: number) => TagValue;
-  readonly everyHours?: number;
-  readonly logged?: (hour: number) => TagValue | undefined;
+  readonly live: (hour: number) => TagValue;
+  readonly logged: (hour: number) => TagValue;
   readonly resolution?: Resolution;
 }
 
-function buildRows(tags: Readonly<Record<string, WatchedTag>>) {
+function findKinds({ live, logged, resolution = "1h" }: WatchedTag) {
   const table = createSensorTable();
   for (let hour = 0; hour < WEEK_HOURS; hour++) {
     const atMs = START + hour * HOUR;
-    for (const [id, { live, logged, everyHours = 1, resolution = "1h" }] of Object.entries(tags)) {
-      if (live !== undefined && hour % everyHours === 0) table.read(id, live(hour), hour, atMs + HOUR / 2);
-      const value = logged?.(hour);
-      if (value !== undefined)
-        table.logged(id, resolution, Points.of([{ time: new Date(atMs).toISOString(), value }]), atMs + HOUR + 60_000);
-    }
+    table.read("10001", live(hour), hour, atMs + HOUR / 2);
+    const points = Points.of([{ time: new Date(atMs).toISOString(), value: logged(hour) }]);
+    table.logged("10001", resolution, points, atMs + HOUR + 60_000);
   }
-  return table.rows();
+  const located = { tag: { ...TAG, unit: null }, siteId: 1, systemIds: [] };
+  const sensors = [...table.rows()].map(([, row]) => ({ row, located }));
+  const found = findSensorFindings(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
+  return found.map(({ finding }) => finding);
 }
-
-function findAll(
-  table: Pick<ReturnType<typeof createSensorTable>, "rows">,
-  tags: Readonly<Record<string, WatchedTag>> = {},
-) {
-  const sensors = [...table.rows()].map(([id, row]) => ({
-    row,
-    located: {
-      tag: { id, displayName: id, description: null, unit: tags[id]?.unit ?? null },
-      siteId: 1,
-      systemIds: [],
-    },
-  }));
-  return findSensorFindings(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
-}
-
-const findings = (tags: Readonly<Record<string, WatchedTag>>) => findAll({ rows: () => buildRows(tags) }, tags);
-const findKinds = (watched: WatchedTag) => findings({ "10001": watched }).map(({ finding }) => finding);
 
 describe("comparison of logs and live values", () => {
   const day = (hour: number) => 20 + 5 * Math.sin((hour / 24) * 2 * Math.PI);
