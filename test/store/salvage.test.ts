@@ -122,6 +122,14 @@ test.each([512, 1_024, 4_096, 65_536])(
   },
 );
 
+test("recovery of a state file whose header states a wrong page size returns all events", async () => {
+  const file = await killed();
+  const bytes = readFileSync(file);
+  bytes.writeUInt16BE(1_024, 16);
+  writeFileSync(file, bytes);
+  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 400, taken: 300 });
+});
+
 test("recovery of an empty state file returns the events of its write-ahead log", async () => {
   const file = await killed();
   writeFileSync(file, "");

@@ -1,4 +1,4 @@
-import { closeSync, openSync, readSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readSync } from "node:fs";
 import { fileBytes } from "./folder.ts";
 
 /** SQLite's record format: https://www.sqlite.org/fileformat2.html. Damaged bytes give null; every read is bounded. */
@@ -160,6 +160,8 @@ function bytesInCell(size: number, isTable: boolean, pageBytes: number): number 
 function readPageSize(main: number, wal: number | null): number {
   const fileHeader = readBytes(main, 0, FILE_HEADER_BYTES);
   if (fileHeader?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
+    // The stated size may be damaged: the file is as long as the stated number of pages of the default size.
+    if (fileHeader.readUInt32BE(28) * PAGE_BYTES === fstatSync(main).size) return PAGE_BYTES;
     // 65,536 does not fit there, and stands as 1.
     const statedSize = fileHeader.readUInt16BE(16);
     const bytes = statedSize === 1 ? 65_536 : statedSize;
