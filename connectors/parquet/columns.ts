@@ -14,9 +14,8 @@ interface ColumnStore {
 
 const INITIAL_ROW_CAPACITY = 256;
 const NULL_TEXT_CODE = -1;
-/** Column whose texts are all different, so it gets no dictionary. */
 const UNIQUE_TEXT_COLUMN = "event_id";
-/** Rows between two calls of `yieldIfBusy`: 1,000 rows take up to 2 ms to copy or compare. */
+/** Number of rows to copy or compare before other work may run; 1,000 rows take up to 2 ms. */
 export const ROWS_PER_CHUNK = 1_000;
 const MAX_MS_BETWEEN_YIELDS = 4;
 
@@ -71,8 +70,8 @@ export function createSorter(columns: Columns): (rows: readonly number[]) => Pro
 /** Sorts all rows. Of rows with the same key, keeps only the row observed last. */
 export async function sortDistinct(columns: Columns): Promise<Uint32Array> {
   const { table, length } = columns;
-  const unsortedKeyColumns = table.key.filter((name) => !table.sortedBy.includes(name));
-  const compare = columns.createComparator([...table.sortedBy, ...unsortedKeyColumns, "observed_at", "position"]);
+  const keyColumnsNotSorted = table.key.filter((name) => !table.sortedBy.includes(name));
+  const compare = columns.createComparator([...table.sortedBy, ...keyColumnsNotSorted, "observed_at", "position"]);
   const compareKeys = columns.createComparator(table.key);
   const rows = await mergeRuns(
     new Uint32Array(length).map((_, row) => row),
@@ -101,8 +100,8 @@ async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator)
       const [from = 0, middle = length, end = length] = runStarts.slice(run, run + 3);
       let [left, right] = [from, middle];
       for (let to = from; to < end; to++) {
-        const takesLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
-        spare[to] = sorted[takesLeft ? left++ : right++] ?? 0;
+        const takesLeftRun = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
+        spare[to] = sorted[takesLeftRun ? left++ : right++] ?? 0;
         if (to % ROWS_PER_CHUNK === 0) await yieldIfBusy();
       }
     }

@@ -10,7 +10,7 @@ import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buff
 import { type CompleteDay, encodeChange, parseCompleteDay, type SinkState, type StagedCommit } from "./sink-state.ts";
 import type { TableFormat, UploadedFiles } from "./table-format.ts";
 
-/** Limit of the characters of distinct texts in the buffer: at most 32 MB. */
+/** Maximum characters of the different texts in the buffer; they take at most 32 MB. */
 const MAX_BUFFERED_CHARACTERS = 16_000_000;
 /** Limit of the cached row keys; beyond it, the cache is cleared and files are read again. */
 const MAX_CACHED_ROW_KEYS = 200_000;
@@ -64,8 +64,8 @@ export function createStagedCommits(options: {
     const name = format.fileNameOf(stagedFileName(writerId, from, last));
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
     const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
-    const laterCommits = interrupted.filter((each) => each !== staged);
-    await sinkState.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...laterCommits] }));
+    const laterStagedCommits = interrupted.filter((each) => each !== staged);
+    await sinkState.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...laterStagedCommits] }));
     // Record in the lake how far this writer goes, before it writes the first file.
     await store.put(writerPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
     const positions = { writerId, through: last, isRepeated: interrupted.includes(staged) };
@@ -74,7 +74,7 @@ export function createStagedCommits(options: {
     if (unusedKeys.length > 0) await format.discard(unusedKeys, signal);
     unsettled = [...unsettled, { ...staged, keys }];
     for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
-    interrupted = laterCommits;
+    interrupted = laterStagedCommits;
     buffer = createRowBuffer();
     uploaded.clear();
   }

@@ -32,7 +32,6 @@ export interface CompactedFile {
   readonly content: EncodedRows | { readonly bounds: readonly ColumnBounds[] };
 }
 
-/** Merges the files of a partition, sorted and without duplicates. A large partition gets several files. */
 export async function mergeFiles(
   format: TableFormat,
   partition: LakePartition,
@@ -89,8 +88,8 @@ export async function joinFiles(
 ): Promise<CompactedFile | null> {
   const files = await format.filesOf(partition, signal);
   const smallFiles = files.filter(({ bytes, key }) => bytes <= MAX_SMALL_FILE_BYTES && !MERGED_FILE.test(key));
-  const isRejoin = smallFiles.filter(({ key }) => JOINED_FILE.test(key)).length >= REJOIN_FILE_COUNT;
-  const selectedFiles = smallFiles.filter(({ key }) => isRejoin || !JOINED_FILE.test(key));
+  const isRejoiningJoinedFiles = smallFiles.filter(({ key }) => JOINED_FILE.test(key)).length >= REJOIN_FILE_COUNT;
+  const selectedFiles = smallFiles.filter(({ key }) => isRejoiningJoinedFiles || !JOINED_FILE.test(key));
   const loadedFiles: { readonly bytes: Uint8Array; readonly key: string }[] = [];
   let joinedBytes = 0;
   for (const { bytes, key } of selectedFiles) {

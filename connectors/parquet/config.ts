@@ -60,8 +60,8 @@ export const S3Config = z
   .superRefine((config, context) => {
     const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const url = config.endpoint === undefined ? null : URL.parse(config.endpoint);
-    const leavesMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
-    if (url?.protocol === "http:" && leavesMachine && !config.allow_plain_http) {
+    const leavesThisMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    if (url?.protocol === "http:" && leavesThisMachine && !config.allow_plain_http) {
       addIssue("endpoint", "Use https://; set allow_plain_http: true to send everything readable anyway.");
     }
     if (url?.protocol === "https:" && !config.path_style && config.bucket.includes(".")) {
@@ -124,7 +124,6 @@ export function findSharedTables(one: ParquetConfig, other: ParquetConfig): Shar
   };
 }
 
-/** Returns null for a missing location or an invalid address; the schema reports both. */
 function describeLakeLocation({ folder, s3 }: ParquetConfig): string | null {
   if (s3 === undefined) return folder === undefined ? null : realFolder(folder);
   const url = URL.parse(s3Endpoint(s3));

@@ -21,7 +21,7 @@ const MAX_REMOVED_FILES = 100;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 /** Change between wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
-const CLOCK_STEP_MS = 2_000;
+const MIN_CLOCK_STEP_MS = 2_000;
 
 /**
  * Table format in which the Delta log says which files belong to a table. Each table is committed separately. After a
@@ -63,7 +63,7 @@ export function createDeltaFormat(
   async function appendRows(table: Table, batches: readonly PartitionBatch[], work: CommitWork, signal: AbortSignal) {
     const { uploaded, name, positions } = work;
     const buildKey = ({ partition }: PartitionBatch, digest: string) =>
-      chooseUnusedKey(fileKey(partition, name), digest, uploaded);
+      chooseUnusedFileKey(fileKey(partition, name), digest, uploaded);
     const add: AddedFile[] = [];
     for (const { key, bytes, batch, rows } of await putBatches(batches, buildKey, store, uploaded, signal)) {
       add.push(await toAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
@@ -90,7 +90,7 @@ export function createDeltaFormat(
         if (replacement === null) continue;
         const { bytes } = replacement;
         const digest = computeDigest(bytes);
-        const key = chooseUnusedKey(fileKey(partition, name), digest, uploaded);
+        const key = chooseUnusedFileKey(fileKey(partition, name), digest, uploaded);
         if (!uploaded.has(key)) await store.put(key, bytes, signal);
         uploaded.set(key, digest);
         add.push(await toAddedFile(key, bytes.length, partition, replacement));
@@ -111,7 +111,6 @@ export function createDeltaFormat(
     );
   }
 
-  /** Throws ConfigError where the table refers to a file outside its folder. */
   function findFiles({ table, dayAndSite: of }: LakePartition, files: readonly ActiveFile[]): readonly StoredFile[] {
     const values = Object.entries(toPartitionValues(of));
     const all = files.filter(({ partitionValues }) => values.every(([name, value]) => partitionValues[name] === value));
@@ -248,7 +247,7 @@ export function createDeltaFormat(
 }
 
 /** Returns an unused key: the log may refer to an uploaded file although the response was lost. */
-function chooseUnusedKey(key: string, digest: string, uploaded: UploadedFiles): string {
+function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFiles): string {
   let unusedKey = key;
   for (let n = 2; uploaded.has(unusedKey) && uploaded.get(unusedKey) !== digest; n++) {
     unusedKey = key.replace(/\.parquet$/, `-${n}.parquet`);
@@ -284,7 +283,7 @@ export function createVacuumSchedule(clock: Clock) {
 
   function isClockTrusted(): boolean {
     const now = clockOffset();
-    if (Math.abs(now - lastOffset) > CLOCK_STEP_MS) trustedFromMs = clock.monotonic() + HOUR_MS;
+    if (Math.abs(now - lastOffset) > MIN_CLOCK_STEP_MS) trustedFromMs = clock.monotonic() + HOUR_MS;
     lastOffset = now;
     return clock.monotonic() >= trustedFromMs;
   }

@@ -12,9 +12,7 @@ import type { TableFormat } from "./table-format.ts";
 interface DayManifest {
   readonly site: string | null;
   readonly date: string;
-  /** True if the ledger has accounted for the day. */
   readonly complete: boolean;
-  /** Number of the account, 0 without an account. */
   readonly revision: number;
   /** Time of finalization; null if the day was not finalized. */
   readonly sealed_at: string | null;
@@ -22,7 +20,6 @@ interface DayManifest {
   /** Account of the ledger, as in the event `day-sealed`. */
   readonly account: unknown;
   readonly tables: Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
-  /** Earlier revisions, newest first, with row counts by table. */
   readonly before: readonly {
     readonly revision: number;
     readonly sealed_at: string;
@@ -31,7 +28,6 @@ interface DayManifest {
 }
 
 interface ListedFile {
-  /** Key in the lake. */
   readonly name: string;
   readonly rows: number;
   readonly bytes: number;

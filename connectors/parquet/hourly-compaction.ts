@@ -7,9 +7,8 @@ import type { TableFormat } from "./table-format.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Longest delay of a day's merge by late rows. */
+/** Longest time for which late rows may delay the merge of a day's files. */
 const MAX_MERGE_DELAY_MS = DAY_MS;
-/** Partitions of one table that one step joins, in one commit of a Delta table. */
 const PARTITIONS_PER_JOIN = 50;
 
 type CompactionStep = { readonly join: readonly LakePartition[] } | { readonly mergeKey: string };
@@ -39,7 +38,6 @@ export function createHourlyCompaction(
   const committedAtMs = new Map(
     [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedSinceMs(lastMs, wallMs)] as const),
   );
-  /** Monotonic time at which the last pass began. */
   let passStartMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedSinceMs(state.compactedAtMs, wallMs));
   let passWallMs = wallMs;
   let pendingSteps: CompactionStep[] | null = null;
@@ -79,13 +77,12 @@ export function createHourlyCompaction(
 
   function isMergeDue(key: string, { day, sinceMs }: UncompactedDay): boolean {
     const nowMs = clock.now();
-    const endMs = Date.parse(day) + DAY_MS;
-    if (nowMs < endMs) return false;
+    const dayEndMs = Date.parse(day) + DAY_MS;
+    if (nowMs < dayEndMs) return false;
     const isDayQuiet = clock.monotonic() - (committedAtMs.get(key) ?? 0) >= HOUR_MS;
-    return isDayQuiet || nowMs - Math.max(sinceMs, endMs) >= MAX_MERGE_DELAY_MS;
+    return isDayQuiet || nowMs - Math.max(sinceMs, dayEndMs) >= MAX_MERGE_DELAY_MS;
   }
 
-  /** Plans the joins and merges of a pass, oldest day first. */
   function planSteps(lastPassMs: number): CompactionStep[] {
     const mergeSteps: CompactionStep[] = [];
     const partitionsByTable = new Map<string, LakePartition[]>();
@@ -114,7 +111,7 @@ export function createHourlyCompaction(
   }
 
   return {
-    /** Notes partitions with new rows; returns the state change for the settlement. */
+    /** Stores which partitions have new rows; returns the change of the sink's state. */
     noteCommit(partitions: Iterable<LakePartition>): SinkStateChange {
       const changedDays = new Map<string, UncompactedDay | null>();
       for (const partition of partitions) {
@@ -128,9 +125,9 @@ export function createHourlyCompaction(
       // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
       if (clock.monotonic() - passStartMs >= HOUR_MS) {
         if (await continueSearch(signal)) return new Map();
-        const lastPassMs = passStartMs;
+        const lastPassStartMs = passStartMs;
         [passStartMs, passWallMs] = [clock.monotonic(), clock.now()];
-        pendingSteps = planSteps(lastPassMs);
+        pendingSteps = planSteps(lastPassStartMs);
       }
       if (pendingSteps === null) return null;
       const nextStep = pendingSteps.shift();

@@ -1,20 +1,20 @@
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { SCHEMAS_KEY } from "./paths.ts";
+import { TABLE_SCHEMAS_KEY } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
 type LakeSchemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
 /** Entry that names the table format; lakes of plain files have no such entry. */
-const FORMAT_ENTRY = "_format";
+const TABLE_FORMAT_ENTRY = "_format";
 const TABLE_FORMAT_OPTION = "table_format";
 
 /** Compares the tables with those in the lake and adds new columns. Throws ConfigError for a column of another type. */
 export async function updateSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
-  const bytes = await store.get(SCHEMAS_KEY, signal);
+  const bytes = await store.get(TABLE_SCHEMAS_KEY, signal);
   const storedSchemas = bytes === null ? {} : parseLakeSchemas(bytes, store.where);
-  const storedFormat = storedSchemas[FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
+  const storedFormat = storedSchemas[TABLE_FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
   // In a lake with two formats, readers would see rows twice or not at all.
   if (bytes !== null && storedFormat !== format.name) {
     throw new ConfigError(
@@ -26,7 +26,7 @@ export async function updateSchemas(store: ObjectStore, format: TableFormat, sig
     );
   }
   const now: LakeSchemas = {
-    ...(format.name === "plain" ? {} : { [FORMAT_ENTRY]: { [TABLE_FORMAT_OPTION]: format.name } }),
+    ...(format.name === "plain" ? {} : { [TABLE_FORMAT_ENTRY]: { [TABLE_FORMAT_OPTION]: format.name } }),
     ...Object.fromEntries(
       TABLES.map(({ name, columns }) => [name, Object.fromEntries(columns.map((c) => [c.name, c.type]))]),
     ),
@@ -46,14 +46,14 @@ export async function updateSchemas(store: ObjectStore, format: TableFormat, sig
   const schemasText = `${JSON.stringify(all, null, 2)}\n`;
   if (bytes !== null && Buffer.from(bytes).toString() === schemasText) return;
   for (const table of TABLES) await format.createTable(table, signal);
-  await store.put(SCHEMAS_KEY, Buffer.from(schemasText), signal);
+  await store.put(TABLE_SCHEMAS_KEY, Buffer.from(schemasText), signal);
 }
 
 function parseLakeSchemas(bytes: Uint8Array, where: string): LakeSchemas {
   try {
     return JSON.parse(Buffer.from(bytes).toString()) as LakeSchemas;
   } catch (cause) {
-    throw new ConfigError(`${where}/${SCHEMAS_KEY} is no JSON.`, {
+    throw new ConfigError(`${where}/${TABLE_SCHEMAS_KEY} is no JSON.`, {
       hint: "Somebody else has written it: remove it, and it is written anew.",
       cause,
     });

@@ -11,7 +11,6 @@ export interface ObjectStore {
   list(prefix: string, signal: AbortSignal, after?: string): Promise<readonly StoredFile[]>;
   /** Names of the folders directly below a prefix that ends with a slash, ascending. */
   folders(prefix: string, signal: AbortSignal): Promise<readonly string[]>;
-  /** Removes an object; does nothing if the key does not exist. */
   remove(key: string, signal: AbortSignal): Promise<void>;
 }
 

@@ -25,10 +25,10 @@ const PARQUET_TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
   boolean: { type: "BOOLEAN" },
 };
 
-/** Rows in a row group: encoding a column of a group takes 2 to 5 ms. */
+/** Number of rows in a Parquet row group; encoding one of its columns takes 2 to 5 ms. */
 const ROWS_PER_GROUP = 10_000;
 /** Size above which row groups are read column by column, so that other work can run in between. */
-const LARGE_GROUP_ROWS = 2_000;
+const LARGE_ROW_GROUP_ROWS = 2_000;
 /** Limit up to which a page stays uncompressed: a compressor costs 0.1 ms. */
 const MAX_UNCOMPRESSED_PAGE_BYTES = 128;
 
@@ -46,7 +46,6 @@ export async function encodeParquet(columns: Columns, rows: Uint32Array): Promis
       const isRising = type === "time" || name === "position";
       const column = isRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
       await file.write({ columnData: [column], rowGroupSize: group.length });
-      // The writer has now made a row group of this single column.
       columnGroups.push(...file.row_groups.splice(-1));
       await yieldIfBusy();
     }
@@ -97,7 +96,6 @@ function toFileValues(columns: Columns, index: number, rows: Uint32Array): unkno
     const cell = readCell(rows[n] ?? 0);
     if (typeof cell !== "number" || type === "number") values[n] = cell;
     else if (type === "time") values[n] = BigInt(Math.round(cell * 1_000));
-    // The writer packs differences of 32-bit numbers without BigInt.
     else values[n] = name === "position" && (cell | 0) === cell ? cell : BigInt(Math.round(cell));
   }
   return values;
@@ -109,7 +107,6 @@ export async function concatenateParquet(
   files: readonly { readonly bytes: Uint8Array; readonly name: string }[],
 ): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly ColumnBounds[] } | null> {
   const { file, writer } = createFileWriter(table);
-  // Keep the statistics in their encoded form.
   const parsers = {
     stringFromBytes: (text: Uint8Array) => text,
     timestampFromMicroseconds: (at: bigint) => at,
@@ -119,7 +116,7 @@ export async function concatenateParquet(
     const metadata = parseMetadata(buffer, name, parsers);
     if (!canConcatenate(table, metadata)) return null;
     for (const group of metadata.row_groups) {
-      const [start, end] = byteRange(group);
+      const [start, end] = pageByteRange(group);
       const by = BigInt(writer.offset - start);
       writer.appendBytes(new Uint8Array(buffer, start, end - start));
       file.row_groups.push({ ...group, columns: group.columns.map((column) => shiftChunkOffsets(column, by)) });
@@ -130,7 +127,7 @@ export async function concatenateParquet(
   await file.finish();
   const filledGroups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
   const columnBounds = table.columns.map(({ type }, index) =>
-    combineChunkBounds(
+    combineColumnChunkBounds(
       type,
       filledGroups.flatMap(({ columns }) => columns[index] ?? []),
     ),
@@ -147,7 +144,7 @@ export interface ColumnBounds {
 
 type ColumnChunk = RowGroup["columns"][number];
 
-function combineChunkBounds(type: ColumnType, chunks: readonly ColumnChunk[]): ColumnBounds {
+function combineColumnChunkBounds(type: ColumnType, chunks: readonly ColumnChunk[]): ColumnBounds {
   let allBounds: ColumnBounds = { min: null, max: null, nulls: 0 };
   let hasBounds = type !== "boolean";
   for (const { meta_data } of chunks) {
@@ -193,8 +190,7 @@ function canConcatenate({ columns: ours }: Table, { created_by, row_groups, sche
   );
 }
 
-/** Returns the byte range of a row group's pages. */
-function byteRange({ columns }: RowGroup): readonly [start: number, end: number] {
+function pageByteRange({ columns }: RowGroup): readonly [start: number, end: number] {
   const chunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
   const chunkStarts = chunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
   const chunkEnds = chunks.map((each, n) => (chunkStarts[n] ?? 0) + Number(each.total_compressed_size));
@@ -253,7 +249,7 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
     const rows = Number(num_rows);
     const from = to;
     to += rows;
-    const all = rows > LARGE_GROUP_ROWS ? null : await readColumns(presentColumns, from, to);
+    const all = rows > LARGE_ROW_GROUP_ROWS ? null : await readColumns(presentColumns, from, to);
     await columns.addAll(rows, async (index) => {
       const column = table.columns[index]?.name ?? "";
       if (!presentColumns.includes(column)) return null;

@@ -6,10 +6,9 @@ import { encodeParquet, readParquet } from "./parquet-file.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import type { LakeFiles, UploadedFiles } from "./table-format.ts";
 
-/** Concurrent uploads: a distant storage needs 50 ms for each object of any size. */
+/** Number of concurrent uploads; a distant storage needs 50 ms for each object. */
 const UPLOADS_AT_ONCE = 8;
 
-/** File with its rows, in the order of the file. */
 export interface EncodedRows {
   readonly bytes: Uint8Array;
   readonly columns: Columns;

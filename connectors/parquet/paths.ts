@@ -16,8 +16,7 @@ const NO_DAY_FOLDER = "__HIVE_DEFAULT_PARTITION__";
 export const EPOCH_DAY = "1970-01-01";
 /** File with all columns of its table and no rows. */
 export const EMPTY_FILE_NAME = "empty.parquet";
-/** File with the columns of all tables. */
-export const SCHEMAS_KEY = "_schemas.json";
+export const TABLE_SCHEMAS_KEY = "_schemas.json";
 
 /** Rows of a table for one day and site, or a complete table that changes too rarely to be divided. */
 export interface LakePartition {
@@ -44,7 +43,6 @@ export function parsePartition(table: Table, date: string, site: string): LakePa
   return partition.folder === `${tableFolder(table)}${date}/${site}/` ? partition : null;
 }
 
-/** Decodes percent-encoding; returns an invalid text unchanged. */
 export function decodeUriOrKeep(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -53,7 +51,7 @@ export function decodeUriOrKeep(text: string): string {
   }
 }
 
-/** Returns false for tables of versions, whose rows are valid for several days. */
+/** Returns false for a table whose rows are valid for several days. */
 export function hasPartitions({ rowPolicy }: Table): boolean {
   return rowPolicy !== "versions";
 }
@@ -70,7 +68,6 @@ export function fileKey({ folder }: LakePartition, name: string): string {
   return `${folder}${name}.parquet`;
 }
 
-/** File name of a staged commit, without the ending. */
 export function stagedFileName(writerId: string, from: number, through: number): string {
   return [writerId, ...[from, through].map((position) => String(position).padStart(12, "0"))].join("-");
 }

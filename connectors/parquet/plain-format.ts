@@ -43,10 +43,10 @@ export function createPlainFormat(
 
   async function replaceRows(change: PartitionUpdates, signal: AbortSignal): Promise<void> {
     const { from, partition } = change;
-    const key = singleFileKey(partition);
+    const key = undividedFileKey(partition);
     const replacement = await encodeReplacement(change, [key], format, signal);
     if (replacement !== null) await store.put(key, replacement.bytes, signal);
-    if (from !== undefined) await store.remove(singleFileKey(from), signal);
+    if (from !== undefined) await store.remove(undividedFileKey(from), signal);
   }
 
   const format: TableFormat = {
@@ -72,9 +72,9 @@ export function createPlainFormat(
     async repairFiles(signal) {
       for (const table of TABLES.filter(hasPartitions)) {
         const dates = await store.folders(tableFolder(table), signal);
-        const hasFirstDay = dates.includes(`date=${EPOCH_DAY}`);
-        if (dates.length === (hasFirstDay ? 1 : 0)) await format.createTable(table, signal);
-        if (!hasFirstDay) continue;
+        const hasFirstPartitionDay = dates.includes(`date=${EPOCH_DAY}`);
+        if (dates.length === (hasFirstPartitionDay ? 1 : 0)) await format.createTable(table, signal);
+        if (!hasFirstPartitionDay) continue;
         for (const { key } of await store.list(`${tableFolder(table)}date=${EPOCH_DAY}/`, signal)) {
           if (key.endsWith(`/${EMPTY_FILE_NAME}`)) await store.remove(key, signal);
           if (!key.endsWith(`/${table.name}.parquet`)) continue;
@@ -116,8 +116,8 @@ export function createPlainFormat(
       mergeFiles(format, partition, signal, (file) => replaceFiles(file, signal), maxRows),
     async join(_table, partitions, signal) {
       for (const partition of partitions) {
-        const joinedFile = await joinFiles(format, partition, signal);
-        if (joinedFile !== null) await replaceFiles(joinedFile, signal);
+        const joinedParquetFile = await joinFiles(format, partition, signal);
+        if (joinedParquetFile !== null) await replaceFiles(joinedParquetFile, signal);
       }
     },
     async finishCompaction(compactions, signal) {
@@ -133,6 +133,6 @@ export function createPlainFormat(
 }
 
 /** Key of the only file of a partition whose rows change. */
-function singleFileKey(partition: LakePartition): string {
+function undividedFileKey(partition: LakePartition): string {
   return fileKey(partition, partition.table.name);
 }

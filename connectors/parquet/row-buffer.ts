@@ -48,7 +48,6 @@ export function createRowBuffer() {
   }
 
   return {
-    /** Log position of the first event. */
     get from() {
       return firstPosition;
     },

@@ -17,7 +17,7 @@ import type { ObjectStore, StoredFile } from "./object-store.ts";
 const CONNECT_TIMEOUT_MS = 10_000;
 /** Connections to the storage; a commit uploads 8 objects at a time. */
 const MAX_CONNECTIONS = 8;
-/** Attempts of a conditional put if a concurrent put interferes (409). */
+/** Attempts to write an object while a concurrent write of the same object causes status 409. */
 const MAX_CONFLICT_ATTEMPTS = 3;
 /** Limit of a response to a put and of an error: a code such as `SlowDown` and a message. */
 const MAX_ERROR_BYTES = 64 * 1024;
@@ -30,7 +30,6 @@ export type S3Store = ReturnType<typeof createS3Store>;
 
 interface S3Request {
   readonly method: "GET" | "PUT" | "DELETE";
-  /** Key of the object; null for the bucket itself. */
   readonly key: string | null;
   readonly query?: Readonly<Record<string, string>>;
   readonly headers?: Readonly<Record<string, string>>;
@@ -225,15 +224,15 @@ function isSuccess(status: number): boolean {
 
 /** Reads the start of a response body; stops at once where Content-Length exceeds the limit. */
 async function readBodyStart({ body, headers }: Dispatcher.ResponseData, maxBytes: number) {
-  const isLonger = Number(headers["content-length"] ?? 0) > maxBytes;
+  const isBodyTooLong = Number(headers["content-length"] ?? 0) > maxBytes;
   const bodyChunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of body as AsyncIterable<Buffer>) {
     bodyChunks.push(chunk);
     bytes += chunk.length;
-    if (isLonger || bytes > maxBytes) break;
+    if (isBodyTooLong || bytes > maxBytes) break;
   }
-  return { bytes: Buffer.concat(bodyChunks).subarray(0, maxBytes), isCut: isLonger || bytes > maxBytes };
+  return { bytes: Buffer.concat(bodyChunks).subarray(0, maxBytes), isCut: isBodyTooLong || bytes > maxBytes };
 }
 
 /** Percent-encodes every character of a key except letters, digits, `-._~` and slashes. */

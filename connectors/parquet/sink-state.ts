@@ -11,7 +11,6 @@ import { writerPositionKey } from "./paths.ts";
  *   cursor 100    staged 101–200, 201–350    redelivered 101 102 … → commit at 200, commit at 350, continue
  */
 export interface SinkState {
-  /** Random id in every file name. */
   readonly writerId: string;
   readonly stagedCommits: readonly StagedCommit[];
   /** Days to be finalized, oldest first. */
@@ -46,7 +45,6 @@ export interface CompleteDay extends SiteDay {
   readonly account: unknown;
 }
 
-/** Day with files that no compaction has merged. */
 export interface UncompactedDay extends SiteDay {
   readonly tables: readonly string[];
   /** Wall time at which the first of the files was committed. */
@@ -75,7 +73,7 @@ export async function openSinkState(
   const all = await sinkState.all<unknown>();
   const listEntries = (prefix: string) => [...all].filter(([key]) => key.startsWith(prefix));
   const stagedCommits = (all.get(STAGED_COMMITS_KEY) ?? []) as readonly StagedCommit[];
-  const otherState = {
+  const restOfSinkState = {
     completeDays: listEntries(COMPLETE_DAY_PREFIX)
       .map(([, day]) => day as CompleteDay)
       .sort((a, b) => (a.day < b.day ? -1 : 1)),
@@ -93,7 +91,7 @@ export async function openSinkState(
   if (writer !== undefined) {
     const committedPosition = await readCommittedPosition(writer.id, store, signal);
     if (committedPosition <= Math.max(writer.through, stagedCommits.at(-1)?.through ?? 0)) {
-      return { writerId: writer.id, stagedCommits, ...otherState };
+      return { writerId: writer.id, stagedCommits, ...restOfSinkState };
     }
     log.warn(
       { remembered: writer.through, landed: committedPosition },
@@ -102,7 +100,7 @@ export async function openSinkState(
   }
   const writerId = randomBytes(6).toString("hex");
   await sinkState.put(encodeChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
-  return { writerId, stagedCommits: [], ...otherState };
+  return { writerId, stagedCommits: [], ...restOfSinkState };
 }
 
 async function readCommittedPosition(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
@@ -112,7 +110,6 @@ async function readCommittedPosition(writerId: string, store: ObjectStore, signa
   return typeof through === "number" ? through : 0;
 }
 
-/** Encodes a change of the stored state. A value of null removes the key. */
 export function encodeChange(parts: {
   readonly writer?: WriterPosition;
   readonly stagedCommits?: readonly StagedCommit[];

@@ -35,7 +35,7 @@ const MAX_BATCH_EVENTS = 5_000;
 /** Limit of compaction in one tick, because offered events wait meanwhile. */
 const MAX_COMPACTION_MS_PER_TICK = 500;
 /** Interval of checks for old rows and compactions. */
-const CHECK_INTERVAL_MS = 5_000;
+const COMPACTION_CHECK_MS = 5_000;
 
 /** Sink that accepts an event when its rows are in complete files of the lake. Until then, events are only buffered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
@@ -68,7 +68,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return commits;
   }
 
-  async function resetOnError<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function reloadStateOnError<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       return await work();
@@ -89,7 +89,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return stateChanges === null ? { rejected: rejections, buffered: true } : { rejected: rejections, stateChanges };
   }
 
-  /** Settles all events; returns null while a row is not in the lake. */
+  /** Returns the state change that settles all buffered events; null while a row is not stored in the lake. */
   function settleCommits(staged: StagedCommits): SinkStateChange | null {
     const settlement = staged.settleCommits();
     if (settlement === null) return null;
@@ -144,17 +144,17 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     progressMs,
     probe,
     async open(signal) {
-      await resetOnError(signal, () => prepareCommits(signal));
+      await reloadStateOnError(signal, () => prepareCommits(signal));
     },
     async write(batch, signal, _accepted, offer) {
       const isIdempotent = offer === undefined || offer.isRedelivery || offer.positions.includes(0);
-      return resetOnError(signal, () =>
+      return reloadStateOnError(signal, () =>
         isIdempotent ? insertIdempotently(batch, offer, signal) : stageBatch(batch, offer, signal),
       );
     },
     async tick(signal) {
-      return resetOnError(signal, async () => {
-        const tickInMs = Math.min(CHECK_INTERVAL_MS, config.max_age);
+      return reloadStateOnError(signal, async () => {
+        const tickInMs = Math.min(COMPACTION_CHECK_MS, config.max_age);
         const stagedCommits = await prepareCommits(signal);
         await format.vacuum?.(signal);
         await stagedCommits.commit(signal);
@@ -163,12 +163,12 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
         // Do not compact before interrupted commits are complete.
         if (!stagedCommits.isSettled()) return { tickInMs };
         const stepChanges = new Map<string, unknown>();
-        const untilMs = clock.monotonic() + MAX_COMPACTION_MS_PER_TICK;
+        const compactionEndMs = clock.monotonic() + MAX_COMPACTION_MS_PER_TICK;
         do {
           const stepChange = await compactNext(signal);
           if (stepChange === null) break;
           for (const [key, value] of stepChange) stepChanges.set(key, value);
-        } while (clock.monotonic() < untilMs);
+        } while (clock.monotonic() < compactionEndMs);
         return stepChanges.size === 0 ? { tickInMs } : { stateChanges: stepChanges, tickInMs };
       });
     },
@@ -179,7 +179,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   };
 }
 
-/** Calls `take` for each event. Returns the events that cannot be mapped to rows. */
+/** Returns the events that cannot be mapped to rows. */
 async function collectRejections(batch: readonly Event[], take: (event: Event, index: number) => Promise<void>) {
   const rejections: Rejection[] = [];
   for (const [index, event] of batch.entries()) {
@@ -202,12 +202,12 @@ function openLake({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   }
   if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
-  const probe = () => probeFolder(folder);
+  const probeStorage = () => probeFolder(folder);
   return {
     store,
     serverId: computeHash(store.where),
     progressMs: store.progressMs,
-    probe,
+    probe: probeStorage,
     close: async () => undefined,
   };
 }

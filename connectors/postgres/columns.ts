@@ -92,8 +92,8 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
       rows++;
     },
     take() {
-      const isArray = !isSame || isAlwaysList;
-      const parameter = { isArray, bytes: isArray ? encodeArray() : encodeValue() };
+      const isEncodedAsArray = !isSame || isAlwaysList;
+      const parameter = { isArray: isEncodedAsArray, bytes: isEncodedAsArray ? encodeArray() : encodeValue() };
       bytes = EMPTY_BUFFER;
       nextBytes = Math.max(INITIAL_BUFFER_BYTES, offset);
       offset = ARRAY_HEADER_BYTES;

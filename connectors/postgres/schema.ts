@@ -89,26 +89,25 @@ export async function checkPrivileges(session: PostgresSession, requirements: Ta
   }
 }
 
-/** Locks out other Plenum workers that change tables or dependent rows, until the transaction ends. */
+/** Prevents other Plenum workers from changing tables until the transaction ends. */
 export async function lockTables(session: PostgresSession, { schema }: TableTarget): Promise<void> {
-  await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK_NUMBER), schema]);
+  await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(TABLE_LOCK_NUMBER), schema]);
 }
 
-/** Arbitrary lock number: "plen" in ASCII. */
-const LOCK_NUMBER = 0x706c656e;
+const TABLE_LOCK_NUMBER = 0x706c656e;
 
-function hasMissingParts({ tables, columns }: MissingParts): boolean {
+function hasMissingParts({ tables, columns }: MissingTableParts): boolean {
   return tables.length + columns.length > 0;
 }
 
-function missingError({ tables, columns }: MissingParts, { schema }: TableTarget): ConfigError {
+function missingError({ tables, columns }: MissingTableParts, { schema }: TableTarget): ConfigError {
   const names = [
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
   ];
   const [first = "", ...others] = names;
-  const othersText = others.length === 0 ? "" : ` and ${others.length} more`;
-  return new ConfigError(`The schema ${schema} lacks ${first}${othersText}.`, {
+  const otherMissingText = others.length === 0 ? "" : ` and ${others.length} more`;
+  return new ConfigError(`The schema ${schema} lacks ${first}${otherMissingText}.`, {
     field: "create",
     hint: "Set create: true, once with a role that may create them if that of the worker may not.",
   });
@@ -179,7 +178,6 @@ group by c.relname, i.indexrelid`,
 }
 
 interface CatalogTable {
-  /** Kind of relation: `r` for a table, `p` for a partitioned table. */
   readonly kind: string;
   /** Columns by name, with types in the form of `format_type`, such as `double precision`. */
   readonly columns: Map<string, { readonly type: string; readonly isNotNull: boolean; readonly hasDefault: boolean }>;
@@ -195,13 +193,13 @@ interface DatabaseCatalog {
 }
 
 /** Tables and columns that Plenum never created, such as columns of a later version. */
-interface MissingParts {
+interface MissingTableParts {
   readonly tables: readonly Table[];
   readonly columns: readonly { readonly table: Table; readonly column: Column }[];
 }
 
 /** Finds missing tables and columns. Throws ConfigError if an existing table does not fit our rows. */
-function findMissing(tables: readonly Table[], catalog: DatabaseCatalog, target: TableTarget): MissingParts {
+function findMissing(tables: readonly Table[], catalog: DatabaseCatalog, target: TableTarget): MissingTableParts {
   const columns = tables.flatMap((table) => {
     const catalogTable = catalog.tables.get(table.name);
     if (catalogTable === undefined) return [];
@@ -223,24 +221,24 @@ function checkTableFits(table: Table, existing: CatalogTable, target: TableTarge
     throw schemaError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
   }
   for (const [columnName, { type, isNotNull, hasDefault }] of existing.columns) {
-    const ourColumn = table.columns.find((column) => column.name === columnName);
-    const alterHint = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
-    if (ourColumn === undefined) {
+    const plenumColumn = table.columns.find((column) => column.name === columnName);
+    const alterColumnHint = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
+    if (plenumColumn === undefined) {
       if (!isNotNull || hasDefault) continue;
       throw schemaError(
         `The table ${name} has a column ${columnName} that has to be filled, and nobody does.`,
-        `${alterHint} drop not null; or give it a default.`,
+        `${alterColumnHint} drop not null; or give it a default.`,
       );
     }
-    const expectedType = SQL_TYPES[ourColumn.type].name;
+    const expectedType = SQL_TYPES[plenumColumn.type].name;
     if (type !== expectedType) {
       throw schemaError(
         `The column ${columnName} of ${name} is ${type} and has to be ${expectedType}.`,
-        `${alterHint} type ${expectedType}`,
+        `${alterColumnHint} type ${expectedType}`,
       );
     }
-    if (isNotNull && ourColumn.isNullable) {
-      throw schemaError(`The column ${columnName} of ${name} has to take null.`, `${alterHint} drop not null`);
+    if (isNotNull && plenumColumn.isNullable) {
+      throw schemaError(`The column ${columnName} of ${name} has to take null.`, `${alterColumnHint} drop not null`);
     }
   }
   const key = buildPrimaryKey(table, target);

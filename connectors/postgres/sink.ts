@@ -27,7 +27,6 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     return openSession(options, signal);
   }
 
-  /** Cuts the connection when the signal aborts. */
   async function cutOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const cutSession = () => session.cut(signal.reason);
     signal.addEventListener("abort", cutSession, { once: true });
@@ -121,7 +120,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   };
 }
 
-/** Without synced commits, a server crash may lose accepted events. */
+/** Warns if a crash of the server may lose events that the sink has accepted. */
 function warnOfDataLoss({ synchronousCommit, fsync }: DurabilitySettings, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(

@@ -20,7 +20,7 @@ export interface WriteContext {
 }
 
 /** Limit of parts tried in one search for refused events; 14 parts find one event among 5,000. */
-const MAX_SEARCH_PARTS = 200;
+const MAX_REFUSED_EVENT_SEARCH_PARTS = 200;
 
 /** Writes a batch in one transaction. If the server refuses a value, a second transaction rejects the event. */
 export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
@@ -90,13 +90,13 @@ function buildInsertQuery({ table, columns }: StatementRows, { target, insertSta
 async function storeByBisection(batch: readonly IndexedEvent[], context: WriteContext): Promise<Receipt> {
   const { session } = context;
   const rejections: Rejection[] = [];
-  const halfLength = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
-  const pendingParts = [batch];
+  const halfEventCount = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
+  const batchPartsToStore = [batch];
   let triedParts = 0;
-  for (let part = pendingParts.pop(); part !== undefined; part = pendingParts.pop()) {
+  for (let part = batchPartsToStore.pop(); part !== undefined; part = batchPartsToStore.pop()) {
     const [first] = part;
     if (first === undefined) continue;
-    if (triedParts >= MAX_SEARCH_PARTS) {
+    if (triedParts >= MAX_REFUSED_EVENT_SEARCH_PARTS) {
       const error = new Retryable("More faulty events than one write can sort out; the rest follows.");
       return { rejected: rejections, retry: { from: first.index, error } };
     }
@@ -109,7 +109,7 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
       if (!isDataError(error)) throw error;
       await session.query("rollback to part");
       if (part.length === 1) rejections.push({ index: first.index, reason: describeRejection(error) });
-      else pendingParts.push(part.slice(halfLength(part)), part.slice(0, halfLength(part)));
+      else batchPartsToStore.push(part.slice(halfEventCount(part)), part.slice(0, halfEventCount(part)));
     }
   }
   return { rejected: rejections };
@@ -191,8 +191,8 @@ where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${a
     values,
   );
   const storedRows = result.rows.map((row) => row.map((cell): Cell => cell));
-  const knownRows = new Set<Row>(storedRows);
-  const changedRows = applyUpdates(table, storedRows, updates).filter((row) => !knownRows.has(row));
+  const storedRowSet = new Set<Row>(storedRows);
+  const changedRows = applyUpdates(table, storedRows, updates).filter((row) => !storedRowSet.has(row));
   return changedRows.length === 0 ? null : encodeRows(table, changedRows);
 }
 

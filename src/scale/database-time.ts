@@ -34,7 +34,6 @@ interface ClockReading {
  */
 export async function openDatabaseTime(options: {
   readonly database: StateDatabase;
-  /** Clock of this machine. */
   readonly clock: Clock;
   readonly log: Log;
 }) {
@@ -71,15 +70,15 @@ export async function openDatabaseTime(options: {
     const [fromWallMs, fromMs] = [earliestWallMs(), earliestSteadyMs()];
     const newReading = await readDatabaseClock();
     const wasWallClockSet = distanceOutsideRange(newReading.wallMs, fromWallMs, latestWallMs()) !== 0;
-    const stepMs = distanceOutsideRange(newReading.wallMs - newReading.setByMs, fromMs, latestSteadyMs());
+    const clockStepMs = distanceOutsideRange(newReading.wallMs - newReading.setByMs, fromMs, latestSteadyMs());
     // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
     const hasEnoughReads = readCount >= READS_UNTIL_SETTLED && readCount - storedAtRead > READS_AFTER_OWN_STEP;
     let { setByMs } = newReading;
-    if (stepMs !== 0 && (wasWallClockSet || hasEnoughReads)) {
+    if (clockStepMs !== 0 && (wasWallClockSet || hasEnoughReads)) {
       storedAtRead = readCount;
-      setByMs = await storeClockStep(setByMs, setByMs + stepMs);
+      setByMs = await storeClockStep(setByMs, setByMs + clockStepMs);
       log.info(
-        { seconds: Math.round(stepMs / 1_000), setByMs },
+        { seconds: Math.round(clockStepMs / 1_000), setByMs },
         "the clock of the fleet's database was set; quota and leases are measured without it",
       );
     }
@@ -97,11 +96,11 @@ export async function openDatabaseTime(options: {
     earliestSteadyMs,
     latestSteadyMs,
     notices(): readonly string[] {
-      const aheadMs = clock.now() - now();
-      if (Math.abs(aheadMs) <= CLOCK_DIFFERENCE_NOTICE_MS) return [];
-      const way = aheadMs > 0 ? "ahead of" : "behind";
+      const clockAheadMs = clock.now() - now();
+      if (Math.abs(clockAheadMs) <= CLOCK_DIFFERENCE_NOTICE_MS) return [];
+      const way = clockAheadMs > 0 ? "ahead of" : "behind";
       return [
-        `The clock of this machine is ${Math.round(Math.abs(aheadMs) / 1_000)} s ${way} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
+        `The clock of this machine is ${Math.round(Math.abs(clockAheadMs) / 1_000)} s ${way} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
       ];
     },
     look: updateClock,

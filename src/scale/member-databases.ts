@@ -26,7 +26,6 @@ export async function openMemberDatabases(options: {
     const connections = options.config.connections + 1;
     const database = await openStateDatabase({ ...options, migrate: false, connections });
     return {
-      /** Pool for the states of the sources. */
       database: { ...database, onNotified: urgent.onNotified },
       /** Pool for leases, kill switch and guards, which the load of the sources does not delay. */
       urgent,

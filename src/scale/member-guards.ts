@@ -18,11 +18,8 @@ export interface FleetGuards extends WritingGuards {
   close(): void;
 }
 
-/** Key of the fleet document with the last approvers. */
 export const APPROVERS_KEY = "approvers";
-/** Key of the fleet document that arms tag writes in all sources. */
-export const ARM_REQUEST_KEY = "arm-writing";
-/** Key of the fleet document with the random id of the database. */
+export const ARM_WRITING_REQUEST_KEY = "arm-writing";
 export const DATABASE_ID_KEY = "database-id";
 
 export interface ArmRequest {
@@ -30,7 +27,6 @@ export interface ArmRequest {
   readonly at: string;
 }
 
-/** Throws when the database does not respond. */
 export async function openFleetGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
@@ -43,7 +39,7 @@ export async function openFleetGuards(options: {
 }): Promise<FleetGuards> {
   const { approvals, clock, database, killSwitch, log, stateFolder } = options;
   const localSwitch = createKillSwitch(stateFolder);
-  const armRequest = await openFleetDocument<ArmRequest>({ database, key: ARM_REQUEST_KEY, log });
+  const armRequest = await openFleetDocument<ArmRequest>({ database, key: ARM_WRITING_REQUEST_KEY, log });
   const databaseId = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
   const approvers = await openFleetDocument<PinnedApprovers>({ database, key: APPROVERS_KEY, log });
 
@@ -99,7 +95,7 @@ export async function openFleetGuards(options: {
 
 /** File with the digest of the armed database, in case an edited configuration names another database. */
 const ARMED_MACHINE_FILE = "ARMED-DATABASE";
-const DIGEST_LENGTH = 64;
+const DATABASE_ID_DIGEST_LENGTH = 64;
 
 /** Allows tag writes in the fleet and on this machine; in neither if the folder cannot be written. */
 export async function armFleetHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
@@ -111,7 +107,7 @@ export async function armFleetHere(database: StateDatabase, stateFolder: string,
   // Readable by all users, because root may arm a machine for a worker; the digest does not reveal the id.
   writeFileSync(newFile, digestDatabaseId(JSON.parse(databaseId) as string), { mode: 0o644, flag: "wx" });
   renameSync(newFile, file);
-  await writeBody(database, ARM_REQUEST_KEY, JSON.stringify(request));
+  await writeBody(database, ARM_WRITING_REQUEST_KEY, JSON.stringify(request));
 }
 
 /** Returns whether this machine is armed for a database. Ignores a digest file of another user. */
@@ -120,7 +116,7 @@ export function isMachineArmed(stateFolder: string, databaseId: string | null): 
   try {
     const stats = lstatSync(file);
     const isOwnFile = stats.uid === 0 || stats.uid === (process.geteuid?.() ?? stats.uid);
-    if (databaseId === null || !isOwnFile || !stats.isFile() || stats.size !== DIGEST_LENGTH) return false;
+    if (databaseId === null || !isOwnFile || !stats.isFile() || stats.size !== DATABASE_ID_DIGEST_LENGTH) return false;
     return readFileSync(file, "utf8") === digestDatabaseId(databaseId);
   } catch {
     return false;

@@ -24,7 +24,6 @@ import { openShard } from "./postgres/store.ts";
 
 /** Longest delay from a quota slot to its send, so that a suspended machine does not send in another quota minute. */
 const MAX_SEND_DELAY_MS = 2_000;
-/** Longest assumed transit time of a request to the service. */
 const MAX_TRANSIT_MS = 3_000;
 const FAILED_START_STOP_MS = 1_000;
 
@@ -46,9 +45,9 @@ export async function runSource(options: {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
   const { entry, own } = configForSource(config, source);
-  const running = new AbortController();
-  const log = quietLogAfter(running.signal, options.log.child({ source }));
-  const end = () => running.abort(new Stopping());
+  const pipelineController = new AbortController();
+  const log = quietLogAfter(pipelineController.signal, options.log.child({ source }));
+  const end = () => pipelineController.abort(new Stopping());
   lease.signal.addEventListener("abort", end, { once: true });
   if (lease.signal.aborted) end();
   const shard = await openShard(database, { source, as: { epoch: lease.epoch }, clock, log });
@@ -95,9 +94,9 @@ export async function runSource(options: {
       // The member reports configuration and notices once for all its sources.
       processStatus: { configuration: () => null, notices: () => [] },
     });
-    running.signal.throwIfAborted();
-    await pipeline.start(running.signal);
-    running.signal.throwIfAborted();
+    pipelineController.signal.throwIfAborted();
+    await pipeline.start(pipelineController.signal);
+    pipelineController.signal.throwIfAborted();
     return { pipeline, stop };
   } catch (error) {
     end();
@@ -111,9 +110,9 @@ function quietLogAfter(over: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
   const isExpectedStop = (first: unknown) =>
     over.aborted || isStopping((first as { readonly err?: unknown } | null)?.err ?? first);
-  for (const level of ["warn", "error", "fatal"] as const) {
-    quietLog[level] = ((...line: Parameters<Log["warn"]>) =>
-      log[isExpectedStop(line[0]) ? "debug" : level](...line)) as Log["warn"];
+  for (const logLevel of ["warn", "error", "fatal"] as const) {
+    quietLog[logLevel] = ((...line: Parameters<Log["warn"]>) =>
+      log[isExpectedStop(line[0]) ? "debug" : logLevel](...line)) as Log["warn"];
   }
   quietLog.child = ((bindings: object) => quietLogAfter(over, log.child(bindings))) as unknown as Log["child"];
   return quietLog;

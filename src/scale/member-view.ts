@@ -19,7 +19,7 @@ import type { ShardOptions, StateDatabase } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 
 /** Cache age of a view per held source, to limit queries of open pages: 20 ms with 2 sources, 3 s with 300. */
-const MAX_AGE_PER_SOURCE_MS = 10;
+const CACHE_AGE_PER_SOURCE_MS = 10;
 
 /** Combines the status of all sources that a member holds. Queries about one source go to its pipeline. */
 export function createMemberView(options: {
@@ -35,7 +35,7 @@ export function createMemberView(options: {
 }) {
   const { clock, pipelines } = options;
   const cache = createCache(clock);
-  const maxAgeMs = () => pipelines.size * MAX_AGE_PER_SOURCE_MS;
+  const maxAgeMs = () => pipelines.size * CACHE_AGE_PER_SOURCE_MS;
   const joinedStore = () => joinStores([...pipelines].map(([source, { store }]) => ({ source, store })));
   const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => Promise.all([...pipelines.values()].map(ask));
 
@@ -253,7 +253,6 @@ function sumNumbers(numbers: readonly number[]): number {
   return numbers.reduce((total, number) => total + number, 0);
 }
 
-/** Adds numbers except null (unknown); returns null if all numbers are unknown. */
 function sumKnownNumbers(numbers: readonly (number | null)[]): number | null {
   const knownNumbers = numbers.filter((number) => number !== null);
   return knownNumbers.length === 0 ? null : sumNumbers(knownNumbers);

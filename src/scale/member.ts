@@ -56,7 +56,7 @@ export interface MemberOptions {
 
 /** Maximum age of the cached database description, because the size is computed from every table. */
 const DESCRIPTION_MAX_AGE_MS = 30_000;
-/** Time for which a caller waits until the kill switch is stored. */
+/** Longest time that a caller waits until the kill switch is stored in the database. */
 const KILL_SWITCH_WAIT_MS = 2_000;
 
 /**
@@ -140,7 +140,7 @@ async function buildMember(
       async stop(deadlineMs) {
         const isLeaseOver = lease.signal.aborted;
         // Delete by source name: a later ownership of the source begins only after this stop.
-        for (const bySource of [pipelines, sources, sourceWorks]) bySource.delete(source);
+        for (const mapBySource of [pipelines, sources, sourceWorks]) mapBySource.delete(source);
         await heldSource.stop(isLeaseOver ? 0 : deadlineMs);
         const why = isLeaseOver ? "the lease is over" : "handed over";
         log.debug({ source, epoch, why }, "this member works for the source no more");
@@ -149,7 +149,6 @@ async function buildMember(
   }
 
   const fleet = createFleet({
-    // The cache limits descriptions to one connection, however many pages are open.
     database: { ...urgent, describe: describeDatabase },
     ...{ name, sources: names, clock, log, metrics, hold: runHeldSource },
     async check(source, signal) {

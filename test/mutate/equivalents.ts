@@ -57,10 +57,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["const CELLS_PER_CHUNK = «20_000 → (20_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/delta/table.ts": [
-    ["const MAX_LOST_RACES = «100 → (100 * 2)»;", ANY_BOUND],
+    ["const MAX_LOST_COMMIT_RACES = «100 → (100 * 2)»;", ANY_BOUND],
     ['deletedFileRetentionDuration"]« ?? "" → »;', 'The pattern matches neither "undefined" nor "null".'],
     ["version, actions, «false → true»);", "Read again without statistics, which only stay in memory."],
-    ["MAX_LOST_RACES; race += «1 → (1 * 2)») {", ANY_BOUND],
+    ["MAX_LOST_COMMIT_RACES; race += «1 → (1 * 2)») {", ANY_BOUND],
   ],
   "connectors/parquet/folder-store.ts": [["draft, { force: «true → false» });", "The draft file always exists."]],
   "connectors/parquet/row-buffer.ts": [

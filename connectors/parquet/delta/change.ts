@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import { encodePath, type LogAction, relativePath } from "./log-format.ts";
-import { buildMetaData, checkAppendOnly, fitSchema, type PartitionColumn, WRITTEN_PROTOCOL } from "./schema.ts";
+import { buildMetaData, checkAppendOnly, fitTableSchema, type PartitionColumn, WRITTEN_PROTOCOL } from "./schema.ts";
 import { lastPartitionChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
 import type { FileStatistics } from "./statistics.ts";
 
@@ -83,7 +83,6 @@ export function buildCommitActions(
     timestamp: nowMs,
     operation,
     operationParameters: {},
-    // delta-rs cannot show the history of a table if the read version is below zero.
     ...(before.version >= 0 && { readVersion: before.version }),
     isBlindAppend: remove.length === 0 && basedOn === null,
     engineInfo: `Plenum/${VERSION}`,
@@ -94,7 +93,7 @@ export function buildCommitActions(
     actions.push({ protocol: WRITTEN_PROTOCOL });
     actions.push({ metaData: buildMetaData(table, partitionColumns, randomUUID(), nowMs) });
   } else {
-    const metaData = fitSchema(before.metaData, table, partitionColumns, where);
+    const metaData = fitTableSchema(before.metaData, table, partitionColumns, where);
     checkAppendOnly(metaData, dataChange && remove.length > 0, where);
     if (metaData !== before.metaData) actions.push({ metaData });
   }

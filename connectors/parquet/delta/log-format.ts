@@ -165,6 +165,6 @@ export function encodePath(key: string, prefix: string): string {
 /** Returns null for a file outside the table's folder, which another writer added. */
 export function decodeStorageKey(path: string, prefix: string): string | null {
   const decodedPath = decodeUriOrKeep(path);
-  const isOutside = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decodedPath.split("/").includes("..");
-  return isOutside ? null : `${prefix}${decodedPath}`;
+  const isOutsideTableFolder = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decodedPath.split("/").includes("..");
+  return isOutsideTableFolder ? null : `${prefix}${decodedPath}`;
 }

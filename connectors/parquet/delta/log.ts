@@ -11,7 +11,6 @@ import {
 } from "./log-format.ts";
 import { applyActions, emptySnapshot, parseCheckpoint, type Snapshot } from "./snapshot.ts";
 
-/** Reads the log of a Delta table, from the newest checkpoint on. */
 export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   const folder = `${prefix}_delta_log/`;
   const displayPath = (file: string) => `${store.where}/${folder}${file}`;
@@ -40,7 +39,6 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     return true;
   }
 
-  /** Returns the version in `_last_checkpoint`, or null if the file is missing or invalid. */
   async function readLastCheckpoint(signal: AbortSignal): Promise<number | null> {
     const bytes = await store.get(`${folder}${LAST_CHECKPOINT_FILE}`, signal);
     if (bytes === null) return null;
@@ -52,7 +50,6 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     }
   }
 
-  /** Builds the snapshot. Returns null if a version is missing in the listing. */
   async function buildSnapshot(listing: LogListing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
     const snapshot = emptySnapshot();
     const checkpoint = maxVersion(listing.checkpoints.keys());

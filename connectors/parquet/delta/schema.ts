@@ -10,7 +10,6 @@ const PARTITION_COLUMN_TYPES = {
 } as const;
 export type PartitionColumn = keyof typeof PARTITION_COLUMN_TYPES;
 
-/** Lowest protocol versions, which every reader and writer supports. */
 export const WRITTEN_PROTOCOL: Protocol = { minReaderVersion: 1, minWriterVersion: 2 };
 
 const DELTA_TYPES: Readonly<Record<ColumnType, string>> = {
@@ -64,7 +63,7 @@ export function checkProtocol(protocol: Protocol, where: string): void {
 }
 
 /** Adds missing columns to `metaData` and keeps columns of other writers. Throws ConfigError if our rows do not fit. */
-export function fitSchema(current: MetaData, table: Table, divisions: readonly PartitionColumn[], where: string) {
+export function fitTableSchema(current: MetaData, table: Table, divisions: readonly PartitionColumn[], where: string) {
   const schema = parseOrFail(`The schema of the Delta table ${where}`, () =>
     TableSchema.parse(JSON.parse(current.schemaString)),
   );
@@ -77,9 +76,9 @@ export function fitSchema(current: MetaData, table: Table, divisions: readonly P
       `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(divisions)}`,
     );
   }
-  const ourFields = buildFields(table, divisions);
-  for (const field of schema.fields) checkSchemaField(field, ourFields, where);
-  const missingFields = ourFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
+  const plenumFields = buildFields(table, divisions);
+  for (const field of schema.fields) checkSchemaField(field, plenumFields, where);
+  const missingFields = plenumFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
   if (missingFields.length === 0) return current;
   return { ...current, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missingFields] }) };
 }

@@ -17,10 +17,9 @@ export interface FileStatistics {
 const INDEXED_COLUMNS = 32;
 /** Longest text bound in characters, as in Spark. */
 const MAX_BOUND_LENGTH = 32;
-/** Cells between two yields: 5 ms of work. */
 const CELLS_PER_CHUNK = 20_000;
 /** Highest character: a truncated text that ends with it sorts after all texts with the same beginning. */
-const HIGHEST_CHARACTER = "\u{10FFFF}";
+const HIGHEST_UNICODE_CHARACTER = "\u{10FFFF}";
 const SURROGATE = /[\ud800-\udfff]/;
 
 export async function computeStatistics(table: Table, rows: number, cell: (index: number, row: number) => Cell) {
@@ -31,7 +30,6 @@ export async function computeStatistics(table: Table, rows: number, cell: (index
   return buildStatistics(table, columnBounds);
 }
 
-/** Builds statistics from column bounds. A column without bounds gets only a null count. */
 export function buildStatistics(table: Table, bounds: readonly ColumnBounds[]): FileStatistics {
   const minValues: Record<string, BoundValue> = {};
   const maxValues: Record<string, BoundValue> = {};
@@ -88,6 +86,6 @@ function truncateUpperBound(text: string): string {
   if (text.length <= MAX_BOUND_LENGTH) return text;
   const characters = [...text];
   let length = MAX_BOUND_LENGTH;
-  while (characters[length] === HIGHEST_CHARACTER) length += 1;
-  return characters.length <= length ? text : `${characters.slice(0, length).join("")}${HIGHEST_CHARACTER}`;
+  while (characters[length] === HIGHEST_UNICODE_CHARACTER) length += 1;
+  return characters.length <= length ? text : `${characters.slice(0, length).join("")}${HIGHEST_UNICODE_CHARACTER}`;
 }

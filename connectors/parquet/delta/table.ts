@@ -51,12 +51,12 @@ export interface DeltaTableOptions {
   readonly retentionMs?: number;
 }
 
-/** Commits from one checkpoint to the next: readers read at most 100 small files after a checkpoint. */
+/** Number of commits between two checkpoints, so that readers read at most 100 small files. */
 const COMMITS_PER_CHECKPOINT = 100;
 const REMOVED_FILE_RETENTION_MS = 7 * 86_400_000;
 const MAX_REMOVALS = Number.POSITIVE_INFINITY;
-/** Limit of lost races in a row; more must have another cause than concurrent writers. */
-const MAX_LOST_RACES = 100;
+/** Number of consecutive commits that concurrent writers may prevent; more must have another cause. */
+const MAX_LOST_COMMIT_RACES = 100;
 
 /**
  * Opens a table of the lake as a Delta table.
@@ -127,7 +127,6 @@ export function openDeltaTable(options: DeltaTableOptions) {
     let removed = 0;
     for (const [path, remove] of tombstones) {
       if (removed >= atMost) break;
-      // A tombstone without a time never expires.
       if ((remove.deletionTimestamp ?? Number.POSITIVE_INFINITY) >= expiredBefore) continue;
       const key = decodeStorageKey(remove.path, prefix);
       if (key !== null) {
@@ -145,7 +144,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     isWanted: (actions: readonly LogAction[]) => boolean = () => true,
   ): Promise<CommitOutcome> {
     const id = randomUUID();
-    for (let race = 0; race < MAX_LOST_RACES; race += 1) {
+    for (let race = 0; race < MAX_LOST_COMMIT_RACES; race += 1) {
       const currentSnapshot = await refresh(signal);
       const precheckOutcome = precheckCommit(change, currentSnapshot, prefix);
       if (precheckOutcome !== null) return precheckOutcome;
@@ -172,7 +171,6 @@ export function openDeltaTable(options: DeltaTableOptions) {
       }));
       return { version, files: activeFiles };
     },
-    /** Returns the version of an application's last commit; null without a commit. */
     async lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null> {
       return (await refresh(signal)).txns.get(appId)?.version ?? null;
     },

@@ -38,23 +38,23 @@ export type AddRow = (table: Table, row: Row) => void;
 
 /** Maps an event to rows. A snapshot event repeats the stored state, so it adds no row to an append-only table. */
 export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
-  const seenMs = parseTimeMs(event.time);
-  if (seenMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
+  const observedMs = parseTimeMs(event.time);
+  if (observedMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
   const commonCells: CommonCells = {
     source: sourceName(event) ?? "",
     site_id: event.siteid ?? null,
     event_id: event.id,
     position,
-    observed_at: parseTimeMs(committedAt) ?? seenMs,
+    observed_at: parseTimeMs(committedAt) ?? observedMs,
   };
   const typedEvent = event as AnyEvent;
   const isSnapshot = event.snapshot === true;
   if (typedEvent.type === "tag-history") {
     if (!isSnapshot) addHistoryRows(typedEvent, commonCells, add);
   } else if (typedEvent.type === "tag-value") {
-    if (!isSnapshot) addValueRow(typedEvent, seenMs, commonCells, add);
+    if (!isSnapshot) addValueRow(typedEvent, observedMs, commonCells, add);
   } else {
-    for (const [table, cells] of buildTableCells(typedEvent, seenMs)) {
+    for (const [table, cells] of buildTableCells(typedEvent, observedMs)) {
       if (!isSnapshot || table.rowPolicy !== "append") add(table, buildRow(table, { ...commonCells, ...cells }));
     }
   }
@@ -127,7 +127,6 @@ function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableC
   }
 }
 
-/** Orders cells by the table's columns. */
 function buildRow(table: Table, cells: RowCells): Cell[] {
   return table.columns.map(({ name }) => {
     const cell = cells[name];
@@ -157,7 +156,6 @@ function scalarCells(name: string, value: TagValue): RowCells {
 /** Adds a row directly: most events are values, and an object of cells by name would double the work. */
 function addValueRow(event: Event<"tag-value">, seenMs: number, common: CommonCells, add: AddRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
-  // In the column order of VALUE_TABLE.
   add(VALUE_TABLE, [
     common.source,
     common.site_id,
@@ -256,7 +254,7 @@ function triggerCells(alarm: Alarm): RowCells {
 
 function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   const { alarm, episode, late, behindGateway } = data;
-  const activity = alarm.lastActiveEvent;
+  const lastActiveEvent = alarm.lastActiveEvent;
   return {
     ...triggerCells(alarm),
     episode,
@@ -267,8 +265,8 @@ function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
     late,
     initial: "initial" in data && data.initial,
     behind_gateway: behindGateway,
-    event_value: activity?.value ?? null,
-    event_text: activity?.textlistValue ?? null,
+    event_value: lastActiveEvent?.value ?? null,
+    event_text: lastActiveEvent?.textlistValue ?? null,
     before: "before" in data ? JSON.stringify(data.before) : null,
   };
 }

@@ -317,7 +317,6 @@ export const HOST_TABLE = defineVersionTable("host", "Hosts (devices)", textColu
   optionalText("gateway_id", "Id of the gateway that it hangs on."),
 ]);
 
-/** All tables: facts first, then dimensions. */
 export const TABLES: readonly Table[] = [
   VALUE_TABLE,
   HISTORY_TABLE,

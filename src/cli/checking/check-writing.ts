@@ -12,7 +12,7 @@ import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/compare.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
-import { ARM_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";
+import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { readSourceStores, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";
@@ -117,7 +117,7 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
     const id = await readBody(database, DATABASE_ID_KEY);
     return {
       isStopped: createKillSwitch(folder).isThrown() || (await readFleetKillSwitch(database)) !== null,
-      isArmed: (await readBody(database, ARM_REQUEST_KEY)) !== null,
+      isArmed: (await readBody(database, ARM_WRITING_REQUEST_KEY)) !== null,
       isArmedHere: id !== null && isMachineArmed(folder, JSON.parse(id) as string),
       name: database.name,
     };

@@ -14,7 +14,7 @@ import { PostgresState } from "../../engine/store/config.ts";
 import { type SalvageReport, salvageFile } from "../../engine/store/salvage.ts";
 import { KILL_SWITCH_KEY } from "../../scale/fleet/kill-switch.ts";
 import { APPROVERS_KEY } from "../../scale/member-guards.ts";
-import type { LastRecord } from "../../scale/move/folder-reader.ts";
+import type { LastLogRecord } from "../../scale/move/folder-reader.ts";
 import { type MovedTable, type MoveResult, moveState } from "../../scale/move/move.ts";
 import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -186,7 +186,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
 export function createChainClosing(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
   const stateOrigin = { folder: resolve(folder), host: hostname() };
-  return (log: string, source: string, { sequence, body }: LastRecord): unknown => {
+  return (log: string, source: string, { sequence, body }: LastLogRecord): unknown => {
     if (log !== AUDIT_LOG) return null;
     const head = (body as Partial<AuditRecord>).hash ?? CHAIN_START;
     const detail = { from: stateOrigin, to, source, records: sequence, head };

@@ -41,39 +41,39 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
         (source) => reach[source] === false && members.some((other) => isServiceReached(other.reach ?? {}, source)),
       ),
     }));
-  const movingSources = keepWithHolders(memberLoads, holders);
-  const unassigned = movingSources.filter((source) => !assignToLeastLoaded(memberLoads, source));
+  const sourcesToMove = keepSourcesWithHolders(memberLoads, holders);
+  const unassignedSources = sourcesToMove.filter((source) => !assignToLeastLoaded(memberLoads, source));
   while (moveOneSource(memberLoads));
   return new Map([
     ...memberLoads.flatMap(({ name, sources }) => sources.map((source) => [source, name] as const)),
-    ...unassigned.map((source) => [source, null] as const),
+    ...unassignedSources.map((source) => [source, null] as const),
   ]);
 }
 
-function keepWithHolders(loads: readonly MemberLoad[], holders: readonly SourceHolder[]): readonly string[] {
-  const movingSources: string[] = [];
+function keepSourcesWithHolders(loads: readonly MemberLoad[], holders: readonly SourceHolder[]): readonly string[] {
+  const sourcesToMove: string[] = [];
   for (const [source, member] of holders.toSorted(([a], [b]) => compareCodeUnits(a, b))) {
     const holderLoad = loads.find(({ name }) => name === member);
-    const isBetterElsewhere =
+    const isReachedElsewhere =
       holderLoad?.reach[source] === false &&
       loads.some(({ unable, reach }) => isServiceReached(reach, source) && !unable.has(source));
-    if (holderLoad === undefined || holderLoad.unable.has(source) || isBetterElsewhere) movingSources.push(source);
+    if (holderLoad === undefined || holderLoad.unable.has(source) || isReachedElsewhere) sourcesToMove.push(source);
     else holderLoad.sources.push(source);
   }
-  return movingSources;
+  return sourcesToMove;
 }
 
 export function isServiceReached(reach: ReachBySource, source: string): boolean {
   return reach[source] === true || reach[source] === "checked";
 }
 
-const canReach = ({ reach, isCutOff }: MemberLoad, source: string) =>
+const canReachService = ({ reach, isCutOff }: MemberLoad, source: string) =>
   isServiceReached(reach, source) || (reach[source] === undefined && !isCutOff);
 
 /** Prefers members that reach the service, then the member with the fewest sources. Returns false without a candidate. */
 function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): boolean {
   const capableMembers = loads.filter(({ unable }) => !unable.has(source));
-  const reachingMembers = capableMembers.filter((load) => canReach(load, source));
+  const reachingMembers = capableMembers.filter((load) => canReachService(load, source));
   const candidates = reachingMembers.length > 0 ? reachingMembers : capableMembers;
   const [least] = candidates.toSorted((a, b) => a.sources.length - b.sources.length);
   least?.sources.push(source);
@@ -82,11 +82,11 @@ function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): bool
 
 /** Moves one source to a member with at least two fewer sources; returns false without such a member. */
 function moveOneSource(loads: readonly MemberLoad[]): boolean {
-  const loadsBySize = loads.toSorted((a, b) => b.sources.length - a.sources.length);
-  for (const from of loadsBySize) {
-    for (const to of loadsBySize.toReversed()) {
+  const loadsBySourceCount = loads.toSorted((a, b) => b.sources.length - a.sources.length);
+  for (const from of loadsBySourceCount) {
+    for (const to of loadsBySourceCount.toReversed()) {
       if (from.sources.length - to.sources.length < 2) break;
-      const index = from.sources.findLastIndex((source) => !to.unable.has(source) && canReach(to, source));
+      const index = from.sources.findLastIndex((source) => !to.unable.has(source) && canReachService(to, source));
       if (index < 0) continue;
       to.sources.push(...from.sources.splice(index, 1));
       return true;
@@ -95,7 +95,6 @@ function moveOneSource(loads: readonly MemberLoad[]): boolean {
   return false;
 }
 
-/** Compares by code units, the same on every machine and in every language. */
 function compareCodeUnits(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }

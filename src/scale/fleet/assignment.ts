@@ -23,10 +23,9 @@ import type { FleetTiming, LeaseTrust } from "./timing.ts";
 
 /** Limit of simultaneous starts, so that a member that joins a moment later gets its share. */
 const MAX_STARTING_SOURCES = 8;
-/** Interval of steps without a notification, in case a notification was missed. */
 const MAX_STEP_INTERVAL_MS = 30_000;
 /** Time to finish the work for a source whose service this member does not reach. */
-const UNREACHED_STOP_MS = 1_000;
+const UNREACHED_SERVICE_STOP_MS = 1_000;
 /** Retry interval while another transaction locks the row of a free source. */
 const LOCKED_ROW_RETRY_MS = 250;
 
@@ -58,14 +57,14 @@ export function createAssignment(options: {
       if (!isOwnLease && state !== "stopping") holdings.lose(lease.source, "somebody else holds it");
     }
     // A statement whose response was lost may have taken sources for which nothing runs here.
-    const straySources = view.sources
+    const unmanagedSources = view.sources
       .filter(({ name, incarnation }) => incarnation === me.incarnation && holdings.get(name) === undefined)
       .map(({ name, epoch }) => ({ source: name, epoch, reason: "lease-ran-out" as const }));
-    if (straySources.length > 0) await ask(releaseSources(database, me.incarnation, straySources));
-    const ownRow = view.members.find(({ name }) => name === me.name);
+    if (unmanagedSources.length > 0) await ask(releaseSources(database, me.incarnation, unmanagedSources));
+    const ownMemberRow = view.members.find(({ name }) => name === me.name);
     const [unable, reached] = [failedStarts.sources(), reach.report()];
-    if (!isDeepStrictEqual(ownRow?.unable, unable)) await ask(reportFailedStarts(database, me, unable));
-    if (!isDeepStrictEqual(ownRow?.reach, reached)) await ask(reportReach(database, me, reached));
+    if (!isDeepStrictEqual(ownMemberRow?.unable, unable)) await ask(reportFailedStarts(database, me, unable));
+    if (!isDeepStrictEqual(ownMemberRow?.reach, reached)) await ask(reportReach(database, me, reached));
   }
 
   /** Takes the free sources assigned to this member; returns false if another transaction locked some of them. */
@@ -76,11 +75,11 @@ export function createAssignment(options: {
     signal: AbortSignal,
   ): Promise<boolean> {
     const startingCount = holdings.all().filter(({ state }) => state === "starting").length;
-    const wantedSources = free
+    const freeSourcesToTake = free
       .filter(({ name }) => shares.get(name) === me.name && holdings.get(name) === undefined)
       .slice(0, Math.max(0, MAX_STARTING_SOURCES - startingCount));
-    if (wantedSources.length === 0 || trust.leftMs() === 0) return true;
-    const takenSources = await ask(takeSources(database, me, wantedSources));
+    if (freeSourcesToTake.length === 0 || trust.leftMs() === 0) return true;
+    const takenSources = await ask(takeSources(database, me, freeSourcesToTake));
     // A stopping member signs off, which frees its sources.
     if (signal.aborted) return true;
     for (const { source, epoch, from, reason } of takenSources) {
@@ -90,13 +89,13 @@ export function createAssignment(options: {
       reach.begin(source);
       holdings.begin(source, epoch, me.incarnation);
     }
-    return takenSources.length === wantedSources.length;
+    return takenSources.length === freeSourcesToTake.length;
   }
 
   /** Hands over one source at a time and waits until it is taken, so that few sources lack a holder. */
   function handOverSurplus(shares: MemberBySource, me: MemberSession, view: FleetTables, isDraining: boolean): void {
     if (isHandingOver) return;
-    const surplusHolding = holdings
+    const surplusSourceHolding = holdings
       .all()
       .find(
         ({ lease: { source }, state }) =>
@@ -104,14 +103,14 @@ export function createAssignment(options: {
           shares.get(source) !== me.name &&
           (isDraining || !reach.isUnreached(source) || reach.mayHandOver(source, view)),
       );
-    if (surplusHolding === undefined) return;
+    if (surplusSourceHolding === undefined) return;
     isHandingOver = true;
-    const { source } = surplusHolding.lease;
+    const { source } = surplusSourceHolding.lease;
     const isUnreached = !isDraining && reach.isUnreached(source);
     const reason = isDraining ? "drained" : isUnreached ? "unreachable" : "joined";
     handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
     holdings
-      .handOver(source, reason, isUnreached ? UNREACHED_STOP_MS : timing.handOverMs)
+      .handOver(source, reason, isUnreached ? UNREACHED_SERVICE_STOP_MS : timing.handOverMs)
       .catch((error: unknown) => log.warn({ source, reason: errorText(error) }, "a source was not handed over cleanly"))
       .finally(() => {
         isHandingOver = false;
@@ -128,21 +127,21 @@ export function createAssignment(options: {
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
       const fleetTables = await ask(readTables(database, sources));
       latestTables = fleetTables;
-      const ownRow = fleetTables.members.find(({ name }) => name === me.name);
-      if (ownRow === undefined || ownRow.incarnation !== me.incarnation || ownRow.gone !== null) {
+      const ownMemberRow = fleetTables.members.find(({ name }) => name === me.name);
+      if (ownMemberRow === undefined || ownMemberRow.incarnation !== me.incarnation || ownMemberRow.gone !== null) {
         options.onDeclaredGone();
         return MAX_STEP_INTERVAL_MS;
       }
       reach.update(fleetTables);
       await reconcileHoldings(fleetTables, me);
-      const shares = assignSources(listCandidates(fleetTables), listHolders(fleetTables));
-      unassigned = sources.filter((source) => shares.get(source) === null);
+      const sourceAssignment = assignSources(listCandidates(fleetTables), listHolders(fleetTables));
+      unassigned = sources.filter((source) => sourceAssignment.get(source) === null);
       const freeSources = fleetTables.sources.filter((source) => findHolder(source, fleetTables) === null);
-      const isComplete = await takeAssignedSources(freeSources, shares, me, signal);
+      const isComplete = await takeAssignedSources(freeSources, sourceAssignment, me, signal);
       if (signal.aborted) return MAX_STEP_INTERVAL_MS;
       // Wait until the new holder takes a released source before handing over another one.
-      const isTakeoverPending = freeSources.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
-      if (!isTakeoverPending) handOverSurplus(shares, me, fleetTables, ownRow.isDraining);
+      const isTakeoverPending = freeSources.some(({ name }) => (sourceAssignment.get(name) ?? me.name) !== me.name);
+      if (!isTakeoverPending) handOverSurplus(sourceAssignment, me, fleetTables, ownMemberRow.isDraining);
       metrics?.fleetMembers.set(fleetTables.members.filter(({ gone }) => gone === null).length);
       return isComplete ? Math.min(MAX_STEP_INTERVAL_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
     },

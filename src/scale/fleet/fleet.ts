@@ -57,10 +57,10 @@ export interface FleetOptions {
 }
 
 /** Longest interval of lease expiry checks, so that a machine notices an expired lease soon after a suspension. */
-const EXPIRY_CHECK_MS = 1_000;
+const LEASE_EXPIRY_CHECK_MS = 1_000;
 /** Time to sign off at a stop, after the deadline. */
-const SIGN_OFF_LIMIT_MS = 1_000;
-const STATUS_LIMIT_MS = 2_000;
+const MEMBER_SIGN_OFF_LIMIT_MS = 1_000;
+const FLEET_STATUS_LIMIT_MS = 2_000;
 const DATABASE_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 
 /** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
@@ -77,7 +77,7 @@ export function createFleet(options: FleetOptions): Fleet {
   const checkDue = createWakeup();
   const stopController = new AbortController();
   const endController = new AbortController();
-  let running: readonly Promise<void>[] = [];
+  let runningLoops: readonly Promise<void>[] = [];
   let unlisten = () => {};
   /** Session of this member; null while the member is not registered. */
   let me: MemberSession | null = null;
@@ -138,11 +138,11 @@ export function createFleet(options: FleetOptions): Fleet {
 
   /** Joins once all blocking members were silent for the lease duration, e.g. a killed predecessor; otherwise throws. */
   async function joinFleet(signal: AbortSignal): Promise<void> {
-    const firstBlockers = await tryToJoin();
-    const [blocker] = firstBlockers;
+    const firstJoinBlockers = await tryToJoin();
+    const [blocker] = firstJoinBlockers;
     if (blocker === undefined) return;
     log.info({ member: blocker.name, host: blocker.host }, "waiting whether another member is still alive");
-    const earlierRenewals = new Map(firstBlockers.map((each) => [each.incarnation, each.renewals]));
+    const earlierRenewals = new Map(firstJoinBlockers.map((each) => [each.incarnation, each.renewals]));
     for (;;) {
       await sleepFor(clock, fleetTiming.renewMs / 3, signal);
       signal.throwIfAborted();
@@ -166,15 +166,15 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   async function renewOnce(signal: AbortSignal): Promise<void> {
-    const hadLeaseExpired = leaseTrust.leftMs() === 0;
+    const wasLeaseExpired = leaseTrust.leftMs() === 0;
     await renewOrJoin(signal);
     // The tables may still show this member as the holder of released sources.
-    if (hadLeaseExpired) tablesChanged.wakeUp();
+    if (wasLeaseExpired) tablesChanged.wakeUp();
     if (failure !== null) log.info({ database: database.name }, "the fleet's database answers again");
     failure = null;
   }
 
-  function noteFailure(error: unknown): void {
+  function noteRenewalFailure(error: unknown): void {
     const message = errorText(error);
     if (failure === null) log.warn({ database: database.name, reason: message }, "this member cannot take part");
     failure = { message, isRejection: error instanceof ConfigError };
@@ -195,16 +195,16 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   async function endExpiredLeases(): Promise<number> {
-    const leftMs = leaseTrust.leftMs();
-    if (leftMs === 0) loseAllLeases("it could not be renewed in time");
+    const remainingLeaseMs = leaseTrust.leftMs();
+    if (remainingLeaseMs === 0) loseAllLeases("it could not be renewed in time");
     handovers.flush();
     metrics?.fleetSources.set(sourceHoldings.all().filter(({ lease }) => lease.leftMs() > 0).length);
-    return leftMs === 0 ? EXPIRY_CHECK_MS : Math.min(EXPIRY_CHECK_MS, leftMs);
+    return remainingLeaseMs === 0 ? LEASE_EXPIRY_CHECK_MS : Math.min(LEASE_EXPIRY_CHECK_MS, remainingLeaseMs);
   }
 
   const startLoops = (untilEnd: AbortSignal, untilStop: AbortSignal) => [
     runLoop({
-      ...{ clock, signal: untilEnd, wakeup: renewalDue, fault: noteFailure, backoff: DATABASE_BACKOFF },
+      ...{ clock, signal: untilEnd, wakeup: renewalDue, fault: noteRenewalFailure, backoff: DATABASE_BACKOFF },
       turn: async () => {
         await renewOnce(untilEnd);
         return fleetTiming.renewMs;
@@ -231,7 +231,7 @@ export function createFleet(options: FleetOptions): Fleet {
       handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return sourceHoldings.handOver(source, "left", deadlineMs);
     });
-    await endsWithin(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announcement, ...handOverResults]));
+    await endsWithin(clock, deadlineMs + MEMBER_SIGN_OFF_LIMIT_MS, Promise.all([announcement, ...handOverResults]));
     loseAllLeases("this member stops");
     if (me === null) return;
     const leaveRequest = ask(leaveFleet(database, me)).then(
@@ -241,49 +241,49 @@ export function createFleet(options: FleetOptions): Fleet {
       (error: unknown) =>
         log.warn({ reason: errorText(error) }, "no goodbye could be said; the lease of this member will run out"),
     );
-    await endsWithin(clock, SIGN_OFF_LIMIT_MS, leaveRequest);
+    await endsWithin(clock, MEMBER_SIGN_OFF_LIMIT_MS, leaveRequest);
   }
 
   return startedOnce({
     name: "fleet",
     async start(signal) {
-      const untilEnd = AbortSignal.any([signal, endController.signal]);
-      const untilStop = AbortSignal.any([untilEnd, stopController.signal]);
+      const loopEndSignal = AbortSignal.any([signal, endController.signal]);
+      const loopStopSignal = AbortSignal.any([loopEndSignal, stopController.signal]);
       unlisten = database.onNotified(FLEET_TOPIC, tablesChanged.wakeUp);
       try {
-        await renewOnce(untilStop);
+        await renewOnce(loopStopSignal);
       } catch (error) {
-        if (untilStop.aborted) return;
+        if (loopStopSignal.aborted) return;
         if (error instanceof ConfigError) throw error;
-        noteFailure(error);
+        noteRenewalFailure(error);
       }
       signal.addEventListener("abort", () => loseAllLeases("this member stops"), { once: true });
-      running = startLoops(untilEnd, untilStop);
+      runningLoops = startLoops(loopEndSignal, loopStopSignal);
     },
     async stop(deadlineMs) {
       stopController.abort(new Stopping());
       await handOverAllSources(deadlineMs);
       endController.abort(new Stopping());
       unlisten();
-      await Promise.all(running);
+      await Promise.all(runningLoops);
       handovers.flush(true);
     },
     async status() {
       try {
-        return await withTimeLimit(clock, STATUS_LIMIT_MS, readFleet(database, name, sources));
+        return await withTimeLimit(clock, FLEET_STATUS_LIMIT_MS, readFleet(database, name, sources));
       } catch (error) {
         const status = buildFleetStatus(assignment.latest() ?? { members: [], sources: [] });
         return { self: name, ...status, takeovers: [], database: null, trouble: errorText(error) };
       }
     },
     notices() {
-      const ownRow = assignment.latest()?.members.find((member) => member.name === name);
+      const ownMemberRow = assignment.latest()?.members.find((member) => member.name === name);
       const pausedNotice = " Nothing is polled here, because nothing could be committed; it goes on by itself.";
       const databaseNotice =
         failure === null || failure.isRejection
           ? failure?.message
           : `The fleet's database ${database.name} cannot be asked: ${failure.message}${leaseTrust.leftMs() > 0 ? "" : pausedNotice}`;
-      const isDrained = ownRow?.isDraining === true;
+      const isDrained = ownMemberRow?.isDraining === true;
       return [
         ...(databaseNotice === undefined ? [] : [databaseNotice]),
         ...(isDrained ? [`This member is drained and takes no source; plenum fleet undrain ${name} ends that.`] : []),

@@ -41,7 +41,6 @@ export interface SourceHolding {
 interface MutableHolding extends SourceHolding {
   readonly over: AbortController;
   state: SourceHolding["state"];
-  /** Resolves when `hold` has resolved or rejected. */
   started: Promise<void>;
   held: HeldLease | null;
   ended: Promise<void> | null;
@@ -49,7 +48,7 @@ interface MutableHolding extends SourceHolding {
 
 const LOST_LEASE_STOP_MS = 5_000;
 /** Additional time for a source's work to stop after its deadline. */
-const STOP_GRACE_MS = 500;
+const SOURCE_STOP_GRACE_MS = 500;
 
 /**
  * Sources of this member. A source never starts while an earlier ownership of the same source is ending.
@@ -96,7 +95,7 @@ export function createHoldings(options: {
     const stopResult = held.stop(deadlineMs).catch((error: unknown) => {
       log.warn({ source, reason: errorText(error) }, "a source did not stop cleanly");
     });
-    if (await endsWithin(clock, deadlineMs + STOP_GRACE_MS, stopResult)) return;
+    if (await endsWithin(clock, deadlineMs + SOURCE_STOP_GRACE_MS, stopResult)) return;
     log.warn({ source, deadlineMs }, "a source did not stop in time");
   }
 
@@ -108,12 +107,12 @@ export function createHoldings(options: {
 
   async function endHolding(holding: MutableHolding, reason: TakeoverReason | null, deadlineMs: number): Promise<void> {
     const { source } = holding.lease;
-    const untilMs = clock.monotonic() + deadlineMs;
+    const stopDeadlineMs = clock.monotonic() + deadlineMs;
     // A source that has not started has nothing to finish.
     if (holding.state === "starting") endLease(holding, "it is handed over");
     holding.state = "stopping";
     const hasStarted = reason === "could-not-start" || (await endsWithin(clock, deadlineMs, holding.started));
-    if (hasStarted) await stopSourceWork(holding, Math.max(0, untilMs - clock.monotonic()));
+    if (hasStarted) await stopSourceWork(holding, Math.max(0, stopDeadlineMs - clock.monotonic()));
     endLease(holding, "it is handed over");
     if (reason !== null) {
       await options.release(holding, reason).catch((error: unknown) => {
@@ -170,7 +169,7 @@ export function createHoldings(options: {
 
 export type SourceHoldings = ReturnType<typeof createHoldings>;
 
-const LOG_LINE_WAIT_MS = 2_000;
+const HANDOVER_LOG_WAIT_MS = 2_000;
 
 /** Writes one log line for all sources that change their holder together, instead of 300 lines for 300 sources. */
 export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
@@ -186,7 +185,7 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
     /** Writes lines that got no new source for 2 s, or all lines at the end. */
     flush(isEnd = false): void {
       for (const [key, { write, atMs }] of lines) {
-        if (!isEnd && clock.monotonic() - atMs < LOG_LINE_WAIT_MS) continue;
+        if (!isEnd && clock.monotonic() - atMs < HANDOVER_LOG_WAIT_MS) continue;
         lines.delete(key);
         write();
       }
@@ -205,8 +204,8 @@ export function createFailedStarts(clock: Clock, random: () => number = Math.ran
   return {
     failed(source: string, error: unknown): void {
       const count = (failedAttempts.get(source)?.count ?? 0) + 1;
-      const untilMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, count, random);
-      failedAttempts.set(source, { count, untilMs, reason: errorText(error) });
+      const retryAtMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, count, random);
+      failedAttempts.set(source, { count, untilMs: retryAtMs, reason: errorText(error) });
     },
     succeeded: (source: string) => void failedAttempts.delete(source),
     sources: () => [...new Map(currentFailures()).keys()].toSorted(),

@@ -25,9 +25,9 @@ export interface ThrownKillSwitch {
 }
 
 export const KILL_SWITCH_KEY = "kill-switch";
-const READ_INTERVAL_MS = 1_000;
+const KILL_SWITCH_READ_MS = 1_000;
 /** Time without a read after which the kill switch counts as thrown. */
-const SWITCH_UNREAD_LIMIT_MS = 2_000;
+const KILL_SWITCH_UNREAD_LIMIT_MS = 2_000;
 const STATEMENT_TIMEOUT_MS = 1_000;
 const RETRY_BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
@@ -39,12 +39,11 @@ export function createFleetKillSwitch(options: {
   const { database, clock, log } = options;
   const document = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_KEY, log });
   const stopController = new AbortController();
-  let running: Promise<void> | null = null;
-  /** Start of the latest successful read. */
+  let runningRead: Promise<void> | null = null;
   let lastRead: TimePoint | null = null;
   let throwing: Promise<void> | null = null;
   let isUnreadReported = false;
-  const isSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > SWITCH_UNREAD_LIMIT_MS;
+  const isSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > KILL_SWITCH_UNREAD_LIMIT_MS;
 
   async function storeThrownSwitch(thrown: ThrownKillSwitch): Promise<void> {
     try {
@@ -73,7 +72,7 @@ export function createFleetKillSwitch(options: {
       return throwing;
     },
     async start(signal) {
-      running = runLoop({
+      runningRead = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
@@ -83,7 +82,7 @@ export function createFleetKillSwitch(options: {
           lastRead = sentAt;
           if (isUnreadReported) log.info("the kill switch of the fleet can be looked at again");
           isUnreadReported = false;
-          return READ_INTERVAL_MS;
+          return KILL_SWITCH_READ_MS;
         },
         fault(error) {
           if (isUnreadReported || !isSwitchUnread()) return;
@@ -100,7 +99,7 @@ export function createFleetKillSwitch(options: {
       if (throwing !== null) await endsWithin(clock, deadlineMs, throwing);
       stopController.abort(new Stopping());
       document.close();
-      await running;
+      await runningRead;
     },
   });
 }

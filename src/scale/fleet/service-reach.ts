@@ -7,18 +7,18 @@ import { type FleetTables, findHolder } from "./tables.ts";
 /** Consecutive failures after which a service counts as unreached. */
 const FAILURES_UNTIL_UNREACHED = 2;
 /** Delay of the health check that confirms a first failure, for sources with rare polls. */
-const CONFIRM_FAILURE_AFTER_MS = 2_000;
+const HEALTH_CHECK_DELAY_MS = 2_000;
 const MAX_CONCURRENT_CHECKS = 5;
-const RECHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
+const HEALTH_CHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
 /** Time for which a handed-over source is not taken back, even if its health check succeeds. */
 const SOURCE_RETURN_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
-const TRIAL_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
+const TRIAL_HANDOVER_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
 /** Time without a result after which a trial handover counts as failed. */
-const HANDOVER_TRIAL_MS = 60_000;
+const TRIAL_HANDOVER_LIMIT_MS = 60_000;
 /** Time after a successful trial handover in which the other sources may follow. */
-const FOLLOW_UP_PERIOD_MS = 60_000;
+const HANDOVER_FOLLOW_UP_MS = 60_000;
 
-const NEVER_MS = Number.POSITIVE_INFINITY;
+const NEVER_REACHED_MS = Number.POSITIVE_INFINITY;
 
 interface ServiceState {
   isReached: boolean | null;
@@ -56,7 +56,7 @@ export function createServiceReach(options: {
       source,
       {
         ...{ isReached: null, isPolled: false, failures: 0, failedChecks: 0, handoverCount: 0 },
-        ...{ checkAtMs: NEVER_MS, noReturnUntilMs: Number.NEGATIVE_INFINITY },
+        ...{ checkAtMs: NEVER_REACHED_MS, noReturnUntilMs: Number.NEGATIVE_INFINITY },
       },
     ]),
   );
@@ -84,7 +84,7 @@ export function createServiceReach(options: {
 
   async function checkService(source: string, service: ServiceState, signal: AbortSignal): Promise<void> {
     const isResponding = await check(source, signal);
-    service.checkAtMs = NEVER_MS;
+    service.checkAtMs = NEVER_REACHED_MS;
     if (isHeld(source)) {
       // Only polls show that a held source is reached; a failed check replaces the second failure.
       if (!isResponding) setReached(source, service, false);
@@ -92,7 +92,7 @@ export function createServiceReach(options: {
     }
     service.failedChecks = isResponding ? 0 : service.failedChecks + 1;
     if (isResponding && now() >= service.noReturnUntilMs) return setReached(source, service, true);
-    const recheckAtMs = now() + backoffMs(RECHECK_BACKOFF, Math.max(1, service.failedChecks), random);
+    const recheckAtMs = now() + backoffMs(HEALTH_CHECK_BACKOFF, Math.max(1, service.failedChecks), random);
     service.checkAtMs = isResponding ? service.noReturnUntilMs : recheckAtMs;
     setReached(source, service, false);
   }
@@ -100,12 +100,12 @@ export function createServiceReach(options: {
   function endTrialHandover(works: boolean): void {
     currentTrial = null;
     failedTrials = works ? 0 : failedTrials + 1;
-    if (works) followUpUntilMs = now() + FOLLOW_UP_PERIOD_MS;
-    else nextTrialMs = now() + backoffMs(TRIAL_BACKOFF, failedTrials, random);
+    if (works) followUpUntilMs = now() + HANDOVER_FOLLOW_UP_MS;
+    else nextTrialMs = now() + backoffMs(TRIAL_HANDOVER_BACKOFF, failedTrials, random);
   }
 
   /** Ends the trial handover once polls of the new holder show whether the service responds there. */
-  function judgeTrialHandover(view: FleetTables): void {
+  function endDecidedTrialHandover(view: FleetTables): void {
     if (currentTrial === null) return;
     const { source, sinceMs } = currentTrial;
     const row = view.sources.find((each) => each.name === source);
@@ -113,7 +113,7 @@ export function createServiceReach(options: {
     const result = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
     // The value "checked" is from before the source moved to the new holder.
     if (typeof result === "boolean") endTrialHandover(result);
-    else if (now() - sinceMs >= HANDOVER_TRIAL_MS) endTrialHandover(false);
+    else if (now() - sinceMs >= TRIAL_HANDOVER_LIMIT_MS) endTrialHandover(false);
   }
 
   return {
@@ -131,7 +131,7 @@ export function createServiceReach(options: {
       if (service.isReached === false) return;
       if (isReached === false) service.failures += 1;
       if (service.failures >= FAILURES_UNTIL_UNREACHED) return setReached(source, service, false);
-      service.checkAtMs = Math.min(service.checkAtMs, now() + CONFIRM_FAILURE_AFTER_MS);
+      service.checkAtMs = Math.min(service.checkAtMs, now() + HEALTH_CHECK_DELAY_MS);
       due.wakeUp();
     },
     begin(source: string): void {
@@ -139,12 +139,12 @@ export function createServiceReach(options: {
       if (service === undefined) return;
       // Keep a successful check: it tells the former holder that only that member is cut off.
       const isReached = service.isReached === true ? true : null;
-      Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER_MS });
+      Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER_REACHED_MS });
     },
     update(view: FleetTables): void {
-      const otherMembers = view.members.filter((each) => each.gone === null && each.name !== name);
+      const otherFleetMembers = view.members.filter((each) => each.gone === null && each.name !== name);
       unreachedByOthers = new Set(
-        otherMembers.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
+        otherFleetMembers.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
       );
       const unreachedByHolder = new Set(
         view.sources
@@ -153,15 +153,15 @@ export function createServiceReach(options: {
       );
       isCutOff = [...services].some(
         ([source, service]) =>
-          service.isReached === false && otherMembers.some(({ reach }) => isServiceReached(reach, source)),
+          service.isReached === false && otherFleetMembers.some(({ reach }) => isServiceReached(reach, source)),
       );
-      judgeTrialHandover(view);
+      endDecidedTrialHandover(view);
       for (const [source, service] of services) {
         if (isHeld(source)) continue;
         // Forget a result that no member needs; a check is repeated when a member needs the result.
         if (!isCutOff && service.isReached === true && !unreachedByOthers.has(source)) service.isReached = null;
-        const isUnknown = service.isReached === null && service.checkAtMs === NEVER_MS;
-        if (isUnknown && (isCutOff || unreachedByHolder.has(source))) service.checkAtMs = now();
+        const isReachUnknown = service.isReached === null && service.checkAtMs === NEVER_REACHED_MS;
+        if (isReachUnknown && (isCutOff || unreachedByHolder.has(source))) service.checkAtMs = now();
       }
       if ([...services.values()].some(isCheckDue)) due.wakeUp();
     },
@@ -176,11 +176,11 @@ export function createServiceReach(options: {
     isUnreached: (source: string) => isHeld(source) && services.get(source)?.isReached === false,
     /** Returns whether an unreached source may be handed over now; the first handover is a trial. */
     mayHandOver(source: string, view: FleetTables): boolean {
-      judgeTrialHandover(view);
+      endDecidedTrialHandover(view);
       const service = services.get(source);
-      const isFollowUp = now() < followUpUntilMs;
-      if (currentTrial !== null || service === undefined || (!isFollowUp && now() < nextTrialMs)) return false;
-      if (isFollowUp) followUpUntilMs = now() + FOLLOW_UP_PERIOD_MS;
+      const isFollowUpHandover = now() < followUpUntilMs;
+      if (currentTrial !== null || service === undefined || (!isFollowUpHandover && now() < nextTrialMs)) return false;
+      if (isFollowUpHandover) followUpUntilMs = now() + HANDOVER_FOLLOW_UP_MS;
       else currentTrial = { source, sinceMs: now() };
       service.handoverCount += 1;
       service.noReturnUntilMs = now() + backoffMs(SOURCE_RETURN_BACKOFF, service.handoverCount, random);
@@ -195,8 +195,8 @@ export function createServiceReach(options: {
     },
     /** Returns the milliseconds until `mayHandOver` can change without a change of the tables. */
     nextMs(): number {
-      const untilMs = currentTrial === null ? nextTrialMs : currentTrial.sinceMs + HANDOVER_TRIAL_MS;
-      return untilMs > now() ? untilMs - now() : NEVER_MS;
+      const untilMs = currentTrial === null ? nextTrialMs : currentTrial.sinceMs + TRIAL_HANDOVER_LIMIT_MS;
+      return untilMs > now() ? untilMs - now() : NEVER_REACHED_MS;
     },
     notices(): readonly string[] {
       const unreached = [...services].filter(([, { isReached }]) => isReached === false).map(([source]) => source);

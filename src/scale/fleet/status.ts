@@ -22,7 +22,6 @@ export interface FleetStatus {
   /** Changes of holders, newest first. */
   readonly takeovers: readonly SourceTakeover[];
   readonly database: DatabaseStatus | null;
-  /** Error text while the database does not respond; the other fields then show the last known state. */
   readonly trouble: string | null;
 }
 
@@ -55,9 +54,7 @@ export interface SourceTakeover {
 }
 
 export interface DatabaseStatus extends StateDatabaseDescription {
-  /** Server, database and schema without a password. */
   readonly name: string;
-  /** Warnings about the durability of the database. */
   readonly doubts: readonly string[];
 }
 

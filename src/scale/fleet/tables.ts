@@ -56,7 +56,7 @@ export interface SourceRow {
   /** Last holder before the release; null while the source is held or before the first holder. */
   readonly givenBy: string | null;
   readonly since: string | null;
-  /** Reason of the current ownership, or of the last release. */
+  /** Reason why the current holder took the source, or why the last holder released it. */
   readonly reason: TakeoverReason | null;
 }
 

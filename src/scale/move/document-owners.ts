@@ -57,7 +57,6 @@ const SINK_STATE_PREFIX = sinkStateSet("");
 export function sourceInSetName(set: string): string | null {
   if (set.startsWith(SINK_STATE_PREFIX)) return null;
   const slashIndex = set.indexOf("/");
-  // A source's name contains no slash.
   return slashIndex < 0 ? null : set.slice(slashIndex + 1);
 }
 

@@ -6,7 +6,7 @@ import { encodeBody, encodeKey, encodeText } from "../postgres/documents.ts";
 import { assignDocuments, sourceInSetName } from "./document-owners.ts";
 import type { MovedRow } from "./rows.ts";
 
-export interface LeftBehindRows {
+export interface UnmovedRows {
   readonly what: string;
   readonly rows: number;
 }
@@ -22,15 +22,15 @@ export interface FolderReaderOptions {
   /** Database clock minus this machine's clock, because members store quota slots in the database's time. */
   readonly shiftMs: number;
   /** Returns the record with which a source continues a log after the copied records; null without one. */
-  readonly closingRecord: (log: string, source: string, last: LastRecord) => unknown;
+  readonly closingRecord: (log: string, source: string, last: LastLogRecord) => unknown;
 }
 
-export interface LastRecord {
+export interface LastLogRecord {
   readonly sequence: number;
   readonly body: unknown;
 }
 
-const PAGE_SIZE = 500;
+const ROW_PAGE_SIZE = 500;
 const EVENT_PAGE_SIZE = 100;
 
 type RowValues = Readonly<Record<string, string | number | null>>;
@@ -54,21 +54,21 @@ export function readFolder(options: FolderReaderOptions) {
   const setNames = query<{ name: string }>("select distinct set_name as name from document order by set_name");
   const lastPosition = database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'");
   const bytesBySource = new Map<string, number>();
-  const leftBehind: LeftBehindRows[] = [];
+  const unmovedRows: UnmovedRows[] = [];
 
   function findStoredSources(): readonly string[] {
-    const buckets = query<{ bucket: string }>(
+    const quotaBuckets = query<{ bucket: string }>(
       "select bucket from quota union select bucket from quota_hold where bucket not like 'clock %'",
     );
     const names = [
       ...setNames.map(({ name }) => sourceInSetName(name)),
-      ...buckets.map(({ bucket }) => sourceInBucketName(bucket)),
+      ...quotaBuckets.map(({ bucket }) => sourceInBucketName(bucket)),
     ];
     return [...new Set(names.filter((name) => name !== null))].toSorted();
   }
 
   /** Yields all rows of a query, page by page. The query ends with `key > ? order by key limit ?`. */
-  function* readPaged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = PAGE_SIZE) {
+  function* readPaged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = ROW_PAGE_SIZE) {
     let lastKey = before;
     for (;;) {
       const rows = query<Row>(sql, lastKey, page);
@@ -109,7 +109,7 @@ export function readFolder(options: FolderReaderOptions) {
     const storedDocuments = [...values].flatMap(([key, value]) => (value === undefined ? [] : [{ key, value }]));
     const assignedDocuments = assignDocuments(set, storedDocuments, sources);
     if (assignedDocuments === null)
-      leftBehind.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
+      unmovedRows.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
     for (const { source, key, value } of assignedDocuments ?? []) {
       yield documentRow(source, set, key, JSON.stringify(value) ?? "null");
     }
@@ -172,12 +172,12 @@ export function readFolder(options: FolderReaderOptions) {
 
   function* deadLetters(): Generator<MovedRow> {
     const damagedLetterCount = database.number("select count(*) from dead_letter where checksum is null");
-    if (damagedLetterCount > 0) leftBehind.push({ what: "dead letters, which are damaged", rows: damagedLetterCount });
+    if (damagedLetterCount > 0) unmovedRows.push({ what: "dead letters, which are damaged", rows: damagedLetterCount });
     const sql = `select id, sink, position, reason, at_ms, committed_ms, resending, number, epoch, body,
         body ->> '$.source' as origin
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
-    type LetterRow = RowValues & { id: number; reason: string; origin: string };
-    for (const row of readPaged<LetterRow>(sql, "id", 0, EVENT_PAGE_SIZE)) {
+    type DeadLetterRow = RowValues & { id: number; reason: string; origin: string };
+    for (const row of readPaged<DeadLetterRow>(sql, "id", 0, EVENT_PAGE_SIZE)) {
       const source = findOwner(sourceName({ source: row.origin }));
       yield ["dead_letter", source, { ...row, reason: encodeText(row.reason), resending: row.resending !== 0 }];
     }
@@ -224,7 +224,7 @@ export function readFolder(options: FolderReaderOptions) {
     },
     /** Last event position, and bytes of events by source; complete after `rows`. */
     ends: () => ({ position: lastPosition, bytes: bytesBySource as ReadonlyMap<string, number> }),
-    leftBehind: (): readonly LeftBehindRows[] => leftBehind,
+    leftBehind: (): readonly UnmovedRows[] => unmovedRows,
   };
 }
 

@@ -13,7 +13,7 @@ import { openStore } from "../../engine/store/open.ts";
 import { type Database, isDamagedSql, openDatabase } from "../../engine/store/sqlite.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { type FolderReader, type FolderReaderOptions, type LeftBehindRows, readFolder } from "./folder-reader.ts";
+import { type FolderReader, type FolderReaderOptions, readFolder, type UnmovedRows } from "./folder-reader.ts";
 import {
   findFirstDifference,
   type MoveSession,
@@ -25,7 +25,6 @@ import {
 } from "./rows.ts";
 
 export interface MoveOptions {
-  /** Folder of a state that no worker uses. */
   readonly folder: string;
   /** Target database, opened with `allowsLongTransaction`. */
   readonly database: StateDatabase;
@@ -46,7 +45,7 @@ export interface MoveResult {
   readonly sources: readonly string[];
   /** Rows that were written and verified; empty if an earlier run moved the state. */
   readonly tables: readonly MovedTable[];
-  readonly leftBehind: readonly LeftBehindRows[];
+  readonly leftBehind: readonly UnmovedRows[];
 }
 
 export interface MovedTable {
@@ -124,8 +123,8 @@ async function moveInTransaction(
     // Lock the row that members lock to register, so that a member finds the complete state or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const time = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
-    const shiftMs = Number(time.rows[0]?.[0]) - clock.now();
-    const folderReader = readFolder({ ...options, database: file, replacements, shiftMs });
+    const clockDifferenceMs = Number(time.rows[0]?.[0]) - clock.now();
+    const folderReader = readFolder({ ...options, database: file, replacements, shiftMs: clockDifferenceMs });
     const commonResult = { folder: resolve(folder), to: database.name, sources: folderReader.sources };
     const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
       `moved/${mark.id}`,
@@ -151,8 +150,8 @@ async function moveInTransaction(
     await storeSourceEnds(session, database, folderReader);
     await writeFleetDocuments(session, database, options.fleetDocuments);
     refuseUnmovedRows(file, writtenSums);
-    const foundSums = await readTableSums(session, database.table, folderReader.sources);
-    const difference = findFirstDifference(writtenSums, foundSums);
+    const storedTableSums = await readTableSums(session, database.table, folderReader.sources);
+    const difference = findFirstDifference(writtenSums, storedTableSums);
     if (difference !== null) {
       const { table, source } = difference;
       throw new Rejected(
@@ -169,7 +168,7 @@ async function moveInTransaction(
       ...commonResult,
       movedAt,
       wasThere: false,
-      tables: listMovedTables(foundSums, folderReader.sources),
+      tables: listMovedTables(storedTableSums, folderReader.sources),
       leftBehind: folderReader.leftBehind(),
     };
   });
@@ -217,13 +216,13 @@ async function refuseOtherState(session: MoveSession, { name, table }: StateData
 
 /** Throws unless every row of the file was moved. */
 function refuseUnmovedRows(file: Database, written: SumsByTable): void {
-  const countedTables = [
+  const tablesToCount = [
     ["event", "event"],
     ["dead_letter", "dead_letter where checksum is not null"],
     ["gap", "gap"],
     ["quota", "quota"],
   ] as const;
-  for (const [table, rows] of countedTables) {
+  for (const [table, rows] of tablesToCount) {
     const fileRows = file.number(`select count(*) from ${rows}`);
     const movedRows = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
     if (fileRows === movedRows) continue;

@@ -56,7 +56,7 @@ function formatDigest(sum: bigint): string {
 }
 
 /** Computes a row's part of the table's digest like `digestSql`. Fractions are compared by their bits. */
-function hashRow([table, , values]: MovedRow): bigint {
+function computeRowHash([table, , values]: MovedRow): bigint {
   const texts = COLUMNS_BY_TABLE[table].map((column) => {
     const cellText = formatCell(values[column]);
     if (columnType(table, column) !== "double precision" || cellText === NULL_TEXT) return cellText;
@@ -105,10 +105,10 @@ export async function writeRows(
     if (table !== batch[0]?.[0] || batch.length >= MAX_BATCH_ROWS || characters >= MAX_BATCH_CHARACTERS) await flush();
     batch.push(row);
     for (const column of COLUMNS_BY_TABLE[table]) characters += formatCell(values[column]).length;
-    const bySource = sumsByTable.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
-    sumsByTable.set(table, bySource);
-    const sourceSum = bySource.get(source) ?? { rows: 0, sum: 0n };
-    bySource.set(source, { rows: sourceSum.rows + 1, sum: sourceSum.sum + hashRow(row) });
+    const sumsBySource = sumsByTable.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
+    sumsByTable.set(table, sumsBySource);
+    const sourceSum = sumsBySource.get(source) ?? { rows: 0, sum: 0n };
+    sumsBySource.set(source, { rows: sourceSum.rows + 1, sum: sourceSum.sum + computeRowHash(row) });
   }
   await flush();
   const results = [...sumsByTable].map(([table, bySource]) => {

@@ -70,7 +70,7 @@ export function createDocuments(source: string, query: RunQuery) {
   };
 }
 
-interface NetChange {
+interface MergedDocumentChange {
   readonly set: string;
   readonly key: string;
   body: string | null;
@@ -80,11 +80,11 @@ interface NetChange {
 /** Returns at most three statements for any number of document changes. Throws `KeyConflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
   const netChanges = [...mergeChanges(changes).values()];
-  const buildStatement = (name: string, text: string, selected: readonly NetChange[], hasBodies = true) => {
+  const buildStatement = (name: string, text: string, selected: readonly MergedDocumentChange[], hasBodies = true) => {
     if (selected.length === 0) return [];
     const keys = [textList(selected.map(({ set }) => set)), textList(selected.map(({ key }) => key))];
-    const bodies = hasBodies ? [textList(selected.map(({ body }) => body ?? "null"))] : [];
-    return [{ name, text, values: [source, ...keys, ...bodies] }];
+    const documentBodies = hasBodies ? [textList(selected.map(({ body }) => body ?? "null"))] : [];
+    return [{ name, text, values: [source, ...keys, ...documentBodies] }];
   };
   return [
     ...buildStatement(
@@ -110,24 +110,24 @@ export function changeDocuments(source: string, changes: readonly DocumentChange
 }
 
 /** Merges changes to one per document: the last value counts, and whether the first change was an insert. */
-function mergeChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, NetChange> {
-  const byDocument = new Map<string, NetChange>();
+function mergeChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, MergedDocumentChange> {
+  const changesByDocument = new Map<string, MergedDocumentChange>();
   for (const { set, put = [], insert = [], remove = [] } of changes) {
-    const noteChange = (key: string, body: string | null, isInsert = false) => {
+    const mergeDocumentChange = (key: string, body: string | null, isInsert = false) => {
       const id = JSON.stringify([set, key]);
-      const netChange = byDocument.get(id);
+      const netChange = changesByDocument.get(id);
       if (netChange === undefined) {
-        byDocument.set(id, { set, key: encodeKey(key), body, isClaimed: isInsert });
+        changesByDocument.set(id, { set, key: encodeKey(key), body, isClaimed: isInsert });
         return;
       }
       if (isInsert && netChange.body !== null) throw new KeyConflict(set, key);
       netChange.body = body;
     };
-    for (const key of remove) noteChange(key, null);
-    for (const [key, value] of insert) noteChange(key, encodeBody(key, toJson(value)), true);
-    for (const [key, value] of put) noteChange(key, encodeBody(key, toJson(value)));
+    for (const key of remove) mergeDocumentChange(key, null);
+    for (const [key, value] of insert) mergeDocumentChange(key, encodeBody(key, toJson(value)), true);
+    for (const [key, value] of put) mergeDocumentChange(key, encodeBody(key, toJson(value)));
   }
-  return byDocument;
+  return changesByDocument;
 }
 
 export function appendRecords(

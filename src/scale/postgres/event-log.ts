@@ -23,7 +23,7 @@ import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/
 import { encodeKey, type RunQuery } from "./documents.ts";
 import { toRowObjects } from "./driver.ts";
 
-const SEARCH_TIMEOUT_MS = 60_000;
+const EVENT_SEARCH_TIMEOUT_MS = 60_000;
 
 export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
   const logTail = createLogTail();
@@ -48,10 +48,10 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
 
   async function readLastPosition(): Promise<number> {
     if (end !== null) return end;
-    const forgetCountBefore = forgetCount;
+    const forgetCountBeforeQuery = forgetCount;
     const [row] = await readRows<{ readonly last: number }>("select last_position as last from source where name = $1");
     const lastPosition = row?.last ?? 0;
-    if (isHolder && forgetCountBefore === forgetCount) end = Math.max(lastPosition, end ?? 0);
+    if (isHolder && forgetCountBeforeQuery === forgetCount) end = Math.max(lastPosition, end ?? 0);
     return lastPosition;
   }
 
@@ -166,7 +166,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         `select position, committed_ms, body from event
          where ${conditions.join(" and ")} order by position desc limit $2`,
         values,
-        about === undefined ? undefined : SEARCH_TIMEOUT_MS,
+        about === undefined ? undefined : EVENT_SEARCH_TIMEOUT_MS,
       );
       return rows.map(toLoggedEvent);
     },
@@ -253,6 +253,6 @@ function listRepeatedIds({ events, rows }: PreparedAppend, knownIds: ReadonlySet
 /** Lists the ids that were in the log already; `newOrdinals` null means that all events are new. */
 function listKnownIds({ rows }: PreparedAppend, newOrdinals: string | null): ReadonlySet<string> {
   if (newOrdinals === null) return new Set();
-  const newOrdinalSet = new Set(newOrdinals.split(","));
-  return new Set(rows.filter((_, n) => !newOrdinalSet.has(String(n + 1))).map(({ event }) => event.id));
+  const newEventOrdinals = new Set(newOrdinals.split(","));
+  return new Set(rows.filter((_, n) => !newEventOrdinals.has(String(n + 1))).map(({ event }) => event.id));
 }

@@ -194,7 +194,7 @@ function createNotifications(
     return newSession;
   }
 
-  async function listenOrCheck(): Promise<number> {
+  async function listenOrCheckConnection(): Promise<number> {
     if (session === null || session.lost() !== null) {
       session = await connectAndListen();
       if (isDisconnected) log.info("Listening for changes of other processes again.");
@@ -212,7 +212,7 @@ function createNotifications(
       clock,
       signal: closeController.signal,
       wakeup: connectionLost,
-      turn: listenOrCheck,
+      turn: listenOrCheckConnection,
       fault(error) {
         if (!isDisconnected)
           log.warn({ err: error }, "Listening for changes of other processes failed; Plenum connects again.");

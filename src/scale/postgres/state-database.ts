@@ -6,7 +6,7 @@ import type { PostgresState } from "../../engine/store/config.ts";
 export type { Query, QueryResult, QueryValues } from "../../core/postgres/session.ts";
 
 export interface StateDatabase {
-  /** Name for people without a password: `db.example:5432/plenum, schema plenum_state`. */
+  /** Database name to show, without a password: `db.example:5432/plenum, schema plenum_state`. */
   readonly name: string;
   /** Qualified and quoted name of a table or function: `table("event")` is `"plenum_state"."event"`. */
   table(name: string): string;

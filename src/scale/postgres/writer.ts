@@ -50,10 +50,10 @@ export function createWriter(options: WriterOptions) {
     closeController.signal.throwIfAborted();
     transactions += 1;
     const commitMark = `${writerId}-${transactions}`;
-    const takenWrites = deferredWrites.take();
+    const deferredWritesToSend = deferredWrites.take();
     let answer: T | null = null;
     try {
-      answer = await send([buildFence(commitMark), ...takenWrites.writes.map((statement) => statement())]);
+      answer = await send([buildFence(commitMark), ...deferredWritesToSend.writes.map((statement) => statement())]);
       lastMark = commitMark;
     } catch (error) {
       if (error instanceof FencedError) fenced = error;
@@ -61,7 +61,7 @@ export function createWriter(options: WriterOptions) {
       await throwUnlessCommitted(commitMark, error);
     }
     commits += 1;
-    takenWrites.committed();
+    deferredWritesToSend.committed();
     return answer;
   }
 
@@ -82,7 +82,7 @@ export function createWriter(options: WriterOptions) {
       fault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
     });
     const storedMark = rows[0]?.[0];
-    const [at, before] = [stripMarkSuffix(String(storedMark ?? "")), stripMarkSuffix(lastMark)];
+    const [at, before] = [stripCommitMarkSuffix(String(storedMark ?? "")), stripCommitMarkSuffix(lastMark)];
     if (storedMark === undefined || (at !== mark && at !== before)) {
       fenced = new FencedError(source);
       throw fenced;
@@ -104,7 +104,6 @@ export function createWriter(options: WriterOptions) {
     });
   }
 
-  /** Notifies the holder of an operator's change. */
   const buildOperatorNotice = (): readonly Query[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
 
   return {
@@ -134,7 +133,7 @@ export function createWriter(options: WriterOptions) {
   };
 }
 
-/** Removes the `+` that queries have added to a mark. */
-function stripMarkSuffix(mark: string): string {
+/** Removes the `+` signs at the end of a commit mark. */
+function stripCommitMarkSuffix(mark: string): string {
   return mark.replace(/\++$/, "");
 }
