@@ -2,10 +2,10 @@ import { describe, expect, test } from "vitest";
 import type { Gateway, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { AllowedTag } from "#src/engine/commands/config.ts";
 import {
-  type ArrivalFacts,
+  type ArrivalInput,
   checkArrival,
   checkDispatch,
-  type DispatchFacts,
+  type DispatchInput,
   type FreshValue,
   freshValue,
   isSetAlready,
@@ -53,7 +53,7 @@ const plainRequest = {
   expect: null,
 };
 
-function arrival(changes: Partial<ArrivalFacts> & { value?: number | boolean } = {}): ArrivalFacts {
+function arrival(changes: Partial<ArrivalInput> & { value?: number | boolean } = {}): ArrivalInput {
   const { value = 21, ...rest } = changes;
   return {
     request: { ...plainRequest, value },
@@ -85,7 +85,7 @@ function gateway(id: string, online: boolean | null): StoredItem<Gateway> {
   return { value, siteId: 1, since: "", missingSince: null };
 }
 
-function dispatch(changes: Partial<DispatchFacts> = {}): DispatchFacts {
+function dispatch(changes: Partial<DispatchInput> = {}): DispatchInput {
   return {
     value: 21,
     expect: null,
@@ -101,7 +101,7 @@ function dispatch(changes: Partial<DispatchFacts> = {}): DispatchFacts {
   };
 }
 
-function arrivalReason(facts: ArrivalFacts): string | null {
+function arrivalReason(facts: ArrivalInput): string | null {
   const verdict = checkArrival(facts);
   return "refused" in verdict ? verdict.refused.reason : null;
 }
@@ -111,7 +111,7 @@ describe("the check of a command on arrival", () => {
     expect(checkArrival(arrival())).toEqual({ expiresAtMs: NOW + 30_000 });
   });
 
-  test.each<[string, Partial<ArrivalFacts> & { value?: number | boolean }]>([
+  test.each<[string, Partial<ArrivalInput> & { value?: number | boolean }]>([
     ["retained", { retained: true }],
     ["not-allowed", { entry: undefined }],
     ["unknown-tag", { listed: undefined }],
@@ -154,7 +154,7 @@ describe("the check of a command on arrival", () => {
   });
 
   test("states the numbers in the message of a rejection", () => {
-    const message = (changes: Partial<ArrivalFacts>) => {
+    const message = (changes: Partial<ArrivalInput>) => {
       const verdict = checkArrival(arrival(changes));
       return "refused" in verdict ? verdict.refused.message : "";
     };
@@ -195,7 +195,7 @@ describe("the check of a command before sending", () => {
     expect(checkDispatch(dispatch())).toBeNull();
   });
 
-  test.each<[string, Partial<DispatchFacts>]>([
+  test.each<[string, Partial<DispatchInput>]>([
     ["value-unknown", { current: undefined }],
     ["value-unknown", { current: reading(null) }],
     ["value-unknown", { current: reading(20, 60_001) }],

@@ -20,10 +20,10 @@ export interface ArmRequest {
 
 export const ARM_FILE = "ARM-WRITES";
 
-const ARMED_SET = "command-armed";
-const ARMED_KEY = "writing";
+const ARMING_DOCUMENT_SET = "command-armed";
+const ARMING_DOCUMENT_KEY = "writing";
 
-const WRITE_LIMIT_SETS = [ARMED_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
+const WRITE_LIMIT_SETS = [ARMING_DOCUMENT_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
 
 interface ArmedState {
   readonly at: string;
@@ -83,7 +83,7 @@ export async function armingRefusal(store: ArmingStore, place: string): Promise<
 async function readArming(store: ArmingStore) {
   const keys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const damagedCount = keys.flat().length;
-  const storedState = (await store.document<ArmedState>(ARMED_SET, ARMED_KEY)) ?? null;
+  const storedState = (await store.document<ArmedState>(ARMING_DOCUMENT_SET, ARMING_DOCUMENT_KEY)) ?? null;
   const { copy } = await store.describe();
   const isArmedElsewhere = storedState !== null && storedState.copy !== copy?.identity;
   const isArmed = storedState !== null && !isArmedElsewhere && storedState.damaged >= damagedCount;
@@ -103,7 +103,7 @@ function buildNotArmedRefusal(place: string, found: Awaited<ReturnType<typeof re
 }
 
 export function armedDocument(armed: ArmedState): DocumentChange {
-  return { set: ARMED_SET, put: [[ARMED_KEY, armed]] };
+  return { set: ARMING_DOCUMENT_SET, put: [[ARMING_DOCUMENT_KEY, armed]] };
 }
 
 export function requestArming(stateFolder: string): void {

@@ -31,15 +31,15 @@ export function createClosingConditions(options: {
   /** Audits and logs a change of the kill switch or of the approval. Both are files that anybody may change. */
   async function recordChanges(): Promise<void> {
     auditSpace.look();
-    const isThrown = killSwitch.isThrown();
+    const isKillSwitchOn = killSwitch.isThrown();
     const unapproved = config().enabled ? approval.refusing() : null;
     const approvedAt = approval.approvedAt();
     const previousRefusals = recordedRefusals;
-    const currentRefusals = { isThrown, approval: unapproved?.message ?? approvedAt };
+    const currentRefusals = { isThrown: isKillSwitchOn, approval: unapproved?.message ?? approvedAt };
     const seenAt = isoUtc(clock.now());
-    if (isThrown !== previousRefusals.isThrown) {
-      await journal.note(isThrown ? "writing-stopped" : "writing-released", { seenAt });
-      log.warn({ remedy: killSwitch.remedy }, isThrown ? "writing is stopped" : "writing is allowed again");
+    if (isKillSwitchOn !== previousRefusals.isThrown) {
+      await journal.note(isKillSwitchOn ? "writing-stopped" : "writing-released", { seenAt });
+      log.warn({ remedy: killSwitch.remedy }, isKillSwitchOn ? "writing is stopped" : "writing is allowed again");
     }
     if (currentRefusals.approval !== previousRefusals.approval) {
       const auditStep = unapproved === null ? "rules-approved" : "rules-not-approved";

@@ -81,7 +81,6 @@ export interface CommandEnd {
   readonly before?: TagValue;
   readonly readBack?: TagValue;
   readonly rehearsal?: boolean;
-  /** The service's response to the write, for the audit log. */
   readonly answer?: string;
 }
 

@@ -55,7 +55,6 @@ export interface CommandsOptions {
   readonly guards: WritingGuards;
   readonly armAtStart?: boolean;
   readonly around?: RuleSet;
-  /** The complete section that is approved, when `config` is a part of it. */
   readonly approved?: CommandsConfig;
   readonly clock: Clock;
   readonly clockDoubt: Pick<ClockCheck, "stepped">;
@@ -239,13 +238,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
 /** Upper bound of the milliseconds that the quota delays a write behind `waiting` other writes. */
 function quotaWaitMs(source: Source, waiting: number, clock: Clock): number {
   const { buckets, heldUntilMs } = source.quota();
-  const msUntil = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());
+  const msUntilSlot = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());
   const requestsBefore = Math.floor(waiting / TAGS_PER_REQUEST);
   const bucketWaitsMs = buckets.map((bucket) => {
     const freeSlots = bucket.perMinute - bucket.used;
     const slotWaitMs = freeSlots > 0 ? 0 : bucket.nextSlotInMs;
     const queuedWaitMs = Math.max(0, requestsBefore - Math.max(0, freeSlots - 1)) * (MINUTE_MS / bucket.perMinute);
-    return Math.max(msUntil(bucket.heldUntilMs), slotWaitMs) + queuedWaitMs;
+    return Math.max(msUntilSlot(bucket.heldUntilMs), slotWaitMs) + queuedWaitMs;
   });
-  return Math.max(0, msUntil(heldUntilMs), ...bucketWaitsMs);
+  return Math.max(0, msUntilSlot(heldUntilMs), ...bucketWaitsMs);
 }

@@ -7,7 +7,6 @@ import type { Journal } from "./journal.ts";
 /** Records the ends of commands. Failures (a full disk) are retried; the next start reads open commands back. */
 export type CommandEndings = ReturnType<typeof createEndings>;
 
-/** Short, because a person waits for the result. */
 const RECORD_BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
 
 export function createEndings(options: {

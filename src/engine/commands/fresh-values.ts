@@ -14,7 +14,6 @@ export type FreshValues = ReturnType<typeof createFreshValues>;
 /** Stop waiting for a slow reading, because other commands may be ready. */
 const READING_LIMIT_MS = 3_000;
 
-/** Parts of one source that its command modules share. */
 export interface SourceParts {
   readonly source: Source;
   readonly view: BuildingReader;

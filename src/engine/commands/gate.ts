@@ -15,7 +15,6 @@ export interface WriteRefusal {
 
 export type FreshValue = Pick<StoredValue, "value" | "quality" | "time">;
 
-/** An older value is too old to measure a step against. */
 export const MAX_VALUE_AGE_MS = 60_000;
 /** A reading further in the future was made before a clock step, so its age is unknown. */
 const MAX_VALUE_AHEAD_MS = 1_000;
@@ -26,7 +25,7 @@ export interface PastWrites {
   readonly lastHour: number;
 }
 
-export interface RateFacts {
+export interface WriteRateInput {
   readonly entry: AllowedTag;
   readonly forMs: number | null;
   readonly past: PastWrites;
@@ -34,13 +33,13 @@ export interface RateFacts {
   readonly nowMs: number;
 }
 
-export interface ArrivalFacts extends Pick<CommandMessage, "retained" | "expirySeconds" | "via" | "receivedAtMs"> {
+export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expirySeconds" | "via" | "receivedAtMs"> {
   readonly request: Request;
   readonly defaultTtlMs: number;
   readonly maxTtlMs: number;
   readonly maxPerHour: number;
   readonly maxRestoreAfterMs: number;
-  /** Our clock minus the service's; null when unknown. */
+  /** Clock of this connector minus clock of the service; null when unknown. */
   readonly clockSkewMs: number | null;
   readonly clockStep: ClockDifference | null;
   readonly entry: AllowedTag | undefined;
@@ -51,24 +50,24 @@ export interface ArrivalFacts extends Pick<CommandMessage, "retained" | "expiryS
 
 export type ArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: WriteRefusal };
 
-export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
+export function checkArrival(facts: ArrivalInput): ArrivalVerdict {
   const expiresAtMs = expiryTime(facts);
   const refusal = checkTime(facts, expiresAtMs) ?? checkRequest(facts);
   return refusal === null ? { expiresAtMs } : { refused: refusal };
 }
 
-function issueTime({ request, receivedAtMs }: ArrivalFacts): number {
+function issueTime({ request, receivedAtMs }: ArrivalInput): number {
   return request.issuedAtMs ?? receivedAtMs;
 }
 
-function expiryTime(facts: ArrivalFacts): number {
+function expiryTime(facts: ArrivalInput): number {
   const { expirySeconds, receivedAtMs, request } = facts;
   const ttlMs = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
   const brokerExpiryMs = expirySeconds === null ? Infinity : receivedAtMs + expirySeconds * 1000;
   return Math.min(Math.min(issueTime(facts), receivedAtMs) + ttlMs, brokerExpiryMs);
 }
 
-function checkTime(facts: ArrivalFacts, expiresAtMs: number): WriteRefusal | null {
+function checkTime(facts: ArrivalInput, expiresAtMs: number): WriteRefusal | null {
   const { receivedAtMs } = facts;
   if (issueTime(facts) > receivedAtMs + MAX_CLOCK_DIFFERENCE_MS)
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
@@ -88,7 +87,7 @@ export function checkClock(skewMs: number | null, step: ClockDifference | null):
   );
 }
 
-function checkRequest(facts: ArrivalFacts): WriteRefusal | null {
+function checkRequest(facts: ArrivalInput): WriteRefusal | null {
   const { entry, listed, request, token } = facts;
   const { forMs, tagId, value } = request;
   if (facts.retained)
@@ -132,7 +131,7 @@ function checkRestoreTime(forMs: number | null, entry: AllowedTag, longestMs: nu
   return refuse("not-restorable", `for_s must be between ${Math.ceil(shortestMs / 1000)} and ${longestMs / 1000}.`);
 }
 
-export interface DispatchFacts extends RateFacts {
+export interface DispatchInput extends WriteRateInput {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
   readonly current: FreshValue | undefined;
@@ -140,7 +139,7 @@ export interface DispatchFacts extends RateFacts {
   readonly timeZone: string;
 }
 
-export function checkDispatch(facts: DispatchFacts): WriteRefusal | null {
+export function checkDispatch(facts: DispatchInput): WriteRefusal | null {
   return checkStep(facts) ?? checkRate(facts) ?? checkHours(facts) ?? checkGateway(facts);
 }
 
@@ -180,7 +179,7 @@ export function isSetAlready(present: TagValue, value: TagScalar): boolean {
   return present === value || present === Math.fround(value);
 }
 
-function checkStep(facts: DispatchFacts): WriteRefusal | null {
+function checkStep(facts: DispatchInput): WriteRefusal | null {
   const { entry, expect, value } = facts;
   if (!needsFreshValue(entry, facts)) return null;
   const tagValue = freshValue(facts.current, facts.nowMs);
@@ -196,7 +195,7 @@ function checkStep(facts: DispatchFacts): WriteRefusal | null {
   return isSmall ? null : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${entry.max_step}.`);
 }
 
-function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): WriteRefusal | null {
+function checkRate({ entry, forMs, past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
   const lastWriteMs = past.ofTag.at(-1);
   if (lastWriteMs !== undefined && nowMs - lastWriteMs < entry.min_interval) {
     const seconds = Math.ceil((entry.min_interval - (nowMs - lastWriteMs)) / 1000);
@@ -209,7 +208,7 @@ function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): WriteR
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }
 
-export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs" | "timeZone">): WriteRefusal | null {
+export function checkHours(facts: Pick<DispatchInput, "entry" | "forMs" | "nowMs" | "timeZone">): WriteRefusal | null {
   const { hours } = facts.entry;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
@@ -224,7 +223,7 @@ export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs
 }
 
 /** Without a gateway in the entry, refuses only when all gateways of the site are offline. */
-export function checkGateway({ entry, gateways }: Pick<DispatchFacts, "entry" | "gateways">): WriteRefusal | null {
+export function checkGateway({ entry, gateways }: Pick<DispatchInput, "entry" | "gateways">): WriteRefusal | null {
   const id = entry.gateway_id;
   const relevant = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);
   if (relevant.length === 0 || relevant.some((each) => each.value.online !== false)) return null;
@@ -246,7 +245,6 @@ export function differsByMoreThan(from: number, to: number, maxDifference: numbe
   return (a > b ? a - b : b - a) > limit;
 }
 
-/** The number as `digits × 10^exponent`, from its shortest decimal form. */
 function parseDecimal(value: number) {
   const [mantissa = "", power = "0"] = value.toString().split("e");
   const [whole = "", fraction = ""] = mantissa.split(".");

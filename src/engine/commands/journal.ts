@@ -19,6 +19,7 @@ import { sameValue } from "./gate.ts";
 import { acceptedEvent, type MessageResult, messageEvent, resultEvent } from "./result-event.ts";
 import {
   createPromise,
+  endTakenOver,
   isUnrestored,
   isWritten,
   notRestoredEvent,
@@ -27,7 +28,6 @@ import {
   restoreChain,
   restoreId,
   restoresAfter,
-  takenOver,
   toUnrestored,
   UNRESTORED_SET,
   type UnrestoredValue,
@@ -58,7 +58,6 @@ export interface OpenEntry {
   readonly changedAt: string;
 }
 
-/** As stored: an open entry with its command, a finished one without. */
 interface StoredEntry {
   readonly state: CommandState;
   readonly changedAt: string;
@@ -67,7 +66,6 @@ interface StoredEntry {
 }
 
 const COMMAND_SET = "command";
-/** Far beyond any time to live. */
 const ENTRY_RETENTION_MS = 7 * 86_400_000;
 
 export async function openJournal(options: {
@@ -194,17 +192,17 @@ export async function openJournal(options: {
         if (!openById.has(command.id) && restore === undefined) return false;
         const changedAt = isoUtc(clock.now());
         const key = tagKey(command);
-        const hasLeft = openById.get(command.id)?.state === "sending";
-        const sent = hasLeft ? { sent: { tag: key, value: command.value } } : {};
+        const wasSent = openById.get(command.id)?.state === "sending";
+        const sent = wasSent ? { sent: { tag: key, value: command.value } } : {};
         const endEntry: StoredEntry = { state: finish.outcome, changedAt, ...sent };
         const counts = writeCounts.writing(finish.rehearsal === true ? [command] : []);
         const storedRestore = restores.get(key);
         const { current, over } = restoresAfter(command, finish, storedRestore, clock.now());
-        const endedRestores = over.map(takenOver);
+        const endedRestores = over.map(endTakenOver);
         const endedIds = endedRestores.map((each) => each.command.id).filter((id) => openById.has(id));
         const oldEntry: StoredEntry = { state: "superseded", changedAt };
         const failure = restore !== undefined && isUnrestored(finish) ? toUnrestored(restore, finish, changedAt) : null;
-        const isOver = failure === null && unrestoredValues.has(key) && isWritten(finish);
+        const isPromiseOver = failure === null && unrestoredValues.has(key) && isWritten(finish);
         await commit(
           [
             ...endedRestores.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.finish })),
@@ -217,7 +215,7 @@ export async function openJournal(options: {
             current === null
               ? { set: RESTORE_SET, remove: storedRestore === undefined ? [] : [key] }
               : { set: RESTORE_SET, put: [[key, current]] },
-            { set: UNRESTORED_SET, put: failure === null ? [] : [[key, failure]], remove: isOver ? [key] : [] },
+            { set: UNRESTORED_SET, put: failure === null ? [] : [[key, failure]], remove: isPromiseOver ? [key] : [] },
           ],
           () => [
             ...endedRestores.map((each) => resultEvent(each.command, each.finish, changedAt)),
@@ -230,12 +228,12 @@ export async function openJournal(options: {
           finished.set(id, changedAt);
         }
         secondedIds.delete(command.id);
-        if (hasLeft) lastSent.set(key, endEntry);
+        if (wasSent) lastSent.set(key, endEntry);
         writeCounts.remember(counts);
         if (current === null) restores.delete(key);
         else restores.set(key, current);
         if (failure !== null) unrestoredValues.set(key, failure);
-        if (isOver) unrestoredValues.delete(key);
+        if (isPromiseOver) unrestoredValues.delete(key);
         return true;
       }),
     report: (results: readonly MessageResult[]): Promise<void> =>

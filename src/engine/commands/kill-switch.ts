@@ -30,7 +30,6 @@ export function createKillSwitch(stateFolder: string) {
       try {
         writeFileSync(file, `Writing was stopped by ${by} at ${at}.\n`, { flag: "wx", mode: 0o600 });
       } catch (error) {
-        // An existing file or link already stops writing.
         if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       }
     },

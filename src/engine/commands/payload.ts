@@ -34,7 +34,6 @@ export type ParsedPayload =
   | { readonly requests: readonly Request[] }
   | { readonly second: SecondApproval }
   | { readonly stop: { readonly id: string } }
-  /** `id` is the one that the message states; null when it is unreadable. */
   | { readonly refused: { readonly reason: CommandRefusal; readonly message: string; readonly id: string | null } };
 
 /** Ids become keys of the store, which holds only Unicode text. */
@@ -77,8 +76,8 @@ export function parsePayload(arrival: CommandMessage, bareValues: boolean): Pars
 
 function parseBareValue(value: unknown, arrival: CommandMessage, allowed: boolean): ParsedPayload {
   if (isOwnMessage(arrival)) return refuse("loop", LOOP_MESSAGE);
-  const scalar = WriteValue.safeParse(value);
-  if (!scalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
+  const parsedScalar = WriteValue.safeParse(value);
+  if (!parsedScalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
   if (!allowed) return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
   const id = givenId(arrival);
@@ -86,24 +85,24 @@ function parseBareValue(value: unknown, arrival: CommandMessage, allowed: boolea
     return refuse("duplicate", "A repeated delivery of a bare value cannot be told from a new one; send an id.");
   const { source, tagId } = arrival;
   const defaultFields = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
-  return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...defaultFields }] };
+  return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: parsedScalar.data, ...defaultFields }] };
 }
 
 function fromJson(value: object, arrival: CommandMessage): ParsedPayload {
   const id = claimedId(value) ?? givenId(arrival);
-  const refuseIt = (message: string) => refuse("invalid", message, id);
-  if (isOwnMessage(arrival) || looksLikeOurs(value, id)) return refuse("loop", LOOP_MESSAGE, id);
+  const refuseMessage = (message: string) => refuse("invalid", message, id);
+  if (isOwnMessage(arrival) || isPlenumMessage(value, id)) return refuse("loop", LOOP_MESSAGE, id);
   if ("stop" in value) {
-    if (!StopMessage.safeParse(value).success) return refuseIt('To stop all writing, send {"stop": true}.');
+    if (!StopMessage.safeParse(value).success) return refuseMessage('To stop all writing, send {"stop": true}.');
     return { stop: { id: id ?? arrivalId(arrival) } };
   }
   if (arrival.purpose === "second") {
     const secondMessage = SecondMessage.safeParse(value);
     if (secondMessage.success) return { second: { id: secondMessage.data.second, value: secondMessage.data.value } };
-    return refuseIt('Here goes {"second": "<id of a command>", "value": …} only.');
+    return refuseMessage('Here goes {"second": "<id of a command>", "value": …} only.');
   }
   const parsed = "writes" in value ? WriteGroup.safeParse(value) : SingleWrite.safeParse(value);
-  if (!parsed.success) return refuseIt(firstIssue(parsed.error));
+  if (!parsed.success) return refuseMessage(firstIssue(parsed.error));
   const body = parsed.data;
   if (id === null) return refuse("invalid", "A command needs an id.");
   const sharedFields = {
@@ -113,17 +112,17 @@ function fromJson(value: object, arrival: CommandMessage): ParsedPayload {
     forMs: body.for_s === undefined ? null : body.for_s * 1000,
   };
   if (arrival.source !== null && sharedFields.source !== arrival.source)
-    return refuseIt("The command names another source than its topic.");
+    return refuseMessage("The command names another source than its topic.");
   if (!("writes" in body)) {
     const { tag: tagId = arrival.tagId, value: wanted, expect = null } = body;
-    if (tagId === null) return refuseIt("The command names no tag.");
+    if (tagId === null) return refuseMessage("The command names no tag.");
     if (arrival.tagId !== null && tagId !== arrival.tagId)
-      return refuseIt("The command names another tag than its topic.");
+      return refuseMessage("The command names another tag than its topic.");
     return { requests: [{ id, tagId, value: wanted, expect, ...sharedFields }] };
   }
-  if (arrival.tagId !== null) return refuseIt("Send a command for several tags to the topic that names no tag.");
+  if (arrival.tagId !== null) return refuseMessage("Send a command for several tags to the topic that names no tag.");
   if (new Set(body.writes.map((write) => write.tag)).size < body.writes.length)
-    return refuseIt("A tag is named twice in one command.");
+    return refuseMessage("A tag is named twice in one command.");
   const requests = body.writes.map(({ tag, value: wanted, expect = null }) => {
     return { id: `${id}/${tag}`, tagId: tag, value: wanted, expect, ...sharedFields };
   });
@@ -151,8 +150,7 @@ function isOwnMessage(arrival: CommandMessage): boolean {
   return "plenum-event-id" in arrival.properties;
 }
 
-/** True for Plenum's own events and states, which a bridge may send back. */
-function looksLikeOurs(value: object, id: string | null): boolean {
+function isPlenumMessage(value: object, id: string | null): boolean {
   if ("specversion" in value || "ts" in value || "quality" in value) return true;
   return id !== null && /\.[\w-]{22}$/.test(id) && (EVENT_KINDS as readonly string[]).includes(id.slice(0, -23));
 }

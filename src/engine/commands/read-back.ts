@@ -96,10 +96,10 @@ export function createReadBack(
     for (const check of group) {
       const value = valuesByTag.get(check.write.command.tagId) ?? null;
       check.attempts += 1;
-      const isOurs = value !== null && sameValue(value, check.write.command.value);
-      const isOther = value !== null && !isOurs;
-      const isCertain = isOurs || (isOther && check.sawOther);
-      check.sawOther ||= isOther;
+      const isSentValue = value !== null && sameValue(value, check.write.command.value);
+      const isOtherValue = value !== null && !isSentValue;
+      const isCertain = isSentValue || (isOtherValue && check.sawOther);
+      check.sawOther ||= isOtherValue;
       if (isCertain || check.attempts >= MAX_READ_ATTEMPTS) await end(check, value, signal);
       else check.dueMs = clock.monotonic() + Math.max(RETRY_MS, settleMs()) * 2 ** check.attempts;
     }

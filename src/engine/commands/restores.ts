@@ -23,13 +23,12 @@ import {
 /** Minimum and maximum wait between two attempts. Each may cost a request to read the present value. */
 const RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
 /** A wall clock that is set forward, and a value that is over by itself, are noticed within this time. */
-const CHECK_EVERY_MS = 30_000;
+const RESTORE_CHECK_INTERVAL_MS = 30_000;
 
 interface RestoreAttempt {
   /** When the time of the value is over, on the monotonic clock: a wall clock that is set back prolongs nothing. */
   dueMs?: number;
   tries: number;
-  /** Null while the writer has the command. */
   againAtMs: number | null;
   why: string | null;
   /** True while a final end is recorded, which must not be postponed. */
@@ -42,7 +41,7 @@ export function createRestores(options: {
   readonly allowList: AllowList;
   readonly view: BuildingReader;
   readonly clock: Clock;
-  /** True when our clock agrees with the source's and was not stepped since. */
+  /** True when the local clock agrees with the clock of the source and was not changed since. */
   readonly isClockTrusted: (source: string) => boolean;
   readonly log: Log;
   readonly dispatch: (accepted: AcceptedCommand) => void;
@@ -62,13 +61,13 @@ export function createRestores(options: {
     if (dueInMs > 0) return dueInMs;
     const entry = journal.entry(id);
     if (entry?.state === "sending" || isTagTaken(restore) || attempt.againAtMs === null) return null;
-    const isLate = clock.now() >= Date.parse(restore.dueAt) + MAX_RESTORE_DELAY_MS;
+    const isRestoreLate = clock.now() >= Date.parse(restore.dueAt) + MAX_RESTORE_DELAY_MS;
     // A clock that is ten days ahead must not end a promise for good.
-    if (isLate && !isClockTrusted(source)) return CHECK_EVERY_MS;
-    if (!isLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
+    if (isRestoreLate && !isClockTrusted(source)) return RESTORE_CHECK_INTERVAL_MS;
+    if (!isRestoreLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
     const command = entry?.command ?? restoringCommand(restore, clock.now());
     const allowed = allowList.entry(command.source, command.tagId);
-    const end = isLate ? buildTooLateEnd(restore, attempt.why) : findRefusal(restore);
+    const end = isRestoreLate ? buildTooLateEnd(restore, attempt.why) : findRefusal(restore);
     if (end !== null || allowed === undefined) {
       attempt.isEnding = true;
       try {
@@ -126,7 +125,7 @@ export function createRestores(options: {
   }
 
   async function checkRestores(endings: CommandEndings, signal: AbortSignal): Promise<number> {
-    let nextMs = CHECK_EVERY_MS;
+    let nextMs = RESTORE_CHECK_INTERVAL_MS;
     for (const restore of journal.restores())
       nextMs = Math.min(nextMs, (await startIfDue(restore, endings, signal)) ?? nextMs);
     for (const missed of journal.unrestored())
@@ -147,9 +146,8 @@ export function createRestores(options: {
       attemptsById.set(id, attempt);
       attempt.tries += 1;
       attempt.againAtMs = clock.monotonic() + backoffMs(RESTORE_BACKOFF, attempt.tries);
-      // These two reasons must not hide an earlier, more useful one.
-      const isVague = finish.reason === "expired" || finish.reason === "clock-skew";
-      attempt.why = (isVague ? attempt.why : null) ?? finish.message;
+      const isReasonVague = finish.reason === "expired" || finish.reason === "clock-skew";
+      attempt.why = (isReasonVague ? attempt.why : null) ?? finish.message;
       if (attempt.tries === 1)
         log.warn({ command: id, tagId, value, why: finish.reason }, "an old value cannot be put back yet");
       retry.wakeUp();

@@ -38,13 +38,13 @@ export function restoresAfter(
   if (stored === undefined) return { current: null, over: [] };
   const olderRestores = stored.older === undefined ? [] : restoreChain(stored.older);
   if (command.id === restoreId(stored.command.id)) {
-    const isOlders = finish.reason === "unexpected-value" && stored.older !== undefined;
-    return isOlders ? { current: stored.older, over: [] } : { current: null, over: olderRestores };
+    const isOlderPromiseKept = finish.reason === "unexpected-value" && stored.older !== undefined;
+    return isOlderPromiseKept ? { current: stored.older, over: [] } : { current: null, over: olderRestores };
   }
-  const isOwn = command.id === stored.command.id;
+  const isOwnPromise = command.id === stored.command.id;
   if (isWritten(finish)) {
     const { older: _older, ...ownRestore } = stored;
-    if (isOwn) return { current: ownRestore, over: olderRestores };
+    if (isOwnPromise) return { current: ownRestore, over: olderRestores };
     const extendedRestore = extendTime(command, finish, stored, nowMs);
     if (extendedRestore === null && command.forMs !== null && finish.reason === "already-set")
       return { current: stored, over: [] };
@@ -52,7 +52,7 @@ export function restoresAfter(
   }
   // The value may be in force although it was not read back: readings lag by up to 14 s, and an offline gateway writes later.
   const mayHold = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
-  return { current: !isOwn || mayHold ? stored : (stored.older ?? null), over: [] };
+  return { current: !isOwnPromise || mayHold ? stored : (stored.older ?? null), over: [] };
 }
 
 /** For a repeated timed write of the value that the tag holds, nothing is written and the time starts again. */
@@ -66,7 +66,6 @@ export function isWritten({ outcome, rehearsal }: CommandEnd): boolean {
   return (outcome === "confirmed" || outcome === "accepted-unverified") && rehearsal !== true;
 }
 
-/** A promise and those that it replaces, newest first. */
 export function restoreChain(restore: Restore): readonly Restore[] {
   return restore.older === undefined ? [restore] : [restore, ...restoreChain(restore.older)];
 }
@@ -92,7 +91,6 @@ export function restoringCommand({ command, before, dueAt }: Restore, nowMs: num
     value: before,
     expect: command.value,
     forMs: null,
-    // The approval of the write includes its end.
     needsSecond: false,
     by: `the end of ${command.id}`,
     receivedAt: isoUtc(nowMs),
@@ -127,7 +125,6 @@ export function mayRetry({ reason }: CommandEnd): boolean {
 
 /** True when a restore ended although the timed value may still be in force. */
 export function isUnrestored({ outcome, reason }: CommandEnd): boolean {
-  // Somebody has written another value, so ours is over.
   if (reason === "unexpected-value") return false;
   return outcome === "rejected" || outcome === "expired" || outcome === "mismatch" || outcome === "unknown";
 }
@@ -173,7 +170,7 @@ export function notRestoredEvent(lost: UnrestoredValue): Event<"command-not-rest
   });
 }
 
-export function takenOver({ command, before }: Restore): { readonly command: Command; readonly finish: CommandEnd } {
+export function endTakenOver({ command, before }: Restore): { readonly command: Command; readonly finish: CommandEnd } {
   const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {
     command: { ...command, id: restoreId(command.id), value: before },

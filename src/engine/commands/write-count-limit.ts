@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { tagKey } from "./command.ts";
 
-/** As stored, by `tagKey`: wall times in milliseconds since 1970, ascending. */
+/** Write times of each tag, in milliseconds since 1970, ascending. */
 export interface WriteCount {
   readonly sentAtMs: readonly number[];
 }

@@ -42,10 +42,9 @@ export const STOPPED_END: CommandEnd = {
   reason: "stopped",
   message: "The worker stopped before the command left; nothing was written.",
 };
-/** Short, because commands live for seconds to minutes. */
 const SEND_BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
-const AFTER_MISSING_MS = 100;
-const CLOSED_CHECK_MS = 500;
+const NOTHING_SENDABLE_WAIT_MS = 100;
+const OVERDUE_CHECK_INTERVAL_MS = 500;
 const QUEUE_EMPTY = new Error("No command waits for the slot any more.");
 
 export function createWriter(
@@ -60,7 +59,6 @@ export function createWriter(
   },
 ) {
   const { clock, config, endings, journal, log, source, values } = options;
-  /** Accepted commands by tag, oldest first. */
   const queue = new Map<string, AcceptedCommand>();
   /** End of the time to live on the monotonic clock, so that setting the wall clock back prolongs none. */
   const deadlines = new WeakMap<AcceptedCommand, number>();
@@ -68,23 +66,23 @@ export function createWriter(
   const bisectionTags = new Set<string>();
   const backgroundTasks = new Set<Promise<void>>();
   let quotaSlot: WorkSignal | null = null;
-  const mayLeave = createWakeup();
+  const sendWakeup = createWakeup();
   const queueGrew = createWakeup();
 
   const isAwaitingSecond = ({ command }: AcceptedCommand) => journal.unseconded(command.id) !== undefined;
-  const untilExpiry = ({ command }: AcceptedCommand) => Date.parse(command.expiresAt) - clock.now();
-  const msLeft = (accepted: AcceptedCommand) =>
-    Math.min(untilExpiry(accepted), (deadlines.get(accepted) ?? 0) - clock.monotonic());
+  const msUntilExpiry = ({ command }: AcceptedCommand) => Date.parse(command.expiresAt) - clock.now();
+  const remainingLifetimeMs = (accepted: AcceptedCommand) =>
+    Math.min(msUntilExpiry(accepted), (deadlines.get(accepted) ?? 0) - clock.monotonic());
 
   function add(accepted: AcceptedCommand): void {
-    deadlines.set(accepted, clock.monotonic() + untilExpiry(accepted));
+    deadlines.set(accepted, clock.monotonic() + msUntilExpiry(accepted));
     const key = tagKey(accepted.command);
     const olderCommand = queue.get(key);
     queue.delete(key);
     queue.set(key, accepted);
     if (olderCommand !== undefined) supersede(olderCommand, accepted);
     queueGrew.wakeUp();
-    mayLeave.wakeUp();
+    sendWakeup.wakeUp();
   }
 
   function removeFromQueue(accepted: AcceptedCommand): boolean {
@@ -92,7 +90,7 @@ export function createWriter(
     return queue.get(key) === accepted && queue.delete(key);
   }
 
-  function putBack(accepted: AcceptedCommand): void {
+  function returnToQueue(accepted: AcceptedCommand): void {
     const newerCommand = queue.get(tagKey(accepted.command));
     if (newerCommand === undefined) queue.set(tagKey(accepted.command), accepted);
     else supersede(accepted, newerCommand);
@@ -111,7 +109,7 @@ export function createWriter(
     const closed = options.closed();
     if (closed !== null) return { outcome: "rejected", ...closed };
     if (!options.holds(accepted)) return RULES_CHANGED_END;
-    if (msLeft(accepted) > 0) return null;
+    if (remainingLifetimeMs(accepted) > 0) return null;
     return isAwaitingSecond(accepted) ? NOT_SECONDED_END : EXPIRED_END;
   }
 
@@ -159,12 +157,12 @@ export function createWriter(
 
   /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
   async function prepareGroup(cutting: AbortSignal): Promise<readonly SentCommand[]> {
-    const chosen = sendableCommands();
-    for (const accepted of chosen) removeFromQueue(accepted);
+    const sendable = sendableCommands();
+    for (const accepted of sendable) removeFromQueue(accepted);
     const ready = new Map<AcceptedCommand, SentCommand>();
     const ends = new Map<AcceptedCommand, CommandEnd>();
     try {
-      for (const accepted of chosen) {
+      for (const accepted of sendable) {
         if (await values.isMissing(accepted)) continue;
         const end = await endBeforeSending(accepted, ready.size);
         const before = freshValue(await values.findLatestValue(accepted.command), clock.now());
@@ -174,10 +172,10 @@ export function createWriter(
       }
       if (ready.size > 0) await journal.sending([...ready.values()]);
     } catch (error) {
-      for (const accepted of chosen) putBack(accepted);
+      for (const accepted of sendable) returnToQueue(accepted);
       throw error;
     }
-    for (const accepted of chosen) if (!ready.has(accepted) && !ends.has(accepted)) putBack(accepted);
+    for (const accepted of sendable) if (!ready.has(accepted) && !ends.has(accepted)) returnToQueue(accepted);
     for (const accepted of ready.keys()) {
       const end = endInQueue(accepted);
       if (end !== null && ready.delete(accepted)) ends.set(accepted, end);
@@ -213,7 +211,7 @@ export function createWriter(
   async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
     await values.refresh(sendableCommands(), stopping);
     await endWithoutSlot(cutting);
-    if (!(await isAnySendable())) return AFTER_MISSING_MS;
+    if (!(await isAnySendable())) return NOTHING_SENDABLE_WAIT_MS;
     const slot = combineSignals(stopping);
     quotaSlot = slot;
     const requestSent = Promise.withResolvers<void>();
@@ -310,16 +308,16 @@ export function createWriter(
       await endings.end(accepted.command, end, cutting);
     }
     if (queue.size === 0) return Number.POSITIVE_INFINITY;
-    return Math.max(1, Math.min(CLOSED_CHECK_MS, ...[...queue.values()].map(msLeft)));
+    return Math.max(1, Math.min(OVERDUE_CHECK_INTERVAL_MS, ...[...queue.values()].map(remainingLifetimeMs)));
   }
 
   return {
     add,
-    wake: mayLeave.wakeUp,
+    wake: sendWakeup.wakeUp,
     waiting: () => queue.size,
     /** Works until `stopping` aborts; `cutting` aborts a running request. */
     async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
-      endings.onEnd(mayLeave.wakeUp);
+      endings.onEnd(sendWakeup.wakeUp);
       const overdueLoop = runLoop({
         clock,
         signal: stopping,
@@ -330,7 +328,7 @@ export function createWriter(
       await runLoop({
         clock,
         signal: stopping,
-        wakeup: mayLeave,
+        wakeup: sendWakeup,
         turn: () => sendNextGroup(stopping, cutting),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: SEND_BACKOFF,

@@ -12,7 +12,6 @@ export interface Approvals {
   /** UTC; the same for all signatures, and part of what is signed. */
   readonly at: string;
   readonly rules: RuleSet;
-  /** Base64, by approver name. */
   readonly signatures: Readonly<Record<string, string>>;
 }
 
@@ -51,7 +50,6 @@ export function findSigners(text: string, { signatures }: Approvals, { approvers
     .map(([name]) => name);
 }
 
-/** Why the rules are not approved; null when they are. */
 export function checkApproval(facts: {
   readonly rules: RuleSet;
   readonly approvals: Approvals | null;

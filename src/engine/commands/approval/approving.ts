@@ -67,7 +67,6 @@ function approvalsFile({ config, pinned }: ApprovalInputs): string {
   throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
 }
 
-/** Lists every rule as new when the file has too few valid signatures. */
 function listRuleChanges(approvals: Approvals | null, groups: readonly Approvers[], rules: RuleSet): readonly string[] {
   const approvedText = approvals === null ? "" : textToSign(approvals.rules, approvals.at);
   const isValid =

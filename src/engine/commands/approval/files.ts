@@ -49,7 +49,6 @@ function readJsonFile<T>(file: string, schema: z.ZodType<T>): T | null {
 function writeJsonFile(file: string, content: unknown, mode: number): void {
   const temporaryFile = `${file}.new`;
   rmSync(temporaryFile, { force: true });
-  // `wx` follows no link of another user.
   const descriptor = openSync(temporaryFile, "wx", mode);
   try {
     writeSync(descriptor, `${JSON.stringify(content, null, 2)}\n`);

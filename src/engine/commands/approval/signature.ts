@@ -1,7 +1,7 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ConfigError } from "../../../core/errors/errors.ts";
 
-const KEY_TYPE = "ed25519";
+const SIGNATURE_KEY_TYPE = "ed25519";
 
 /** Parses the base64 of a SubjectPublicKeyInfo, the middle line of a PEM; null for anything else. */
 export function parsePublicKey(text: string): KeyObject | null {
@@ -9,7 +9,7 @@ export function parsePublicKey(text: string): KeyObject | null {
     const key = createPublicKey({ key: Buffer.from(text, "base64"), format: "der", type: "spki" });
     // With another spelling of the key (spaces, no padding) one person would count as two.
     const canonicalText = key.export({ format: "der", type: "spki" }).toString("base64");
-    return key.asymmetricKeyType === KEY_TYPE && canonicalText === text ? key : null;
+    return key.asymmetricKeyType === SIGNATURE_KEY_TYPE && canonicalText === text ? key : null;
   } catch {
     return null;
   }
@@ -22,7 +22,7 @@ export function publicKeyText(privateKey: KeyObject): string {
 export function parsePrivateKey(pem: string, keyFile: string): KeyObject {
   try {
     const key = createPrivateKey(pem);
-    if (key.asymmetricKeyType === KEY_TYPE) return key;
+    if (key.asymmetricKeyType === SIGNATURE_KEY_TYPE) return key;
   } catch {}
   throw new ConfigError(`${keyFile} holds no Ed25519 private key in PEM without a passphrase.`, {
     hint: "Make one with `openssl genpkey -algorithm ed25519`.",

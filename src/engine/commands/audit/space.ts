@@ -26,14 +26,14 @@ export function createAuditSpace(options: {
     return freeBytes === null ? maxBytes : Math.min(maxBytes, size.bytes() + freeBytes);
   }
 
-  function notice(limitBytes = effectiveLimit()): string | null {
-    const bytes = size.bytes();
-    if (bytes < WARNING_RATIO * limitBytes) return null;
-    const usageText = `The audit log of commands has ${inMebibytes(bytes)} of the ${inMebibytes(limitBytes)} MiB that are there for it`;
+  function formatSpaceNotice(limitBytes = effectiveLimit()): string | null {
+    const auditSizeBytes = size.bytes();
+    if (auditSizeBytes < WARNING_RATIO * limitBytes) return null;
+    const usageText = `The audit log of commands has ${inMebibytes(auditSizeBytes)} of the ${inMebibytes(limitBytes)} MiB that are there for it`;
     const remedyText = limitBytes < maxBytes ? "free some space on its disk" : "raise commands.audit_max_bytes";
-    return bytes >= limitBytes
+    return auditSizeBytes >= limitBytes
       ? `${usageText}; nothing is written to the building any more: ${remedyText}.`
-      : `${usageText} (${Math.floor((100 * bytes) / limitBytes)} %). When it is full nothing is written to the building: ${remedyText}.`;
+      : `${usageText} (${Math.floor((100 * auditSizeBytes) / limitBytes)} %). When it is full nothing is written to the building: ${remedyText}.`;
   }
 
   return {
@@ -41,12 +41,12 @@ export function createAuditSpace(options: {
       size.bytes() < maxBytes
         ? null
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
-    notice: () => notice(),
+    notice: () => formatSpaceNotice(),
     look(): void {
       const limitBytes = effectiveLimit();
       metrics.auditBytes.set(size.bytes());
       metrics.auditLimitBytes.set(limitBytes);
-      const isScarce = notice(limitBytes) !== null;
+      const isScarce = formatSpaceNotice(limitBytes) !== null;
       if (isScarce && !wasScarce)
         log.warn({ bytes: size.bytes(), limit: limitBytes }, "the audit log of commands is nearly full");
       wasScarce = isScarce;

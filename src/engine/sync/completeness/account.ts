@@ -76,15 +76,14 @@ export function countSeriesDay(series: DaySeries, day: number, count: DayCount |
   } else if (pending > 0 && ledger.refusal !== null) {
     // New buckets or the log discovery were refused; older buckets may still be fetched.
     const fromMs = ledger.state === "following" ? Math.max(dayRange.fromMs, watermarkMs) : dayRange.fromMs;
-    const atFront = Math.min(
+    const refusedAtFront = Math.min(
       pending,
       wantedBuckets({ fromMs, toMs: Math.min(dayRange.toMs, closedUntilMs(rules, nowMs)) }),
     );
-    refused += atFront;
-    pending -= atFront;
-    if (atFront > 0) refusal = toStatement(ledger.refusal);
+    refused += refusedAtFront;
+    pending -= refusedAtFront;
+    if (refusedAtFront > 0) refusal = toStatement(ledger.refusal);
   }
-  // A service that samples may have more points than there are buckets.
   const had = Math.min(answered, count?.had ?? 0);
   const nulls = Math.min(answered - had, count?.null ?? 0);
   const expected = answered + withoutLog + refused + pending;

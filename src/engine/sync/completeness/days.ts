@@ -130,7 +130,6 @@ export function countEmitted(
   let bucketMs = Number.NaN;
   for (let at = 0; at < fresh.length; at++) {
     const startMs = findBucketStart(fresh.timeMs(at));
-    // A service that samples may have several points in one bucket.
     if (startMs === bucketMs) continue;
     bucketMs = startMs;
     const isNull = Number.isNaN(fresh.code(at));

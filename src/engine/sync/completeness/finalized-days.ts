@@ -116,7 +116,7 @@ export function createFinalizedDays(options: {
     daysBySite.set(siteId, (daysBySite.get(siteId) ?? new Set()).add(day));
   }
 
-  function aboutSite(siteId: number, nowMs: number) {
+  function createSiteSubject(siteId: number, nowMs: number) {
     const subject = eventSubject("site", null, String(siteId));
     return { source: sourceUri(source), subject, siteId, time: isoUtc(nowMs) };
   }
@@ -140,7 +140,7 @@ export function createFinalizedDays(options: {
     }
 
     /** Moves counts out of a ledger, except those of days that are read again for late data. */
-    async function moveOut(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
+    async function moveCountsOut(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
       const [old, left] = splitCounts(ledger.days ?? "", utcDay(Date.parse(ledger.rememberedFrom)));
       if (old === "") return ledger;
       const all = addCounts(await olderCounts(series, ledger), allCounts(old));
@@ -178,11 +178,12 @@ export function createFinalizedDays(options: {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
         const points = countEmitted(emitted, after);
         const fetchedBefore = fetchedRanges(before.spans);
-        const wasUncounted = before.days === undefined && before.countedFrom === undefined && fetchedBefore.length > 0;
+        const hadNoDayCounts =
+          before.days === undefined && before.countedFrom === undefined && fetchedBefore.length > 0;
         const ledger: StoredHistory = {
           ...after,
           days: addCounts(before.days ?? "", points),
-          ...(wasUncounted ? { countedFrom: isoUtc(fetchedBefore.at(-1)?.toMs ?? nowMs) } : {}),
+          ...(hadNoDayCounts ? { countedFrom: isoUtc(fetchedBefore.at(-1)?.toMs ?? nowMs) } : {}),
         };
         await emitComplete(series, ledger, completedDays(before, ledger));
         const isFetchedMore = before.spans !== ledger.spans;
@@ -190,7 +191,7 @@ export function createFinalizedDays(options: {
           ? fetchedRanges(ledger.spans).flatMap((range) => subtractRanges(range, fetchedBefore))
           : [];
         if (fetched.length > 0 || points.size > 0) markDays(series.located.siteId, fetched, points);
-        return (ledger.days ?? "").length > MAX_INLINE_COUNTS_LENGTH ? moveOut(series, ledger) : ledger;
+        return (ledger.days ?? "").length > MAX_INLINE_COUNTS_LENGTH ? moveCountsOut(series, ledger) : ledger;
       },
       documents: (): readonly DocumentChange[] =>
         [
@@ -220,11 +221,10 @@ export function createFinalizedDays(options: {
     const key = `${siteId} ${groupKey(first)}`;
     const lastDates = emittedDates.get(key);
     const dates = { from: reach.from <= reach.begin ? null : dayDate(from), until: dayDate(reach.until) };
-    // Buckets that closed two fetch intervals ago are overdue.
     const overdueDay = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
     const isHeldBack = reach.until < overdueDay;
-    const heldBack = isHeldBack ? dayDate(overdueDay) : (lastDates?.heldBack ?? null);
-    if (lastDates?.from === dates.from && lastDates.until === dates.until && lastDates.heldBack === heldBack) return;
+    const overdueDate = isHeldBack ? dayDate(overdueDay) : (lastDates?.heldBack ?? null);
+    if (lastDates?.from === dates.from && lastDates.until === dates.until && lastDates.heldBack === overdueDate) return;
     const waitingSeries = isHeldBack ? listWaitingSeries(members, reach.until, nowMs) : [];
     const data: SiteCompleteFact = {
       site: await loadSite(siteId),
@@ -234,9 +234,9 @@ export function createFinalizedDays(options: {
       waiting: waitingSeries.slice(0, MAX_NAMED_WAITING),
       waitingCount: waitingSeries.length,
     };
-    const facts = [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack];
-    const event = makeEvent({ ...aboutSite(siteId, nowMs), type: "history-complete", data, facts });
-    const newDates: StoredCompleteness = { ...dates, heldBack };
+    const facts = [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, overdueDate];
+    const event = makeEvent({ ...createSiteSubject(siteId, nowMs), type: "history-complete", data, facts });
+    const newDates: StoredCompleteness = { ...dates, heldBack: overdueDate };
     await store.commit({ documents: [{ set: completeSet, put: [[key, newDates]] }], events: [event] });
     emittedDates.set(key, newDates);
   }
@@ -263,8 +263,8 @@ export function createFinalizedDays(options: {
       const key = dayKey({ siteId, day });
       const dayChange = changes.get(key);
       const isSettled = dayChange !== undefined && nowMs - Date.parse(dayChange.at) >= CHANGE_SETTLING_MS;
-      const wasTried = clock.monotonic() - (attemptedAtMs.get(key) ?? NEVER_MS) < MAX_COMPARE_INTERVAL_MS;
-      if ((!finalized.has(key) || isSettled) && !wasTried) foundDates.push({ siteId, day });
+      const wasRecentlyAttempted = clock.monotonic() - (attemptedAtMs.get(key) ?? NEVER_MS) < MAX_COMPARE_INTERVAL_MS;
+      if ((!finalized.has(key) || isSettled) && !wasRecentlyAttempted) foundDates.push({ siteId, day });
     }
     return foundDates;
   }
@@ -302,7 +302,7 @@ export function createFinalizedDays(options: {
       const finalizedDay: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
       const data = buildDayFact(await loadSite(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
       const facts = [data.date, revision];
-      const event = makeEvent({ ...aboutSite(siteId, nowMs), type: "day-sealed", data, facts });
+      const event = makeEvent({ ...createSiteSubject(siteId, nowMs), type: "day-sealed", data, facts });
       await store.commit({
         documents: [
           { set: finalizedSet, put: [[key, finalizedDay]], remove: forgetOldDays(siteId, nowMs) },

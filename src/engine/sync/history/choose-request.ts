@@ -102,7 +102,7 @@ export function chooseTotal(all: readonly Series[], nowMs: number, limits: Reque
 
 const needsSingleRequest = ({ ledger, isSuspect }: Series): boolean => isSuspect || ledger.refusal !== null;
 
-/** Takes unreadable parts of the latest gap together, because 100 requests take 5 minutes. */
+/** Requests unreadable parts of the latest gap together, because 100 single requests take 5 minutes. */
 function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonly Candidate[] {
   const gapParts = listGapParts(series.ledger, range, nowMs);
   const gap = gapParts.findLast(({ isSingle }) => !isSingle) ?? gapParts.at(-1);

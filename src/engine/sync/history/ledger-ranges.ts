@@ -26,7 +26,7 @@ const IGNORED_SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
 };
 
 export const LEDGER_RANGES_MAX = 48;
-const ALL_TIME = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
+const UNLIMITED_RANGE = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
 
 export const isFetched = ({ why }: Pick<LedgerRange, "why">): boolean => why !== "refused";
 
@@ -58,7 +58,7 @@ export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredR
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
-/** Adds learned ranges. The stronger statement wins: values, no values, times not requested, refusal. */
+/** Adds fetched ranges. Where ranges overlap, values win over no values, and any response over a refusal. */
 export function mergeLearnedRanges(
   stored: readonly StoredRange[],
   learned: readonly LedgerRange[],
@@ -93,11 +93,11 @@ export function rangesFromPoints(points: Points, range: TimeRange, rules: Bucket
   };
   // If a time has two points and one of them is a value, the value counts.
   const values = points.withValue().ascending().between(range.fromMs, range.toMs);
-  const steadyMs = 1.2 * BUCKET_MS[rules.resolution];
+  const maxValueDistanceMs = 1.2 * BUCKET_MS[rules.resolution];
   for (let i = 0; i < values.length; i++) {
     addUntil(values.timeMs(i), "null");
     // Zone rules are slow: look up the end of a bucket only if no other value follows at once.
-    while (i + 1 < values.length && values.timeMs(i + 1) - values.timeMs(i) < steadyMs) i++;
+    while (i + 1 < values.length && values.timeMs(i + 1) - values.timeMs(i) < maxValueDistanceMs) i++;
     addUntil(Math.min(range.toMs, bucketEnd(values.timeMs(i), rules)), "points");
   }
   addUntil(range.toMs, "null");
@@ -224,7 +224,7 @@ export function findUnreadableRanges(
 
 export function selectReadablePoints(points: Points, unreadable: UnreadableRanges | null): Points {
   if (unreadable === null) return points;
-  const readable = subtractRanges(ALL_TIME, unreadable.ranges);
+  const readable = subtractRanges(UNLIMITED_RANGE, unreadable.ranges);
   return Points.joined(readable.map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
 }
 
@@ -247,12 +247,12 @@ export function addUnreadableRanges(
   nowMs: number,
 ): readonly LedgerRange[] {
   if (unreadable === null) return learned;
-  const settledRange = { ...ALL_TIME, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
+  const settledRange = { ...UNLIMITED_RANGE, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
   const ranges = unreadable.ranges.flatMap((range) => clipRange(range, settledRange));
   const earlierUnreadable = toRanges(ledger.spans).filter(isUnreadable);
-  const nearMs = IGNORED_SILENCE_MAX_MS[ledger.resolution];
+  const maxJoinGapMs = IGNORED_SILENCE_MAX_MS[ledger.resolution];
   const refusals = ranges.map((range): LedgerRange => {
-    const widenedRange = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
+    const widenedRange = { fromMs: range.fromMs - maxJoinGapMs, toMs: range.toMs + maxJoinGapMs };
     const overlapping = earlierUnreadable.filter((span) => rangesOverlap(span, range));
     const nearbyRange = overlapping.at(-1) ?? earlierUnreadable.findLast((span) => rangesOverlap(span, widenedRange));
     if (nearbyRange !== undefined && !(isRetry && overlapping.length > 0)) {

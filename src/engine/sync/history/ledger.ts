@@ -112,8 +112,8 @@ function lookBackStartMs(ledger: StoredHistory, rules: SeriesRules, nowMs: numbe
     fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(dailyAt), Math.min(rules.lookBackMs, DAY_MS), rules));
   if (isRereadDue(weeklyAt, 7, rules, nowMs))
     fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(weeklyAt), rules.lookBackMs, rules));
-  const leastMs = Math.min(watermarkMs, Math.max(fetchedSinceMs(ledger), parseTime(ledger.rememberedFrom)));
-  const firstCompleteBucket = bucketEnd(bucketStart(leastMs - 1, rules), rules);
+  const earliestStartMs = Math.min(watermarkMs, Math.max(fetchedSinceMs(ledger), parseTime(ledger.rememberedFrom)));
+  const firstCompleteBucket = bucketEnd(bucketStart(earliestStartMs - 1, rules), rules);
   return Math.max(bucketStart(fromMs, rules), firstCompleteBucket);
 }
 
@@ -239,14 +239,13 @@ function noLogWaitMs(times: number, wasEverAnswered: boolean): number {
 }
 
 export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
-  const timesBefore = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
+  const earlierRefusalCount = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
   const waitMs = (times: number) => noLogWaitMs(times, wasEverAnswered(ledger));
-  return { ...ledger, state: "no-log", refusal: nextRefusal(timesBefore, said, nowMs, waitMs) };
+  return { ...ledger, state: "no-log", refusal: nextRefusal(earlierRefusalCount, said, nowMs, waitMs) };
 }
 
 export function recordRefusal(ledger: StoredHistory, said: string, nowMs: number, reason?: "unreadable") {
   const { state, refusal } = ledger;
-  // "No log" remains valid; only the retry failed.
   if (state === "no-log")
     return { ...ledger, refusal: refusal && { ...refusal, againAt: isoUtc(nowMs + refusalWaitMs(1)) } };
   const newRefusal = nextRefusal(refusal?.times ?? 0, said, nowMs);

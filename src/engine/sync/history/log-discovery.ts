@@ -39,9 +39,9 @@ export function createLogDiscovery(registry: SeriesRegistry, isVisible: (series:
     const firstMs = Math.min(...Array.from(listedPoints ?? [], ({ time }) => Date.parse(time)));
     if (series.total || !Number.isFinite(firstMs)) return followedLedger;
     // If a month is a sample, the first listed month may be the one after the first value.
-    const monthMs = bucketBefore(firstMs, { resolution: "1mo", timeZone: followedLedger.timeZone });
+    const firstMonthMs = bucketBefore(firstMs, { resolution: "1mo", timeZone: followedLedger.timeZone });
     const fromMs = parseTime(followedLedger.wished);
-    const toMs = Math.min(bucketStart(monthMs, followedLedger), parseTime(followedLedger.since));
+    const toMs = Math.min(bucketStart(firstMonthMs, followedLedger), parseTime(followedLedger.since));
     if (toMs <= fromMs) return followedLedger;
     return addRanges(followedLedger, [{ fromMs, toMs, why: "null", said: NO_EARLIER_MONTH, at: isoUtc(nowMs) }]);
   }
@@ -129,10 +129,10 @@ export function createGroupTesting<T>(size: number) {
   }
 
   const badShareAfter = (left: MemberVerdict) => {
-    const share =
+    const badShare =
       (pairCounts[left].bad + PRIOR_BAD_SHARES[left].share * PRIOR_BAD_SHARES[left].seen) /
       (pairCounts[left].good + pairCounts[left].bad + PRIOR_BAD_SHARES[left].seen);
-    return Math.min(0.999, Math.max(0.0001, share));
+    return Math.min(0.999, Math.max(0.0001, badShare));
   };
 
   function chooseGroup(): readonly TestedMember<T>[] {

@@ -97,22 +97,22 @@ function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest
   const { total } = firstSeries;
   const { resolution } = firstSeries.rules;
   const logged = members.filter(({ ledger }) => ledger.state !== "no-log");
-  const pendingOfEach = logged.map(({ ledger, rules }) =>
+  const pendingRangesOfSeries = logged.map(({ ledger, rules }) =>
     total
       ? Math.max(0, closedUntilMs(rules, nowMs) - parseTime(ledger.watermark))
       : totalLengthMs(findGaps(ledger, targetPastRange(ledger))),
   );
-  const pendingMs = pendingOfEach.reduce((sum, each) => sum + each, 0);
+  const pendingMs = pendingRangesOfSeries.reduce((sum, each) => sum + each, 0);
   const targetMs = logged.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
   const followedSeries = logged.filter(({ ledger }) => ledger.state === "following");
-  const pendingRanges = pendingOfEach.filter((each) => each > 0).length;
+  const pendingRanges = pendingRangesOfSeries.filter((each) => each > 0).length;
   const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
   return [
     {
       ...{ resolution, total, tags: members.length, withoutLog: members.length - logged.length },
       refused: members.filter(({ ledger }) => hasRefusal(ledger)).length,
       complete: logged.filter(
-        ({ ledger }, i) => pendingOfEach[i] === 0 && ledger.state === "following" && ledger.refusal === null,
+        ({ ledger }, i) => pendingRangesOfSeries[i] === 0 && ledger.state === "following" && ledger.refusal === null,
       ).length,
       oldestWatermark: followedSeries.map(({ ledger }) => ledger.watermark).toSorted()[0] ?? null,
       ...{ pendingRanges, pendingValues },

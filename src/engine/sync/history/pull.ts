@@ -15,7 +15,7 @@ import type { HistoryConfig } from "./config.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
 import { computeProgress, type HistoryProgress, setSeriesGauge } from "./progress.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
-import { createLearnedSize, createShortResponses } from "./request-size.ts";
+import { createLearnedRequestSize, createShortResponses } from "./request-size.ts";
 import { countFollowedSeries, createSeriesRegistry, type HistoryScope, type Series } from "./series.ts";
 import { createHistorySettle, type OnLogged } from "./settle.ts";
 
@@ -67,7 +67,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = createUnlimitedScope() } = options;
   let { classes } = options;
   const limits = { valuesMax: options.valuesMax };
-  const learnedSize = createLearnedSize(store, source.name, limits, clock);
+  const learnedSize = createLearnedRequestSize(store, source.name, limits, clock);
   const registry = createSeriesRegistry({ store, source: source.name, clock, log, scope, classes, timeZone });
   const isVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
   const discovery = createLogDiscovery(registry, isVisible);
@@ -176,9 +176,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   function findStarvation(): HistoryProgress["starving"] {
     if (dueSinceMs === null) return null;
     const perMinute = plannedPerMinute() + discoveryRate();
-    const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
+    const starvationLimitMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
     const forMs = clock.monotonic() - dueSinceMs;
-    return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
+    return forMs <= Math.min(STARVING_MAX_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
   async function pullOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {
@@ -209,7 +209,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       well();
     } catch (error) {
       signal.throwIfAborted();
-      for (const oneSeries of series) oneSeries.isUnsure = true;
+      for (const singleSeries of series) singleSeries.isUnsure = true;
       failures += 1;
       refreshedAtMs = NEVER_MS;
       const failure = asFailure(error);

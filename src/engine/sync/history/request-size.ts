@@ -82,7 +82,6 @@ interface SafeCounts {
   readonly completeOnce: PointCounts;
 }
 
-/** Number of points that any service returns at once: one page of a list. */
 const POINTS_ALWAYS_SAFE = 99;
 const NO_POINT_COUNTS: PointCounts = { series: 0, answer: 0 };
 export const INITIAL_SAFE_COUNTS: SafeCounts = {
@@ -96,7 +95,6 @@ function mapCounts(countOf: (name: keyof PointCounts) => number): PointCounts {
 
 const areCountsZero = ({ series, answer }: PointCounts): boolean => series === 0 && answer === 0;
 
-/** A response proves that one point fewer is no limit. */
 function countsAfterResponse({ safe, completeOnce }: SafeCounts, response: PointCounts): SafeCounts {
   return { safe: mapCounts((name) => Math.max(safe[name], response[name] - 1)), completeOnce: completeOnce };
 }
@@ -108,8 +106,8 @@ function unverifiedCounts({ safe }: SafeCounts, response: PointCounts): PointCou
 
 /** People choose limits like 500 or 4,096, so a round count needs two complete responses. */
 export function acceptCounts({ safe, completeOnce }: SafeCounts, response: PointCounts): SafeCounts {
-  const isChosen = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
-  const isNoLimit = (name: keyof PointCounts) => response[name] === completeOnce[name] || !isChosen(response[name]);
+  const isRoundCount = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
+  const isNoLimit = (name: keyof PointCounts) => response[name] === completeOnce[name] || !isRoundCount(response[name]);
   return {
     safe: mapCounts((name) => (isNoLimit(name) ? Math.max(safe[name], response[name]) : safe[name])),
     completeOnce: mapCounts((name) => response[name] || completeOnce[name]),
@@ -118,16 +116,16 @@ export function acceptCounts({ safe, completeOnce }: SafeCounts, response: Point
 
 /** A later request returned what this response left out, so larger counts no longer prove anything. */
 function countsAfterLimit({ safe }: SafeCounts, limit: PointCounts): SafeCounts {
-  const lowered = mapCounts((name) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1)));
-  return { safe: lowered, completeOnce: NO_POINT_COUNTS };
+  const loweredCounts = mapCounts((name) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1)));
+  return { safe: loweredCounts, completeOnce: NO_POINT_COUNTS };
 }
 
 /** 20 series end at 250 points: 250 a series or 5,000 in all? The count that recurs with other tags decides. */
 export function learnPointLimit(before: StoredCut | null, { series, answer }: PointCounts, at: string): StoredCut {
-  const isBoth = series > 0 && answer > 0;
-  const isSeriesAgain = isBoth && before?.series === series && before.answer !== answer;
-  const isAnswerAgain = isBoth && before?.answer === answer && before.series !== series;
-  if (isBoth && !isSeriesAgain && !isAnswerAgain) return { series, answer, either: true, at };
+  const hasBothLimits = series > 0 && answer > 0;
+  const isSeriesAgain = hasBothLimits && before?.series === series && before.answer !== answer;
+  const isAnswerAgain = hasBothLimits && before?.answer === answer && before.series !== series;
+  if (hasBothLimits && !isSeriesAgain && !isAnswerAgain) return { series, answer, either: true, at };
   const knownLimit = before === null || before.either ? { series: null, answer: null } : before;
   if (series > 0 && !isAnswerAgain) return { series, answer: knownLimit.answer, either: false, at };
   return { series: knownLimit.series, answer, either: false, at };
@@ -149,9 +147,9 @@ export function valuesBelowLimit(cut: StoredCut | null, nowMs: number): number {
   return TAGS_PER_REQUEST * bucketsPerTag(cut, TAGS_PER_REQUEST, nowMs);
 }
 
-export type LearnedSize = ReturnType<typeof createLearnedSize>;
+export type LearnedRequestSize = ReturnType<typeof createLearnedRequestSize>;
 
-export function createLearnedSize(store: Store, source: string, limits: SizeLimits, clock: Pick<Clock, "now">) {
+export function createLearnedRequestSize(store: Store, source: string, limits: SizeLimits, clock: Pick<Clock, "now">) {
   const windowSet = syncSet("history-window", source);
   let storedWindow: StoredWindow = INITIAL_SIZE;
   let pointLimit: StoredCut | null = null;
@@ -190,7 +188,6 @@ interface UnverifiedEnd {
   readonly isInconclusive: boolean;
 }
 
-/** Safe counts expire, because a service may introduce a limit. */
 const SAFE_COUNTS_LIFETIME_MS = DAY_MS;
 const REREAD_BUCKETS = 2;
 
@@ -204,7 +201,7 @@ export type ShortResponses = ReturnType<typeof createShortResponses>;
  *     response    |---- 1,000 ----|    unverified     |
  *     again                       |------ 1,016 ------|
  */
-export function createShortResponses(clock: Clock, window: LearnedSize, log: Pick<Log, "warn">) {
+export function createShortResponses(clock: Clock, window: LearnedRequestSize, log: Pick<Log, "warn">) {
   const endsByKey = new Map<string, readonly UnverifiedEnd[]>();
   let safeCounts = INITIAL_SAFE_COUNTS;
   let knownSinceMs = clock.monotonic();
@@ -229,7 +226,7 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
     const isOneRange = [...request.ranges.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
-    const isSure = isOneRange || areCountsZero(unverifiedCounts(safeCounts, counts));
+    const areCutsCertain = isOneRange || areCountsZero(unverifiedCounts(safeCounts, counts));
     const cutEnds: UnverifiedEnd[] = [];
     const completeCounts = new Set<PointCounts>();
     for (const { key, located } of request.series) {
@@ -238,7 +235,7 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
       const [end, ...others] = endsByKey.get(key) ?? [];
       if (ownRange === undefined || points === undefined || end === undefined) continue;
       if (points.ascending().between(ownRange.fromMs, ownRange.toMs).length > 0) cutEnds.push(end);
-      else if (!isSure) setEnds(key, [{ ...end, isInconclusive: true }, ...others]);
+      else if (!areCutsCertain) setEnds(key, [{ ...end, isInconclusive: true }, ...others]);
       else {
         setEnds(key, [...subtractRanges(end.range, [ownRange]).map((range) => ({ ...end, range })), ...others]);
         completeCounts.add(end.counts);
@@ -254,8 +251,8 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
     }
     for (const [before, ends] of cutEndsByCounts) {
       // If all cut series have the same count, the limit is for each series, otherwise for the complete response.
-      const isEach = ends.every(({ count }) => count === before.series);
-      const limit = isEach || before.answer === 0 ? before : { ...before, series: 0 };
+      const isLimitPerSeries = ends.every(({ count }) => count === before.series);
+      const limit = isLimitPerSeries || before.answer === 0 ? before : { ...before, series: 0 };
       safeCounts = countsAfterLimit(safeCounts, limit);
       await window.cutAt(limit);
       log.warn({ ...limit }, "the service leaves points out of a long answer of history without an error");
@@ -324,8 +321,8 @@ export function createShortResponses(clock: Clock, window: LearnedSize, log: Pic
         group.push(candidate);
         range = { fromMs, toMs };
       }
-      const mostMs = Math.max(1, Math.floor(limits.values / group.length)) * bucketMs;
-      const toMs = Math.min(range.toMs, range.fromMs + mostMs);
+      const maxRangeLengthMs = Math.max(1, Math.floor(limits.values / group.length)) * bucketMs;
+      const toMs = Math.min(range.toMs, range.fromMs + maxRangeLengthMs);
       return { ...buildHistoryRequest("backfill", group, { fromMs: range.fromMs, toMs }), isRepeat: true };
     },
 

@@ -11,7 +11,7 @@ import { buildSeriesQuery, describeRequest, type HistoryRequest } from "./choose
 import { addRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedRanges, unreadableMessagesById } from "./ledger-ranges.ts";
 import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
-import type { LearnedSize, ShortResponses } from "./request-size.ts";
+import type { LearnedRequestSize, ShortResponses } from "./request-size.ts";
 import type { HistoryScope, Series, SeriesRegistry } from "./series.ts";
 import type { HistorySettle } from "./settle.ts";
 
@@ -35,7 +35,6 @@ interface Refusal {
   readonly atMs: number;
 }
 
-/** Refusal of a request without a known reason; a later request may succeed. */
 class UnexplainedRefusal extends Retryable {}
 
 type HistoryReply =
@@ -57,7 +56,7 @@ export function createHistoryRequests(options: {
   readonly metrics: Pick<Metrics, "historyRefusals"> | undefined;
   readonly scope: HistoryScope;
   readonly registry: SeriesRegistry;
-  readonly learnedSize: LearnedSize;
+  readonly learnedSize: LearnedRequestSize;
   readonly discovery: LogDiscovery;
   readonly settle: HistorySettle;
   readonly shortResponses: ShortResponses;
@@ -155,8 +154,9 @@ export function createHistoryRequests(options: {
   async function learnSize(error: unknown, values: number): Promise<void> {
     const failure = asFailure(error);
     if (failure instanceof LocalFailure) return;
-    const isWrong = failure.kind === "config" && failure.reason === "validation";
-    if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await learnedSize.failed(values);
+    const isRequestInvalid = failure.kind === "config" && failure.reason === "validation";
+    if (failure.kind === "retryable" || failure.kind === "malformed" || isRequestInvalid)
+      await learnedSize.failed(values);
   }
 
   function reportUnreadable(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
@@ -327,11 +327,11 @@ function ledgerAfterRefusal(
   { reason, message }: Refusal,
   nowMs: number,
 ): StoredHistory {
-  const isPastKind = request.kind === "backfill" || request.kind === "ordered";
+  const isBackfillKind = request.kind === "backfill" || request.kind === "ordered";
   if (reason !== "no-log")
-    return isPastKind ? recordPastRefusal(ledger, range, message, nowMs) : recordRefusal(ledger, message, nowMs);
-  const isPast = isPastKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
-  if (!isPast) return recordNoLog(ledger, message, nowMs);
+    return isBackfillKind ? recordPastRefusal(ledger, range, message, nowMs) : recordRefusal(ledger, message, nowMs);
+  const isPastRequest = isBackfillKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
+  if (!isPastRequest) return recordNoLog(ledger, message, nowMs);
   return addRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
 }
 

@@ -184,7 +184,6 @@ export function createSeriesRegistry(options: {
       }
       if (endedBackfills.size === 0) return;
       const storedBackfills = await store.documents<StoredBackfill>(backfillSet);
-      // A request that was deleted in the meantime stays deleted.
       const put = [...endedBackfills].filter(([id]) => storedBackfills.has(id));
       await store.commit({ documents: [{ set: backfillSet, put }] });
       for (const [order, { withoutLog }] of endedBackfills) log.info({ order, withoutLog }, "a backfill is done");

@@ -95,8 +95,8 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       const suspicion = suspicions.get(id);
       if (suspicion !== undefined) {
         const { label, lastSingleMs } = suspicion;
-        const notBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_REFUSAL_MIN_MS };
-        return { label, timing: "patient", isSuspect: true, ...notBefore };
+        const retryNotBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_REFUSAL_MIN_MS };
+        return { label, timing: "patient", isSuspect: true, ...retryNotBefore };
       }
       if (sitesInDoubt.size === 0) return null;
       const site = siteOf(id);
@@ -128,15 +128,15 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
         return null;
       }
       const { label = nextLabel(), firstSingleMs: firstMs = null } = suspicions.get(singleId) ?? {};
-      const isSecond = firstMs !== null && atMs - firstMs >= SECOND_REFUSAL_MIN_MS;
+      const isSecondRefusal = firstMs !== null && atMs - firstMs >= SECOND_REFUSAL_MIN_MS;
       const isScopeBetween = firstMs !== null && scopeBeforeMs >= firstMs;
-      if (isSecond && isScopeBetween && scopeAtMs >= atMs) {
+      if (isSecondRefusal && isScopeBetween && scopeAtMs >= atMs) {
         suspicions.delete(singleId);
         return singleId;
       }
       relieveSiblings(ids);
       // Without `GET me` after the first refusal, the first does not count and the second proves nothing yet.
-      const firstSingleMs = firstMs === null || (isSecond && !isScopeBetween) ? atMs : firstMs;
+      const firstSingleMs = firstMs === null || (isSecondRefusal && !isScopeBetween) ? atMs : firstMs;
       suspicions.set(singleId, { label, sibling: null, firstSingleMs, lastSingleMs: atMs });
       return null;
     },

@@ -42,9 +42,9 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   let lastRead: PollTime | null = null;
 
   async function readUncached(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
-    const uncached = ids.filter((id) => !cachedValues.has(id));
+    const uncachedIds = ids.filter((id) => !cachedValues.has(id));
     const load = async (id: string) => [id, await store.document<StoredValue>(valueSet, id)] as const;
-    return new Map(await Promise.all(uncached.map(load)));
+    return new Map(await Promise.all(uncachedIds.map(load)));
   }
 
   function cache(id: string, stored: StoredValue): void {
@@ -58,15 +58,15 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     reply: ReadReply,
     isClockUncertain: boolean,
   ) {
-    const uncached = await readUncached(requested);
-    const judgedReadings = requested.flatMap((id) => {
+    const uncachedIds = await readUncached(requested);
+    const checkedReadings = requested.flatMap((id) => {
       const watched = schedule.watched(id);
       const value = values.get(id);
       if (watched === undefined || value === undefined) return [];
-      const before = cachedValues.get(id) ?? uncached.get(id);
+      const before = cachedValues.get(id) ?? uncachedIds.get(id);
       return [{ id, watched, value, before, type: judgeType(watched.tag.unit, before, value) }];
     });
-    const readings = judgedReadings.map(
+    const readings = checkedReadings.map(
       ({ id, watched, value, before, type }): JudgedReading => ({
         ...{ id, siteId: watched.siteId, isNull: value === null },
         turnedNull: value === null && before !== undefined && before.value !== null,
@@ -75,24 +75,24 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
       }),
     );
     const inDoubt = isClockUncertain || manyTypesChanged(readings);
-    const outcomes = judgedReadings.map(({ id, watched, value, before, type }) => {
+    const outcomes = checkedReadings.map(({ id, watched, value, before, type }) => {
       const behindGateway = value === null ? offlineGatewayOf(watched.siteId) : null;
       const context = { source: source.name, inDoubt, behindGateway };
       return { id, ...buildValueEvent(watched, value, before, reply, type, context) };
     });
-    const leftOutChange = await leftOut.change(requested, values, reply);
+    const unreadableTagsChange = await leftOut.change(requested, values, reply);
     // A successful request ends the quarantine of a tag, even without a value of the tag.
     const releasedIds = schedule.quarantined().filter((id) => requested.includes(id));
     const change: StoreChange = {
       documents: [
         { set: valueSet, put: outcomes.map(({ id, stored }) => [id, stored] as const) },
         { set: quarantineSet, remove: releasedIds },
-        leftOutChange.documents,
+        unreadableTagsChange.documents,
       ],
       events: outcomes.flatMap(({ event }) => event ?? []),
     };
     const committed = () => {
-      leftOutChange.committed();
+      unreadableTagsChange.committed();
       for (const id of releasedIds) schedule.release(id);
       const counts = new Map<Quality, number>();
       for (const { id, stored } of outcomes) {
@@ -149,7 +149,7 @@ export interface GroupCommit {
   commit(source: string, change: () => Promise<StoreChange>, hurry: AbortSignal): Promise<void>;
 }
 
-/** Interval of transactions: values are seconds old when read, so a second more is fine. */
+/** Interval between transactions; a value is seconds old anyway, so one more second does not matter. */
 const COMMIT_INTERVAL_MS = 1_000;
 /** Wait before the first transaction: sources started together send their requests at the same times. */
 const FIRST_WAIT_MS = 250;

@@ -28,7 +28,6 @@ const REQUESTS_UNDER_WAY_MAX = { working: 6, trying: 1 };
 const SUSPICIOUS_DURATION_MS = 15_000;
 /** Bisection takes spare slots, and one of 20 so that it ends even under full load. */
 const BISECTION_EVERY_SLOTS = 20;
-/** Longest wait for a bisection slot: at 3 requests a minute, 20 slots are seven minutes. */
 const BISECTION_WAIT_MAX_MS = 120_000;
 /** Starving tags take at most every other slot that others need; 1.5 tolerates slots that come a little early. */
 const DISPLACE_EVERY_SLOTS = 1.5;
@@ -100,8 +99,8 @@ export function createLiveReads(options: LiveReadOptions) {
       return bisectionGroup;
     }
     const mayDisplace = nowMs - slots.displacedAtMs >= DISPLACE_EVERY_SLOTS * spacingMs;
-    const leadMs = refresh.replyMs(spacingMs);
-    const groupRules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs, mayDisplace };
+    const replyTimeMs = refresh.replyMs(spacingMs);
+    const groupRules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs: replyTimeMs, mayDisplace };
     const due = planGroup(plannedTags, nowMs, { ...groupRules, eager: false });
     if (due.displaces === true) slots.displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
@@ -128,12 +127,12 @@ export function createLiveReads(options: LiveReadOptions) {
   async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: RunContext) {
     let group: readonly string[] = [];
     let startedAtMs = 0;
-    const giveBack = () => {
+    const returnSlot = () => {
       controls.returned(group);
       schedule.returned(group);
     };
     const chooseTags = () => {
-      giveBack();
+      returnSlot();
       const spacingMs = refresh.slotMs();
       group = selectTags(lane === "spare", spacingMs);
       if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
@@ -154,7 +153,7 @@ export function createLiveReads(options: LiveReadOptions) {
       signal.throwIfAborted();
       await settleFailure(group, startedAtMs, asFailure(error), signal);
     } finally {
-      giveBack();
+      returnSlot();
     }
   }
 

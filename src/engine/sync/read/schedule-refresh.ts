@@ -59,14 +59,13 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     const currentVersions = await inventoryVersions();
     const isGrowing = currentVersions !== inventory.checked;
     inventory.checked = currentVersions;
-    const leftMs = () => refreshedAtMs + REFRESH_INTERVAL_MS - clock.monotonic();
-    // The loop may call up to a second early.
-    if (schedule.size() === 0 || inventory.scheduled === null || leftMs() <= EMPTY_WAIT_MS) await run();
+    const msUntilRefresh = () => refreshedAtMs + REFRESH_INTERVAL_MS - clock.monotonic();
+    if (schedule.size() === 0 || inventory.scheduled === null || msUntilRefresh() <= EMPTY_WAIT_MS) await run();
     else if (currentVersions !== inventory.scheduled) {
       const { size } = await store.documents<unknown>(documentSet("tag", source.name));
       if (size >= INVENTORY_GROWTH_FACTOR * inventory.tags) await run();
     }
-    return schedule.size() === 0 || isGrowing ? EMPTY_WAIT_MS : Math.max(EMPTY_WAIT_MS, leftMs());
+    return schedule.size() === 0 || isGrowing ? EMPTY_WAIT_MS : Math.max(EMPTY_WAIT_MS, msUntilRefresh());
   }
 
   async function inventoryVersions(): Promise<string> {
@@ -77,7 +76,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   async function selectTags(): Promise<void> {
     const currentVersions = await inventoryVersions();
     if (currentVersions === inventory.scheduled) return;
-    const usedFindClass = findClass;
+    const findClassBefore = findClass;
     const [tags, values, quarantines] = await Promise.all([
       expectedTags(store, source.name),
       store.documents<StoredValue>(documentSet("value", source.name)),
@@ -95,7 +94,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     schedule.watch(watchedTags, { values, quarantines, nowMs, toMonotonic });
     inventory.tags = tags.length;
     // The classes may have changed during the reads above.
-    inventory.scheduled = usedFindClass === findClass ? currentVersions : null;
+    inventory.scheduled = findClassBefore === findClass ? currentVersions : null;
   }
 
   function showFreshness(): void {

@@ -89,10 +89,10 @@ export function createTagSchedule(context: ScheduleContext) {
     };
     return { sites, siteOf };
   }
-  const stretchedMsOf = ({ watched: { readClass } }: ScheduledTag) =>
+  const stretchedIntervalMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (factors.get(readClass.name) ?? 1);
   const intervalMsOf = (tag: ScheduledTag, { offline }: SiteState) =>
-    backOffInterval(stretchedMsOf(tag), tag.nulls, offline && !tag.answersOffline);
+    backOffInterval(stretchedIntervalMsOf(tag), tag.nulls, offline && !tag.answersOffline);
   const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteState) =>
     tag.nulls < SILENT_NULLS_MIN && tag.quarantinedUntilMs === null && inSight;
 
@@ -245,7 +245,7 @@ export function createTagSchedule(context: ScheduleContext) {
         tag.lastMs = nowMs;
         tag.answersOffline = answer === "value" && site.offline;
         if (answer === "value") tag.nulls = 0;
-        else if (nowMs - tag.nullAtMs >= stretchedMsOf(tag) / 2) {
+        else if (nowMs - tag.nullAtMs >= stretchedIntervalMsOf(tag) / 2) {
           tag.nulls += 1;
           tag.nullAtMs = nowMs;
         }
@@ -292,7 +292,7 @@ export function createTagSchedule(context: ScheduleContext) {
         if (tag.quarantinedUntilMs !== null || !site.inSight) continue;
         const { readClass } = tag.watched;
         // A tag that is read less often leaves its slots to the others.
-        counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedMsOf(tag) / intervalMsOf(tag, site));
+        counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedIntervalMsOf(tag) / intervalMsOf(tag, site));
       }
       const classDemands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
         ...{ name, tags: count, everyMs: every, firm, importance },
@@ -308,7 +308,7 @@ export function createTagSchedule(context: ScheduleContext) {
       const { siteOf } = createSiteCache();
       for (const tag of tags.values()) {
         const { name } = tag.watched.readClass;
-        const promisedMs = stretchedMsOf(tag);
+        const promisedMs = stretchedIntervalMsOf(tag);
         const classFreshness = classes.get(name) ?? { name, tags: 0, promisedMs, achievedMs: null };
         classes.set(name, classFreshness);
         classFreshness.tags += 1;
@@ -339,7 +339,7 @@ export function createTagSchedule(context: ScheduleContext) {
         countedMs: lastMs === null ? tag.countedMs : null,
         gatewayOffline: site.offline && !tag.answersOffline,
         wishedMs: watched.readClass.every,
-        stretchedMs: stretchedMsOf(tag),
+        stretchedMs: stretchedIntervalMsOf(tag),
         intervalMs: intervalMsOf(tag, site),
       };
     },

@@ -68,13 +68,13 @@ export function createLeftOutTags(options: {
       const committed = () => {
         const unreadable = missingIds.filter((id) => reasons.get(id)?.kind === "unreadable");
         noteSingles(requested, unreadable, new Set(storedLeftOut.keys()));
-        const newlyLeftOut = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
+        const newlyUnusableTags = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
         for (const [id, one] of put) storedLeftOut.set(id, one);
         for (const id of remove) storedLeftOut.delete(id);
-        if (newlyLeftOut.length > 0) {
-          const loggedTags = newlyLeftOut.slice(0, LOGGED_TAGS_MAX);
+        if (newlyUnusableTags.length > 0) {
+          const loggedTags = newlyUnusableTags.slice(0, LOGGED_TAGS_MAX);
           const tags = Object.fromEntries(loggedTags.map(([id, { reason }]) => [id, reason]));
-          log.warn({ tags, count: newlyLeftOut.length }, "tags that were asked for have no value in the reply");
+          log.warn({ tags, count: newlyUnusableTags.length }, "tags that were asked for have no value in the reply");
         }
         if (remove.length > 0) log.info({ tags: remove }, "tags that had no value in the replies have one again");
       };
@@ -175,22 +175,22 @@ export function watchSuddenChanges(
     for (const id of tags.keys()) if (tags.size > LATEST_READINGS_MAX) tags.delete(id);
     const nullReadings = readings.filter(({ turnedNull }) => turnedNull);
     const leastNulls = Math.max(2, Math.min(SUDDEN_TAGS_MIN, tags.size));
-    const isUpset = nullReadings.length > 0 && [...tags.values()].filter(Boolean).length >= leastNulls;
+    const haveManyTurnedNull = nullReadings.length > 0 && [...tags.values()].filter(Boolean).length >= leastNulls;
     const nullChange = nullChanges.get(siteId);
     if (nullChange !== undefined) {
       settle(nullChange, readings, ({ isNull }) => !isNull);
       for (const { id } of nullReadings) addReading(nullChange, siteId, id);
-      if (2 * nullChange.ids.size >= nullChange.most) return isUpset;
+      if (2 * nullChange.ids.size >= nullChange.most) return haveManyTurnedNull;
       nullChanges.delete(siteId);
       log.info({ site: siteId }, "most of the values that turned null at once can be read again");
-    } else if (isUpset) {
+    } else if (haveManyTurnedNull) {
       const newChange = openChange("nulls");
       for (const [id, isTurned] of tags) if (isTurned) addReading(newChange, siteId, id);
       nullChanges.set(siteId, newChange);
       const logFields = { site: siteId, tags: [...newChange.ids], read: tags.size };
       log.warn(logFields, "many values of a site turned null at once: they are published as bad");
     }
-    return isUpset;
+    return haveManyTurnedNull;
   }
 
   return {

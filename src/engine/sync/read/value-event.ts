@@ -66,7 +66,6 @@ export function valuesById(requested: readonly string[], readings: readonly TagR
     if (!requestedIds.has(id)) continue;
     if (values.has(id) && values.get(id) !== value)
       throw new Malformed(`The reply gives two values for tag ${id}.`, JSON.stringify([values.get(id) ?? null, value]));
-    // JSON has no minus zero.
     values.set(id, value === 0 ? 0 : value);
   }
   return values;
@@ -84,7 +83,6 @@ export function judgeType(unit: string | null, before: StoredValue | undefined, 
   const lastGood = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
   const doubtBefore = before?.typeDoubt ?? null;
   const verified = { doubt: null, fact: null, wasKnown: lastGood !== null, isNew: false };
-  // Null has no type, so an unverified type stays unverified.
   if (value === null) return { ...verified, doubt: doubtBefore };
   const now = valueTypeOf(value);
   if (isNumericUnit(unit)) {

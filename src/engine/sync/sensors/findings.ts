@@ -25,7 +25,6 @@ const MIN_LOG_DIFFERENCE = 0.05;
 /** Least share of differing pairs of a boolean, and least difference of the share of time in `true`. */
 const MIN_DIFFERING_SHARE = 0.75;
 const BOOLEAN_DIFFERENCE = 0.2;
-/** A mean difference of more standard errors is not chance: one tag in 30,000. */
 const MIN_STANDARD_ERRORS = 4;
 const MIN_UNUSUAL_LAG_MS = 30 * 60_000;
 const TEMPERATURE_UNITS: ReadonlySet<string> = new Set(["°C", "ºC", "C", "degC", "K", "°F", "F", "degF"]);
@@ -81,10 +80,10 @@ function findLogDiffers({ located, row }: WatchedSensor): readonly SensorFinding
     row.type === "boolean"
       ? off >= MIN_DIFFERING_SHARE * pairs && Math.abs(log.sumLive - log.sumLogged) > BOOLEAN_DIFFERENCE * pairs
       : off >= pairs / 2 && Math.abs(meanOff) > leastOff && Math.abs(meanOff) > MIN_STANDARD_ERRORS * standardError;
-  const isStanding = log.min === log.max && row.min !== row.max && off >= MIN_DIFFERING_SHARE * pairs;
-  if (!isBeside && !isStanding) return [];
+  const isLogConstant = log.min === log.max && row.min !== row.max && off >= MIN_DIFFERING_SHARE * pairs;
+  if (!isBeside && !isLogConstant) return [];
   const [value, logged] = [roundToSixDigits(log.sumLive / pairs), roundToSixDigits(log.sumLogged / pairs)];
-  const message = isStanding
+  const message = isLogConstant
     ? `Its log stands at ${logged} while its live value goes from ${row.min} to ${row.max}.`
     : `At ${pairs} times its live value was ${value} on average and its log ${logged}.`;
   return [makeFinding(located, row, "log-differs", message, { value, logged, pairs, resolution: log.resolution })];

@@ -94,13 +94,13 @@ export function createSensorTable() {
 
   function noteBucket(row: number, lengthMs: number, next: LogBucket): void {
     const newestBucket = { atMs: get(row, "newestMs"), value: get(row, "newest") };
-    const probeMs = get(row, "probeMs");
-    const apartMs = Math.max(1.5 * lengthMs, MAX_BUCKET_GAP_MS);
-    if (probeMs !== 0 && newestBucket.atMs !== 0 && probeMs < next.atMs) {
-      const isNext = next.atMs - newestBucket.atMs <= apartMs;
-      if (isNext && probeMs >= newestBucket.atMs) {
+    const probeTimeMs = get(row, "probeMs");
+    const maxBucketDistanceMs = Math.max(1.5 * lengthMs, MAX_BUCKET_GAP_MS);
+    if (probeTimeMs !== 0 && newestBucket.atMs !== 0 && probeTimeMs < next.atMs) {
+      const isNextBucket = next.atMs - newestBucket.atMs <= maxBucketDistanceMs;
+      if (isNextBucket && probeTimeMs >= newestBucket.atMs) {
         const bucketBefore = { atMs: get(row, "beforeMs"), value: get(row, "before") };
-        const isBefore = bucketBefore.atMs !== 0 && newestBucket.atMs - bucketBefore.atMs <= apartMs;
+        const isBefore = bucketBefore.atMs !== 0 && newestBucket.atMs - bucketBefore.atMs <= maxBucketDistanceMs;
         const nearBuckets = isBefore ? [bucketBefore, newestBucket, next] : [newestBucket, next];
         compare(row, get(row, "probe"), newestBucket, nearBuckets);
       }
@@ -126,7 +126,7 @@ export function createSensorTable() {
     if (isFirst || logged.value > get(row, "logMax")) set(row, "logMax", logged.value);
   }
 
-  function takesSeries(row: number, rank: number): boolean {
+  function acceptsSeriesRank(row: number, rank: number): boolean {
     const takenRank = get(row, "resolution");
     if (takenRank !== 0 && takenRank < rank) return false;
     if (takenRank !== rank) for (const column of LOG_COLUMNS) set(row, column, 0);
@@ -168,7 +168,7 @@ export function createSensorTable() {
       const newestIndex = lastIndexWithValue(points);
       if (seriesRank === 0 || newestIndex < 0) return;
       const row = takeRow(id);
-      if (!takesSeries(row, seriesRank)) return;
+      if (!acceptsSeriesRank(row, seriesRank)) return;
       const lengthMs = BUCKET_MS[resolution];
       const lagMs = nowMs - (points.timeMs(newestIndex) + lengthMs);
       if (get(row, "replies") === 0 || lagMs < get(row, "leastLagMs")) set(row, "leastLagMs", lagMs);

@@ -44,7 +44,7 @@ const CHECK_INTERVAL_MS = 60_000;
 const SAVE_INTERVAL_MS = HOUR_MS;
 /** Longest time between two checks that counts as watched; a longer gap means a suspended process. */
 const MAX_WATCHED_GAP_MS = 5 * CHECK_INTERVAL_MS;
-const PERIOD_KEY = "period";
+const SENSOR_PERIOD_KEY = "period";
 
 export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const { source, store, clock, clockDoubt, log } = options;
@@ -64,7 +64,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 
   async function load(): Promise<void> {
     const storedDocuments = await store.documents<StoredSensorPeriod | StoredSensors>(set);
-    const period = storedDocuments.get(PERIOD_KEY) as StoredSensorPeriod | undefined;
+    const period = storedDocuments.get(SENSOR_PERIOD_KEY) as StoredSensorPeriod | undefined;
     if (period === undefined) return;
     from = period.from;
     watchedMs = period.watchedMs;
@@ -79,7 +79,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 
   async function save(): Promise<void> {
     const period: StoredSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
-    await store.commit({ documents: [{ set, put: [[PERIOD_KEY, period]] }] });
+    await store.commit({ documents: [{ set, put: [[SENSOR_PERIOD_KEY, period]] }] });
     for (const group of table.changedGroups()) {
       const sensorDocument: StoredSensors = { from, ...table.pack(group) };
       await store.commit({ documents: [{ set, put: [[String(group), sensorDocument]] }] });
@@ -93,8 +93,8 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const nowMs = clock.now();
     // The clock was set back to before the period, so the period begins again now.
     if (nowMs < Date.parse(from)) from = isoUtc(nowMs);
-    const isOver = nowMs - Date.parse(from) >= config.every;
-    if (isOver && clockDoubt.stepped() === null) await emitReport(nowMs);
+    const isPeriodOver = nowMs - Date.parse(from) >= config.every;
+    if (isPeriodOver && clockDoubt.stepped() === null) await emitReport(nowMs);
     else if (clock.monotonic() - savedMs >= SAVE_INTERVAL_MS) await save();
     return CHECK_INTERVAL_MS;
   }
@@ -146,7 +146,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const goneKeys = keys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
     await store.commit({
       documents: [
-        { set, put: [[PERIOD_KEY, period]], remove: groups },
+        { set, put: [[SENSOR_PERIOD_KEY, period]], remove: groups },
         { set: reportSet, remove: goneKeys },
       ],
     });
@@ -208,32 +208,32 @@ export function splitReport(
   seen: Pick<SilentSensors, "tags" | "judged"> & { readonly findings: readonly SensorFinding[] },
 ): readonly SilentSensors[] {
   const { findings, tags, judged } = seen;
-  const portions = splitFindings(findings);
+  const reportParts = splitFindings(findings);
   const counts = Object.fromEntries(
     SENSOR_FINDINGS.map((kind) => [kind, findings.filter((one) => one.finding === kind).length]),
   ) as Record<SensorFindingKind, number>;
-  const parts = portions.length;
-  return portions.map((portion, index) => {
+  const parts = reportParts.length;
+  return reportParts.map((portion, index) => {
     return { site, ...period, tags, judged, counts, part: index + 1, parts, findings: portion };
   });
 }
 
 function splitFindings(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
-  const portions: SensorFinding[][] = [[]];
+  const reportParts: SensorFinding[][] = [[]];
   let characters = 0;
   for (const finding of findings) {
     const findingLength = JSON.stringify(finding).length;
-    const portion = portions.at(-1) ?? [];
-    const isTooLong = portion.length > 0 && characters + findingLength > CHARACTERS_PER_PART;
-    if (isTooLong || portion.length >= FINDINGS_PER_PART) {
-      portions.push([finding]);
+    const lastPart = reportParts.at(-1) ?? [];
+    const isTooLong = lastPart.length > 0 && characters + findingLength > CHARACTERS_PER_PART;
+    if (isTooLong || lastPart.length >= FINDINGS_PER_PART) {
+      reportParts.push([finding]);
       characters = findingLength;
     } else {
-      portion.push(finding);
+      lastPart.push(finding);
       characters += findingLength;
     }
   }
-  return portions;
+  return reportParts;
 }
 
 function buildReportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
