@@ -20,7 +20,7 @@ import {
   type EndCheck,
   type RequestCounts,
   restrictEndCheck,
-  restrictSearch,
+  restrictSearches,
   searchAlarms,
   selectDue,
 } from "./search.ts";
@@ -144,8 +144,13 @@ async function refreshOldScope(state: PollState, signal: AbortSignal) {
  * Waits for verifying requests for half of the poll interval at most; null when they take longer. A later call with the
  * same name then gets their result: they may have been about other alarms.
  */
-async function finishInTime<T>(state: PollState, name: string, work: () => Promise<T>): Promise<T | null> {
-  const { everyMs, parts, unfinished } = state;
+async function finishInTime<T>(
+  state: PollState,
+  name: string,
+  work: () => Promise<T>,
+  untilMs = halfIntervalEndMs(state),
+): Promise<T | null> {
+  const { parts, unfinished } = state;
   const pending =
     unfinished.get(name) ??
     work().then(
@@ -155,10 +160,14 @@ async function finishInTime<T>(state: PollState, name: string, work: () => Promi
       },
     );
   unfinished.set(name, pending);
-  const intervalMs = everyMs();
-  if (intervalMs !== null && !(await endsWithin(parts.clock, intervalMs / 2, pending))) return null;
+  const leftMs = untilMs - parts.clock.monotonic();
+  if (leftMs < Number.POSITIVE_INFINITY && !(await endsWithin(parts.clock, leftMs, pending))) return null;
   unfinished.delete(name);
   return (await pending)() as T;
+}
+
+function halfIntervalEndMs({ everyMs, parts }: PollState): number {
+  return parts.clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
 }
 
 /** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
@@ -265,7 +274,10 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
   return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: search.postponed };
 }
 
-/** Searches for absent alarms; sites whose turn comes after half of the poll interval wait for a later poll. */
+/**
+ * Searches for absent alarms; sites whose turn comes after half of the poll interval wait for a later poll. The result
+ * of an earlier poll's search comes first, then a search for the alarms that it does not answer.
+ */
 async function searchAbsentAlarms(
   state: PollState,
   name: "absent alarms" | "ended alarms",
@@ -274,12 +286,16 @@ async function searchAbsentAlarms(
   signal: AbortSignal,
 ) {
   const { clock, config, scope, source } = state.parts;
-  const untilMs = clock.monotonic() + (state.everyMs() ?? Number.POSITIVE_INFINITY) / 2;
+  const untilMs = halfIntervalEndMs(state);
   const isLate = () => clock.monotonic() >= untilMs;
   const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
   const settings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal };
-  const search = await finishInTime(state, name, () => searchAlarms(visible, settings));
-  return restrictSearch(search, visible);
+  const hasEarlier = state.unfinished.has(name);
+  const first = await finishInTime(state, name, () => searchAlarms(visible, settings), untilMs);
+  const unanswered = visible.filter(({ alarm }) => first?.answered.has(alarm.id) === false);
+  if (!hasEarlier || unanswered.length === 0) return restrictSearches([first], visible);
+  const second = await finishInTime(state, name, () => searchAlarms(unanswered, settings), untilMs);
+  return restrictSearches([first, second], visible);
 }
 
 async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {

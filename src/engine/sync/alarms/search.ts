@@ -60,17 +60,18 @@ export async function searchAlarms(absent: readonly StoredAlarm[], options: Sear
   };
 }
 
-/** Restricts a search to some alarms; those that it did not answer are postponed. A search of null is unfinished. */
-export function restrictSearch(
-  search: Awaited<ReturnType<typeof searchAlarms>> | null,
+/** Restricts searches to some alarms; those that no search answers are postponed. A search of null is unfinished. */
+export function restrictSearches(
+  searches: readonly (Awaited<ReturnType<typeof searchAlarms>> | null)[],
   alarms: readonly StoredAlarm[],
 ) {
+  const finished = searches.filter((search) => search !== null);
   const ids = new Set(alarms.map(({ alarm }) => alarm.id));
   return {
-    found: search?.found.filter(({ id }) => ids.has(id)) ?? [],
-    searched: ids.intersection(search?.searched ?? new Set()),
-    failures: search?.failures ?? new Map<number, Failure>(),
-    postponed: ids.difference(search?.answered ?? new Set()),
+    found: finished.flatMap(({ found }) => found).filter(({ id }) => ids.has(id)),
+    searched: ids.intersection(new Set(finished.flatMap(({ searched }) => [...searched]))),
+    failures: new Map(finished.flatMap(({ failures }) => [...failures])),
+    postponed: ids.difference(new Set(finished.flatMap(({ answered }) => [...answered]))),
   };
 }
 
