@@ -38,8 +38,8 @@ import { createUnverifiedReport, isUndisputed, type Repetitions, sortRecords } f
  *   emit undisputed     refresh the token's scope
  *   records at once
  *
- * Counts of confirming polls change only after the last commit of a poll. Requests that verify absences may wait for
- * slots for longer than a poll may take: a later poll then gets their result, so that new alarms are not delayed.
+ * Counts of confirming polls change only after the last commit of a poll. At a lowered list rate, requests that verify
+ * absences may wait for slots for minutes: a later poll then gets their result, so that new alarms are not delayed.
  */
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -141,8 +141,9 @@ async function refreshOldScope(state: PollState, signal: AbortSignal) {
 }
 
 /**
- * Waits for verifying requests for half of the poll interval at most; null when they take longer. A later call with the
- * same name then gets their result: they may have been about other alarms.
+ * Waits for verifying requests. While the service permits fewer lists than configured, waits for half of the poll
+ * interval at most, and returns null when they take longer. A later call with the same name then gets their result: they
+ * may have been about other alarms.
  */
 async function finishInTime<T>(
   state: PollState,
@@ -160,8 +161,10 @@ async function finishInTime<T>(
       },
     );
   unfinished.set(name, pending);
+  const { configured, perMinute } = parts.source.listRate();
   const leftMs = untilMs - parts.clock.monotonic();
-  if (leftMs < Number.POSITIVE_INFINITY && !(await endsWithin(parts.clock, leftMs, pending))) return null;
+  const isLimited = perMinute < configured && leftMs < Number.POSITIVE_INFINITY;
+  if (isLimited && !(await endsWithin(parts.clock, leftMs, pending))) return null;
   unfinished.delete(name);
   return (await pending)() as T;
 }
