@@ -43,7 +43,6 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
   const { user, token } = config;
   const authorization = createAuthorization(user === undefined ? { token } : { user, password: token }, clock);
 
-  /** `path` follows `/rest/api/3`; the caller handles the statuses in `allow`. */
   async function request(options: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const path = apiPath + options.path;
     const authorizedRequest = { ...options, path, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
@@ -147,14 +146,14 @@ function mapErrorResponse(response: ReceiverResponse, origin: string, nowMs: num
 /** Maps refused fields. Only summary and description come from the alarm; other fields are a configuration error. */
 function mapRefusedFields(response: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(parseErrorResponse(response).errors);
-  const optionFields = fields.filter((field) => field !== "summary" && field !== "description");
+  const configuredFields = fields.filter((field) => field !== "summary" && field !== "description");
   const sentence = `${origin} answered 400. It said: ${formatErrorText(response)}`;
-  const [firstOptionField] = optionFields;
+  const [firstOptionField] = configuredFields;
   if (firstOptionField === undefined) return new Rejected(sentence);
   return new ConfigError(sentence, {
     reason: "validation",
     field: firstOptionField === "issuetype" ? "issue_type" : firstOptionField === "project" ? "project" : "fields",
-    hint: `Check ${optionFields.map((field) => toPrintable(field)).join(", ")} in the options, or what the project asks for.`,
+    hint: `Check ${configuredFields.map((field) => toPrintable(field)).join(", ")} in the options, or what the project asks for.`,
   });
 }
 

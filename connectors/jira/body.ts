@@ -18,12 +18,12 @@ export const formatSummary = ({ text }: IncidentMessage): string => cutText(text
 
 export function renderDescription({ text, link }: Pick<IncidentMessage, "text" | "link">, format: TextFormat): unknown {
   const href = link === null ? null : new URL(link).href;
-  const lengthOf = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body)).length;
+  const computeBodyLength = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body)).length;
   return shortenUntilFits(
     text,
     MAX_TEXT_LENGTH,
     (shortened) => format.render({ ...shortened, href }),
-    (body) => lengthOf(body) <= MAX_BODY_LENGTH,
+    (body) => computeBodyLength(body) <= MAX_BODY_LENGTH,
   );
 }
 
@@ -103,7 +103,6 @@ function escapeWikiMarkup(text: string): string {
   );
 }
 
-/** Inserts spaces in text inside `{noformat}`, to prevent an early end and mentions such as `[~ola]`. */
 const disableNoformatMarkup = (text: string): string => text.replaceAll(/[{[]/g, "$& ");
 
 function encodeLinkAddress(href: string): string {

@@ -91,11 +91,11 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
       const { reopen } = config;
-      const opening =
+      const openingTransition =
         reopens && reopen !== undefined
           ? chooseTransition(await readTransitions(id, signal), [reopen], undefined)
           : null;
-      const isOpen = !reopens || (await executeTransition(id, opening, signal));
+      const isOpen = !reopens || (await executeTransition(id, openingTransition, signal));
       if (!isOpen) warnOnce("an alarm is back and its issue stays closed, because no transition opens it", reference);
       if (isOpen && !(await editIssue(id, incident, signal))) return false;
       // A workflow may reject comments on a closed issue.
@@ -125,8 +125,8 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         throw error;
       });
       if (issues.length === 0) await jira.checkProjectIsVisible(signal);
-      const oldestFirst = issues.toSorted((a, b) => Number(a.id) - Number(b.id));
-      return oldestFirst.map((issue) => ({ ...toTicket(issue), isDone: isIssueDone(issue) }));
+      const issuesOldestFirst = issues.toSorted((a, b) => Number(a.id) - Number(b.id));
+      return issuesOldestFirst.map((issue) => ({ ...toTicket(issue), isDone: isIssueDone(issue) }));
     },
 
     addNote: (id, note, signal) => addComment(id, format.sentence(note), signal),
@@ -168,15 +168,15 @@ function chooseTransition(
   names: readonly string[],
   resolution: string | undefined,
 ): TransitionBody | null {
-  const isNamed = ({ name, to }: Transition, wanted: string) =>
+  const isTransitionNamed = ({ name, to }: Transition, wanted: string) =>
     [name, to.name].some((known) => known.toLowerCase() === wanted.toLowerCase());
-  const candidates =
+  const candidateTransitions =
     names.length > 0
-      ? names.flatMap((name) => transitions.filter((transition) => isNamed(transition, name)))
+      ? names.flatMap((name) => transitions.filter((transition) => isTransitionNamed(transition, name)))
       : // Names depend on the account's language.
         transitions.filter(({ to }) => to.statusCategory?.key === "done");
-  const bodies = candidates.map((transition) => buildTransitionBody(transition, resolution));
-  return bodies.find((body) => body !== null) ?? null;
+  const transitionBodies = candidateTransitions.map((transition) => buildTransitionBody(transition, resolution));
+  return transitionBodies.find((body) => body !== null) ?? null;
 }
 
 /** Returns null when the transition requires a field that Plenum cannot fill. */

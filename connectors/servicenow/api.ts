@@ -66,8 +66,8 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
     });
     const response = await callTable({ method: "GET", path: `${tablePath}?${parameters.toString()}` }, signal);
     const { result } = parseResponse(response, z.object({ result: z.array(TaskRecord) }), client.origin);
-    const count = Math.min(Number(response.headers["x-total-count"] ?? 0), MAX_SEARCH_ROWS);
-    if (result.length >= count) return result;
+    const expectedRowCount = Math.min(Number(response.headers["x-total-count"] ?? 0), MAX_SEARCH_ROWS);
+    if (result.length >= expectedRowCount) return result;
     const message = `${client.origin} has records in ${config.table} that it does not show us.`;
     const hint = "Give the user a role that may read the table, such as itil.";
     throw new ConfigError(message, { reason: "forbidden", field: "user", hint });

@@ -22,7 +22,6 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     return { id: sys_id, ticket, link: `${site}/nav_to.do?uri=${record}` };
   }
 
-  /** Builds the text fields of an update. Keeps the title of an alarm, which a person may have edited. */
   const buildTextFields = (incident: IncidentMessage) => ({
     description: formatDescription(incident),
     short_description: incident.kind === "alarm" ? undefined : formatShortDescription(incident),
@@ -70,11 +69,11 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
       const { reopen_state } = config;
-      const staysResolved = reopens && reopen_state === undefined;
-      if (staysResolved)
+      const incidentStaysResolved = reopens && reopen_state === undefined;
+      if (incidentStaysResolved)
         warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
       const fields = {
-        ...(staysResolved ? {} : buildTextFields(incident)),
+        ...(incidentStaysResolved ? {} : buildTextFields(incident)),
         work_notes: noteLabels === null ? undefined : formatNote(incident, noteLabels),
         state: reopens ? reopen_state : undefined,
       };

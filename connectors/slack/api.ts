@@ -18,11 +18,10 @@ export interface SlackResponse {
   /** Slack's error code, one of `handledErrors`; null for success. */
   readonly error: string | null;
   readonly json: unknown;
-  /** Scopes of the token; null when missing from the response. */
   readonly scopes: readonly string[] | null;
 }
 
-const RESPONSE_TOO_LONG = "(too long)";
+const RESPONSE_TOO_LONG_CODE = "(too long)";
 
 const ResponseBody = z.looseObject({
   ok: z.boolean(),
@@ -52,8 +51,8 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
     const { data: body } = ResponseBody.safeParse(response.json);
     const scopes = response.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
     if (body === undefined) {
-      const isTooLong = isIncompleteJson(response) && handledErrors.includes(RESPONSE_TOO_LONG);
-      if (isTooLong) return { error: RESPONSE_TOO_LONG, json: undefined, scopes };
+      const isTooLong = isIncompleteJson(response) && handledErrors.includes(RESPONSE_TOO_LONG_CODE);
+      if (isTooLong) return { error: RESPONSE_TOO_LONG_CODE, json: undefined, scopes };
       throw mapUnreadableResponse(response, `${client.origin} answered ${method}`);
     }
     if (body.ok || handledErrors.includes(body.error))
@@ -118,8 +117,7 @@ interface MarkedMessages {
   readonly error: string | null;
 }
 
-/** Page sizes to try: the next smaller size if the response is too long. */
-const PAGE_SIZES = ["100", "20", "5", "1"] as const;
+const PAGE_SIZES_TO_TRY = ["100", "20", "5", "1"] as const;
 
 const MAX_PAGES = 20;
 
@@ -145,7 +143,7 @@ export async function listMarkedMessages(
 ): Promise<MarkedMessages> {
   let markedMessages: readonly MarkedMessage[] = [];
   let cursor = "";
-  let pageSizes: readonly string[] = PAGE_SIZES;
+  let pageSizes: readonly string[] = PAGE_SIZES_TO_TRY;
   const buildResult = (isComplete: boolean, error: string | null = null) => ({
     marked: markedMessages,
     isComplete,
@@ -154,16 +152,16 @@ export async function listMarkedMessages(
   for (let page = 0; page < MAX_PAGES; page += 1) {
     const [limit = "1", ...smaller] = pageSizes;
     const requested = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
-    const handledErrorsOfPage = smaller.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG];
+    const handledErrorsOfPage = smaller.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG_CODE];
     const response = await api.get(method, requested, signal, handledErrorsOfPage);
-    if (response.error === RESPONSE_TOO_LONG) {
+    if (response.error === RESPONSE_TOO_LONG_CODE) {
       pageSizes = smaller;
       continue;
     }
     if (response.error !== null) return buildResult(true, response.error);
-    const listing = MessagesResponse.safeParse(response.json);
-    if (!listing.success) throw new Retryable(`Slack answered ${method} without messages.`);
-    const { messages, has_more, response_metadata } = listing.data;
+    const parsedMessages = MessagesResponse.safeParse(response.json);
+    if (!parsedMessages.success) throw new Retryable(`Slack answered ${method} without messages.`);
+    const { messages, has_more, response_metadata } = parsedMessages.data;
     markedMessages = [...markedMessages, ...messages.flatMap((message) => matchMark(message, mark))].toSorted((a, b) =>
       a.ts < b.ts ? -1 : 1,
     );

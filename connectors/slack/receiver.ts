@@ -48,10 +48,10 @@ export interface MessageSizes {
 }
 
 /** Maximum text lengths that Slack allows, or advises for `text`. */
-export const FULL_SIZES: MessageSizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
+export const FULL_TEXT_LENGTHS: MessageSizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
 
 /** Shorter text lengths, used after Slack rejected a message as too large. */
-export const SMALL_SIZES: MessageSizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
+export const SHORT_TEXT_LENGTHS: MessageSizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
 
 /** Maximum label and text pairs in a section: Slack allows 10 fields, two per pair. */
 const MAX_FIELD_PAIRS = 5;
@@ -85,7 +85,6 @@ function buildOneLineMessage(incident: IncidentMessage, { text, list }: MessageS
   return { text: cutAndEscape(heading, text), blocks: [{ type: "section", text: toPlainText(heading, list) }] };
 }
 
-/** E.g. 🔴 Active: Supply temperature low, Kvarnholmen 4. */
 const formatHeading = ({ status, text }: IncidentMessage) => `${EMOJI_BY_STATUS[status]} ${text.status}: ${text.title}`;
 
 function buildFieldSections(fields: IncidentMessage["text"]["fields"], limit: number): SlackBlock[] {
@@ -97,7 +96,6 @@ function buildFieldSections(fields: IncidentMessage["text"]["fields"], limit: nu
   }));
 }
 
-/** Lists every member in lines of at most equal length: 141 characters each for 21 lines. */
 function buildListSection(list: readonly string[], limit: number): SlackBlock[] {
   if (list.length === 0) return [];
   const maxLineLength = Math.floor(limit / list.length) - 1;
@@ -107,8 +105,8 @@ function buildListSection(list: readonly string[], limit: number): SlackBlock[] 
 
 function buildTimeSeriesSection({ text }: IncidentMessage, limit: number): SlackBlock[] {
   const texts = withFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
-  const fittingText = texts.find((lines) => escapeHtml(lines).length <= limit);
-  return fittingText ? [{ type: "section", text: toPlainText(fittingText, limit) }] : [];
+  const fittingSeriesText = texts.find((lines) => escapeHtml(lines).length <= limit);
+  return fittingSeriesText ? [{ type: "section", text: toPlainText(fittingSeriesText, limit) }] : [];
 }
 
 /** Builds a link instead of a button: Slack warns when an app does not respond to a button. */
@@ -154,7 +152,7 @@ const NOT_EDITABLE_ERRORS = ["edit_window_closed", "cant_update_message"];
 
 const NO_THREAD_ERRORS = ["thread_not_found", "message_not_found"];
 
-/** Error codes for a thread that takes no replies, although the channel takes messages. */
+/** Error codes of Slack for a thread without replies in a channel that accepts messages. */
 const NO_REPLY_ERRORS = [
   "restricted_action_thread_locked",
   "restricted_action_non_threadable_channel",
@@ -191,9 +189,9 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       return api.post("chat.postMessage", { ...target, ...content }, signal, [...handledErrors, ...moreErrors]);
     }
     const requestKey = { client_msg_id: createNamedUuid(seed) };
-    const response = await send(FULL_SIZES, requestKey, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
-    if (hasError(response, DELETED_DUPLICATE_ERRORS)) return send(FULL_SIZES, {}, []);
-    return hasError(response, TOO_LARGE_ERRORS) ? send(SMALL_SIZES, requestKey, []) : response;
+    const response = await send(FULL_TEXT_LENGTHS, requestKey, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
+    if (hasError(response, DELETED_DUPLICATE_ERRORS)) return send(FULL_TEXT_LENGTHS, {}, []);
+    return hasError(response, TOO_LARGE_ERRORS) ? send(SHORT_TEXT_LENGTHS, requestKey, []) : response;
   }
 
   async function editMessage(
@@ -206,8 +204,8 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       const message = { channel, ts, metadata: createMark(incident.key), ...content };
       return api.post("chat.update", message, signal, [...NOT_EDITABLE_ERRORS, "message_not_found", ...moreErrors]);
     };
-    const fullResponse = await send(FULL_SIZES, TOO_LARGE_ERRORS);
-    const { error } = hasError(fullResponse, TOO_LARGE_ERRORS) ? await send(SMALL_SIZES, []) : fullResponse;
+    const fullResponse = await send(FULL_TEXT_LENGTHS, TOO_LARGE_ERRORS);
+    const { error } = hasError(fullResponse, TOO_LARGE_ERRORS) ? await send(SHORT_TEXT_LENGTHS, []) : fullResponse;
     return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
@@ -221,18 +219,18 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   ): Promise<boolean> {
     const buildReply = (sizes: MessageSizes) =>
       isEdited ? buildOneLineMessage(incident, sizes) : buildMessage(incident, sizes);
-    const content = turn ?? digestMessage(buildReply(FULL_SIZES));
+    const replyContent = turn ?? digestMessage(buildReply(FULL_TEXT_LENGTHS));
     const replyMark = { ...createMark(incident.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
     const replies = await listMarkedMessages(api, "conversations.replies", thread, replyMark, signal, NO_THREAD_ERRORS);
     if (replies.error !== null) return false;
-    if (replies.isComplete && replies.marked.at(-1)?.payload.said === content) return true;
+    if (replies.isComplete && replies.marked.at(-1)?.payload.said === replyContent) return true;
     const showsInChannel = turn !== null && config.broadcast.includes(incident.priority);
-    const metadata = { ...replyMark, event_payload: { ...replyMark.event_payload, said: content } };
+    const metadata = { ...replyMark, event_payload: { ...replyMark.event_payload, said: replyContent } };
     const target = { channel: ref.channel, thread_ts: ref.ts, metadata };
     const response = await postMessage(
       { ...target, ...(showsInChannel ? { reply_broadcast: true } : {}) },
-      `${ref.channel} ${ref.ts} ${incident.changeId} ${content}`,
+      `${ref.channel} ${ref.ts} ${incident.changeId} ${replyContent}`,
       buildReply,
       signal,
       [...NO_THREAD_ERRORS, ...(isEdited ? NO_REPLY_ERRORS : [])],
@@ -255,8 +253,8 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     try {
       const editOutcome = await editMessage(incident, ref, signal);
       if (editOutcome === "gone") return "gone";
-      const isBack = ref.closed ?? incident.change === "retriggered";
-      const turn = change === "close" ? "over" : isBack ? "back" : null;
+      const isAlarmBack = ref.closed ?? incident.change === "retriggered";
+      const turn = change === "close" ? "over" : isAlarmBack ? "back" : null;
       const needsReply = turn !== null || editOutcome === "fixed";
       if (needsReply && !(await replyInThread(incident, ref, turn, editOutcome === "edited", signal))) return "gone";
     } catch (error) {

@@ -1,6 +1,6 @@
 import type { Devices } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { ALARM_COPY_STEP, type AlarmEpisode, type Site, type World } from "./world.ts";
+import { ALARM_ID_STEP_PER_COPY, type AlarmEpisode, type Site, type World } from "./world.ts";
 
 // Alarms of the simulated service: recorded ones and those that the control interface raised or changed.
 
@@ -25,7 +25,6 @@ export interface Alarm extends AlarmFacts {
   readonly resolvedAtMs: number | null;
   readonly recoveringUntilMs: number | null;
   readonly acknowledged: Acknowledgement | null;
-  /** How often the alarm was triggered, including the first time. */
   readonly episodes: number;
 }
 
@@ -64,14 +63,14 @@ interface RecordedAlarm {
 export type AlarmStore = ReturnType<typeof createAlarmStore>;
 
 /** Alarm ids grow by this with each pass of the recording. */
-const PASS_STEP = 1_000_000;
+const ALARM_ID_STEP_PER_PASS = 1_000_000;
 
 export function createAlarmStore(world: World, devices: Devices, options: SimulatorOptions) {
   const storedAlarms = new Map<string, BaseAlarm>();
-  const changesById = new Map<string, AlarmChange>();
+  const alarmChangesById = new Map<string, AlarmChange>();
   const controlTransitions: AlarmTransition[] = [];
-  const retentionMs = options.alarms.resolved_retention_h * 3_600_000;
-  const recoveringMs = options.alarms.recovering_s * 1000;
+  const resolvedRetentionMs = options.alarms.resolved_retention_h * 3_600_000;
+  const recoveryDurationMs = options.alarms.recovering_s * 1000;
 
   function computeEpisodeTimes({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
     const start = pass * timeline.lengthMs;
@@ -89,9 +88,9 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     const firstPass = Math.max(0, Math.floor(positionAt(fromMs) / lengthMs) - 1);
     for (let pass = firstPass; pass <= lastPass; pass += 1) {
       for (const episode of site.alarms) {
-        const times = computeEpisodeTimes(site, episode, pass);
-        if (times.raisedMs > toMs || times.resolvedMs < fromMs) continue;
-        yield { site, episode, id: String(episode.id + pass * PASS_STEP), ...times };
+        const episodeTimesMs = computeEpisodeTimes(site, episode, pass);
+        if (episodeTimesMs.raisedMs > toMs || episodeTimesMs.resolvedMs < fromMs) continue;
+        yield { site, episode, id: String(episode.id + pass * ALARM_ID_STEP_PER_PASS), ...episodeTimesMs };
       }
     }
   }
@@ -110,11 +109,11 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
   }
 
   function computeAlarmState(base: BaseAlarm, nowMs: number): Alarm | undefined {
-    const change = changesById.get(base.id);
+    const change = alarmChangesById.get(base.id);
     if (change?.deleted === true) return undefined;
     const { resolvesAtMs, ...facts } = base;
     const isResolved = resolvesAtMs !== null && resolvesAtMs <= nowMs;
-    const isRecovering = resolvesAtMs !== null && !isResolved && nowMs >= resolvesAtMs - recoveringMs;
+    const isRecovering = resolvesAtMs !== null && !isResolved && nowMs >= resolvesAtMs - recoveryDurationMs;
     return {
       ...facts,
       resolvedAtMs: isResolved ? resolvesAtMs : null,
@@ -129,19 +128,19 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     const recordedAlarms = [...world.sites.values()]
       .filter(({ id }) => siteId === undefined || id === siteId)
       .flatMap((site) => [...listRecorded(site, sinceMs, nowMs)].filter(({ id }) => !storedAlarms.has(id)));
-    const storedOfSite = storedAlarms.values().filter((base) => siteId === undefined || base.siteId === siteId);
-    return [...recordedAlarms.map(toBaseAlarm), ...storedOfSite];
+    const storedSiteAlarms = storedAlarms.values().filter((base) => siteId === undefined || base.siteId === siteId);
+    return [...recordedAlarms.map(toBaseAlarm), ...storedSiteAlarms];
   }
 
   function listAlarms(nowMs: number, { siteId, status }: AlarmFilter = {}): Alarm[] {
-    const retainedSinceMs = nowMs - retentionMs;
+    const oldestRetainedMs = nowMs - resolvedRetentionMs;
     const matchingAlarms: Alarm[] = [];
-    for (const baseAlarm of listBaseAlarms(status === "active" ? nowMs : retainedSinceMs, nowMs, siteId)) {
+    for (const baseAlarm of listBaseAlarms(status === "active" ? nowMs : oldestRetainedMs, nowMs, siteId)) {
       const alarm = computeAlarmState(baseAlarm, nowMs);
-      if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < retainedSinceMs) {
+      if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < oldestRetainedMs) {
         if (baseAlarm.resolvesAtMs === null) {
           storedAlarms.delete(baseAlarm.id);
-          changesById.delete(baseAlarm.id);
+          alarmChangesById.delete(baseAlarm.id);
         }
         continue;
       }
@@ -154,9 +153,9 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
   function findBaseAlarm(id: string, nowMs: number): BaseAlarm | undefined {
     const storedAlarm = storedAlarms.get(id);
     if (storedAlarm !== undefined || !options.alarms.recorded) return storedAlarm;
-    const pass = Math.floor((Number(id) % ALARM_COPY_STEP) / PASS_STEP);
+    const pass = Math.floor((Number(id) % ALARM_ID_STEP_PER_COPY) / ALARM_ID_STEP_PER_PASS);
     for (const site of world.sites.values()) {
-      const episode = site.alarms.find((candidate) => String(candidate.id + pass * PASS_STEP) === id);
+      const episode = site.alarms.find((candidate) => String(candidate.id + pass * ALARM_ID_STEP_PER_PASS) === id);
       if (episode === undefined) continue;
       const times = computeEpisodeTimes(site, episode, pass);
       return times.raisedMs <= nowMs ? toBaseAlarm({ site, episode, id, ...times }) : undefined;
@@ -166,7 +165,7 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
 
   return {
     stored: storedAlarms,
-    changes: changesById,
+    changes: alarmChangesById,
     controlTransitions,
     list: listAlarms,
     find(id: string, nowMs: number): Alarm | undefined {
@@ -177,7 +176,7 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
       const baseAlarm = findBaseAlarm(id, nowMs);
       if (baseAlarm === undefined) return;
       storedAlarms.set(id, baseAlarm);
-      changesById.set(id, { ...changesById.get(id), ...change });
+      alarmChangesById.set(id, { ...alarmChangesById.get(id), ...change });
     },
     addTransition: (transition: AlarmTransition) => controlTransitions.push(transition),
     transitions(fromMs: number, toMs: number): AlarmTransition[] {
@@ -185,9 +184,9 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
       const recordedTransitions = recordedAlarms.flatMap(({ site, id, raisedMs, resolvedMs }): AlarmTransition[] => {
         const alarmFacts = { alarmId: id, siteId: site.id, triggeredAtMs: raisedMs };
         const raised = { ...alarmFacts, atMs: raisedMs, kind: "raised" } as const;
-        const change = changesById.get(id);
-        const isEndOverridden = change?.resolvedAtMs !== undefined || change?.deleted === true;
-        return isEndOverridden ? [raised] : [raised, { ...alarmFacts, atMs: resolvedMs, kind: "resolved" }];
+        const change = alarmChangesById.get(id);
+        const isAlarmEndOverridden = change?.resolvedAtMs !== undefined || change?.deleted === true;
+        return isAlarmEndOverridden ? [raised] : [raised, { ...alarmFacts, atMs: resolvedMs, kind: "resolved" }];
       });
       return [...recordedTransitions, ...controlTransitions]
         .filter(({ atMs }) => atMs >= fromMs && atMs <= toMs)

@@ -1,5 +1,5 @@
 import type { AlarmChange, AlarmFacts, AlarmTransition } from "./alarms.ts";
-import { toRaw, type Value } from "./devices.ts";
+import { toRawValue, type Value } from "./devices.ts";
 import type { ServiceContext } from "./endpoints/endpoint.ts";
 import { type FaultPlan, FaultRule } from "./faults.ts";
 import type { SimulatorOptions } from "./options.ts";
@@ -11,7 +11,7 @@ export type NewAlarm = {
   readonly [Field in "siteId" | "triggerId" | "tagId" | "value" | "description"]?: AlarmFacts[Field] | undefined;
 };
 
-const FIRST_RAISED_ID = 900_000_000_000;
+const FIRST_RAISED_ALARM_ID = 900_000_000_000;
 
 /** Changes the simulated world at its present time. Throws on unknown ids. */
 export function createControl(
@@ -29,10 +29,10 @@ export function createControl(
     const tag = tagId === undefined ? undefined : getTag(tagId);
     const site = tag?.site.id ?? namedTrigger?.site_id ?? siteId;
     if (site === undefined || !world.sites.has(site)) throw new Error("Name a site, a trigger or a tag that exists.");
-    const isOfAlarm = (tag_id: string, site_id: number) => (tag ? tag_id === tag.id : site_id === site);
-    const trigger = namedTrigger ?? world.triggers.values().find((one) => isOfAlarm(one.tag_id, one.site_id));
-    const firstTag = world.tags.values().find((candidate) => candidate.site.id === site);
-    return { siteId: site, triggerId: trigger?.id ?? 0, tagId: tag?.id ?? trigger?.tag_id ?? firstTag?.id ?? "" };
+    const isTriggerOfAlarm = (tag_id: string, site_id: number) => (tag ? tag_id === tag.id : site_id === site);
+    const trigger = namedTrigger ?? world.triggers.values().find((one) => isTriggerOfAlarm(one.tag_id, one.site_id));
+    const firstSiteTag = world.tags.values().find((candidate) => candidate.site.id === site);
+    return { siteId: site, triggerId: trigger?.id ?? 0, tagId: tag?.id ?? trigger?.tag_id ?? firstSiteTag?.id ?? "" };
   }
 
   function changeAlarm(id: string, kind: AlarmTransition["kind"], changeAt: (atMs: number) => AlarmChange) {
@@ -49,7 +49,7 @@ export function createControl(
     raiseAlarm(alarm: NewAlarm): string {
       const atMs = now();
       const { siteId, triggerId, tagId } = findAlarmSubject(alarm);
-      const id = String(FIRST_RAISED_ID + nextAlarmNumber());
+      const id = String(FIRST_RAISED_ALARM_ID + nextAlarmNumber());
       const tag = world.tags.get(tagId);
       const value = alarm.value ?? (tag === undefined ? null : devices.valueAt(tag, atMs)) ?? 0;
       const description = alarm.description ?? null;
@@ -61,7 +61,6 @@ export function createControl(
     acknowledgeAlarm: (id: string, by: string, message: string | null = null) =>
       changeAlarm(id, "acknowledged", (atMs) => ({ acknowledged: { by, message, atMs } })),
     unacknowledgeAlarm: (id: string) => changeAlarm(id, "unacknowledged", () => ({ acknowledged: null })),
-    /** Sets recovering_until; null ends the recovery. */
     recoverAlarm: (id: string, untilMs: number | null) =>
       changeAlarm(id, "recovering", () => ({ recoveringUntilMs: untilMs })),
     resolveAlarm: (id: string) =>
@@ -69,15 +68,15 @@ export function createControl(
     /** Makes the alarm active again with the same id and a new time. */
     retriggerAlarm(id: string): void {
       const episodes = (alarms.find(id, now())?.episodes ?? 0) + 1;
-      const active = { resolvedAtMs: null, recoveringUntilMs: null, acknowledged: null, episodes };
-      changeAlarm(id, "retriggered", (triggeredAtMs) => ({ triggeredAtMs, ...active }));
+      const activeAlarmState = { resolvedAtMs: null, recoveringUntilMs: null, acknowledged: null, episodes };
+      changeAlarm(id, "retriggered", (triggeredAtMs) => ({ triggeredAtMs, ...activeAlarmState }));
     },
     deleteAlarm: (id: string) => changeAlarm(id, "deleted", () => ({ deleted: true })),
     setGateway(id: number, online: boolean): void {
       if (!world.gateways.has(id)) throw new Error(`There is no gateway ${id}.`);
       devices.setOnline(id, now(), online);
     },
-    setTag: (id: string, value: Value) => devices.override(getTag(id), now(), toRaw(getTag(id), value)),
+    setTag: (id: string, value: Value) => devices.override(getTag(id), now(), toRawValue(getTag(id), value)),
     releaseTag: (id: string) => devices.release(getTag(id), now()),
     changeToken: tokens.change,
     changeInventory: inventory.change,

@@ -23,11 +23,11 @@ export type Devices = ReturnType<typeof createDevices>;
 
 export type VisitSample = (atMs: number, value: RawValue) => void;
 
-export function fromRaw(tag: Tag, raw: RawValue): Value {
+export function fromRawValue(tag: Tag, raw: RawValue): Value {
   return tag.kind === "boolean" && raw !== null ? raw !== 0 : raw;
 }
 
-export function toRaw(tag: Tag, value: Value): RawValue {
+export function toRawValue(tag: Tag, value: Value): RawValue {
   if (value === null) return null;
   if (tag.kind === "boolean") return value === true || (typeof value === "number" && value !== 0) ? 1 : 0;
   return Number(value);
@@ -36,9 +36,9 @@ export function toRaw(tag: Tag, value: Value): RawValue {
 export function createDevices(world: World, options: SimulatorOptions) {
   const overrides = new Map<string, ValueOverride[]>();
   const gatewayChanges = new Map<number, GatewayChange[]>();
-  const offlineAtStart = new Set(options.offline_gateways.map(Number));
-  const meterAtEnd = new Map<Float64Array, number>();
-  const logEveryMs = (options.history.log_every_s ?? 0) * 1000;
+  const initiallyOfflineGatewayIds = new Set(options.offline_gateways.map(Number));
+  const lastMeterReadingByColumn = new Map<Float64Array, number>();
+  const logIntervalMs = (options.history.log_every_s ?? 0) * 1000;
 
   function readRecordedSeries(tag: Tag) {
     const { timesMs, columns } = world.series(tag.file);
@@ -49,8 +49,8 @@ export function createDevices(world: World, options: SimulatorOptions) {
     const value = values[index] ?? Number.NaN;
     if (Number.isNaN(value)) return null;
     if (!tag.cumulative || pass === 0 || options.history.meters_on_loop === "restart") return value;
-    const lastReading = meterAtEnd.get(values) ?? values.findLast((other) => !Number.isNaN(other)) ?? 0;
-    meterAtEnd.set(values, lastReading);
+    const lastReading = lastMeterReadingByColumn.get(values) ?? values.findLast((other) => !Number.isNaN(other)) ?? 0;
+    lastMeterReadingByColumn.set(values, lastReading);
     return value + pass * lastReading;
   }
 
@@ -87,20 +87,20 @@ export function createDevices(world: World, options: SimulatorOptions) {
   }
 
   function visitSamples(tag: Tag, fromMs: number, toMs: number, visit: VisitSample): void {
-    if (logEveryMs > 0) {
+    if (logIntervalMs > 0) {
       const startMs = Math.max(fromMs, tag.site.timeline.wallAt(0));
-      for (let atMs = Math.ceil(startMs / logEveryMs) * logEveryMs; atMs < toMs; atMs += logEveryMs)
+      for (let atMs = Math.ceil(startMs / logIntervalMs) * logIntervalMs; atMs < toMs; atMs += logIntervalMs)
         visit(atMs, computeValueAt(tag, atMs));
       return;
     }
     const tagOverrides = overrides.get(tag.id);
-    const hasGatewayChanges = gatewayChanges.has(tag.gatewayId) || offlineAtStart.has(tag.gatewayId);
+    const hasGatewayChanges = gatewayChanges.has(tag.gatewayId) || initiallyOfflineGatewayIds.has(tag.gatewayId);
     if (tagOverrides === undefined && !hasGatewayChanges) {
       visitRecordedSamples(tag, fromMs, toMs, visit);
       return;
     }
-    const isInRange = ({ atMs, held }: ValueOverride) => held !== null && atMs >= fromMs && atMs < toMs;
-    const writeTimes = (tagOverrides ?? []).filter(isInRange).map(({ atMs }) => atMs);
+    const isOverrideInRange = ({ atMs, held }: ValueOverride) => held !== null && atMs >= fromMs && atMs < toMs;
+    const writeTimes = (tagOverrides ?? []).filter(isOverrideInRange).map(({ atMs }) => atMs);
     visitRecordedSamples(tag, fromMs, toMs, (atMs) => {
       for (let [writtenMs] = writeTimes; writtenMs !== undefined && writtenMs <= atMs; [writtenMs] = writeTimes) {
         if (writtenMs < atMs) visit(writtenMs, computeValueAt(tag, writtenMs));
@@ -118,7 +118,7 @@ export function createDevices(world: World, options: SimulatorOptions) {
 
   function isGatewayOnline(gatewayId: number, atMs: number): boolean {
     const change = gatewayChanges.get(gatewayId)?.findLast((candidate) => candidate.atMs <= atMs);
-    return change?.online ?? !offlineAtStart.has(gatewayId);
+    return change?.online ?? !initiallyOfflineGatewayIds.has(gatewayId);
   }
 
   return {

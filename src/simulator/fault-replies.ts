@@ -33,7 +33,7 @@ export function replyOfProxy(fault: Fault): SimReply | undefined {
     case "raw":
       return { status: fault.status, headers: fault.headers, body: fault.body };
     case "missing_route":
-      return missingRoute(fault.body);
+      return buildMissingRouteReply(fault.body);
     case "reset":
       return fault.effect === "none" ? { status: 200, headers: {}, body: "", transport: { reset: true } } : undefined;
     default:
@@ -44,7 +44,7 @@ export function replyOfProxy(fault: Fault): SimReply | undefined {
 /** Returns the reply of a service that fails after it counted the request and before it executes it. */
 export function replyOfFailingService(fault: Fault, retryAfter: RetryAfter): SimReply | undefined {
   if (fault.kind === "throttled") return tooManyReply(fault.retry_after_s, retryAfter);
-  if (fault.kind === "error" && fault.effect === "none") return plannedError(fault);
+  if (fault.kind === "error" && fault.effect === "none") return buildPlannedErrorReply(fault);
   return undefined;
 }
 
@@ -52,7 +52,7 @@ export function replyOfFailingService(fault: Fault, retryAfter: RetryAfter): Sim
 export function applyFault(reply: SimReply, fault: Fault, world: World): SimReply {
   switch (fault.kind) {
     case "error":
-      return fault.effect === "applied" ? plannedError(fault) : reply;
+      return fault.effect === "applied" ? buildPlannedErrorReply(fault) : reply;
     case "html":
       return fault.effect === "applied" ? htmlReply(fault.status, fault.title) : reply;
     case "null_values":
@@ -94,13 +94,13 @@ function maintenanceReply(fault: Extract<Fault, { kind: "maintenance" }>): SimRe
   return jsonReply(fault.status, { errors: [{ status: 503, message, meta: [] }] }, headers);
 }
 
-function missingRoute(body: "json" | "html" | "inside"): SimReply {
+function buildMissingRouteReply(body: "json" | "html" | "inside"): SimReply {
   if (body === "html") return htmlReply(404, "Not Found");
   if (body === "inside") return notFoundReply();
   return jsonReply(404, { message: "The route could not be found." });
 }
 
-function plannedError({ status, message, real_status }: Extract<Fault, { kind: "error" }>): SimReply {
+function buildPlannedErrorReply({ status, message, real_status }: Extract<Fault, { kind: "error" }>): SimReply {
   return errorReply(status, message ?? errorMessage(status), real_status ? status : 200);
 }
 
@@ -134,22 +134,21 @@ function withNullValues(reply: SimReply, isHit: (tagId: string) => boolean): Sim
 }
 
 function withGatewaysOffline(reply: SimReply, offline: ReadonlySet<string>, world: World): SimReply {
-  const isBehind = (tagId: string) => offline.has(String(world.tags.get(tagId)?.gatewayId));
-  return withRows(withNullValues(reply, isBehind), (row) => {
-    const isOffline = row.type === "gateways" && offline.has(String(row.id));
-    return isOffline ? { ...row, attributes: { ...asObject(row.attributes), online: false } } : row;
+  const isTagBehindOfflineGateway = (tagId: string) => offline.has(String(world.tags.get(tagId)?.gatewayId));
+  return withRows(withNullValues(reply, isTagBehindOfflineGateway), (row) => {
+    const isOfflineGateway = row.type === "gateways" && offline.has(String(row.id));
+    return isOfflineGateway ? { ...row, attributes: { ...asObject(row.attributes), online: false } } : row;
   });
 }
 
-/** A smaller list whose records, links and counts agree with each other. */
 function shrinkList(body: ReplyBody, keep: number): ReplyBody {
   const meta = asObject(body.meta);
   if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number") return body;
-  const keptTotal = Math.floor(meta.total * keep);
-  const lastPage = Math.max(1, Math.ceil(keptTotal / meta.per_page));
+  const keptRecordCount = Math.floor(meta.total * keep);
+  const lastPageNumber = Math.max(1, Math.ceil(keptRecordCount / meta.per_page));
   const page = Number(meta.current_page);
   const start = (page - 1) * meta.per_page;
-  const data = body.data.slice(0, Math.max(0, keptTotal - start));
+  const data = body.data.slice(0, Math.max(0, keptRecordCount - start));
   const recordRange = data.length === 0 ? { from: null, to: null } : { from: start + 1, to: start + data.length };
   const links = asObject(body.links);
   return {
@@ -157,9 +156,9 @@ function shrinkList(body: ReplyBody, keep: number): ReplyBody {
     data,
     links: {
       ...links,
-      next: page < lastPage ? links.next : null,
-      last: String(links.last).replace(/([?&]page=)\d+/, `$1${lastPage}`),
+      next: page < lastPageNumber ? links.next : null,
+      last: String(links.last).replace(/([?&]page=)\d+/, `$1${lastPageNumber}`),
     },
-    meta: { ...meta, total: keptTotal, last_page: lastPage, ...recordRange },
+    meta: { ...meta, total: keptRecordCount, last_page: lastPageNumber, ...recordRange },
   };
 }

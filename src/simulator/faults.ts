@@ -169,12 +169,12 @@ interface ActiveRule {
 export type FaultPlan = ReturnType<typeof createFaultPlan>;
 
 export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, random: Random) {
-  const activate = (rules: readonly FaultRule[], setMs: number): ActiveRule[] =>
+  const createActiveRules = (rules: readonly FaultRule[], setMs: number): ActiveRule[] =>
     rules.map((rule) => ({ rule, setMs, matched: 0, applied: 0 }));
-  let active = activate(initial, nowMs);
+  let active = createActiveRules(initial, nowMs);
   return {
     set(rules: readonly FaultRule[], atMs: number) {
-      active = activate(rules, atMs);
+      active = createActiveRules(rules, atMs);
     },
     faultsFor(describeRequest: () => MatchedRequest, atMs: number): Fault[] {
       if (active.length === 0) return [];

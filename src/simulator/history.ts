@@ -1,5 +1,5 @@
 import { DateTime, IANAZone } from "luxon";
-import { type Devices, fromRaw, type Value, type VisitSample } from "./devices.ts";
+import { type Devices, fromRawValue, type Value, type VisitSample } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { seededChance } from "./random.ts";
 import type { Tag } from "./world.ts";
@@ -17,13 +17,13 @@ export interface LogBucket {
 export type Buckets = ReturnType<typeof createBuckets>;
 
 const DAY_MS = 86_400_000;
-const FIXED_BUCKET_MS = { "5m": 300_000, "1h": 3_600_000 } as const;
-const CALENDAR_UNIT = { "1d": "day", "1w": "week", "1mo": "month" } as const;
+const BUCKET_LENGTH_MS = { "5m": 300_000, "1h": 3_600_000 } as const;
+const CALENDAR_UNIT_BY_RESOLUTION = { "1d": "day", "1w": "week", "1mo": "month" } as const;
 
 /** Calculates buckets and zone offsets. Caches them per zone and day, since luxon needs microseconds for each. */
 export function createBuckets() {
   const zones = new Map<string, { readonly zone: IANAZone; readonly offsetsOfDays: Map<number, number> }>();
-  const longBuckets = new Map<string, LogBucket>();
+  const calendarBucketByKey = new Map<string, LogBucket>();
 
   function offsetMs(name: string, atMs: number): number {
     const zoneOffsets = zones.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
@@ -31,9 +31,9 @@ export function createBuckets() {
     const day = Math.floor(atMs / DAY_MS);
     let minutes = zoneOffsets.offsetsOfDays.get(day);
     if (minutes === undefined) {
-      const atStart = zoneOffsets.zone.offset(day * DAY_MS);
+      const offsetAtDayStart = zoneOffsets.zone.offset(day * DAY_MS);
       // NaN marks a day within which the clocks change.
-      minutes = zoneOffsets.zone.offset((day + 1) * DAY_MS) === atStart ? atStart : Number.NaN;
+      minutes = zoneOffsets.zone.offset((day + 1) * DAY_MS) === offsetAtDayStart ? offsetAtDayStart : Number.NaN;
       zoneOffsets.offsetsOfDays.set(day, minutes);
     }
     return (Number.isNaN(minutes) ? zoneOffsets.zone.offset(atMs) : minutes) * 60_000;
@@ -42,18 +42,18 @@ export function createBuckets() {
   function findBucket(resolution: Resolution, zone: string, atMs: number): LogBucket {
     const zoneOffsetMs = offsetMs(zone, atMs);
     if (resolution === "5m" || resolution === "1h") {
-      const lengthMs = FIXED_BUCKET_MS[resolution];
-      const startMs = Math.floor((atMs + zoneOffsetMs) / lengthMs) * lengthMs - zoneOffsetMs;
-      return { startMs, endMs: startMs + lengthMs };
+      const bucketLengthMs = BUCKET_LENGTH_MS[resolution];
+      const startMs = Math.floor((atMs + zoneOffsetMs) / bucketLengthMs) * bucketLengthMs - zoneOffsetMs;
+      return { startMs, endMs: startMs + bucketLengthMs };
     }
     const key = `${resolution} ${zone} ${Math.floor((atMs + zoneOffsetMs) / DAY_MS)}`;
-    const cachedBucket = longBuckets.get(key);
+    const cachedBucket = calendarBucketByKey.get(key);
     if (cachedBucket !== undefined) return cachedBucket;
-    const unit = CALENDAR_UNIT[resolution];
+    const unit = CALENDAR_UNIT_BY_RESOLUTION[resolution];
     const start = DateTime.fromMillis(atMs, { zone }).startOf(unit);
     const end = start.plus({ [unit]: 1 }).startOf(unit);
     const bucket = { startMs: start.toMillis(), endMs: end.toMillis() };
-    longBuckets.set(key, bucket);
+    calendarBucketByKey.set(key, bucket);
     return bucket;
   }
 
@@ -75,29 +75,29 @@ export type History = ReturnType<typeof createHistory>;
 
 export function createHistory(devices: Devices, buckets: Buckets, { history, seed }: SimulatorOptions) {
   const { no_log: noLog, late_data: late, log_start_spread_days: spreadDays } = history;
-  const lateMs = late.minutes * 60_000;
-  const withoutLog = new Set(noLog.tags);
+  const lateDataDelayMs = late.minutes * 60_000;
+  const tagIdsWithoutLog = new Set(noLog.tags);
 
   function hasLog(tag: Tag): boolean {
-    if (withoutLog.has(tag.id)) return false;
+    if (tagIdsWithoutLog.has(tag.id)) return false;
     const seedText = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
     return seededChance(seed, seedText) >= noLog.share;
   }
 
-  function logStartMs(tag: Tag): number {
+  function computeLogStartMs(tag: Tag): number {
     if (spreadDays === 0) return Number.NEGATIVE_INFINITY;
     return tag.site.timeline.wallAt(0) + seededChance(seed, `log start of ${tag.id}`) * spreadDays * DAY_MS;
   }
 
-  function hasArrived(tag: Tag, atMs: number, nowMs: number): boolean {
+  function hasSampleArrived(tag: Tag, atMs: number, nowMs: number): boolean {
     if (atMs > nowMs) return false;
-    if (lateMs === 0 || atMs + lateMs <= nowMs) return true;
+    if (lateDataDelayMs === 0 || atMs + lateDataDelayMs <= nowMs) return true;
     return seededChance(seed, `late ${tag.id} ${atMs}`) >= late.share;
   }
 
-  function visitLogged(tag: Tag, { fromMs, toMs, nowMs }: Period, visit: VisitSample): void {
-    devices.visitSamples(tag, Math.max(fromMs, logStartMs(tag)), Math.min(toMs, nowMs + 1), (atMs, value) => {
-      if (hasArrived(tag, atMs, nowMs)) visit(atMs, value);
+  function visitLoggedSamples(tag: Tag, { fromMs, toMs, nowMs }: Period, visit: VisitSample): void {
+    devices.visitSamples(tag, Math.max(fromMs, computeLogStartMs(tag)), Math.min(toMs, nowMs + 1), (atMs, value) => {
+      if (hasSampleArrived(tag, atMs, nowMs)) visit(atMs, value);
     });
   }
 
@@ -122,10 +122,10 @@ export function createHistory(devices: Devices, buckets: Buckets, { history, see
     const closeBucket = () => {
       if (bucket === undefined) return;
       const raw = usesLastValue ? (values.at(-1) ?? null) : computeMean(values);
-      logPoints.push({ startMs: bucket.startMs, value: fromRaw(tag, raw) });
+      logPoints.push({ startMs: bucket.startMs, value: fromRawValue(tag, raw) });
       values = [];
     };
-    visitLogged(tag, period, (atMs, value) => {
+    visitLoggedSamples(tag, period, (atMs, value) => {
       if (bucket === undefined || atMs >= bucket.endMs) {
         closeBucket();
         bucket = buckets.at(resolution, zone, atMs);
@@ -139,7 +139,7 @@ export function createHistory(devices: Devices, buckets: Buckets, { history, see
   /** Returns the last minus the first number of the range; null without a number. */
   function computeTotal(tag: Tag, requested: Period): number | null {
     const values: number[] = [];
-    visitLogged(tag, includeRangeEnd(requested), (_, value) => {
+    visitLoggedSamples(tag, includeRangeEnd(requested), (_, value) => {
       if (value !== null) values.push(value);
     });
     const [firstValue] = values;

@@ -7,7 +7,6 @@ export interface LimitVerdict {
   readonly retryAfterS: number;
 }
 
-/** Counts one request of a user, or token. */
 type RequestCounter = (nowMs: number) => LimitVerdict;
 type CounterModel = (limit: number, windowMs: number, burst: number) => RequestCounter;
 
@@ -63,8 +62,8 @@ function slidingLog(limit: number, windowMs: number, countRefusals: boolean): Re
       return allowRequest(limit - log.length);
     }
     if (countRefusals) log.push(nowMs);
-    const oldestMs = log[log.length - limit] ?? nowMs;
-    return refuseRequest(roundUpToSeconds(oldestMs + windowMs - nowMs));
+    const oldestCountedRequestMs = log[log.length - limit] ?? nowMs;
+    return refuseRequest(roundUpToSeconds(oldestCountedRequestMs + windowMs - nowMs));
   };
 }
 
@@ -99,20 +98,19 @@ function weightedCounter(limit: number, windowMs: number): RequestCounter {
   let currentCount = 0;
   let previousCount = 0;
   return (nowMs) => {
-    const windowNow = Math.floor(nowMs / windowMs);
-    if (windowNow !== windowNumber) {
-      previousCount = windowNow === windowNumber + 1 ? currentCount : 0;
+    const currentWindowNumber = Math.floor(nowMs / windowMs);
+    if (currentWindowNumber !== windowNumber) {
+      previousCount = currentWindowNumber === windowNumber + 1 ? currentCount : 0;
       currentCount = 0;
-      windowNumber = windowNow;
+      windowNumber = currentWindowNumber;
     }
-    const fractionLeft = 1 - (nowMs - windowNow * windowMs) / windowMs;
-    const weightedCount = previousCount * fractionLeft + currentCount;
+    const remainingWindowFraction = 1 - (nowMs - currentWindowNumber * windowMs) / windowMs;
+    const weightedCount = previousCount * remainingWindowFraction + currentCount;
     if (weightedCount + 1 > limit) {
-      const leftMs = windowMs * fractionLeft;
-      const fadesMs = ((weightedCount + 1 - limit) * windowMs) / previousCount;
-      // Otherwise this window must end, and then its own weight must fall.
-      const afterwardsMs = Math.max(0, 1 - (limit - 1) / currentCount) * windowMs;
-      return refuseRequest(roundUpToSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));
+      const windowLeftMs = windowMs * remainingWindowFraction;
+      const waitMs = ((weightedCount + 1 - limit) * windowMs) / previousCount;
+      const waitAfterwardsMs = Math.max(0, 1 - (limit - 1) / currentCount) * windowMs;
+      return refuseRequest(roundUpToSeconds(waitMs <= windowLeftMs ? waitMs : windowLeftMs + waitAfterwardsMs));
     }
     currentCount += 1;
     return allowRequest(limit - weightedCount - 1);

@@ -22,7 +22,6 @@ function choiceOption<const Values extends readonly [string, ...string[]]>(value
     .describe(description);
 }
 
-/** A list of texts. */
 const textsOption = (initial: readonly string[], description: string) =>
   z
     .array(z.string())

@@ -91,15 +91,15 @@ function loadAlarms(path: string): RecordedAlarm[] {
   const { names, rows } = loadCsv(path);
   return rows.map((row) => {
     const cells = row.split(",");
-    const cell = (name: string) => cells[names.indexOf(name)] ?? "";
+    const readCell = (name: string) => cells[names.indexOf(name)] ?? "";
     return {
-      id: Number(cell("alarm_id")),
-      triggerId: Number(cell("trigger_id")),
-      siteId: Number(cell("site_id")),
-      tagId: cell("tag_id"),
-      triggeredAtMs: Date.parse(cell("triggered_at")),
-      resolvedAtMs: cell("resolved_at") === "" ? null : Date.parse(cell("resolved_at")),
-      value: cell("value_at_trigger") === "" ? null : Number(cell("value_at_trigger")),
+      id: Number(readCell("alarm_id")),
+      triggerId: Number(readCell("trigger_id")),
+      siteId: Number(readCell("site_id")),
+      tagId: readCell("tag_id"),
+      triggeredAtMs: Date.parse(readCell("triggered_at")),
+      resolvedAtMs: readCell("resolved_at") === "" ? null : Date.parse(readCell("resolved_at")),
+      value: readCell("value_at_trigger") === "" ? null : Number(readCell("value_at_trigger")),
     };
   });
 }

@@ -108,7 +108,7 @@ export function alarmRecord(context: RecordContext, alarm: Alarm) {
   const source = (tag && world.hosts.get(tag.hostId)?.display_name) ?? "service";
   const tagName = tag === undefined ? alarm.tagId : tagRecord(context, tag).attributes.display_name;
   const timeZone = site?.timezone ?? "UTC";
-  const toLocalTime = (atMs: number) => withOffset(atMs, buckets.offsetMs(timeZone, atMs));
+  const toLocalTime = (atMs: number) => formatLocalTime(atMs, buckets.offsetMs(timeZone, atMs));
   const toLocalTimeOrNull = (atMs: number | null) => (atMs === null ? null : toLocalTime(atMs));
   return {
     type: "alarms",
@@ -152,7 +152,7 @@ export function triggerRecord({ world, inventory }: RecordContext, triggerId: nu
 
 export const utc = (atMs: number): string => `${new Date(atMs).toISOString().slice(0, 19)}Z`;
 
-function withOffset(atMs: number, offsetMs: number): string {
+function formatLocalTime(atMs: number, offsetMs: number): string {
   const minutes = Math.abs(Math.round(offsetMs / 60_000));
   const twoDigits = (value: number) => String(value).padStart(2, "0");
   const localTime = new Date(atMs + offsetMs).toISOString().slice(0, 19);

@@ -61,7 +61,7 @@ export function forbiddenReply(form: "inside" | "real"): SimReply {
 export const notFoundReply = (message = "The requested resource could not be found.") => errorReply(404, message);
 
 export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter): SimReply {
-  const waitByForm = {
+  const retryAfterByForm = {
     number: retryAfterS,
     string: String(retryAfterS),
     float: retryAfterS - 0.25,
@@ -69,12 +69,12 @@ export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter):
     zero: 0,
     absent: undefined,
   };
-  const waitTime = waitByForm[form];
-  const meta = waitTime === undefined ? {} : { retry_after: waitTime };
+  const retryAfterValue = retryAfterByForm[form];
+  const meta = retryAfterValue === undefined ? {} : { retry_after: retryAfterValue };
   const error = { status: 429, message: "Too many requests.", meta: places.includes("errors_meta") ? meta : [] };
   const body = places.includes("top_meta") ? { errors: [error], meta } : { errors: [error] };
-  const inHeader = places.includes("header") && waitTime !== undefined;
-  return jsonReply(429, body, inHeader ? { "retry-after": String(waitTime) } : {});
+  const sendsRetryAfterHeader = places.includes("header") && retryAfterValue !== undefined;
+  return jsonReply(429, body, sendsRetryAfterHeader ? { "retry-after": String(retryAfterValue) } : {});
 }
 
 export interface PageRequest {
@@ -100,7 +100,7 @@ export function listReply<Row>(
     parameters.set("page", String(to));
     return `${address}?${parameters.toString()}`;
   };
-  const emptyPosition = emptyMeta === "zero" ? 0 : null;
+  const emptyRangePosition = emptyMeta === "zero" ? 0 : null;
   return jsonReply(200, {
     data,
     links: {
@@ -111,11 +111,11 @@ export function listReply<Row>(
     },
     meta: {
       current_page: page,
-      from: data.length === 0 ? emptyPosition : start + 1,
+      from: data.length === 0 ? emptyRangePosition : start + 1,
       last_page: lastPage,
       path: address,
       per_page: perPage,
-      to: data.length === 0 ? emptyPosition : start + data.length,
+      to: data.length === 0 ? emptyRangePosition : start + data.length,
       total: rows.length,
     },
   });

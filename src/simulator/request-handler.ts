@@ -56,20 +56,20 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
   const { key, list_endpoints, retry_after, scope, tag_endpoints } = options.limits;
   const countTagRequest = createLimiter(tag_endpoints);
   const countListRequest = list_endpoints && createLimiter(list_endpoints);
-  const byPath = new Map(ENDPOINTS.map((endpoint) => [endpoint.path, endpoint]));
+  const endpointByPath = new Map(ENDPOINTS.map((endpoint) => [endpoint.path, endpoint]));
   let health = options.health;
 
   function handleRequest(request: SimRequest): SimReply {
     const number = log.nextNumber();
     const path = request.path.replace(/(.)\/$/, "$1");
-    const endpoint = byPath.get(path);
+    const endpoint = endpointByPath.get(path);
     const endpointName = path === HEALTH_PATH ? "healthcheck" : (endpoint?.name ?? null);
     const progress: RequestProgress = { endpoint: endpointName, tokenName: null, limit: "none" };
-    const faults = faultPlan.faultsFor(() => matchedRequest(context, request, endpointName), request.receivedAtMs);
+    const faults = faultPlan.faultsFor(() => describeRequest(context, request, endpointName), request.receivedAtMs);
 
     let reply = firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
     for (const fault of faults) reply = applyFault(reply, fault, context.world);
-    const errorStatus = FIRST_ERROR.exec(reply.body.slice(0, 40))?.[1];
+    const errorStatus = FIRST_ERROR_STATUS_PATTERN.exec(reply.body.slice(0, 40))?.[1];
     log.add({
       ...{ number, atMs: request.receivedAtMs, method: request.method, path: request.path, ...progress },
       query: request.query.toString(),
@@ -104,7 +104,7 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     const limitVerdict = countRequest(endpoint, token, nowMs);
     if (endpoint.limited && limitVerdict !== undefined) progress.limit = limitVerdict.allowed ? "allowed" : "refused";
     const executeEndpoint = () =>
-      mayUse(token, endpoint)
+      mayUseEndpoint(token, endpoint)
         ? endpoint.respond({ context, request, query: readQuery(request.query), token, nowMs, number })
         : forbiddenReply(options.forbidden);
     const reply =
@@ -115,9 +115,9 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
   }
 
   function countRequest(endpoint: Endpoint, token: Token, nowMs: number): LimitVerdict | undefined {
-    const limitKey = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
-    if (!endpoint.limited) return countListRequest?.(limitKey, nowMs);
-    return countTagRequest(scope === "shared" ? limitKey : `${limitKey} ${endpoint.name}`, nowMs);
+    const rateLimitKey = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
+    if (!endpoint.limited) return countListRequest?.(rateLimitKey, nowMs);
+    return countTagRequest(scope === "shared" ? rateLimitKey : `${rateLimitKey} ${endpoint.name}`, nowMs);
   }
 
   function withLimitHeaders(reply: SimReply, endpoint: Endpoint, verdict: LimitVerdict | undefined): SimReply {
@@ -140,7 +140,7 @@ function healthReply(health: SimulatorOptions["health"], nowMs: number): SimRepl
   return jsonReply(HEALTH_STATUS[health], { status, timestamp: utc(nowMs) }, HEALTH_HEADERS);
 }
 
-function mayUse(token: Token, { ability, permission, unscoped }: Endpoint): boolean {
+function mayUseEndpoint(token: Token, { ability, permission, unscoped }: Endpoint): boolean {
   if (ability !== undefined && !token.abilities.includes("*") && !token.abilities.includes(ability)) return false;
   if (permission !== undefined && !token.permissions.includes(permission)) return false;
   return unscoped === true || token.sites === "all" || token.sites.length > 0;
@@ -154,13 +154,13 @@ function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => SimRepl
     .find((reply) => reply !== undefined);
 }
 
-function matchedRequest(
+function describeRequest(
   { world }: ServiceContext,
   { body = "", method, query }: SimRequest,
   endpoint: EndpointName | null,
 ): MatchedRequest {
-  const bodyMatches = method === "POST" ? [...body.matchAll(/"tag_id"\s*:\s*"([^"]*)"/g)] : [];
-  const namedTagIds = [...(query.get("tags") ?? "").split(","), ...bodyMatches.map((match) => match[1] ?? "")];
+  const tagIdMatches = method === "POST" ? [...body.matchAll(/"tag_id"\s*:\s*"([^"]*)"/g)] : [];
+  const namedTagIds = [...(query.get("tags") ?? "").split(","), ...tagIdMatches.map((match) => match[1] ?? "")];
   const tagIds = new Set(namedTagIds.filter((id) => id !== ""));
   const siteIds = new Set([...tagIds].flatMap((id) => world.tags.get(id)?.site.id ?? []));
   const siteId = query.get("site_id");
@@ -168,4 +168,4 @@ function matchedRequest(
   return { endpoint, method, tagIds, siteIds, page: Number(query.get("page") ?? "1") };
 }
 
-const FIRST_ERROR = /^\{"errors":\[\{"status":(\d+)/;
+const FIRST_ERROR_STATUS_PATTERN = /^\{"errors":\[\{"status":(\d+)/;

@@ -15,11 +15,11 @@ export async function startSimulatorServer(
   simulator: Simulator,
   { host = "127.0.0.1", port: requestedPort = 0 }: { readonly host?: string; readonly port?: number } = {},
 ) {
-  const closing = new AbortController();
+  const closeController = new AbortController();
   const server = createServer((request, response) => {
-    handleRequest(simulator, request, response, closing.signal).catch((error: unknown) => {
-      // Ignore broken connections: the client closed it, or a fault did. Report every other error.
-      if (closing.signal.aborted || response.destroyed) return;
+    handleRequest(simulator, request, response, closeController.signal).catch((error: unknown) => {
+      // A connection broken by the client or by a fault is no error of the simulator.
+      if (closeController.signal.aborted || response.destroyed) return;
       response.statusCode = 500;
       response.end(`The simulator failed: ${error instanceof Error ? error.stack : String(error)}\n`);
     });
@@ -34,7 +34,7 @@ export async function startSimulatorServer(
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
     /** Breaks open connections and frees the port. Can be called twice. */
     async close(): Promise<void> {
-      closing.abort();
+      closeController.abort();
       if (!server.listening) return;
       await new Promise<void>((resolve) => {
         server.close(() => resolve());
@@ -78,12 +78,12 @@ async function sendReply(reply: SimReply, request: IncomingMessage, response: Se
   const bytes = Buffer.from(reply.body);
   response.writeHead(reply.status, { ...reply.headers, "content-length": bytes.length });
   const end = Math.min(cutAfterBytes ?? bytes.length, bytes.length);
-  const pieceBytes = dripBytes ?? Math.max(1, end);
+  const bytesPerPiece = dripBytes ?? Math.max(1, end);
   response.flushHeaders();
-  for (let start = 0; start < end; start += pieceBytes) {
-    const piece = bytes.subarray(start, Math.min(end, start + pieceBytes));
-    await new Promise<void>((resolve) => response.write(piece, () => resolve()));
-    if (dripBytes !== undefined && start + pieceBytes < end) await pause(dripEveryMs, undefined, { signal });
+  for (let start = 0; start < end; start += bytesPerPiece) {
+    const bodyPiece = bytes.subarray(start, Math.min(end, start + bytesPerPiece));
+    await new Promise<void>((resolve) => response.write(bodyPiece, () => resolve()));
+    if (dripBytes !== undefined && start + bytesPerPiece < end) await pause(dripEveryMs, undefined, { signal });
     if (response.destroyed) return;
   }
   if (end < bytes.length) return void request.socket.destroy();
@@ -104,10 +104,10 @@ async function readBody(request: IncomingMessage): Promise<string | undefined> {
 /** Allows this machine only. The JSON type keeps out web pages: a browser needs permission to send it cross-origin. */
 function mayControl(request: IncomingMessage): boolean {
   const remoteAddress = request.socket.remoteAddress ?? "";
-  const isLocal =
+  const isLocalAddress =
     remoteAddress === "::1" || remoteAddress.startsWith("127.") || remoteAddress.startsWith("::ffff:127.");
   const isJson = request.method === "GET" || (request.headers["content-type"] ?? "").startsWith("application/json");
   const isSameOrigin =
     request.headers.origin === undefined || request.headers.origin === `http://${request.headers.host}`;
-  return isLocal && isJson && isSameOrigin;
+  return isLocalAddress && isJson && isSameOrigin;
 }

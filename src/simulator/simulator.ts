@@ -1,6 +1,6 @@
 import { createAlarmStore } from "./alarms.ts";
 import { createControl } from "./control.ts";
-import { createDevices, fromRaw, type Value } from "./devices.ts";
+import { createDevices, fromRawValue, type Value } from "./devices.ts";
 import { createFaultPlan } from "./faults.ts";
 import { createBuckets, createHistory, type LogPoint, type Resolution } from "./history.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
@@ -86,7 +86,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       requests: () => log.requests,
       totals: () => log.totals,
       busiestMinute: log.busiestMinute,
-      value: (tagId: string, atMs: number): Value => fromRaw(getTag(tagId), devices.valueAt(getTag(tagId), atMs)),
+      value: (tagId: string, atMs: number): Value => fromRawValue(getTag(tagId), devices.valueAt(getTag(tagId), atMs)),
       history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): LogPoint[] =>
         history.points(getTag(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
       hasLog: (tagId: string) => history.hasLog(getTag(tagId)),

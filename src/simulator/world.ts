@@ -69,10 +69,9 @@ export interface World {
   series(file: string): SeriesTable;
 }
 
-/** Ids of copy n are raised by n times this. */
-const COPY_STEP = 1_000_000;
+const COPY_ID_STEP = 1_000_000;
 /** Alarm ids grow by 1,000,000 with each pass; this leaves room for a thousand passes. */
-export const ALARM_COPY_STEP = 1_000_000_000;
+export const ALARM_ID_STEP_PER_COPY = 1_000_000_000;
 
 export function buildWorld(recording: Recording, options: SimulatorOptions, epochMs: number): World {
   const { speed, anchor, loops_before, max_tags = Number.POSITIVE_INFINITY } = options;
@@ -83,40 +82,40 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     .map((site) => ({ ...site, shape: measureSite(recording, site.id, speed) }));
   if (chosenSites.length === 0) throw new Error("The option sites names no site of the data folder.");
   const siteShapes = chosenSites.map(({ shape }) => shape);
-  const anchorBySite = chooseAnchors(siteShapes, { epochMs, speed, anchor });
-  const gatewayOfHost = new Map(recording.hosts.map((host) => [host.id, host.gateway_id]));
+  const anchorBySiteId = chooseAnchors(siteShapes, { epochMs, speed, anchor });
+  const gatewayIdByHostId = new Map(recording.hosts.map((host) => [host.id, host.gateway_id]));
 
   const sites = new Map<number, Site>();
   const tags = new Map<string, Tag>();
-  const tagsOfSystem = new Map<number, number>();
+  const tagCountBySystemId = new Map<number, number>();
   for (let copy = 0; copy < options.replicate; copy += 1) {
-    const idStep = copy * COPY_STEP;
+    const copyIdOffset = copy * COPY_ID_STEP;
     for (const { id, display_name, timezone, shape } of chosenSites) {
       // Copies are whole weeks apart, so that they differ at any time.
-      const phase = ((anchorBySite.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
-      const position = phase + loops_before * shape.lengthMs;
-      sites.set(id + idStep, {
-        id: id + idStep,
+      const startPositionInPass = ((anchorBySiteId.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
+      const position = startPositionInPass + loops_before * shape.lengthMs;
+      sites.set(id + copyIdOffset, {
+        id: id + copyIdOffset,
         displayName: copy === 0 ? display_name : `${display_name} (${copy + 1})`,
         timezone,
         copy,
         firstMs: shape.firstMs,
         timeline: createTimeline(epochMs, speed, position, shape.lengthMs),
-        alarms: siteEpisodes(recording, shape, copy),
+        alarms: buildSiteEpisodes(recording, shape, copy),
       });
     }
     for (const tag of recording.tags) {
-      const site = sites.get(tag.site_id + idStep);
+      const site = sites.get(tag.site_id + copyIdOffset);
       if (site === undefined || tags.size >= max_tags) continue;
       const { description, unit, kind, file, column } = tag;
       const id = copiedTagId(tag.id, copy);
-      const systemId = tag.system_id + idStep;
-      tagsOfSystem.set(systemId, (tagsOfSystem.get(systemId) ?? 0) + 1);
+      const systemId = tag.system_id + copyIdOffset;
+      tagCountBySystemId.set(systemId, (tagCountBySystemId.get(systemId) ?? 0) + 1);
       tags.set(id, {
         id,
         site,
-        hostId: tag.host_id + idStep,
-        gatewayId: (gatewayOfHost.get(tag.host_id) ?? 0) + idStep,
+        hostId: tag.host_id + copyIdOffset,
+        gatewayId: (gatewayIdByHostId.get(tag.host_id) ?? 0) + copyIdOffset,
         systemId,
         ...{ description, unit, kind, file, column },
         displayName: tag.display_name,
@@ -125,27 +124,30 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     }
   }
 
-  const loadedSeries = new Map<string, SeriesTable>();
+  const seriesByFile = new Map<string, SeriesTable>();
   return {
     epochMs,
     sites,
     tags,
     gateways: copyRows(recording.gateways, sites, (row) => row),
-    hosts: copyRows(recording.hosts, sites, (row, copy) => ({ ...row, gateway_id: row.gateway_id + copy * COPY_STEP })),
+    hosts: copyRows(recording.hosts, sites, (row, copy) => ({
+      ...row,
+      gateway_id: row.gateway_id + copy * COPY_ID_STEP,
+    })),
     systems: copyRows(recording.systems, sites, (row, copy) => ({
       ...row,
-      datapoints_count: tagsOfSystem.get(row.id + copy * COPY_STEP) ?? 0,
+      datapoints_count: tagCountBySystemId.get(row.id + copy * COPY_ID_STEP) ?? 0,
     })),
     triggers: copyRows(recording.triggers, sites, (row, copy) => ({ ...row, tag_id: copiedTagId(row.tag_id, copy) })),
     series(file) {
-      const table = loadedSeries.get(file) ?? loadSeries(join(recording.folder, file));
-      loadedSeries.set(file, table);
+      const table = seriesByFile.get(file) ?? loadSeries(join(recording.folder, file));
+      seriesByFile.set(file, table);
       return table;
     },
   };
 }
 
-const copiedTagId = (id: string, copy: number) => (copy === 0 ? id : String(Number(id) + copy * COPY_STEP));
+const copiedTagId = (id: string, copy: number) => (copy === 0 ? id : String(Number(id) + copy * COPY_ID_STEP));
 
 function measureSite(recording: Recording, siteId: number, speed: number): AnchoredSite {
   const tags = recording.tags.filter((tag) => tag.site_id === siteId);
@@ -156,16 +158,16 @@ function measureSite(recording: Recording, siteId: number, speed: number): Ancho
       ? [{ raised: alarm.triggeredAtMs - firstMs, resolved: alarm.resolvedAtMs - firstMs }]
       : [],
   );
-  return { id: siteId, firstMs, lengthMs: passLength(endMs - firstMs, speed), episodes: resolvedAlarms };
+  return { id: siteId, firstMs, lengthMs: computePassLengthMs(endMs - firstMs, speed), episodes: resolvedAlarms };
 }
 
 /** An alarm that is still active when the recording ends is resolved at the end of the pass. */
-function siteEpisodes(recording: Recording, shape: AnchoredSite, copy: number): AlarmEpisode[] {
+function buildSiteEpisodes(recording: Recording, shape: AnchoredSite, copy: number): AlarmEpisode[] {
   return recording.alarms
     .filter((alarm) => alarm.siteId === shape.id)
     .map((alarm) => ({
-      id: alarm.id + copy * ALARM_COPY_STEP,
-      triggerId: alarm.triggerId + copy * COPY_STEP,
+      id: alarm.id + copy * ALARM_ID_STEP_PER_COPY,
+      triggerId: alarm.triggerId + copy * COPY_ID_STEP,
       tagId: copiedTagId(alarm.tagId, copy),
       raised: alarm.triggeredAtMs - shape.firstMs,
       resolved: alarm.resolvedAtMs === null ? shape.lengthMs : alarm.resolvedAtMs - shape.firstMs,
@@ -179,10 +181,10 @@ function copyRows<Row extends { readonly id: number; readonly site_id: number },
   copyRow: (row: Row, copy: number) => Copy,
 ): Map<number, Copy> {
   const copiedRows = [...sites.values()].flatMap((site) => {
-    const idStep = site.copy * COPY_STEP;
+    const copyIdOffset = site.copy * COPY_ID_STEP;
     return rows
-      .filter((row) => row.site_id + idStep === site.id)
-      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + idStep, site_id: site.id }));
+      .filter((row) => row.site_id + copyIdOffset === site.id)
+      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + copyIdOffset, site_id: site.id }));
   });
   return new Map(copiedRows.map((copy) => [copy.id, copy]));
 }
@@ -204,7 +206,7 @@ function createTimeline(epochMs: number, speed: number, anchor: number, lengthMs
 }
 
 /** A pass lasts whole weeks, so that each pass starts on the same weekday. */
-function passLength(recordedMs: number, speed: number): number {
+function computePassLengthMs(recordedMs: number, speed: number): number {
   const unit = speed === 1 ? WEEK_MS : DAY_MS;
   return Math.ceil(recordedMs / unit) * unit;
 }
@@ -217,14 +219,13 @@ interface AnchoredSite {
 }
 
 /** With anchor `next-alarm`: time from the epoch to the first alarm. */
-const FIRST_ALARM_S = 12;
-const EPISODE_S = 33;
-/** Interval between the first alarms of neighbouring sites. */
-const NEXT_SITE_S = 25;
-/** Fraction of a pass before the epoch, so that there is history to fetch and alarms will follow. */
-const FRACTION_BEFORE = 0.6;
-/** Alarms after this fraction of a pass are preferred, for the same reason. */
-const MIN_FRACTION_BEFORE = 0.25;
+const SECONDS_TO_FIRST_ALARM = 12;
+const PREFERRED_ALARM_DURATION_S = 33;
+const SECONDS_BETWEEN_SITE_ALARMS = 25;
+/** Fraction of a pass before the epoch, so that clients find history, and more alarms follow. */
+const PASS_FRACTION_BEFORE_EPOCH = 0.6;
+/** Alarms after this fraction of a pass are preferred, so that clients find history before the alarm. */
+const MIN_PASS_FRACTION_OF_ALARM = 0.25;
 
 /** Returns the anchors within the first pass, by site id. */
 function chooseAnchors(
@@ -232,34 +233,34 @@ function chooseAnchors(
   { epochMs, speed, anchor }: { epochMs: number; speed: number; anchor: "weeks" | "start" | "next-alarm" },
 ): Map<number, number> {
   if (anchor === "start") return new Map(sites.map((site) => [site.id, 0]));
-  const anchorBySite = new Map(sites.map((site) => [site.id, weekAnchor(site, epochMs, speed)]));
-  if (anchor === "weeks") return anchorBySite;
+  const anchorBySiteId = new Map(sites.map((site) => [site.id, computeWeekAnchor(site, epochMs, speed)]));
+  if (anchor === "weeks") return anchorBySiteId;
 
   const siteChoices = sites
     .flatMap((site) => {
-      const episode = bestEpisode(site, speed);
+      const episode = chooseBestEpisode(site, speed);
       return episode === undefined ? [] : [{ site, episode }];
     })
     .sort((a, b) => durationMisfit(a.episode, speed) - durationMisfit(b.episode, speed) || a.site.id - b.site.id);
   siteChoices.forEach(({ site, episode }, index) => {
-    const leadMs = (FIRST_ALARM_S + NEXT_SITE_S * index) * 1000 * speed;
-    anchorBySite.set(site.id, Math.max(0, episode.raised - leadMs));
+    const recordedMsBeforeAlarm = (SECONDS_TO_FIRST_ALARM + SECONDS_BETWEEN_SITE_ALARMS * index) * 1000 * speed;
+    anchorBySiteId.set(site.id, Math.max(0, episode.raised - recordedMsBeforeAlarm));
   });
-  return anchorBySite;
+  return anchorBySiteId;
 }
 
-function weekAnchor({ firstMs, lengthMs }: AnchoredSite, epochMs: number, speed: number): number {
-  const targetPosition = lengthMs * FRACTION_BEFORE;
+function computeWeekAnchor({ firstMs, lengthMs }: AnchoredSite, epochMs: number, speed: number): number {
+  const targetPosition = lengthMs * PASS_FRACTION_BEFORE_EPOCH;
   if (speed !== 1) return targetPosition;
   const msIntoWeek = (((epochMs - firstMs) % WEEK_MS) + WEEK_MS) % WEEK_MS;
   return Math.floor(targetPosition / WEEK_MS) * WEEK_MS + msIntoWeek;
 }
 
-function bestEpisode({ episodes, lengthMs }: AnchoredSite, speed: number): AlarmTimes | undefined {
-  const laterEpisodes = episodes.filter(({ raised }) => raised >= lengthMs * MIN_FRACTION_BEFORE);
+function chooseBestEpisode({ episodes, lengthMs }: AnchoredSite, speed: number): AlarmTimes | undefined {
+  const laterEpisodes = episodes.filter(({ raised }) => raised >= lengthMs * MIN_PASS_FRACTION_OF_ALARM);
   const candidates = laterEpisodes.length > 0 ? laterEpisodes : episodes;
   return candidates.toSorted((a, b) => durationMisfit(a, speed) - durationMisfit(b, speed) || a.raised - b.raised)[0];
 }
 
 const durationMisfit = ({ raised, resolved }: AlarmTimes, speed: number) =>
-  Math.abs((resolved - raised) / speed / 1000 - EPISODE_S);
+  Math.abs((resolved - raised) / speed / 1000 - PREFERRED_ALARM_DURATION_S);

@@ -8,7 +8,7 @@ import {
   type IncidentReference,
   type Receiver,
 } from "#connectors/shared/receiver/receiver.ts";
-import { buildMessage, FULL_SIZES, SMALL_SIZES } from "#connectors/slack/receiver.ts";
+import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
 import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
@@ -166,7 +166,7 @@ describe("slack: escaping of names", () => {
     ],
     [null, null],
   ])("escapes or omits a link to %s", (link, expected) => {
-    const last = buildMessage(linkedMessage({ link }), FULL_SIZES).blocks.at(-1);
+    const last = buildMessage(linkedMessage({ link }), FULL_TEXT_LENGTHS).blocks.at(-1);
     expect(last?.type === "context" ? last.elements[0]?.text : null).toBe(expected);
   });
 });
@@ -175,7 +175,7 @@ describe("slack: size limits", () => {
   const familyEmoji = "👩‍👩‍👧‍👦";
   const texts = ["x", "&", "é", "🌡️", familyEmoji, "<>&", "\n", "a\nb"].map((text) => text.repeat(12_000));
 
-  test.each([FULL_SIZES, SMALL_SIZES])("keeps the sizes %j for every text", (sizes) => {
+  test.each([FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS])("keeps the sizes %j for every text", (sizes) => {
     for (const text of texts) {
       const long = withText({
         title: text.replaceAll("\n", " "),
@@ -193,12 +193,12 @@ describe("slack: size limits", () => {
   });
 
   test("cuts texts at the limit and ends them with …", () => {
-    const [header] = buildMessage(withText({ title: "&".repeat(200) }), FULL_SIZES).blocks;
+    const [header] = buildMessage(withText({ title: "&".repeat(200) }), FULL_TEXT_LENGTHS).blocks;
     if (header?.type !== "header") throw new Error("no header");
     expect(header.text.text).toBe(`🔴 Active: ${"&amp;".repeat(27)}…`);
     const [, section] = buildMessage(
       withText({ fields: [{ label: "L", text: "y".repeat(2_001) }] }),
-      FULL_SIZES,
+      FULL_TEXT_LENGTHS,
     ).blocks;
     expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(`${"y".repeat(1_999)}…`);
   });

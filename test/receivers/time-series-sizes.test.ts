@@ -4,7 +4,7 @@ import { ADF_FORMAT, renderDescription as renderIssue, WIKI_FORMAT } from "#conn
 import { formatDescription as renderRecord } from "#connectors/servicenow/receiver.ts";
 import { computeIncidentKey, type IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
-import { buildMessage, FULL_SIZES, SMALL_SIZES } from "#connectors/slack/receiver.ts";
+import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
 import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { createFieldReader } from "#connectors/webhook/formats/template.ts";
 import { alarmMessage, gatewayMessage } from "./sent-samples.ts";
@@ -66,7 +66,7 @@ test.each(FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
 });
 
 describe("time series in a Slack message", () => {
-  const sections = (incident: IncidentMessage, sizes = FULL_SIZES) =>
+  const sections = (incident: IncidentMessage, sizes = FULL_TEXT_LENGTHS) =>
     buildMessage(incident, sizes).blocks.flatMap((block) =>
       "text" in block && block.text.text.includes("▁") ? [block.text] : [],
     );
@@ -74,7 +74,7 @@ describe("time series in a Slack message", () => {
   test("are a section of plain text before the link", () => {
     const incident = withSeries(alarmMessage(), twentyLines());
     expect(sections(incident)).toEqual([{ type: "plain_text", text: twentyLines().join("\n"), emoji: false }]);
-    const blockTypes = buildMessage(incident, FULL_SIZES).blocks.map(({ type }) => type);
+    const blockTypes = buildMessage(incident, FULL_TEXT_LENGTHS).blocks.map(({ type }) => type);
     expect(blockTypes).toEqual(["header", "section", "section", "context"]);
   });
 
@@ -85,7 +85,7 @@ describe("time series in a Slack message", () => {
     const lines = text.split("\n");
     expect(lines.length).toBeGreaterThan(8);
     expect(lines.slice(1).every((each) => each.startsWith("&lt;") && each.endsWith(", 3 h"))).toBe(true);
-    expect(sections(incident, SMALL_SIZES)).toEqual([]);
+    expect(sections(incident, SHORT_TEXT_LENGTHS)).toEqual([]);
   });
 });
 

@@ -18,8 +18,8 @@ export function createAgenda() {
   const changedKeys = new Set<string>();
   const readyByPriority = new Map<string, Set<string>>();
   const priorityByKey = new Map<string, string>();
-  const dueTimeByKey = new Map<string, number>();
-  /** Scheduled incidents by time. An entry is outdated if `dueTimeByKey` has another time. */
+  const dueTimeMsByKey = new Map<string, number>();
+  /** Scheduled incidents by time. An entry is outdated if `dueTimeMsByKey` has another time. */
   const schedule: { readonly atMs: number; readonly key: string }[] = [];
 
   function removeFromReady(key: string): void {
@@ -31,27 +31,26 @@ export function createAgenda() {
   }
 
   function nextTimeMs(): number {
-    while (schedule[0] !== undefined && dueTimeByKey.get(schedule[0].key) !== schedule[0].atMs) schedule.shift();
+    while (schedule[0] !== undefined && dueTimeMsByKey.get(schedule[0].key) !== schedule[0].atMs) schedule.shift();
     return schedule[0]?.atMs ?? Number.POSITIVE_INFINITY;
   }
 
   return {
     change: (key: string) => void changedKeys.add(key),
 
-    /** Takes up to `max` incidents that changed or are due. */
     take(nowMs: number, max: number): readonly string[] {
-      const takenKeys = [...changedKeys.values().take(max)];
-      for (const key of takenKeys) changedKeys.delete(key);
-      while (takenKeys.length < max && nextTimeMs() <= nowMs) {
+      const takenIncidentKeys = [...changedKeys.values().take(max)];
+      for (const key of takenIncidentKeys) changedKeys.delete(key);
+      while (takenIncidentKeys.length < max && nextTimeMs() <= nowMs) {
         const { key = "" } = schedule.shift() ?? {};
-        dueTimeByKey.delete(key);
-        takenKeys.push(key);
+        dueTimeMsByKey.delete(key);
+        takenIncidentKeys.push(key);
       }
-      return takenKeys;
+      return takenIncidentKeys;
     },
 
     ready(key: string, priority: string): void {
-      dueTimeByKey.delete(key);
+      dueTimeMsByKey.delete(key);
       if (priorityByKey.get(key) === priority) return;
       removeFromReady(key);
       priorityByKey.set(key, priority);
@@ -61,9 +60,9 @@ export function createAgenda() {
     /** Postpones an incident to a time; infinite: until the incident changes. */
     later(key: string, atMs: number): void {
       removeFromReady(key);
-      dueTimeByKey.delete(key);
+      dueTimeMsByKey.delete(key);
       if (atMs === Number.POSITIVE_INFINITY) return;
-      dueTimeByKey.set(key, atMs);
+      dueTimeMsByKey.set(key, atMs);
       let insertIndex = 0;
       for (let upperIndex = schedule.length; insertIndex < upperIndex; ) {
         const middleIndex = (insertIndex + upperIndex) >>> 1;
@@ -73,7 +72,6 @@ export function createAgenda() {
       schedule.splice(insertIndex, 0, { atMs, key });
     },
 
-    /** Returns the incident with the most urgent priority that has waited longest. */
     first(): string | undefined {
       const [priority = ""] = [...readyByPriority.keys()].sort();
       return readyByPriority.get(priority)?.values().next().value;
@@ -110,10 +108,9 @@ export function createIncidentPlanner(
     const planSendAt = (atMs: number): IncidentPlan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
     if (stored.told !== null) {
       if (!notifier.needsSending(stored)) return null;
-      const isList = stored.kind === "gateway" || stored.kind === "storm";
-      return planSendAt(isList && !isOver(stored) ? stored.told.atMs + LIST_EDIT_INTERVAL_MS : nowMs);
+      const listsMembers = stored.kind === "gateway" || stored.kind === "storm";
+      return planSendAt(listsMembers && !isOver(stored) ? stored.told.atMs + LIST_EDIT_INTERVAL_MS : nowMs);
     }
-    // An incident that may exist at the receiver is closed at its end.
     if (isOver(stored) && stored.openingMs !== null) return planSendAt(nowMs);
     if (stored.into !== null) return null;
     const delayMs = timing.delayMs(stored, () => findMembers(readLedger(), key));
@@ -130,7 +127,6 @@ export function createIncidentPlanner(
   }
 
   return (key, stored) => {
-    // Keep active alarms however old, so that they can be closed.
     const isActive = !isOver(stored) && stored.status !== "unknown";
     const forgetAtMs = isActive ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
     const isStillRejected =
@@ -157,13 +153,13 @@ export function createNotificationTiming(
 ) {
   let silences: readonly SilenceView[] = [];
   let silencesDigest = "[]";
-  const quietByMinute = new Map<string, number>();
+  const quietUntilMsByMinute = new Map<string, number>();
 
-  function isSilent(alarms: readonly StoredIncident[], atMs: number): boolean {
+  function areSilenced(alarms: readonly StoredIncident[], atMs: number): boolean {
     const currentSilences = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
-    const isCovered = ({ alarm, source }: StoredIncident) =>
+    const isAlarmSilenced = ({ alarm, source }: StoredIncident) =>
       alarm !== null && currentSilences.some((silence) => silence.covers(source, alarm));
-    return currentSilences.length > 0 && alarms.length > 0 && alarms.every(isCovered);
+    return currentSilences.length > 0 && alarms.length > 0 && alarms.every(isAlarmSilenced);
   }
 
   /** Earliest time for an active incident that began at `beganMs`. Ignores silences. */
@@ -192,15 +188,15 @@ export function createNotificationTiming(
         // Never send an alarm that began and ended while it waited. An end without a time of the service may be early.
         const endedMs = parseTimeOr(endedAt, now);
         const startedMs = parseTimeOr(startedAt, metMs);
-        const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
-        const fromMs = findNotifyFromMs(priority, beganMs, zoneOf(source));
-        const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
-        return isNever ? Number.POSITIVE_INFINITY : 0;
+        const alarmStartMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
+        const fromMs = findNotifyFromMs(priority, alarmStartMs, zoneOf(source));
+        const mustNotBeSent = endedMs < fromMs || (areSilenced(alarms, alarmStartMs) && areSilenced(alarms, endedMs));
+        return mustNotBeSent ? Number.POSITIVE_INFINITY : 0;
       }
       // Quiet hours may have begun during `hold`.
-      const quietMs = findNotifyFromMs(priority, now - hold, zoneOf(source)) - now;
-      const waitMs = Math.max(0, quietMs, holdFromMs + hold - monotonicMs());
-      return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
+      const waitForQuietHoursMs = findNotifyFromMs(priority, now - hold, zoneOf(source)) - now;
+      const waitMs = Math.max(0, waitForQuietHoursMs, holdFromMs + hold - monotonicMs());
+      return waitMs === 0 && areSilenced(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
     },
   };
 
@@ -208,20 +204,19 @@ export function createNotificationTiming(
   function findQuietUntilMs(priority: Priority, atMs: number, zone: string): number {
     const matchingHours = quiet.filter(({ priorities }) => priorities.includes(priority));
     if (matchingHours.length === 0) return Number.NEGATIVE_INFINITY;
-    // Quiet hours begin and end with a minute, so one result holds for the whole minute.
     const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
-    const cachedUntilMs = quietByMinute.get(key);
+    const cachedUntilMs = quietUntilMsByMinute.get(key);
     if (cachedUntilMs !== undefined) return cachedUntilMs;
-    if (quietByMinute.size >= MAX_CACHED_MINUTES) quietByMinute.clear();
+    if (quietUntilMsByMinute.size >= MAX_CACHED_MINUTES) quietUntilMsByMinute.clear();
     let untilMs = Number.NEGATIVE_INFINITY;
     // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
     for (let round = 0; round <= matchingHours.length; round += 1) {
       const fromMs = Math.max(atMs, untilMs);
-      const endTimes = matchingHours.flatMap((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone) ?? []);
-      if (endTimes.length === 0) break;
-      untilMs = Math.max(...endTimes);
+      const quietHoursEndsMs = matchingHours.flatMap((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone) ?? []);
+      if (quietHoursEndsMs.length === 0) break;
+      untilMs = Math.max(...quietHoursEndsMs);
     }
-    quietByMinute.set(key, untilMs);
+    quietUntilMsByMinute.set(key, untilMs);
     return untilMs;
   }
 }
@@ -237,8 +232,8 @@ function findQuietHoursEnd({ days, from, to }: QuietHours, atMs: number, zone: s
   for (const day of [localTime, localTime.minus({ days: 1 })]) {
     const start = setTimeOfDay(day, from);
     const end = setTimeOfDay(to < from ? day.plus({ days: 1 }) : day, to);
-    const isDay = days === undefined || days.includes(WEEKDAYS[day.weekday - 1] ?? "mon");
-    if (isDay && start.toMillis() <= atMs && atMs < end.toMillis()) return end.toMillis();
+    const appliesToWeekday = days === undefined || days.includes(WEEKDAYS[day.weekday - 1] ?? "mon");
+    if (appliesToWeekday && start.toMillis() <= atMs && atMs < end.toMillis()) return end.toMillis();
   }
   return null;
 }

@@ -56,12 +56,12 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: EventCon
   if (nextState === null) return [];
   // An alarm that comes back after the end of its group stands alone, or joins the group that explains it now.
   const group = ledger.get(nextState.into ?? "");
-  const leavesGroup = nextState.into !== null && !isOver(nextState) && (group === undefined || isOver(group));
-  ledger.set(key, leavesGroup ? { ...nextState, into: null, metMs: nowMs } : nextState);
-  if (storedIncident === undefined || leavesGroup) {
+  const alarmLeavesGroup = nextState.into !== null && !isOver(nextState) && (group === undefined || isOver(group));
+  ledger.set(key, alarmLeavesGroup ? { ...nextState, into: null, metMs: nowMs } : nextState);
+  if (storedIncident === undefined || alarmLeavesGroup) {
     const { behindGateway } = typedEvent.data;
-    const isExplained = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
-    foldIntoGroup(update, key, isExplained ? behindGateway : null);
+    const isExplainedByGateway = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
+    foldIntoGroup(update, key, isExplainedByGateway ? behindGateway : null);
   }
   const groupKey = ledger.get(key)?.into ?? null;
   if (storedIncident !== undefined && groupKey !== null) refreshGroup(ledger, groupKey, event.id, nowMs);
@@ -100,7 +100,7 @@ function computeNextState(
     return createIncident("alarm", source, episode, {
       ...nextFacts,
       ...{ change: changeName, site: alarm.site, status: readStatus(alarm), startedAt: alarm.triggeredAt },
-      ...{ metMs: nowMs, holdFromMs: findHoldStart(event, context) },
+      ...{ metMs: nowMs, holdFromMs: findHoldStartMs(event, context) },
     });
   }
   const status = computeStatus(stored, changeName, alarm);
@@ -108,7 +108,6 @@ function computeNextState(
     ...stored,
     ...nextFacts,
     status,
-    // A record after the end adds details; the incident stays over.
     change: isOver(stored) && status === "resolved" ? stored.change : changeName,
     endedAt: status === "resolved" ? (alarm.resolvedAt ?? stored.endedAt ?? event.time) : null,
     retriggers: stored.retriggers + (changeName === "retriggered" ? 1 : 0),
@@ -116,10 +115,10 @@ function computeNextState(
 }
 
 /** Returns the start of `hold` by the worker's clock; for alarms that already existed, by the service's clock. */
-function findHoldStart(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
+function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
   const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
-  const existedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
-  return existedBefore ? Math.min(metMs, parseTimeOr(event.data.alarm.triggeredAt, metMs)) : metMs;
+  const alarmExistedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
+  return alarmExistedBefore ? Math.min(metMs, parseTimeOr(event.data.alarm.triggeredAt, metMs)) : metMs;
 }
 
 function computeStatus(stored: StoredIncident, change: IncidentChange, alarm: Alarm): IncidentStatus {
@@ -154,12 +153,11 @@ interface GatewayReturn {
 }
 
 /** Time after a gateway's return in which its alarms may still end with the group. */
-const GATEWAY_SETTLE_MS = 180_000;
+const GATEWAY_RETURN_WAIT_MS = 180_000;
 
 function foldIntoGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
   const { ledger } = update;
   const alarm = ledger.get(key);
-  // The receiver already has the alarm as an incident of its own.
   if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
   const isBehindGateway = update.fold.gateway && behindGateway !== null;
   const groupKey = isBehindGateway ? joinGatewayGroup(update, alarm, behindGateway) : joinStormGroup(update, alarm);
@@ -178,9 +176,9 @@ export function applyGatewayReturn(
   const { ledger } = update;
   const [key, group] = findOpenGatewayGroup(ledger, source, gatewayId, position) ?? [];
   if (key === undefined || group === undefined || group.settling !== undefined) return;
-  const wasSent = group.told !== null || group.openingMs !== null;
-  if (!wasSent || findMembers(ledger, key).every(isOver)) endGroup(update, key, { time, changeId }, nowMs);
-  else ledger.set(key, { ...group, settling: { untilMs: nowMs + GATEWAY_SETTLE_MS, time, changeId } });
+  const wasGroupSent = group.told !== null || group.openingMs !== null;
+  if (!wasGroupSent || findMembers(ledger, key).every(isOver)) endGroup(update, key, { time, changeId }, nowMs);
+  else ledger.set(key, { ...group, settling: { untilMs: nowMs + GATEWAY_RETURN_WAIT_MS, time, changeId } });
 }
 
 /** Adds the unsent alarms of a site to the group of its only gateway, which is offline. */
@@ -195,20 +193,19 @@ function applyGatewayLoss(
   const [key] = findOpenGatewayGroup(ledger, source, gatewayId) ?? [];
   if (key !== undefined) continueOutage(ledger, key, position);
   for (const [alarmKey, stored] of [...ledger]) {
-    const isAtSite = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
-    if (isAtSite && stored.into === null && !isOver(stored)) foldIntoGroup(update, alarmKey, gatewayId);
+    const isAlarmAtSite = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
+    if (isAlarmAtSite && stored.into === null && !isOver(stored)) foldIntoGroup(update, alarmKey, gatewayId);
   }
 }
 
-/** Closes groups whose gateway has been online for three minutes, or whose alarms have all ended. */
 export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly string[], nowMs: number): void {
   for (const key of keys) {
     const storedGroup = update.ledger.get(key);
     if (storedGroup?.settling === undefined || isOver(storedGroup)) continue;
     const { untilMs } = storedGroup.settling;
     // A wait longer than three minutes means that the clock was set back.
-    const isDue = nowMs >= untilMs || untilMs - nowMs > GATEWAY_SETTLE_MS;
-    if (isDue || findMembers(update.ledger, key).every(isOver)) endGroup(update, key, storedGroup.settling, nowMs);
+    const isWaitOver = nowMs >= untilMs || untilMs - nowMs > GATEWAY_RETURN_WAIT_MS;
+    if (isWaitOver || findMembers(update.ledger, key).every(isOver)) endGroup(update, key, storedGroup.settling, nowMs);
   }
 }
 
@@ -234,7 +231,7 @@ function joinGatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIn
   return key;
 }
 
-/** Continues an outage: the gateway is offline again before its alarms ended, so its return no longer counts. */
+/** Continues an outage: the gateway is offline again before its alarms ended, so the return of the gateway no longer counts. */
 function continueOutage(ledger: IncidentLedger, key: string, position: number): void {
   const { settling, ...stored } = ledger.get(key) as StoredIncident;
   if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
@@ -252,7 +249,7 @@ function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): 
       stored.kind === "storm" && !isOver(stored) && isInScope(stored) && findMembers(ledger, key).some(isRecent),
   );
   if (openStorm !== undefined) return openStorm[0];
-  // Alarms of an offline gateway were not opened, so they do not count.
+  // Alarms of an offline gateway open no incident, so a storm does not count these alarms.
   const isCounted = ({ into, kind }: StoredIncident) => kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
   const openings = [...ledger.values()].filter((stored) => isCounted(stored) && isInScope(stored) && isRecent(stored));
   if (openings.length <= storm.openings) return undefined;
@@ -305,8 +302,8 @@ function refreshGroup(ledger: IncidentLedger, key: string, changeId: string, now
   patchIncident(ledger, key, { changeId, priority, change: "members", changedMs: nowMs });
   // A storm ends with its last alarm; a gateway group ends when the gateway is online.
   if (group.kind !== "storm" || members.some((member) => !isOver(member))) return;
-  const [lastEnd] = members.map(({ endedAt }) => endedAt ?? "").sort((a, b) => (a < b ? 1 : -1));
-  patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: lastEnd || group.startedAt });
+  const [lastAlarmEnd] = members.map(({ endedAt }) => endedAt ?? "").sort((a, b) => (a < b ? 1 : -1));
+  patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: lastAlarmEnd || group.startedAt });
 }
 
 function patchIncident(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {

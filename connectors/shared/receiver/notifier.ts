@@ -10,7 +10,7 @@ import { createIncident, isOver, type StoredIncident } from "./stored-incident.t
 const RECEIVER_BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
 const INCIDENT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 /** Number of different incidents that must fail in a row before the receiver counts as down. */
-const DOWN_AFTER_FAILURES = 6;
+const FAILED_INCIDENTS_UNTIL_DOWN = 6;
 /** Longest pause that a Retry-After header can cause; a wrong header must not stop a sink for years. */
 const MAX_PAUSE_MS = 86_400_000;
 
@@ -30,7 +30,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
   let waitUntilMs = Number.NEGATIVE_INFINITY;
   let lastFailure: Failure | null = null;
 
-  const isDown = () => failedKeys.size >= DOWN_AFTER_FAILURES;
+  const isReceiverDown = () => failedKeys.size >= FAILED_INCIDENTS_UNTIL_DOWN;
   const waitMs = () => Math.max(0, waitUntilMs - nowMs());
 
   function findEarliestKey(): string | undefined {
@@ -43,14 +43,12 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
   return {
     waitMs,
     againMs: (key: string) => retryByKey.get(key)?.atMs,
-    /** Returns true while the receiver is down. Then only one call at a time is made. */
-    isDown,
+    isDown: isReceiverDown,
     earliest: findEarliestKey,
 
     failed(key: string, failure: Failure): void {
       lastFailure = failure;
       failedCalls += 1;
-      // A 503 without a time may concern one request only.
       if (failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null)) {
         pauseCount += 1;
         const ms = failure.retryAfterMs ?? backoffMs(RECEIVER_BACKOFF, pauseCount, random);
@@ -60,22 +58,22 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
       const attempts = (retryByKey.get(key)?.attempts ?? 0) + 1;
       retryByKey.set(key, { attempts, atMs: nowMs() + backoffMs(INCIDENT_BACKOFF, attempts, random) });
       failedKeys.add(key);
-      if (!isDown()) return;
+      if (!isReceiverDown()) return;
       failedProbes += 1;
       waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, failedProbes, random);
     },
 
     /** Resets all back-offs after a success. Returns the incidents that failed only because the receiver was down. */
     delivered(): readonly string[] {
-      const releasedKeys = isDown() ? [...failedKeys] : [];
-      for (const key of releasedKeys) retryByKey.delete(key);
+      const releasedIncidentKeys = isReceiverDown() ? [...failedKeys] : [];
+      for (const key of releasedIncidentKeys) retryByKey.delete(key);
       failedKeys.clear();
       failedCalls = 0;
       failedProbes = 0;
       pauseCount = 0;
       lastFailure = null;
       waitUntilMs = Number.NEGATIVE_INFINITY;
-      return releasedKeys;
+      return releasedIncidentKeys;
     },
 
     forget: (key: string) => void retryByKey.delete(key),
@@ -84,8 +82,8 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     /** Returns the last failure and the next retry; undefined after a success or without a pending retry. */
     failing(): FailedRequest | undefined {
       if (lastFailure === null || (retryByKey.size === 0 && waitMs() === 0)) return undefined;
-      const ownMs = (retryByKey.get(findEarliestKey() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
-      return { error: lastFailure, attempts: failedCalls, retryInMs: Math.max(0, waitMs() || ownMs) };
+      const nextRetryInMs = (retryByKey.get(findEarliestKey() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
+      return { error: lastFailure, attempts: failedCalls, retryInMs: Math.max(0, waitMs() || nextRetryInMs) };
     },
   };
 }
@@ -165,8 +163,8 @@ export function createNotifier(
   function storeSent(stored: StoredIncident, place: IncidentReference, isClosed: boolean, digest = digestOf(stored)) {
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
     const { retriggers, status } = stored;
-    const told = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
-    return store({ ...rest, openingMs: null, told });
+    const sentState = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
+    return store({ ...rest, openingMs: null, told: sentState });
   }
 
   async function openIncident(incident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
@@ -188,7 +186,7 @@ export function createNotifier(
       return await storeSent(opening, reference, false);
     } catch (error) {
       const { openingAs: _, ...rest } = opening;
-      if (!mayExist && isCertainlyNotDone(error)) await store({ ...rest, openingMs: null });
+      if (!mayExist && didReceiverCertainlyNothing(error)) await store({ ...rest, openingMs: null });
       throw error;
     }
   }
@@ -198,7 +196,7 @@ export function createNotifier(
     return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(buildMessage(stored)) };
   }
 
-  async function sendStep(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
+  async function sendNextMessage(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
     const { told } = stored;
     if (told === null) return openIncident(stored, signal);
     const hasEnded = isOver(stored);
@@ -217,7 +215,6 @@ export function createNotifier(
   function needsSending(stored: StoredIncident): boolean {
     const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
-    // A reopening may have succeeded.
     if (isOver(stored)) return !told.isClosed || openingMs !== null;
     return told.isClosed || told.digest !== digestOf(stored);
   }
@@ -231,17 +228,16 @@ export function createNotifier(
 
     /** Throws the error of the receiver. `again`: send although nothing changed. */
     async send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<void> {
-      if (again && stored.told !== null) return void (await sendStep(stored, signal));
+      if (again && stored.told !== null) return void (await sendNextMessage(stored, signal));
       let current = stored;
-      // Opening and closing are two messages even when both are late.
       for (let step = 0; step < 3 && needsSending(current) && !waitsForSearch(current); step += 1)
-        current = await sendStep(current, signal);
+        current = await sendNextMessage(current, signal);
     },
   };
 }
 
 /** Returns true for failures after which the receiver certainly did nothing. */
-function isCertainlyNotDone(error: unknown): boolean {
+function didReceiverCertainlyNothing(error: unknown): boolean {
   const failure = asFailure(error);
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError || failure instanceof Rejected;

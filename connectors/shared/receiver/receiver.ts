@@ -17,7 +17,6 @@ export interface Incident {
   readonly startedAt: string;
   readonly endedAt: string | null;
   readonly alarm: Alarm | null;
-  /** The offline gateway that is the incident or explains it. */
   readonly gateway: { readonly id: string; readonly displayName: string } | null;
   readonly members: IncidentMembers;
   /** Link to the status page; null if its address is not configured. */

@@ -42,24 +42,23 @@ import {
 import { choosePhrases, getCachedText } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 
-const MAX_BATCH = 500;
-/** Interval of checks; silences begin and end with at most this delay. */
+const MAX_EVENTS_PER_BATCH = 500;
 const TICK_INTERVAL_MS = 5_000;
 /** Interval for checking whether gateways are online, in case the sink's filter drops `gateway-online`. */
-const GATEWAY_CHECK_MS = 60_000;
+const GATEWAY_CHECK_INTERVAL_MS = 60_000;
 /** Incidents evaluated before yielding to the event loop: about 10 ms. */
-const EVALUATION_BATCH = 100;
+const MAX_INCIDENTS_PER_EVALUATION = 100;
 /** Longest time for which one write or tick sends messages; new events may be more urgent. */
-const MAX_SENDING_MS = 1_000;
+const MAX_SENDING_DURATION_MS = 1_000;
 /** Minimum age of events in a backlog, which the sink applies before it sends messages. */
-const BACKLOG_AGE_MS = 10_000;
-const BACKLOG_TICK_MS = 500;
+const MIN_BACKLOG_AGE_MS = 10_000;
+const BACKLOG_TICK_INTERVAL_MS = 500;
 /** Open incidents per tick whose text is compared with the sent one after a restart. */
-const CHECKED_PER_TICK = 250;
+const MAX_TEXTS_COMPARED_PER_TICK = 250;
 /** Priority of repeated messages; sorts after all letters, so new messages go first. */
 const REPEAT_PRIORITY = "~";
 /** Difference between wall clock and measured time that counts as setting the clock. */
-const CLOCK_STEP_MS = 2_000;
+const MIN_CLOCK_CHANGE_MS = 2_000;
 
 /**
  * Turns a receiver into a sink. An accepted event is in the stored ledger, which is the queue from then on.
@@ -86,7 +85,6 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   let gatewaysCheckedMs = Number.NEGATIVE_INFINITY;
   const unopenedKeys = new Set<string>();
   const openGatewayKeys = new Set<string>();
-  /** Rejected incidents for which an event requests another message. */
   const resendKeys = new Set<string>();
   let rejections: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallClockOffsetMs = clock.now() - clock.monotonic();
@@ -140,28 +138,27 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       updateKeySets(key, stored);
       const { told } = stored;
       const isOpenAtReceiver = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(stored);
-      // Spread these over ticks, because each comparison needs a text.
       if (isOpenAtReceiver) {
-        agenda.later(key, nowMs + Math.floor(openCount / CHECKED_PER_TICK) * TICK_INTERVAL_MS);
+        agenda.later(key, nowMs + Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK) * TICK_INTERVAL_MS);
         openCount += 1;
       } else agenda.change(key);
     }
   }
 
-  async function nameGateways(): Promise<void> {
+  async function loadGatewayNames(): Promise<void> {
     const gateways = await building.inventory("gateway");
     gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
   }
 
   function updateKeySets(key: string, stored: StoredIncident | undefined): void {
-    const putOrDelete = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
-    putOrDelete(openGatewayKeys, stored?.kind === "gateway" && !isOver(stored));
-    putOrDelete(unopenedKeys, stored !== undefined && stored.told === null && stored.into === null);
+    const addOrDeleteKey = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
+    addOrDeleteKey(openGatewayKeys, stored?.kind === "gateway" && !isOver(stored));
+    addOrDeleteKey(unopenedKeys, stored !== undefined && stored.told === null && stored.into === null);
   }
 
   async function evaluateChanges(signal: AbortSignal): Promise<void> {
     for (;;) {
-      const keys = agenda.take(monotonicMs(), EVALUATION_BATCH);
+      const keys = agenda.take(monotonicMs(), MAX_INCIDENTS_PER_EVALUATION);
       if (keys.length === 0) return;
       const expiredKeys: string[] = [];
       for (const key of keys) {
@@ -174,7 +171,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
         else agenda.ready(key, plan.act === "repeat" ? REPEAT_PRIORITY : stored.priority);
       }
       await forgetIncidents(expiredKeys);
-      if (keys.length === EVALUATION_BATCH) await yieldToEventLoop();
+      if (keys.length === MAX_INCIDENTS_PER_EVALUATION) await yieldToEventLoop();
       signal.throwIfAborted();
     }
   }
@@ -197,19 +194,19 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   async function sendReadyIncidents(signal: AbortSignal): Promise<void> {
-    const triedKeys = new Set<string>();
-    const untilMs = clock.monotonic() + MAX_SENDING_MS;
+    const triedIncidentKeys = new Set<string>();
+    const untilMs = clock.monotonic() + MAX_SENDING_DURATION_MS;
     do {
       await evaluateChanges(signal);
       if (retries.waitMs() > 0) break;
       const key = agenda.first() ?? (retries.isDown() ? retries.earliest() : undefined);
       const stored = key === undefined ? undefined : ledger?.get(key);
-      if (key === undefined || stored === undefined || triedKeys.has(key)) break;
+      if (key === undefined || stored === undefined || triedIncidentKeys.has(key)) break;
       const waitMs = rateLimitedCalls.waitMs(chooseCall(stored));
       nextCallMs = clock.monotonic() + waitMs;
       if (waitMs > 0) break;
       signal.throwIfAborted();
-      triedKeys.add(key);
+      triedIncidentKeys.add(key);
       await sendOne(key, stored, signal);
     } while (clock.monotonic() < untilMs && !signal.aborted);
   }
@@ -251,11 +248,11 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   function reportNextTick(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
     const nowMs = monotonicMs();
-    const hasReady = agenda.size() > 0 || retries.isDown();
-    const blockedForMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
-    const dueMs = hasReady ? blockedForMs : agenda.nextMs() - nowMs;
+    const hasIncidentToSend = agenda.size() > 0 || retries.isDown();
+    const sendingBlockedForMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
+    const nextWorkInMs = hasIncidentToSend ? sendingBlockedForMs : agenda.nextMs() - nowMs;
     const failedRequest = retries.failing();
-    const tickInMs = Math.max(0, Math.min(TICK_INTERVAL_MS, dueMs));
+    const tickInMs = Math.max(0, Math.min(TICK_INTERVAL_MS, nextWorkInMs));
     return failedRequest === undefined ? { tickInMs } : { tickInMs, failing: failedRequest };
   }
 
@@ -266,7 +263,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     const nextLedger = new Map(await openLedger());
     const previousLedger = new Map(nextLedger);
     const update = createUpdate(nextLedger, again ? await readPresentState(batch) : {});
-    if (batch.some((event) => mayJoinGatewayGroup(event))) await nameGateways();
+    if (batch.some((event) => mayJoinGatewayGroup(event))) await loadGatewayNames();
     await updateSilences();
     const nowMs = monotonicMs();
     const batchIndexByKey = new Map<string, number>();
@@ -280,17 +277,17 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       agenda.change(key);
       if (ledger?.get(key)?.refused !== undefined) resendKeys.add(key);
     }
-    if (isBacklog(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_MS };
+    if (isBacklog(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
     await sendReadyIncidents(signal);
     // A rejected message becomes a dead letter and blocks nothing. The next change sends again.
-    const rejected = rejections.flatMap(({ key, reason }) => {
+    const rejectedBatchEvents = rejections.flatMap(({ key, reason }) => {
       const index = batchIndexByKey.get(key);
       return index === undefined ? [] : [{ index, reason }];
     });
     rejections = rejections.filter(({ key }) => !batchIndexByKey.has(key));
     const { tickInMs, failing } = reportNextTick();
     return {
-      rejected,
+      rejected: rejectedBatchEvents,
       ...(tickInMs < TICK_INTERVAL_MS ? { tickInMs } : {}),
       ...(failing === undefined ? {} : { failing }),
     };
@@ -298,17 +295,15 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   function isBacklog(offer: BatchInfo | undefined): boolean {
     const newestMs = Date.parse(offer?.committedAt.at(-1) ?? "");
-    return offer?.isRedelivery === false && clock.now() - newestMs > BACKLOG_AGE_MS;
+    return offer?.isRedelivery === false && clock.now() - newestMs > MIN_BACKLOG_AGE_MS;
   }
 
-  /** Stores the changed incidents, then replaces the current ledger. */
   async function storeLedger(next: IncidentLedger, before: IncidentLedger): Promise<void> {
     const changedEntries = [...next].filter(([key, stored]) => before.get(key) !== stored);
     await sinkState.put(new Map(changedEntries));
     ledger = next;
     for (const [key, { into }] of changedEntries) {
       agenda.change(key);
-      // The text of a group lists its members.
       const previousGroup = before.get(key)?.into ?? null;
       for (const group of [into, previousGroup]) if (group !== null) agenda.change(group);
     }
@@ -336,7 +331,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   /** Closes groups of gateways that are online although no event reported it. */
   async function checkOnlineGateways(all: IncidentLedger): Promise<void> {
-    if (openGatewayKeys.size === 0 || clock.monotonic() - gatewaysCheckedMs < GATEWAY_CHECK_MS) return;
+    if (openGatewayKeys.size === 0 || clock.monotonic() - gatewaysCheckedMs < GATEWAY_CHECK_INTERVAL_MS) return;
     gatewaysCheckedMs = clock.monotonic();
     const offline = await findOfflineGateways();
     const isBack = ({ source, gateway }: StoredIncident) => gateway !== null && !offline.has(`${source} ${gateway.id}`);
@@ -349,25 +344,25 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     await storeLedger(update.ledger, all);
   }
 
-  async function settleReturnedGateways(all: IncidentLedger): Promise<void> {
-    const settlingKeys = [...openGatewayKeys].filter((key) => all.get(key)?.settling !== undefined);
-    if (settlingKeys.length === 0) return;
+  async function endGroupsOfReturnedGateways(all: IncidentLedger): Promise<void> {
+    const returnedGatewayKeys = [...openGatewayKeys].filter((key) => all.get(key)?.settling !== undefined);
+    if (returnedGatewayKeys.length === 0) return;
     const update = createUpdate(new Map(all));
-    endSettledGatewayGroups(update, settlingKeys, monotonicMs());
+    endSettledGatewayGroups(update, returnedGatewayKeys, monotonicMs());
     await storeLedger(update.ledger, all);
   }
 
   /** Evaluates unsent incidents again when a silence changed or the clock was set. */
   async function updateSilences(): Promise<void> {
-    const isNew = sendTiming.updateSilences(await building.silences());
-    const aheadMs = clock.now() - clock.monotonic();
-    if (!isNew && Math.abs(aheadMs - wallClockOffsetMs) < CLOCK_STEP_MS) return;
-    wallClockOffsetMs = aheadMs;
+    const silencesChanged = sendTiming.updateSilences(await building.silences());
+    const newWallClockOffsetMs = clock.now() - clock.monotonic();
+    if (!silencesChanged && Math.abs(newWallClockOffsetMs - wallClockOffsetMs) < MIN_CLOCK_CHANGE_MS) return;
+    wallClockOffsetMs = newWallClockOffsetMs;
     for (const key of unopenedKeys) agenda.change(key);
   }
 
   return {
-    maxBatch: MAX_BATCH,
+    maxBatch: MAX_EVENTS_PER_BATCH,
     ...(receiver.serverId === undefined ? {} : { serverId: receiver.serverId }),
     ...(receiver.progressMs === undefined ? {} : { progressMs: receiver.progressMs }),
 
@@ -386,7 +381,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     async tick(signal) {
       await updateSilences();
       await checkOnlineGateways(await openLedger());
-      await settleReturnedGateways(await openLedger());
+      await endGroupsOfReturnedGateways(await openLedger());
       await sendReadyIncidents(signal);
       // An event outside the log cannot be a dead letter.
       const rejectedEvents = rejections.filter(({ position }) => position > 0);

@@ -25,7 +25,6 @@ export interface StoredIncident {
   readonly endedAt: string | null;
   readonly retriggers: number;
   readonly into: string | null;
-  /** Time since which the incident is separate from any group. Monotonic milliseconds since 1970. */
   readonly metMs: number;
   readonly changedMs: number;
   readonly holdFromMs: number;
@@ -59,8 +58,8 @@ export interface SentState {
 /** Limits stored times to now: the wall clock may have been set back while the worker was stopped. */
 export function clampTimes(stored: StoredIncident, nowMs: number): StoredIncident {
   const { told, openingMs, lookAtMs, ...rest } = stored;
-  const latestMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
-  if (latestMs <= nowMs) return stored;
+  const latestStoredMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
+  if (latestStoredMs <= nowMs) return stored;
   const clampToNow = (ms: number) => Math.min(ms, nowMs);
   return {
     ...rest,
@@ -118,7 +117,6 @@ export function toIncident(
   };
 }
 
-/** Returns the most important change since the last message. */
 function findChangeSinceSent({ told, status, retriggers, change }: StoredIncident): IncidentChange {
   if (told === null || status === "resolved" || status === "unknown") return change;
   if (retriggers !== told.retriggers || told.isClosed || told.isInDoubt) return "retriggered";

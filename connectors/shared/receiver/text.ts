@@ -104,7 +104,7 @@ export function buildIncidentText(incident: Incident, words: MessagePhrases, tim
   const { alarm, gateway, members } = incident;
   const fields: IncidentText["fields"][number][] = [];
   const addField = (label: string, text: string | null | undefined) => {
-    const lines = (text ?? "").split(LINE_BREAK_PATTERN).map(toOneLine);
+    const lines = (text ?? "").split(LINE_BREAKS).map(toOneLine);
     const cleanedText = lines.filter((line) => line !== "").join("\n");
     if (cleanedText !== "") fields.push({ label: toOneLine(label), text: cleanedText });
   };
@@ -190,7 +190,7 @@ export function formatDuration(from: string, to: string): string {
     .join(" ");
 }
 
-const LINE_BREAK_PATTERN = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
+const LINE_BREAKS = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
 
 /** Invisible characters and those that change the reading direction, except the joiner and selector of emoji. */
 const INVISIBLE_CHARACTERS = /(?![\u200d\ufe0f])[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
@@ -209,7 +209,7 @@ export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text
 }
 
 /** Minimum length of a shortened text in UTF-16 units. Shorter texts are omitted. */
-const MIN_TEXT_LENGTH = 30;
+const MIN_SHORTENED_TEXT_LENGTH = 30;
 
 /** Drops time series line by line until the message fits, then halves all texts: 4,000, 2,000, 1,000, … 31, 0. */
 export function shortenUntilFits<T>(
@@ -218,16 +218,16 @@ export function shortenUntilFits<T>(
   render: (text: IncidentText) => T,
   fits: (rendered: T) => boolean,
 ): T {
-  for (const reducedText of withFewerTimeSeries(text)) {
-    const rendered = render(shortenTexts(reducedText, longest));
+  for (const textWithFewerSeries of withFewerTimeSeries(text)) {
+    const rendered = render(shortenTexts(textWithFewerSeries, longest));
     if (fits(rendered)) return rendered;
   }
-  const withoutSeries = { ...text, curves: [] };
-  for (let length = longest / 2; length > MIN_TEXT_LENGTH; length /= 2) {
-    const rendered = render(shortenTexts(withoutSeries, Math.floor(length)));
+  const textWithoutSeries = { ...text, curves: [] };
+  for (let length = longest / 2; length > MIN_SHORTENED_TEXT_LENGTH; length /= 2) {
+    const rendered = render(shortenTexts(textWithoutSeries, Math.floor(length)));
     if (fits(rendered)) return rendered;
   }
-  return render(shortenTexts(withoutSeries, 0));
+  return render(shortenTexts(textWithoutSeries, 0));
 }
 
 function shortenTexts(text: IncidentText, length: number): IncidentText {
@@ -280,9 +280,9 @@ export function getCachedText(owner: object, incident: Incident, words: MessageP
   const texts = textCacheByOwner.get(owner) ?? new Map<string, IncidentText>();
   textCacheByOwner.set(owner, texts);
   const { change, kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
-  const reason = change === "vanished" || change === "out-of-scope" ? change : null;
+  const unknownStatusReason = change === "vanished" || change === "out-of-scope" ? change : null;
   const key = JSON.stringify([
-    ...[words, timeZone, kind, status, reason, site, priority],
+    ...[words, timeZone, kind, status, unknownStatusReason, site, priority],
     ...[startedAt, endedAt, alarm, gateway, members],
   ]);
   const cachedText = texts.get(key);

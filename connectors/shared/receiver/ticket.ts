@@ -61,10 +61,10 @@ export function createTicketReceiver(
     async update(incident, reference, signal) {
       const { id, over } = TicketReference.parse(reference.ref);
       const ticketState = await system.readState(id, signal);
-      const isBack = over || incident.change === "retriggered";
-      if (ticketState !== null && ticketState !== "open" && !isBack) return reference;
+      const isAlarmBack = over || incident.change === "retriggered";
+      if (ticketState !== null && ticketState !== "open" && !isAlarmBack) return reference;
       if (ticketState === null || ticketState === "closed") return "gone";
-      const noteLabels = chooseNotePhrases(incident, isBack)?.map((name) => toOneLine(phrases[name])) ?? null;
+      const noteLabels = chooseNotePhrases(incident, isAlarmBack)?.map((name) => toOneLine(phrases[name])) ?? null;
       const update = { incident, reopens: ticketState === "done", noteLabels, reference };
       const ticketExists = await system.update(id, update, signal);
       return ticketExists ? { ...reference, ref: { id, over: false } } : "gone";
@@ -75,7 +75,7 @@ export function createTicketReceiver(
       const ticketState = await system.readState(id, signal);
       const noteLabels = [toOneLine(phrases.ended), toOneLine(phrases.lasted)];
       const update = { incident, reopens: false, noteLabels, reference };
-      // A person, or a request with a lost response, may have closed it already.
+      // A person, or a request with a lost response, may have closed the ticket already.
       const ticketExists = ticketState === "open" ? await system.close(id, update, signal) : ticketState !== null;
       return ticketExists ? { ...reference, ref: { id, over: true } } : "gone";
     },
@@ -84,8 +84,8 @@ export function createTicketReceiver(
       const [oldestTicket, ...others] = await system.search(incident, signal);
       if (oldestTicket === undefined) {
         // A clock that was set back must not extend the wait.
-        const leftMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
-        return leftMs <= 0 ? null : { againInMs: Math.min(leftMs, SEARCH_RETRY_MS) };
+        const remainingSearchLagMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
+        return remainingSearchLagMs <= 0 ? null : { againInMs: Math.min(remainingSearchLagMs, SEARCH_RETRY_MS) };
       }
       const duplicates = others.filter(({ isDone }) => !isDone);
       if (duplicates.length > 0)
@@ -109,14 +109,13 @@ function chooseNotePhrases({ change }: IncidentMessage, isBack: boolean): readon
 
 /** Creates a function that logs each warning with one of its tickets, only once instead of for every alarm. */
 export function createWarnOnce(log: ConnectorContext["log"], fields: object) {
-  const logged = new Set<string>();
+  const loggedMessages = new Set<string>();
   return (message: string, { ticket }: Pick<IncidentReference, "ticket">): void => {
-    if (!logged.has(message)) log.warn({ ticket, ...fields }, message);
-    logged.add(message);
+    if (!loggedMessages.has(message)) log.warn({ ticket, ...fields }, message);
+    loggedMessages.add(message);
   };
 }
 
-/** Maps a response with the error text of a ticket system. */
 export function mapTicketError(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Failure {
   const { status, headers } = response;
   const body = response.json === undefined ? response.body : errorText;

@@ -38,7 +38,6 @@ function needsTimeSeries({ curves, retriggers, told, ...stored }: StoredIncident
   return told === null || told.retriggers !== retriggers;
 }
 
-/** Maximum number of sparkline blocks, chosen for phones. */
 const MAX_BLOCKS = 24;
 const MAX_NAME_LENGTH = 60;
 const MAX_UNIT_LENGTH = 16;
@@ -75,7 +74,6 @@ export function drawSparkline(points: readonly TimeSeriesPoint[], timeRange: Tim
   const drawnRange = findDrawnRange(points, timeRange);
   const rangeMs = drawnRange.toMs - drawnRange.fromMs;
   const blockMs = Math.max(rangeMs / MAX_BLOCKS, computeUsualStepMs(points) * 1.5, 1);
-  // A single value has no usual interval.
   const count = points.length < 2 ? 1 : Math.max(1, Math.floor(rangeMs / blockMs));
   const blocks = Array<string>(count).fill(GAP_CHARACTER);
   const chooseBlock = createBlockScale(knownPoints);
@@ -100,8 +98,8 @@ function keepKnownPoints(points: readonly TimeSeriesPoint[]): readonly KnownPoin
 /** Range from the first value, or from the start if the first value came within 1.5 usual intervals. */
 function findDrawnRange(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const startMs = keepKnownPoints(points)[0]?.atMs ?? toMs;
-  const isNearStart = startMs - fromMs < computeUsualStepMs(points) * 1.5;
-  return { fromMs: isNearStart ? fromMs : startMs, toMs: Math.max(startMs, toMs) };
+  const isFirstValueNearStart = startMs - fromMs < computeUsualStepMs(points) * 1.5;
+  return { fromMs: isFirstValueNearStart ? fromMs : startMs, toMs: Math.max(startMs, toMs) };
 }
 
 function computeUsualStepMs(points: readonly TimeSeriesPoint[]): number {

@@ -49,16 +49,16 @@ export const MAX_TAGS = 20;
 
 const UTC_TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
 
-export const requiredMessage = (name: string): string => `The ${spacedName(name)} field is required.`;
+export const requiredMessage = (name: string): string => `The ${replaceUnderscores(name)} field is required.`;
 
 export type Query = ReturnType<typeof readQuery>;
 
 /** Parses query parameters. Collects the invalid ones in the order of the calls. */
 export function readQuery(parameters: URLSearchParams) {
-  const invalid: InvalidField[] = [];
+  const invalidFields: InvalidField[] = [];
 
   function reject(source: string, message: string): void {
-    invalid.push({ source, message });
+    invalidFields.push({ source, message });
   }
 
   function readText(name: string): string | undefined {
@@ -78,24 +78,24 @@ export function readQuery(parameters: URLSearchParams) {
   }
 
   return {
-    invalid,
+    invalid: invalidFields,
     text: readText,
     required: requireText,
     reject,
     integer(name: string): number | undefined {
       const value = readText(name);
       const number = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;
-      return rejectUnparsed(name, number, `The ${spacedName(name)} field must be an integer.`);
+      return rejectUnparsed(name, number, `The ${replaceUnderscores(name)} field must be an integer.`);
     },
     boolean(name: string): boolean | undefined {
       const value = readText(name)?.toLowerCase();
-      const isTrue = value === "true" || value === "1";
-      const booleanValue = isTrue ? true : value === "false" || value === "0" ? false : undefined;
-      return rejectUnparsed(name, booleanValue, `The ${spacedName(name)} field must be true or false.`);
+      const isTrueText = value === "true" || value === "1";
+      const booleanValue = isTrueText ? true : value === "false" || value === "0" ? false : undefined;
+      return rejectUnparsed(name, booleanValue, `The ${replaceUnderscores(name)} field must be true or false.`);
     },
     oneOf<T extends string>(name: string, choices: readonly T[]): T | undefined {
       const knownChoice = choices.find((choice) => choice === readText(name));
-      return rejectUnparsed(name, knownChoice, `The selected ${spacedName(name)} is invalid.`);
+      return rejectUnparsed(name, knownChoice, `The selected ${replaceUnderscores(name)} is invalid.`);
     },
     tagIds(): string[] {
       const value = requireText("tags");
@@ -113,13 +113,13 @@ export function readQuery(parameters: URLSearchParams) {
     },
     zone(name: string): string | undefined {
       const value = requireText(name);
-      const knownZone = value !== undefined && isZone(value) ? value : undefined;
+      const knownZone = value !== undefined && isTimeZone(value) ? value : undefined;
       return rejectUnparsed(name, knownZone, `The ${name} field must be a valid timezone.`);
     },
   };
 }
 
-const spacedName = (name: string): string => name.replaceAll("_", " ");
+const replaceUnderscores = (name: string): string => name.replaceAll("_", " ");
 
 /** luxon caches zones; a new Intl formatter is slower than the rest of a request. */
-const isZone = (name: string): boolean => !/^[+-]/.test(name) && IANAZone.create(name).isValid;
+const isTimeZone = (name: string): boolean => !/^[+-]/.test(name) && IANAZone.create(name).isValid;

@@ -15,9 +15,9 @@ import type { ApiCall, Endpoint } from "./endpoint.ts";
 
 // The paginated lists: sites, alarms, and the four lists of one site.
 
-const PER_PAGE = 100;
+const DEFAULT_PAGE_SIZE = 100;
 const MAX_ALARMS_PER_PAGE = 500;
-const MAX_SEARCH = 255;
+const MAX_SEARCH_TEXT_LENGTH = 255;
 
 interface Page {
   readonly page: number;
@@ -26,7 +26,7 @@ interface Page {
 
 /** Reads page and per_page. An invalid page number counts as 1, as in the paginators of frameworks. */
 function readPage({ query, request }: ApiCall, max: number, overMax: "refuse" | "clamp"): Page {
-  const requested = query.integer("per_page") ?? PER_PAGE;
+  const requested = query.integer("per_page") ?? DEFAULT_PAGE_SIZE;
   if (requested < 1) query.reject("per_page", "The per page field must be at least 1.");
   if (requested > max && overMax === "refuse")
     query.reject("per_page", `The per page field must not be greater than ${max}.`);
@@ -174,12 +174,12 @@ export const alarms: Endpoint = {
     const priority = query.oneOf("priority", ["A", "B", "C", "a", "b", "c"])?.toUpperCase();
     const acknowledgedFilter = query.boolean("acknowledged");
     const search = query.text("search");
-    if (search !== undefined && search.length > MAX_SEARCH)
-      query.reject("search", `The search field must not be greater than ${MAX_SEARCH} characters.`);
+    if (search !== undefined && search.length > MAX_SEARCH_TEXT_LENGTH)
+      query.reject("search", `The search field must not be greater than ${MAX_SEARCH_TEXT_LENGTH} characters.`);
     const page = readPage(call, MAX_ALARMS_PER_PAGE, "refuse");
 
-    const isOutOfScope = siteId !== undefined && siteExists && !maySeeSite(token, siteId);
-    if (query.invalid.length === 0 && isOutOfScope && options.alarms.out_of_scope_site === "403")
+    const isSiteOutOfScope = siteId !== undefined && siteExists && !maySeeSite(token, siteId);
+    if (query.invalid.length === 0 && isSiteOutOfScope && options.alarms.out_of_scope_site === "403")
       return forbiddenReply(options.forbidden);
     const filter = { ...(siteId === undefined ? {} : { siteId }), ...(status === "all" ? {} : { status }) };
     const rows = () => {

@@ -1,4 +1,4 @@
-import { fromRaw, toRaw, type Value } from "../devices.ts";
+import { fromRawValue, toRawValue, type Value } from "../devices.ts";
 import { LOG_RESOLUTIONS, type Period } from "../history.ts";
 import { tagRecord, utc } from "../records.ts";
 import {
@@ -57,7 +57,7 @@ export const read: Endpoint = {
     if ("refusal" in tags) return tags.refusal;
     const data = tags.map((tag) => ({
       ...tagRecord(context, tag),
-      value: fromRaw(tag, context.devices.valueAt(tag, nowMs)),
+      value: fromRawValue(tag, context.devices.valueAt(tag, nowMs)),
     }));
     const delayMs = readDurationMs(call, tags);
     const reply = jsonReply(200, { data });
@@ -68,12 +68,12 @@ export const read: Endpoint = {
 /** The slowest gateway decides: one slow device delays the other nineteen. */
 function readDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]): number {
   const { latency_ms, jitter_ms, offline_delay_ms, gateway_delay_ms } = context.options.reads;
-  const delays = [...new Set(tags.map((tag) => tag.gatewayId))].flatMap((gatewayId) => [
+  const gatewayDelaysMs = [...new Set(tags.map((tag) => tag.gatewayId))].flatMap((gatewayId) => [
     gateway_delay_ms[String(gatewayId)] ?? 0,
     context.devices.online(gatewayId, nowMs) ? 0 : offline_delay_ms,
   ]);
-  const jitterMs = jitter_ms === 0 ? 0 : context.random.next() * jitter_ms;
-  return Math.round(latency_ms + jitterMs + Math.max(0, ...delays));
+  const randomDelayMs = jitter_ms === 0 ? 0 : context.random.next() * jitter_ms;
+  return Math.round(latency_ms + randomDelayMs + Math.max(0, ...gatewayDelaysMs));
 }
 
 interface WriteRequest {
@@ -101,13 +101,13 @@ export const write: Endpoint = {
       const value = requests.findLast(({ tagId }) => tagId === tag.id)?.value ?? 0;
       return { tag, value, outcome: decideOutcome(call, tag) };
     });
-    const isRefused = plans.some(({ outcome }) => outcome === "refused");
-    if (isRefused && partial === "none") return errorReply(500, UNEXPECTED_ERROR);
+    const isAnyWriteRefused = plans.some(({ outcome }) => outcome === "refused");
+    if (isAnyWriteRefused && partial === "none") return errorReply(500, UNEXPECTED_ERROR);
     for (const { tag, value, outcome } of plans) if (outcome !== "refused") applyWrite(call, tag, value, outcome);
-    if (isRefused) return errorReply(500, UNEXPECTED_ERROR);
+    if (isAnyWriteRefused) return errorReply(500, UNEXPECTED_ERROR);
 
-    const accepted = plans.filter(({ outcome }) => answer !== "accepted_only" || outcome === "held");
-    const data = accepted.map(({ tag, value, outcome }) => ({
+    const acceptedWrites = plans.filter(({ outcome }) => answer !== "accepted_only" || outcome === "held");
+    const data = acceptedWrites.map(({ tag, value, outcome }) => ({
       ...tagRecord(context, tag),
       value: answer === "held" ? valueAfterWrite(call, tag, value, outcome) : value,
     }));
@@ -133,17 +133,17 @@ function applyWrite(
   // A value that waits for its gateway is applied now: clients cannot read it before the gateway is online.
   if (outcome === "held" || outcome === "waiting") {
     const limit = clamp[tag.id];
-    const applied =
+    const appliedValue =
       limit === undefined || typeof value === "boolean" ? value : Math.min(limit[1], Math.max(limit[0], value));
-    context.devices.override(tag, nowMs + settle_ms, toRaw(tag, applied));
+    context.devices.override(tag, nowMs + settle_ms, toRawValue(tag, appliedValue));
   }
   context.log.addWrite({ atMs: nowMs, requestNumber: number, tagId: tag.id, value, outcome });
 }
 
 function valueAfterWrite({ context, nowMs }: ApiCall, tag: Tag, value: number | boolean, outcome: WriteOutcome): Value {
   const { devices, options } = context;
-  const actual = fromRaw(tag, devices.valueAt(tag, nowMs + options.writes.settle_ms));
-  return outcome === "held" ? actual : (actual ?? value);
+  const valueOfDevice = fromRawValue(tag, devices.valueAt(tag, nowMs + options.writes.settle_ms));
+  return outcome === "held" ? valueOfDevice : (valueOfDevice ?? value);
 }
 
 function readWrites(body: string | undefined): { requests: WriteRequest[]; invalid: InvalidField[] } {
@@ -162,11 +162,11 @@ function readWrites(body: string | undefined): { requests: WriteRequest[]; inval
       const message = isMissing ? requiredMessage(source) : `The ${source} field must be ${expected}.`;
       invalid.push({ source, message });
     };
-    const isId = typeof tag_id === "string" && tag_id !== "";
-    const isValue = typeof value === "number" || typeof value === "boolean";
-    if (!isId) reject("tag_id", tag_id === undefined || tag_id === null || tag_id === "", "a string");
-    if (!isValue) reject("value", value === undefined || value === null, "a number or a boolean");
-    if (isId && isValue) requests.push({ tagId: tag_id, value });
+    const isTagId = typeof tag_id === "string" && tag_id !== "";
+    const isTagValue = typeof value === "number" || typeof value === "boolean";
+    if (!isTagId) reject("tag_id", tag_id === undefined || tag_id === null || tag_id === "", "a string");
+    if (!isTagValue) reject("value", value === undefined || value === null, "a number or a boolean");
+    if (isTagId && isTagValue) requests.push({ tagId: tag_id, value });
   });
   return { requests, invalid };
 }
@@ -212,7 +212,7 @@ export const history: Endpoint = {
     const period = { fromMs, toMs, nowMs: call.nowMs };
     const series = tags.map((tag) => {
       const record = { ...tagRecord(context, tag), type: "logs" };
-      if (isScalar) return { ...record, ...scalarPart(call, tag, period) };
+      if (isScalar) return { ...record, ...buildScalarFields(call, tag, period) };
       const points = context.history.points(tag, period, resolution, timeZone);
       return { ...record, measurements: points.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })) };
     });
@@ -220,7 +220,7 @@ export const history: Endpoint = {
   },
 };
 
-function scalarPart({ context }: ApiCall, tag: Tag, range: Period): object {
+function buildScalarFields({ context }: ApiCall, tag: Tag, range: Period): object {
   const value = context.history.scalar(tag, range);
   const list = value === null ? [] : [value];
   const valuesByForm = {
