@@ -125,8 +125,8 @@ export function createSource(options: SourceOptions): Source {
       list("systems", parsers.system, { site_id, search }, signal, stored),
     async read(tagIds, lane, signal) {
       const { chosen, choose } = chooseContent(tagIds, checkIds);
-      const readCall = { endpoint: "read", query: () => readQuery(chosen()), choose } as const;
-      const { answer, latencyMs } = await send.tags(readCall, lane, signal);
+      const readTagsCall = { endpoint: "read", query: () => readQuery(chosen()), choose } as const;
+      const { answer, latencyMs } = await send.tags(readTagsCall, lane, signal);
       return { ...valueReader.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
     },
     async write(prepare, signal) {

@@ -4,7 +4,7 @@ import { createLastMedian } from "../../core/runtime/last-median.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 
-const COMPARISONS_MAX = 15;
+const CLOCK_COMPARISONS_MAX = 15;
 const REPLY_DURATION_MAX_MS = 10_000;
 /** The `Date` header has whole seconds, rounded down (RFC 9110, 5.6.7); the middle of the second is the best guess. */
 const HEADER_ROUNDING_MS = 500;
@@ -21,7 +21,7 @@ interface ClockSkewOptions {
 
 /** Measures our clock against the service's: the median of the last `Date` headers. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
-  const differences = createLastMedian(COMPARISONS_MAX);
+  const differences = createLastMedian(CLOCK_COMPARISONS_MAX);
   let seenClockSteps = 0;
   let hasWarned = false;
 
@@ -43,11 +43,11 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
 
   return {
     observe(date: string | undefined, startedMs: number): void {
-      const theirsMs = Date.parse(date ?? "");
-      const tookMs = clock.monotonic() - startedMs;
-      if (Number.isNaN(theirsMs) || tookMs > REPLY_DURATION_MAX_MS) return;
+      const serviceTimeMs = Date.parse(date ?? "");
+      const replyDurationMs = clock.monotonic() - startedMs;
+      if (Number.isNaN(serviceTimeMs) || replyDurationMs > REPLY_DURATION_MAX_MS) return;
       dropComparisonsBeforeStep();
-      const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HEADER_ROUNDING_MS);
+      const aheadMs = Math.round(clock.now() - replyDurationMs / 2 - serviceTimeMs - HEADER_ROUNDING_MS);
       clockCheck.compared(source, aheadMs);
       differences.add(aheadMs);
       reportSkew(differences.value() ?? 0);

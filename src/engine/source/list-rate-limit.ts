@@ -22,12 +22,12 @@ const ALARM_SLOTS_PER_MINUTE = 2;
 const RESERVED_SLOTS = ALARM_SLOTS_PER_MINUTE + 1;
 const OTHER_SLOTS_PER_TAGS_SLOT = 2;
 /** Pause after a list of tags, so that the next short list can start first. */
-const NEXT_OTHER_WAIT_MS = 1_000;
+const PAUSE_AFTER_TAG_LIST_MS = 1_000;
 const LIST_RATE_MIN = ALARM_SLOTS_PER_MINUTE + 1;
 /** Consecutive minutes with refusals that say 0 s, before such refusals prove a limit. */
-const ZERO_WAIT_MINUTES_MIN = 3;
+const MINUTES_WITH_ZERO_WAIT_MIN = 3;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
-const UNKNOWN_MS = Number.POSITIVE_INFINITY;
+const UNKNOWN_START_MS = Number.POSITIVE_INFINITY;
 
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
@@ -49,14 +49,14 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadC
   let isTrialPermitted = false;
   let lowRate: { readonly atMs: number; readonly rate: number; readonly ceiling: number } | null = null;
   let zeroWaitRefusals = { atMs: NEVER_MS, minutes: 0 };
-  let statedLimit = UNKNOWN_MS;
+  let statedLimit = UNKNOWN_START_MS;
 
   function ratePerMinuteAt(nowMs: number): number {
     const limit = Math.min(perMinute, statedLimit);
     if (lowRate === null) return limit;
     const ageMs = nowMs - lowRate.atMs;
-    const recovered = lowRate.rate + Math.floor(ageMs / RATE_RECOVERY_INTERVAL_MS);
-    return Math.min(limit, recovered, ageMs < REFUSAL_LIFETIME_MS ? lowRate.ceiling : limit);
+    const recoveredRate = lowRate.rate + Math.floor(ageMs / RATE_RECOVERY_INTERVAL_MS);
+    return Math.min(limit, recoveredRate, ageMs < REFUSAL_LIFETIME_MS ? lowRate.ceiling : limit);
   }
 
   function slotFreeAtMs(among: typeof usedSlots, most: number, windowMs = WINDOW_MS): number {
@@ -74,20 +74,20 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadC
     return Math.max(...slotTimesMs);
   }
 
-  function laneTurnAtMs(lane: ListLane): number {
-    const isTagsTurn = othersInARow >= OTHER_SLOTS_PER_TAGS_SLOT;
-    if (lane === "tags" && !isTagsTurn)
-      return waitingLanes.has("other") ? UNKNOWN_MS : lastOtherMs + NEXT_OTHER_WAIT_MS;
-    return lane === "other" && isTagsTurn && waitingLanes.has("tags") ? UNKNOWN_MS : NEVER_MS;
+  function turnOfLaneAtMs(lane: ListLane): number {
+    const isTurnOfTagLists = othersInARow >= OTHER_SLOTS_PER_TAGS_SLOT;
+    if (lane === "tags" && !isTurnOfTagLists)
+      return waitingLanes.has("other") ? UNKNOWN_START_MS : lastOtherMs + PAUSE_AFTER_TAG_LIST_MS;
+    return lane === "other" && isTurnOfTagLists && waitingLanes.has("tags") ? UNKNOWN_START_MS : NEVER_MS;
   }
 
   function waitMs(lane: ListLane, sinceMs: number): number {
     const nowMs = clock.monotonic();
     usedSlots = usedSlots.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
     const maxSlots = ratePerMinuteAt(nowMs);
-    const mayTakeAny = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
-    const slotAtMs = mayTakeAny ? slotFreeAtMs(usedSlots, maxSlots) : borrowedSlotAtMs(maxSlots);
-    let atMs = Math.max(slotAtMs, laneTurnAtMs(lane));
+    const mayTakeAnySlot = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
+    const slotAtMs = mayTakeAnySlot ? slotFreeAtMs(usedSlots, maxSlots) : borrowedSlotAtMs(maxSlots);
+    let atMs = Math.max(slotAtMs, turnOfLaneAtMs(lane));
     if (lane !== "alarms") {
       const maxOther = maxSlots - ALARM_SLOTS_PER_MINUTE;
       const otherSlots = usedSlots.filter((start) => start.lane !== "alarms");
@@ -98,11 +98,11 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadC
   }
 
   async function takeSlot(lane: ListLane, signal: AbortSignal): Promise<TimePoint> {
-    const sinceMs = clock.monotonic();
+    const queuedSinceMs = clock.monotonic();
     waitingLanes.add(lane);
     try {
       signal.throwIfAborted();
-      for (let ms = waitMs(lane, sinceMs); ms > 0; ms = waitMs(lane, sinceMs)) {
+      for (let ms = waitMs(lane, queuedSinceMs); ms > 0; ms = waitMs(lane, queuedSinceMs)) {
         await sleepUntilWoken(clock, ms, slotsChanged, signal);
         signal.throwIfAborted();
       }
@@ -126,9 +126,9 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadC
 
   function isZeroWaitRepeated(nowMs: number): boolean {
     const ageMs = nowMs - zeroWaitRefusals.atMs;
-    if (ageMs > ZERO_WAIT_MINUTES_MIN * REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
+    if (ageMs > MINUTES_WITH_ZERO_WAIT_MIN * REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
     else if (ageMs >= REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: zeroWaitRefusals.minutes + 1 };
-    return zeroWaitRefusals.minutes >= ZERO_WAIT_MINUTES_MIN;
+    return zeroWaitRefusals.minutes >= MINUTES_WITH_ZERO_WAIT_MIN;
   }
 
   return {

@@ -46,8 +46,8 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
   }
 
   function nextTrial(count: number) {
-    const everyMs = Math.min(TRIAL_INTERVAL.maxMs, TRIAL_INTERVAL.firstMs * 2 ** Math.max(0, count - 1));
-    return { count, notBeforeMs: clock.monotonic() + everyMs };
+    const trialIntervalMs = Math.min(TRIAL_INTERVAL.maxMs, TRIAL_INTERVAL.firstMs * 2 ** Math.max(0, count - 1));
+    return { count, notBeforeMs: clock.monotonic() + trialIntervalMs };
   }
 
   function dropEndedPauses(): void {

@@ -60,8 +60,8 @@ function quoteLongIds(text: string, ids: readonly DigitRange[]): string {
 }
 
 function isLongId(text: string, { from, to }: DigitRange): boolean {
-  const idDigits = text.slice(from, to);
-  if (!/^[1-9]\d*$/.test(idDigits) || Number.isSafeInteger(Number(idDigits))) return false;
+  const numberDigits = text.slice(from, to);
+  if (!/^[1-9]\d*$/.test(numberDigits) || Number.isSafeInteger(Number(numberDigits))) return false;
   return ID_KEY_BEFORE_NUMBER.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
 }
 
@@ -149,28 +149,28 @@ export function decodeReply(
   context: ReplyContext,
   parsed: ParsedJson = parseJson(reply.body),
 ): DecodedReply {
-  const sample = () => printableText(new TextDecoder("utf-8").decode(reply.body.subarray(0, 4000)));
+  const bodySample = () => printableText(new TextDecoder("utf-8").decode(reply.body.subarray(0, 4000)));
   const { status } = reply;
-  if (status >= 300 && status < 400) throw createRedirectFailure(reply, context, sample());
+  if (status >= 300 && status < 400) throw createRedirectFailure(reply, context, bodySample());
   if (!parsed.ok || !isRecord(parsed.value)) {
     // Without JSON (a proxy's page), only a status that concerns the complete service counts.
     if (status === 401 || status === 403 || status === 429 || status >= 500)
       throw buildFailure(status, [], undefined, reply, context);
     const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
     const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${reason}.`;
-    throw new Malformed(message, sample());
+    throw new Malformed(message, bodySample());
   }
 
   const envelope = parsed.value;
   const errors = parseErrors(envelope.errors);
   if (errors.length > 0 || status >= 400) throw createStatedFailure(reply, context, envelope, errors);
   if (!Object.hasOwn(envelope, "data"))
-    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample());
+    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, bodySample());
   return {
     envelope,
     // A getter, because masking secrets in every reply would cost more than parsing the reply.
     get sample() {
-      return sample();
+      return bodySample();
     },
   };
 }

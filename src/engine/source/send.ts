@@ -123,11 +123,11 @@ export function createSend(options: SendOptions) {
       const decodedReply = cachedAnswer ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsed);
       maintenance.over();
       longWaits.answered(limit.scope(), startedMs);
-      return { answer: decodedReply, latencyMs: measureRequest(endpoint, "ok", startedMs), startedMs };
+      return { answer: decodedReply, latencyMs: recordRequestLatency(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const failure = asFailure(error);
-      measureRequest(endpoint, failure.kind, startedMs);
+      recordRequestLatency(endpoint, failure.kind, startedMs);
       const endedPause = pauseEndedBy(failure, limit);
       if (endedPause !== null) longWaits.answered(endedPause, startedMs);
       if (failure.kind === "throttled") pauseRequests(failure, endpoint, limit, startedMs);
@@ -159,7 +159,7 @@ export function createSend(options: SendOptions) {
     log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
   }
 
-  function measureRequest(endpoint: string, outcome: string, startedMs: number): number {
+  function recordRequestLatency(endpoint: string, outcome: string, startedMs: number): number {
     const latencyMs = clock.monotonic() - startedMs;
     metrics.apiRequests.inc({ source, endpoint, outcome });
     metrics.apiSeconds.observe({ source, endpoint }, latencyMs / 1000);
@@ -208,14 +208,14 @@ export function createSend(options: SendOptions) {
     try {
       const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(readClocks(clock)) } as const;
       const reply = await transport(request, signal);
-      measureRequest(endpoint, "ok", startedMs);
+      recordRequestLatency(endpoint, "ok", startedMs);
       const body = parseJson(reply.body);
       const health = parseHealth(body.ok ? body.value : null, note);
       // The interface describes the failure as 500 in one place and as 503 in another.
       return reply.status >= 300 ? { ...health, status: "unhealthy" } : health;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      measureRequest(endpoint, asFailure(error).kind, startedMs);
+      recordRequestLatency(endpoint, asFailure(error).kind, startedMs);
       return { status: "unhealthy", time: null };
     }
   }

@@ -353,8 +353,8 @@ export function createValueReader(
       const textTagIds: string[] = [];
       const logs = recordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = parseSeries(first.measurements);
-        const isSame = (other: ReplyRecord) => series !== null && parseSeries(other.measurements)?.isSameAs(series);
-        if (series === null || series.isBroken || !others.every(isSame)) {
+        const isSameLog = (other: ReplyRecord) => series !== null && parseSeries(other.measurements)?.isSameAs(series);
+        if (series === null || series.isBroken || !others.every(isSameLog)) {
           note("log.measurements");
           const logProblem = describeBrokenLog(series, first.measurements);
           return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said: logProblem } };

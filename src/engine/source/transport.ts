@@ -161,11 +161,11 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
     return new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", { hint });
   }
 
-  function allocateBody(): void {
-    const announcedBytes = Number(headers["content-length"] ?? 0);
-    if (announcedBytes > maxBytes) throw createTooLargeError();
-    const isAnnounced = Number.isSafeInteger(announcedBytes) && announcedBytes > 0;
-    body = Buffer.allocUnsafeSlow(isAnnounced ? announcedBytes : INITIAL_BODY_BYTES);
+  function allocateReplyBody(): void {
+    const contentLengthBytes = Number(headers["content-length"] ?? 0);
+    if (contentLengthBytes > maxBytes) throw createTooLargeError();
+    const hasContentLength = Number.isSafeInteger(contentLengthBytes) && contentLengthBytes > 0;
+    body = Buffer.allocUnsafeSlow(hasContentLength ? contentLengthBytes : INITIAL_BODY_BYTES);
   }
 
   function appendChunk(chunk: Uint8Array): void {
@@ -191,7 +191,7 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
       status = statusCode;
       headers = joinHeaders(rawHeaders);
       refuseEncoding(headers);
-      allocateBody();
+      allocateReplyBody();
     },
     onResponseData: (_controller, chunk) => appendChunk(chunk),
     onResponseEnd() {

@@ -27,8 +27,8 @@ export interface Mismatch {
 }
 
 export function joinFirst(words: readonly string[], most = 8): string {
-  const firstWords = words.slice(0, most).join(", ");
-  return words.length > most ? `${firstWords} and ${words.length - most} more` : firstWords;
+  const firstWordsText = words.slice(0, most).join(", ");
+  return words.length > most ? `${firstWordsText} and ${words.length - most} more` : firstWordsText;
 }
 
 export function describeSites({ sites }: Pick<SeenBuilding, "sites">): string {
@@ -56,15 +56,15 @@ type SelectionFields = Omit<Selection, "exclude">;
 export function findSelectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
   if (building.tags.length === 0) return [];
   const { exclude, ...include } = selection;
-  const deadEntries = findDeadEntries(include, building);
+  const entriesWithoutTags = findDeadEntries(include, building);
   const includedTags = building.tags.filter(createTagFilter(include));
-  if (includedTags.length === 0 && deadEntries.length === 0)
+  if (includedTags.length === 0 && entriesWithoutTags.length === 0)
     return [{ path: [], message: describeNoneTogether(include, building) }];
-  if (exclude === undefined || includedTags.length === 0) return deadEntries;
+  if (exclude === undefined || includedTags.length === 0) return entriesWithoutTags;
   const tagsLeft = building.tags.filter(createTagFilter(selection)).length;
   const message = `This takes out all ${includedTags.length} tags that the rest of the selection has: nothing is left.`;
-  if (tagsLeft === 0) return [...deadEntries, { path: ["exclude"], message }];
-  return [...deadEntries, ...prefixPaths("exclude", findDeadEntries(exclude, building))];
+  if (tagsLeft === 0) return [...entriesWithoutTags, { path: ["exclude"], message }];
+  return [...entriesWithoutTags, ...prefixPaths("exclude", findDeadEntries(exclude, building))];
 }
 
 function prefixPaths(section: string, mismatches: readonly Mismatch[]): readonly Mismatch[] {
@@ -110,12 +110,12 @@ function listNamed(things: readonly NamedThing[], none: string): string {
 }
 
 function describeDeadUnit(unit: string, { tags }: SeenBuilding): string | null {
-  const byUnit = Map.groupBy(tags, ({ tag }) => tag.unit ?? "");
-  if (byUnit.has(unit)) return null;
-  const presentUnits = [...byUnit]
+  const tagsByUnit = Map.groupBy(tags, ({ tag }) => tag.unit ?? "");
+  if (tagsByUnit.has(unit)) return null;
+  const presentUnits = [...tagsByUnit]
     .toSorted(([, one], [, other]) => other.length - one.length)
     .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
-  const similarUnit = byUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
+  const similarUnit = tagsByUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
   return `No tag has the unit "${unit}"; there are ${joinFirst(presentUnits)}.${similarUnit === undefined ? "" : ` Write "${similarUnit}".`}`;
 }
 
@@ -183,9 +183,9 @@ export function compareClasses(classes: readonly TagClass[], building: SeenBuild
 function describeEarlierClasses({ select }: TagClass, before: readonly TagClass[], { tags: all }: SeenBuilding) {
   const ownTags = all.filter(createTagFilter(select));
   if (ownTags.length === 0) return null;
-  const tagsByTaker = [...Map.groupBy(ownTags, createClassFinder(before))];
-  const takers = tagsByTaker.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
-  const whichStand = tagsByTaker.length === 1 ? "which stands" : "which stand";
+  const tagsByTakingClass = [...Map.groupBy(ownTags, createClassFinder(before))];
+  const takers = tagsByTakingClass.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
+  const whichStand = tagsByTakingClass.length === 1 ? "which stands" : "which stand";
   return `All ${ownTags.length} tags of this class are taken by ${takers}, ${whichStand} before it: put the more specific one first.`;
 }
 

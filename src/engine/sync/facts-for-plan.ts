@@ -107,13 +107,13 @@ export async function factsFromLists(
 ): Promise<PlanFacts> {
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
-  const active = await countActiveAlarms(source, settings, signal);
+  const activeAlarmCount = await countActiveAlarms(source, settings, signal);
   const systems = [...settings.read, ...settings.history].flatMap(({ select }) => [
     ...(select.systems ?? []),
     ...(select.exclude?.systems ?? []),
   ]);
   const tags = await tagsFromLists(source, sites, systems, signal, onProgress);
-  return factsFromTags(settings, { sites: sites.length, tags, active }, clock.now());
+  return factsFromTags(settings, { sites: sites.length, tags, active: activeAlarmCount }, clock.now());
 }
 
 /** Returns the total of the alarm list's first page; 0 if alarms are not polled or cannot be listed. */

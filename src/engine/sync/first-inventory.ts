@@ -90,9 +90,9 @@ function estimatePages({ site, sites, before, lastPage }: ListProgress): number 
 export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstInventory, listsPerMinute: number) {
   if (done) return null;
   const tagsLeft = pagesTotal === null ? 0 : pagesTotal - pagesRead;
-  const othersLeft = others.pagesTotal - others.pagesRead;
-  if (tagsLeft === 0 && othersLeft === 0) return "Reading the building.";
-  const requestsLeft = tagsLeft === 0 ? othersLeft : tagsLeft + Math.min(2 * tagsLeft, othersLeft);
+  const otherListsLeft = others.pagesTotal - others.pagesRead;
+  if (tagsLeft === 0 && otherListsLeft === 0) return "Reading the building.";
+  const requestsLeft = tagsLeft === 0 ? otherListsLeft : tagsLeft + Math.min(2 * tagsLeft, otherListsLeft);
   const minutesToRead = minutesLeft(pagesRead + others.pagesRead, requestsLeft, listsPerMinute);
   const timeLeft = minutesToRead < 1 ? "less than a minute" : `about ${formatCount(minutesToRead, "minute")}`;
   const pages =
@@ -107,6 +107,6 @@ const INVENTORY_RATE_SHARE = 0.8;
 
 /** Estimates minutes left. A minute's requests leave at once: of 60 pages at 30 a minute, 12 wait two minutes. */
 export function minutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
-  const atOnce = Math.max(1, Math.ceil(listsPerMinute * INVENTORY_RATE_SHARE));
-  return Math.floor((pages + pagesLeft - 1) / atOnce) - Math.floor((pages - 1) / atOnce);
+  const listsAtOnce = Math.max(1, Math.ceil(listsPerMinute * INVENTORY_RATE_SHARE));
+  return Math.floor((pages + pagesLeft - 1) / listsAtOnce) - Math.floor((pages - 1) / listsAtOnce);
 }

@@ -57,7 +57,7 @@ export function createOutage(options: OutageOptions) {
   let relapseUntilMs = Number.NEGATIVE_INFINITY;
   let healthAskedMs = Number.NEGATIVE_INFINITY;
   let meRequestedMs = Number.NEGATIVE_INFINITY;
-  const changes = createWakeup();
+  const outageChanged = createWakeup();
   const isOutage = () => outageCause !== null || availability.isDown();
 
   async function beginOutage(failure: Failure): Promise<void> {
@@ -66,11 +66,11 @@ export function createOutage(options: OutageOptions) {
       await availability.down(describeCause(failure));
     }
     outageCause = failure;
-    changes.wakeUp();
+    outageChanged.wakeUp();
   }
 
   async function waitUntil(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!holds()) await rejectOnAbort(changes.nextWakeup(signal), signal);
+    while (!holds()) await rejectOnAbort(outageChanged.nextWakeup(signal), signal);
   }
 
   async function requestHealth(signal: AbortSignal): Promise<void> {
@@ -225,7 +225,7 @@ export function createOutage(options: OutageOptions) {
         suspectSinceMs = null;
         if (Number.isFinite(healthAskedMs)) await options.noteHealth(null);
         healthAskedMs = Number.NEGATIVE_INFINITY;
-        changes.wakeUp();
+        outageChanged.wakeUp();
       }
     },
   };
@@ -249,6 +249,6 @@ function isAvailableService(failure: Failure): boolean {
 
 function describeCause(failure: Failure): string {
   if (failure instanceof ConfigError) return `${failure.reason}: ${errorText(failure)}`;
-  const otherCause = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
-  return `${failure instanceof Throttled ? "maintenance" : otherCause}: ${errorText(failure)}`;
+  const causeWithoutStatus = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
+  return `${failure instanceof Throttled ? "maintenance" : causeWithoutStatus}: ${errorText(failure)}`;
 }

@@ -89,7 +89,7 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
     clockCheck.look();
     const isStepped = clockCheck.steps.wakeups() !== seenClockSteps;
     seenClockSteps = clockCheck.steps.wakeups();
-    let firstMs = Number.POSITIVE_INFINITY;
+    let firstDueMs = Number.POSITIVE_INFINITY;
     for (const timer of [...timers]) {
       const nowMs = clock.now();
       if (isStepped) setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
@@ -100,9 +100,9 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
         timer.fire();
         setDue(timer, timer.nextMatch(clock.now()));
       }
-      if (timers.has(timer)) firstMs = Math.min(firstMs, timer.dueMs);
+      if (timers.has(timer)) firstDueMs = Math.min(firstDueMs, timer.dueMs);
     }
-    return firstMs - clock.now();
+    return firstDueMs - clock.now();
   }
 
   function startLoop(): AbortController {
@@ -168,7 +168,7 @@ function createCronMatcher(expression: string): CronMatcher {
   const seconds = ascending(second);
   const minutes = ascending(minute);
   const hours = ascending(hour);
-  const firstInDay = (dayMs: number, afterMs: number): number | null => {
+  const firstMatchInDay = (dayMs: number, afterMs: number): number | null => {
     for (const h of hours) {
       if (dayMs + (h + 1) * HOUR_MS <= afterMs) continue;
       for (const m of minutes) {
@@ -189,7 +189,7 @@ function createCronMatcher(expression: string): CronMatcher {
     const firstDay = Math.floor(afterMs / DAY_MS) * DAY_MS;
     for (let day = 0; day < MAX_SEARCHED_DAYS; day += 1) {
       const dayMs = firstDay + day * DAY_MS;
-      const matchMs = firstInDay(dayMs, afterMs);
+      const matchMs = firstMatchInDay(dayMs, afterMs);
       if (matchMs !== null && isDayOn(dayMs, matchMs)) return matchMs;
     }
     throw new Error(`The schedule ${expression} matches no day of the next eight years.`);

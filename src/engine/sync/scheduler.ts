@@ -73,7 +73,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   const allRuns = new Set<Promise<void>>();
   const currentRuns = new Map<string, Promise<void>>();
   let jobPostponed = Promise.withResolvers<void>();
-  const storedAtMs = new Map<string, number>();
+  const stateStoredAtMs = new Map<string, number>();
 
   function runInParallel(work: Promise<void>): void {
     const watchedWork = work
@@ -112,7 +112,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
     state.isRunning = true;
     const result = await runJob(job).finally(() => (state.isRunning = false));
-    const endedAtMs = clock.monotonic();
+    const runEndedAtMs = clock.monotonic();
     const failure = result.kind === "failed" ? result.failure : null;
     state.failuresInRow = result.kind === "ok" ? 0 : state.failuresInRow + 1;
     state.isRefused = failure instanceof ConfigError;
@@ -123,7 +123,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
     let retryMs = result.kind === "ok" ? null : jobRetryMs(failure, state.failuresInRow, random);
     const isPaused = state.isRefused || failure instanceof Throttled;
-    state.notBeforeMs = isPaused ? endedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
+    state.notBeforeMs = isPaused ? runEndedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
     try {
       if (result.kind !== "failed")
         await recordSuccess(state.job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
@@ -132,7 +132,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       aborter.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < endedAtMs) {
+    if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < runEndedAtMs) {
       retryMs = UNEXPLAINED_RETRY_MS;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
@@ -152,9 +152,9 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     state.wait?.abort(new Stopping());
     const retryWait = new AbortController();
     state.wait = retryWait;
-    const isTime = await sleepFor(clock, inMs, retryWait.signal, drainController.signal);
+    const isJobTime = await sleepFor(clock, inMs, retryWait.signal, drainController.signal);
     if (state.wait === retryWait) state.wait = null;
-    if (isTime) await startRun(state);
+    if (isJobTime) await startRun(state);
   }
 
   /** Acts after the job's current run, which may have begun with old settings or with an old scope. */
@@ -172,8 +172,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** Returns true when the complete service is unavailable. */
   async function recordFailure(work: NamedJob, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
-    const judgement = { isRepeat: failures > 1, isMeJob: work.name === "token" };
-    const isDown = await outage.judge(failure, judgement, aborter.signal);
+    const failureContext = { isRepeat: failures > 1, isMeJob: work.name === "token" };
+    const isDown = await outage.judge(failure, failureContext, aborter.signal);
     const problem = describeProblem(work, failure);
     if (!isDown && failure instanceof ConfigError) await availability.featureDown(work.name, problem);
     storeState(work, problem, false);
@@ -192,12 +192,12 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   function storeState({ name }: NamedJob, problem: string | null, success = true): void {
     const lastState = options.storedState(name);
     const nowMs = clock.monotonic();
-    const isRecent = nowMs - (storedAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_INTERVAL_MS;
+    const isRecent = nowMs - (stateStoredAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_INTERVAL_MS;
     if (isRecent && lastState?.problem === problem) return;
     const at = isoUtc(clock.now());
     const lastSuccess = success ? at : (lastState?.lastSuccess ?? null);
     options.storeState(name, { lastSuccess, lastAttempt: at, problem });
-    storedAtMs.set(name, nowMs);
+    stateStoredAtMs.set(name, nowMs);
   }
 
   async function keepFollowing(follower: Follower): Promise<void> {
@@ -361,8 +361,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       runInParallel(followScope());
       if (options.watchLostSites !== undefined) runInParallel(options.watchLostSites(aborter.signal));
       runInParallel(runPending());
-      for (const follower of options.followers ?? []) {
-        const followerRun = keepFollowing(follower).finally(() => allRuns.delete(followerRun));
+      for (const followerJob of options.followers ?? []) {
+        const followerRun = keepFollowing(followerJob).finally(() => allRuns.delete(followerRun));
         allRuns.add(followerRun);
         runInParallel(followerRun);
       }

@@ -39,7 +39,7 @@ export function createTokenScope(source: Source, clock: Clock) {
 
   function learnScope(info: Pick<TokenInfo, "sites" | "abilities">): void {
     const oldNames = new Set([...(sites ?? []), ...(abilities ?? [])].map(String));
-    const isFirst = sites === null;
+    const isFirstScope = sites === null;
     sites = new Set(info.sites.map(({ id }) => id));
     abilities = new Set(info.abilities);
     const names = new Set([...sites, ...abilities].map(String));
@@ -48,7 +48,7 @@ export function createTokenScope(source: Source, clock: Clock) {
     for (const [name, sinceMs] of losses)
       if (names.has(name) || nowMs - sinceMs > LOSS_RETENTION_MS) losses.delete(name);
     const isScopeSame = oldNames.size === names.size && oldNames.isSubsetOf(names);
-    if (!isScopeSame && !isFirst) changes.wakeUp();
+    if (!isScopeSame && !isFirstScope) changes.wakeUp();
     if (losses.size > 0) watchChanged.wakeUp();
   }
 
@@ -116,8 +116,8 @@ export function createTokenScope(source: Source, clock: Clock) {
         signal,
         wakeup: watchChanged,
         async turn() {
-          const inMs = times.requestMs + refreshEveryMs() - clock.monotonic();
-          if (inMs > 0) return inMs;
+          const nextRequestInMs = times.requestMs + refreshEveryMs() - clock.monotonic();
+          if (nextRequestInMs > 0) return nextRequestInMs;
           await tryRefresh(signal);
           return refreshEveryMs();
         },

@@ -40,16 +40,16 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   const fromMs = lastMs ?? countedMs;
   const dueMs = isQuarantined ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
   const isSilent = !knownTag.gatewayOffline && intervalMs > stretchedMs;
-  const silence = knownTag.leftOut === undefined ? "answered nothing" : "had no usable value";
+  const silenceText = knownTag.leftOut === undefined ? "answered nothing" : "had no usable value";
   const isUnread = fromMs === null && !isQuarantined && knownTag.inSight;
-  const reasons = [
+  const isolationReasons = [
     `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
     stretchedMs > wishedMs &&
       `The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`,
     knownTag.gatewayOffline && "Its gateway is offline: it is read a tenth as often.",
     knownTag.leftOut !== undefined &&
       `The replies have had no usable value of it since ${knownTag.leftOut.since}. ${knownTag.leftOut.reason}`,
-    isSilent && `It ${silence} ${knownTag.nulls} times in a row, so it is read less often.`,
+    isSilent && `It ${silenceText} ${knownTag.nulls} times in a row, so it is read less often.`,
     !knownTag.inSight && "The token does not see its site, so it is not read.",
     isQuarantined && "It was refused alone twice, so it is left out and asked alone at that time.",
     knownTag.isolation !== null && isolationReason(knownTag.isolation),
@@ -65,7 +65,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
     everySeconds: Math.round(intervalMs / 100) / 10,
     lastAt: lastMs === null ? null : formatWallTime(lastMs),
     dueAt: knownTag.underWay || !knownTag.inSight ? null : formatWallTime(dueMs),
-    reasons,
+    reasons: isolationReasons,
   };
 }
 

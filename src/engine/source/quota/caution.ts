@@ -1,14 +1,14 @@
-const MARGIN_MIN_MS = 250;
-const MARGIN_MAX_MS = 4_000;
-const MARGIN_DECAY = 0.8;
-const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
-const REPEATED_WITHIN_MS = 30 * 60_000;
+const SLOWDOWN_MARGIN_MIN_MS = 250;
+const SLOWDOWN_MARGIN_MAX_MS = 4_000;
+const SLOWDOWN_MARGIN_DECAY = 0.8;
+const SLOWDOWN_MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
+const REPEATED_REFUSAL_WITHIN_MS = 30 * 60_000;
 const FIRST_SLOWDOWN_MS = 3_600_000;
 const REPEATED_SLOWDOWN_MS = 24 * 3_600_000;
 /** Unused slots that prove a limit of spacing: a late packet explains one unused slot, not two. */
 const UNUSED_SLOTS_MIN = 2;
 const RATE_CUT_FACTOR = 2 / 3;
-const PER_WINDOW_MIN = 2;
+const REQUESTS_PER_WINDOW_MIN = 2;
 const RATE_STEP_EVERY_MS = 10 * 60_000;
 
 /**
@@ -32,9 +32,9 @@ export function createRefusalSlowdown(limit: number) {
       slowdown = "none";
       marginMs = 0;
     }
-    while (slowdown !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {
-      marginSettledAt += MARGIN_DECAY_EVERY_MS;
-      marginMs *= MARGIN_DECAY;
+    while (slowdown !== "spacing" && marginMs > 0 && now - marginSettledAt >= SLOWDOWN_MARGIN_DECAY_EVERY_MS) {
+      marginSettledAt += SLOWDOWN_MARGIN_DECAY_EVERY_MS;
+      marginMs *= SLOWDOWN_MARGIN_DECAY;
     }
     while (perWindow < limit && now - rateSettledAt >= RATE_STEP_EVERY_MS) {
       rateSettledAt += RATE_STEP_EVERY_MS;
@@ -44,15 +44,15 @@ export function createRefusalSlowdown(limit: number) {
   return {
     refused(now: number, used: number, isComplete: boolean): void {
       applyRecovery(now);
-      if (perWindow < limit || now - lastRefusalMs < REPEATED_WITHIN_MS) {
-        perWindow = Math.max(PER_WINDOW_MIN, Math.min(perWindow, maxPerWindow()) * RATE_CUT_FACTOR);
+      if (perWindow < limit || now - lastRefusalMs < REPEATED_REFUSAL_WITHIN_MS) {
+        perWindow = Math.max(REQUESTS_PER_WINDOW_MIN, Math.min(perWindow, maxPerWindow()) * RATE_CUT_FACTOR);
       } else {
         const limitsSpacing = isComplete && used <= limit - UNUSED_SLOTS_MIN;
         slowdown = limitsSpacing || slowdown === "spacing" ? "spacing" : "one slot less";
         slowdownEndMs = now + (slowdowns === 0 ? FIRST_SLOWDOWN_MS : REPEATED_SLOWDOWN_MS);
         slowdowns += 1;
-        marginMs = limitsSpacing ? MARGIN_MAX_MS : Math.max(MARGIN_MIN_MS, marginMs * 2);
-        marginMs = Math.min(MARGIN_MAX_MS, marginMs);
+        marginMs = limitsSpacing ? SLOWDOWN_MARGIN_MAX_MS : Math.max(SLOWDOWN_MARGIN_MIN_MS, marginMs * 2);
+        marginMs = Math.min(SLOWDOWN_MARGIN_MAX_MS, marginMs);
       }
       lastRefusalMs = now;
       marginSettledAt = now;
@@ -80,25 +80,25 @@ export interface OtherClientUse {
 }
 
 /** Excess counts before another client is reported, over more than two windows: one odd count may precede a restart. */
-const EXCESS_COUNTS_MIN = 3;
+const EXCESS_REQUEST_COUNTS_MIN = 3;
 const EXCESS_DURATION_MIN_MS = 120_000;
 const EVIDENCE_LIFETIME_MS = 30 * 60_000;
 
 export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
   let excessCounts: { readonly at: number; readonly requests: number }[] = [];
-  const highestExcess = (counts: typeof excessCounts) => Math.max(0, ...counts.map(({ requests }) => requests));
+  const highestExcessRequests = (counts: typeof excessCounts) => Math.max(0, ...counts.map(({ requests }) => requests));
   let otherUse: OtherClientUse | null = null;
   let lastConfirmedMs = Number.NEGATIVE_INFINITY;
-  const currentUse = (now: number) => (now - lastConfirmedMs < EVIDENCE_LIFETIME_MS ? otherUse : null);
-  const confirmUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
-    const knownUse = currentUse(now);
+  const currentOtherClientUse = (now: number) => (now - lastConfirmedMs < EVIDENCE_LIFETIME_MS ? otherUse : null);
+  const confirmOtherClientUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
+    const knownOtherClientUse = currentOtherClientUse(now);
     otherUse = {
-      evidence: knownUse?.evidence === "remaining" ? "remaining" : evidence,
-      perWindow: highestExcess(excessCounts) || null,
-      sinceMs: knownUse?.sinceMs ?? wallMs,
+      evidence: knownOtherClientUse?.evidence === "remaining" ? "remaining" : evidence,
+      perWindow: highestExcessRequests(excessCounts) || null,
+      sinceMs: knownOtherClientUse?.sinceMs ?? wallMs,
     };
     lastConfirmedMs = now;
-    if (knownUse === null) report(otherUse);
+    if (knownOtherClientUse === null) report(otherUse);
   };
   return {
     /** `requests`: how many more the service counted than we sent; 0 or less without another client. */
@@ -106,14 +106,14 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
       excessCounts = excessCounts.filter(({ at }) => now - at < EVIDENCE_LIFETIME_MS);
       if (requests <= 0) return;
       excessCounts.push({ at: now, requests });
-      const firstExcessMs = excessCounts[0]?.at ?? now;
-      if (excessCounts.length >= EXCESS_COUNTS_MIN && now - firstExcessMs >= EXCESS_DURATION_MIN_MS)
-        confirmUse(now, wallMs, "remaining");
+      const firstExcessAtMs = excessCounts[0]?.at ?? now;
+      if (excessCounts.length >= EXCESS_REQUEST_COUNTS_MIN && now - firstExcessAtMs >= EXCESS_DURATION_MIN_MS)
+        confirmOtherClientUse(now, wallMs, "remaining");
     },
-    refusals: (now: number, wallMs: number) => confirmUse(now, wallMs, "refusals"),
+    refusals: (now: number, wallMs: number) => confirmOtherClientUse(now, wallMs, "refusals"),
     occupied(now: number): number {
-      return highestExcess(excessCounts.filter(({ at }) => now - at < windowMs));
+      return highestExcessRequests(excessCounts.filter(({ at }) => now - at < windowMs));
     },
-    use: currentUse,
+    use: currentOtherClientUse,
   };
 }

@@ -228,8 +228,8 @@ export function createQuota(options: QuotaOptions): Quota {
     },
     status() {
       const leftMs = allPausedUntilMs - clock.monotonic();
-      const heldUntilMs = leftMs > 0 ? clock.now() + leftMs : null;
-      return { buckets: allLimiters().map((limiter) => limiter.status()), heldUntilMs };
+      const pausedUntilMs = leftMs > 0 ? clock.now() + leftMs : null;
+      return { buckets: allLimiters().map((limiter) => limiter.status()), heldUntilMs: pausedUntilMs };
     },
     foreign: () => allLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     change(next) {
@@ -258,16 +258,16 @@ export function createSharingEvidence() {
       const [first, middle] = [countBeforeLast, lastCount];
       countBeforeLast = lastCount;
       lastCount = { endpoint, taken, sentMs, at: now };
-      if (first === undefined || middle === undefined || now - first.at > EVIDENCE_DURATION_MAX_MS) return false;
+      if (first === undefined || middle === undefined || now - first.at > SHARING_EVIDENCE_MAX_AGE_MS) return false;
       if (middle.sentMs < first.at || sentMs < middle.at) return false;
       if (first.endpoint !== endpoint || middle.endpoint === endpoint) return false;
-      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DISTANCE_MIN) findings += 1;
+      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DIFFERENCE_MIN) findings += 1;
       if (taken === first.taken + 2 && middle.taken === first.taken + 1) findings = 0;
-      return findings >= FINDINGS_MIN;
+      return findings >= SHARING_FINDINGS_MIN;
     },
   };
 }
 
-const FINDINGS_MIN = 2;
-const COUNT_DISTANCE_MIN = 3;
-const EVIDENCE_DURATION_MAX_MS = 45_000;
+const SHARING_FINDINGS_MIN = 2;
+const COUNT_DIFFERENCE_MIN = 3;
+const SHARING_EVIDENCE_MAX_AGE_MS = 45_000;

@@ -18,13 +18,13 @@ interface QuotaRequest {
   hasPassed: boolean;
 }
 
-const PASSED_OVER_MAX = 9;
+const LANE_PASSED_OVER_MAX = 9;
 const LAST_LANE = LANES.at(-1);
-const PASS_MIN_MS = 50;
+const SLOT_PASS_MIN_MS = 50;
 
 function createRequestQueues() {
   const waitingByLane = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
-  const passedOver = new Map<Lane, number>();
+  const skipCounts = new Map<Lane, number>();
   const laneQueue = (lane: Lane) => waitingByLane.get(lane) as Set<QuotaRequest>;
   const countWaiting = (lane: Lane) => [...laneQueue(lane)].filter(({ hasPassed }) => !hasPassed).length;
 
@@ -33,10 +33,10 @@ function createRequestQueues() {
     for (const request of laneQueue(lane)) {
       if (request.signal.aborted) continue;
       try {
-        const passMs = request.choose?.({ isOwnSlot }) ?? null;
-        if (passMs !== null) {
+        const slotPassMs = request.choose?.({ isOwnSlot }) ?? null;
+        if (slotPassMs !== null) {
           request.hasPassed = true;
-          lookAtMs = Math.min(lookAtMs, now + Math.max(PASS_MIN_MS, passMs));
+          lookAtMs = Math.min(lookAtMs, now + Math.max(SLOT_PASS_MIN_MS, slotPassMs));
           continue;
         }
         laneQueue(lane).delete(request);
@@ -56,7 +56,7 @@ function createRequestQueues() {
 
     /** Returns the request that leaves now, or when to look again. Lanes passed over too often come first. */
     take(now: number, readyAt: (lane: Lane, isOverdue: boolean) => number) {
-      const overdueLanes = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSED_OVER_MAX);
+      const overdueLanes = LANES.filter((lane) => (skipCounts.get(lane) ?? 0) >= LANE_PASSED_OVER_MAX);
       let lookAtMs = Number.POSITIVE_INFINITY;
       for (const [index, lane] of [...overdueLanes, ...LANES].entries()) {
         const isOverdue = index < overdueLanes.length;
@@ -65,14 +65,14 @@ function createRequestQueues() {
         const takenFromLane = readyMs > now ? { request: null, lookAtMs: readyMs } : takeFromLane(lane, isOverdue, now);
         lookAtMs = Math.min(lookAtMs, takenFromLane.lookAtMs);
         if (takenFromLane.request !== null) return { request: takenFromLane.request, lookAtMs };
-        if (readyMs <= now) passedOver.set(lane, 0);
+        if (readyMs <= now) skipCounts.set(lane, 0);
       }
       return { request: null, lookAtMs };
     },
     noteTaken(lane: Lane): void {
       for (const other of LANES) {
-        if (other === lane || other === LAST_LANE || laneQueue(other).size === 0) passedOver.set(other, 0);
-        else if (LANES.indexOf(other) > LANES.indexOf(lane)) passedOver.set(other, (passedOver.get(other) ?? 0) + 1);
+        if (other === lane || other === LAST_LANE || laneQueue(other).size === 0) skipCounts.set(other, 0);
+        else if (LANES.indexOf(other) > LANES.indexOf(lane)) skipCounts.set(other, (skipCounts.get(other) ?? 0) + 1);
       }
     },
     counts: () => Object.fromEntries(LANES.map((lane) => [lane, countWaiting(lane)])) as Record<Lane, number>,
@@ -142,14 +142,14 @@ export function createRateLimiter(options: RateLimiterOptions) {
     const allowedRequests = Math.max(1, perWindow - otherClient.occupied(now));
     const politeLimit = Math.max(1, limit * polite);
     const pacedRequests = Math.max(1, Math.min(allowedRequests, politeLimit) - reserve);
-    const lastingPerMinute = (pacedRequests * occupiedMs) / (occupiedMs + marginMs);
+    const sustainedRequestsPerMinute = (pacedRequests * occupiedMs) / (occupiedMs + marginMs);
     const carefulShare = isCareful ? CAREFUL_RATE_SHARE : 1;
     return {
       // A window has whole slots; the pace keeps the exact share.
       slots: Math.min(Math.floor(allowedRequests), Math.ceil(politeLimit)),
       periodMs: (occupiedMs + marginMs) / pacedRequests / carefulShare,
-      perMinute: lastingPerMinute * carefulShare,
-      lastingPerMinute,
+      perMinute: sustainedRequestsPerMinute * carefulShare,
+      lastingPerMinute: sustainedRequestsPerMinute,
       mayCatchUp: !throttled && !isCareful,
       isEveryLanePaced: spaced || isCareful,
     };
@@ -158,9 +158,9 @@ export function createRateLimiter(options: RateLimiterOptions) {
   function slotTime(lane: Lane, now: number, { slots, isEveryLanePaced } = rateTerms(now), isOverdue = false): number {
     const reservedSlots = lane === "write" || isOverdue ? 0 : reserve;
     const freeMs = spentSlots.freeAt(now, Math.max(1, slots - reservedSlots));
-    const pacedMs = isEveryLanePaced || !URGENT_LANES.has(lane) ? nextPacedMs : now;
+    const pacedStartMs = isEveryLanePaced || !URGENT_LANES.has(lane) ? nextPacedMs : now;
     const isTrial = isTrialPermitted && lane !== "write";
-    return Math.max(now, isTrial ? closedUntilMs : pausedUntilMs(), freeMs, pacedMs);
+    return Math.max(now, isTrial ? closedUntilMs : pausedUntilMs(), freeMs, pacedStartMs);
   }
 
   function startReadyRequests(): void {
@@ -309,8 +309,8 @@ function createStatedLimit() {
   let repliesSince = 0;
 
   function statedLimitAt(now: number): number {
-    const isOld = now - statedMs >= STATED_LIMIT_LIFETIME_MS && repliesSince >= STATED_LIMIT_LIFETIME_REPLIES;
-    if (isOld) statedPerMinute = Number.POSITIVE_INFINITY;
+    const isLimitExpired = now - statedMs >= STATED_LIMIT_LIFETIME_MS && repliesSince >= STATED_LIMIT_LIFETIME_REPLIES;
+    if (isLimitExpired) statedPerMinute = Number.POSITIVE_INFINITY;
     return statedPerMinute;
   }
 

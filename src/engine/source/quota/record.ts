@@ -15,12 +15,12 @@ interface QuotaRecordOptions {
   readonly mark: ReadClock;
 }
 
-const FIRST_SAVE_LIMIT_MS = 250;
+const FIRST_SAVE_TIMEOUT_MS = 250;
 /** Smaller changes of the wall clock are gradual corrections by a time server. */
 const CLOCK_STEP_MIN_MS = 100;
 const SLOT_RETENTION_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;
-const RECORD_AHEAD_MS = 10_000;
+const SLOT_RECORDED_AHEAD_MS = 10_000;
 
 export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
 
@@ -45,12 +45,12 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   const saveSlot = (slot: SpentSlot) => store.save(recordKey(slot.endpoint), toStoredSlot(slot));
   const followWallClock = async () => {
     const newOffsetMs = clock.now() - clock.monotonic();
-    const byMs = newOffsetMs - wallOffsetMs;
+    const clockShiftMs = newOffsetMs - wallOffsetMs;
     wallOffsetMs = newOffsetMs;
-    if (Math.abs(byMs) <= CLOCK_STEP_MIN_MS) return;
+    if (Math.abs(clockShiftMs) <= CLOCK_STEP_MIN_MS) return;
     clockJumps += 1;
     usableUntilMs.clear();
-    await rewriteSlots(byMs);
+    await rewriteSlots(clockShiftMs);
   };
 
   async function rewriteSlots(byMs: number): Promise<void> {
@@ -67,28 +67,28 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   }
 
   /** Milliseconds by which the wall clock was set since the record was written; null if unknown or after a reboot. */
-  async function clockSetMeanwhileMs(): Promise<number | null> {
+  async function clockSetWhileStoppedMs(): Promise<number | null> {
     const sinceBoot = clock.sinceBoot?.() ?? null;
     const storedClock = sinceBoot === null ? undefined : await store.loadClock(source, sinceBoot.boot);
     if (sinceBoot === null || storedClock === undefined || storedClock.sinceBootMs > sinceBoot.ms) return null;
     return clock.now() - sinceBoot.ms - (storedClock.wallMs - storedClock.sinceBootMs);
   }
 
-  function isBusyEndpoint({ endpoint, sentAt }: SpentSlot): boolean {
+  function isEndpointBusy({ endpoint, sentAt }: SpentSlot): boolean {
     const lastSentMs = lastSentAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
     lastSentAtMs.set(endpoint, Math.max(lastSentMs, sentAt));
-    return sentAt - lastSentMs <= RECORD_AHEAD_MS;
+    return sentAt - lastSentMs <= SLOT_RECORDED_AHEAD_MS;
   }
 
   async function recordNextSlot(endpoint: QuotaEndpoint): Promise<void> {
     lastId += 1;
     const id = lastId;
-    const untilMs = clock.monotonic() + RECORD_AHEAD_MS;
+    const untilMs = clock.monotonic() + SLOT_RECORDED_AHEAD_MS;
     slotIdsAhead.set(endpoint, id);
     const nextSlot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
-    const jumpsBefore = clockJumps;
+    const clockJumpsBefore = clockJumps;
     await store.saveDeferred(recordKey(endpoint), toStoredSlot(nextSlot));
-    if (clockJumps === jumpsBefore && slotIdsAhead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
+    if (clockJumps === clockJumpsBefore && slotIdsAhead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
   }
 
   return {
@@ -111,15 +111,15 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     async load() {
       const now = clock.monotonic();
       wallOffsetMs = clock.now() - now;
-      const byMs = await clockSetMeanwhileMs();
-      clockSetByMs = byMs !== null && Math.abs(byMs) > CLOCK_STEP_MIN_MS ? byMs : 0;
+      const clockShiftMs = await clockSetWhileStoppedMs();
+      clockSetByMs = clockShiftMs !== null && Math.abs(clockShiftMs) > CLOCK_STEP_MIN_MS ? clockShiftMs : 0;
       let hasRecord = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
         for (const storedSlot of await store.load(recordKey(endpoint))) {
           hasRecord = true;
           lastId = Math.max(lastId, storedSlot.id);
           // A stored time in the future shows that the clock was set back.
-          const latestCountedMs = now + longestWayMs + FIRST_SAVE_LIMIT_MS;
+          const latestCountedMs = now + longestWayMs + FIRST_SAVE_TIMEOUT_MS;
           const countedByMs = storedSlot.countedByMs + clockSetByMs - wallOffsetMs;
           const slot = { id: storedSlot.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latestCountedMs) };
           if (slot.countedBy + occupiedMs <= now) continue;
@@ -128,7 +128,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         }
       }
       if (clockSetByMs !== 0) await rewriteSlots(clockSetByMs);
-      else if (byMs === null) await saveClockReading();
+      else if (clockShiftMs === null) await saveClockReading();
       return { slots: [...liveSlots], found: hasRecord };
     },
     idFor(endpoint: QuotaEndpoint): number {
@@ -150,27 +150,27 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         slot.countedBy = slot.sentAt + longestWayMs;
         return mark();
       }
-      for (let withinMs = FIRST_SAVE_LIMIT_MS; ; withinMs *= 4) {
+      for (let withinMs = FIRST_SAVE_TIMEOUT_MS; ; withinMs *= 4) {
         const slotTakenAt = mark();
         const startedMs = slotTakenAt.monotonicMs;
-        const countedByBound = startedMs + withinMs + longestWayMs;
+        const latestCountTimeMs = startedMs + withinMs + longestWayMs;
         try {
-          await saveSlot({ ...slot, sentAt: startedMs, countedBy: countedByBound });
+          await saveSlot({ ...slot, sentAt: startedMs, countedBy: latestCountTimeMs });
         } catch (error) {
           liveSlots = liveSlots.filter((each) => each !== slot);
           throw error;
         }
         slot.sentAt = clock.monotonic();
         slot.countedBy = slot.sentAt + longestWayMs;
-        if (slot.countedBy <= countedByBound) return slotTakenAt;
+        if (slot.countedBy <= latestCountTimeMs) return slotTakenAt;
       }
     },
     /** Stores the reply time; busy endpoints record their next slot in the same transaction. */
     async afterReply(slot: SpentSlot): Promise<void> {
       await followWallClock();
-      const replySaved = store.saveDeferred(recordKey(slot.endpoint), toStoredSlot(slot));
-      if (isBusyEndpoint(slot) && !slotIdsAhead.has(slot.endpoint)) await recordNextSlot(slot.endpoint);
-      await replySaved;
+      const replyTimeSaved = store.saveDeferred(recordKey(slot.endpoint), toStoredSlot(slot));
+      if (isEndpointBusy(slot) && !slotIdsAhead.has(slot.endpoint)) await recordNextSlot(slot.endpoint);
+      await replyTimeSaved;
       replyCount += 1;
       if (replyCount % FORGET_EVERY_REPLIES === 0)
         await store.forget(recordKey(slot.endpoint), clock.now() - SLOT_RETENTION_MS);
@@ -207,7 +207,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly SpentSl
     /** Requests in the service's count beyond our own, by the widest usual way of counting (two windows). */
     unexplained(counted: number, since: number): number {
       if (counted <= countSlots(slots, since - occupiedMs)) return 0;
-      return Math.max(0, counted - Math.ceil(highestWindowCount(slots, since, occupiedMs) - ROUNDING_TOLERANCE));
+      return Math.max(0, counted - Math.ceil(highestWindowCount(slots, since, occupiedMs) - SLOT_TIME_TOLERANCE));
     },
     /** Returns when a slot is free: `now`, a later time, or infinity if unknown. */
     freeAt(now: number, allowed: number): number {
@@ -226,16 +226,16 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly SpentSl
   };
 }
 
-const ROUNDING_TOLERANCE = 1e-9;
+const SLOT_TIME_TOLERANCE = 1e-9;
 
 /** Returns the highest two-window count over every possible alignment of the windows. */
 function highestWindowCount(slots: readonly SpentSlot[], now: number, windowMs: number): number {
-  const slotAges = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
+  const slotAgesMs = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
   let highest = 0;
-  for (const windowEdge of [0, ...slotAges]) {
+  for (const windowEdge of [0, ...slotAgesMs]) {
     const elapsedMs = windowEdge > windowMs ? windowEdge - windowMs : Math.max(0, windowEdge);
     let sum = 0;
-    for (const age of slotAges) {
+    for (const age of slotAgesMs) {
       if (age <= elapsedMs) sum += 1;
       else if (age <= elapsedMs + windowMs) sum += 1 - elapsedMs / windowMs;
     }

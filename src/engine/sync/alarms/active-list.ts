@@ -100,8 +100,8 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
       const allSites = await readAllSites(how);
       // Alarm records without a site id state it only in the list of their own site.
       const haveSiteIds = allSites === null || listItems(allSites).every((alarm) => alarm.site.id !== 0);
-      const distrust = pageTrust.distrust();
-      wasPerSite = allSites === null || distrust !== null || !haveSiteIds;
+      const distrustReason = pageTrust.distrust();
+      wasPerSite = allSites === null || distrustReason !== null || !haveSiteIds;
       if (allSites !== null && (!wasPerSite || followedSites.length === 0)) {
         return {
           listed: listItems(allSites).filter((alarm) => isFollowed(alarm.site.id)),
@@ -113,21 +113,21 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
         };
       }
       const nextSites = takeNextSites(followedSites);
-      const visits = await visitSites(nextSites, (siteId) => readSite(siteId, how), how.signal);
-      const readings = [...visits.seen.values()];
+      const siteVisits = await visitSites(nextSites, (siteId) => readSite(siteId, how), how.signal);
+      const readings = [...siteVisits.seen.values()];
       const lists = readings.map(({ listing }) => listing);
       const { reasons, unreadable } = collectFaults(lists);
       const siteRemarks = readings.flatMap(({ remark }) => remark ?? []);
       return {
         listed: lists.flatMap(listItems),
-        coverage: (siteId) => determineCoverage(visits.seen.get(siteId)?.listing),
+        coverage: (siteId) => determineCoverage(siteVisits.seen.get(siteId)?.listing),
         isConfirmed: true,
-        failures: visits.failures,
+        failures: siteVisits.failures,
         reasons,
         remarks:
-          distrust === null || followedSites.length <= 1
+          distrustReason === null || followedSites.length <= 1
             ? siteRemarks
-            : [describeDistrust(distrust, nextSites.length, followedSites.length), ...siteRemarks],
+            : [describeDistrust(distrustReason, nextSites.length, followedSites.length), ...siteRemarks],
         unreadable: allSites === null ? unreadable : [...unreadable, ...collectFaults([allSites]).unreadable],
       };
     },

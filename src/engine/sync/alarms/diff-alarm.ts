@@ -49,21 +49,21 @@ export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: Diff
     const { stored, events } = beginEpisode(alarm, false, context);
     return { stored: { ...stored, ...pastEpisodes }, events };
   }
-  const hadEnded = before.state === "resolved" || before.state === "vanished";
-  const wasAway = hadEnded || before.state === "out-of-scope";
+  const hadEpisodeEnded = before.state === "resolved" || before.state === "vanished";
+  const wasAlarmGone = hadEpisodeEnded || before.state === "out-of-scope";
   const lastEnd = before.state === "resolved" ? findLastEnd(before) : before.ended;
   const newState: StoredAlarm = {
     alarm,
     episode: before.episode,
     state: "active",
-    since: wasAway ? context.at : before.since,
+    since: wasAlarmGone ? context.at : before.since,
     misses: 0,
-    returns: before.returns + (wasAway ? 1 : 0),
+    returns: before.returns + (wasAlarmGone ? 1 : 0),
     ...(lastEnd && { ended: lastEnd }),
     ...pastEpisodes,
   };
-  const events = buildChangeEvents(before.alarm, newState, hadEnded, context);
-  if (hadEnded)
+  const events = buildChangeEvents(before.alarm, newState, hadEpisodeEnded, context);
+  if (hadEpisodeEnded)
     events.unshift(buildEvent("alarm-retriggered", newState, context.at, ["after", before.since], context, {}));
   return { stored: newState, events };
 }
@@ -71,8 +71,8 @@ export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: Diff
 export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep {
   const newState: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
   const events = isNewAcknowledgement(before.alarm, alarm) ? [buildAcknowledgement(newState, context)] : [];
-  const idFacts = [alarm.resolvedAt, newState.returns];
-  events.push(buildEvent("alarm-resolved", newState, eventTime(alarm.resolvedAt, context), idFacts, context, {}));
+  const eventIdParts = [alarm.resolvedAt, newState.returns];
+  events.push(buildEvent("alarm-resolved", newState, eventTime(alarm.resolvedAt, context), eventIdParts, context, {}));
   return { stored: newState, events };
 }
 
@@ -112,9 +112,9 @@ function buildChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean
   const events: Event[] = [];
   const isRetriggered = activity !== null && compareActivity(alarm, before) === "after";
   if (isRetriggered && !reopened) {
-    const idFacts = returns === 0 ? [activity.id] : [activity.id, returns];
+    const eventIdParts = returns === 0 ? [activity.id] : [activity.id, returns];
     const time = eventTime(activity.triggeredAt, context);
-    events.push(buildEvent("alarm-retriggered", stored, time, idFacts, context, {}));
+    events.push(buildEvent("alarm-retriggered", stored, time, eventIdParts, context, {}));
   }
   if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, startShiftMs(before, alarm)))
     events.push(buildEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
@@ -155,8 +155,8 @@ function buildRaise(stored: StoredAlarm, initial: boolean, context: DiffContext,
 /** Builds the acknowledgement event, whose id contains the person, the text and the time (or the poll's time). */
 function buildAcknowledgement(stored: StoredAlarm, context: DiffContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
-  const idFacts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
-  return buildEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), idFacts, context, {});
+  const eventIdParts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
+  return buildEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), eventIdParts, context, {});
 }
 
 function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(

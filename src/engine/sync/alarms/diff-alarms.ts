@@ -93,7 +93,7 @@ export function* diffAlarms(
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
-  const apply = (steps: Iterable<DiffStep>) => {
+  const applySteps = (steps: Iterable<DiffStep>) => {
     const stepEvents: Event[] = [];
     for (const step of steps) {
       const { alarm } = step.stored;
@@ -115,12 +115,12 @@ export function* diffAlarms(
     const { alarm, state, untold } = storedAlarm ?? {};
     const isRepeated = record === alarm && state === "active" && untold === undefined;
     if (isRepeated && !isAnnouncedAtStart(record, options)) continue;
-    apply(diffListed(storedAlarm, record, comparison));
+    applySteps(diffListed(storedAlarm, record, comparison));
     yield;
   }
   for (const absentAlarm of alarms.values()) {
     if (comparedIds.has(absentAlarm.alarm.id)) continue;
-    apply(diffAbsent(absentAlarm, comparison));
+    applySteps(diffAbsent(absentAlarm, comparison));
     yield;
   }
   return { put, events };
@@ -134,9 +134,9 @@ type DiffInput = { readonly seen: AlarmReading; readonly resolved: EndRecords; r
 
 function* diffListed(known: StoredAlarm | undefined, record: Alarm, { seen, resolved, options }: DiffInput): DiffSteps {
   const isAnnouncing = isAnnouncedAtStart(record, options);
-  const initial = !options.isKnownSite(record.site.id) || isAnnouncing;
+  const isFirstListing = !options.isKnownSite(record.site.id) || isAnnouncing;
   if (known === undefined) {
-    yield beginEpisode(record, initial, options);
+    yield beginEpisode(record, isFirstListing, options);
     return;
   }
   const episodeRelation = relateRecord(known, record);
@@ -151,7 +151,7 @@ function* diffListed(known: StoredAlarm | undefined, record: Alarm, { seen, reso
   }
   const closedStep = isOpenAlarm(known) ? closeEpisode(known, resolved, options) : null;
   if (closedStep !== null) yield closedStep;
-  yield beginEpisode(record, initial, options, closedStep?.stored ?? known);
+  yield beginEpisode(record, isFirstListing, options, closedStep?.stored ?? known);
 }
 
 /** True if an outdated record changes an open alarm: a service restored from a backup repeats event numbers. */
@@ -164,28 +164,28 @@ function addsToOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
 function* diffAbsent(known: StoredAlarm, { seen, resolved, options }: DiffInput): DiffSteps {
   const { id, site } = known.alarm;
   const isComplete = seen.coverage(site.id) === "complete";
-  const isDoubted = seen.doubted?.has(id) === true;
+  const isRecordDoubted = seen.doubted?.has(id) === true;
   const lastEnd = findLastRecord(known, "same", resolved) ?? findLastRecord(known, "newer", resolved);
-  const absence = countAbsence(known, options);
-  const hasMissesLeft = absence.stored.misses < options.vanishAfterMisses;
+  const absenceStep = countAbsence(known, options);
+  const hasMissesLeft = absenceStep.stored.misses < options.vanishAfterMisses;
   if (lastEnd !== undefined && isOpenAlarm(known) && isEmittedEnd(known, lastEnd)) {
     // The alarm came back after this end, so the active and resolved lists disagreed before: wait for more polls.
-    if (isComplete) yield hasMissesLeft ? absence : resolveEpisode(absence.stored, lastEnd, options);
+    if (isComplete) yield hasMissesLeft ? absenceStep : resolveEpisode(absenceStep.stored, lastEnd, options);
     return;
   }
   // An end before the stored start belongs to an older episode while the alarm may still be active.
-  if (lastEnd !== undefined && (!isComplete || isDoubted) && endsBeforeStart(known, lastEnd)) return;
+  if (lastEnd !== undefined && (!isComplete || isRecordDoubted) && endsBeforeStart(known, lastEnd)) return;
   if (lastEnd !== undefined && (isOpenAlarm(known) || known.state === "vanished")) {
     yield* endEpisode(known, lastEnd, resolved, options);
     return;
   }
-  if (!isOpenAlarm(known) || seen.scope === null || isDoubted) return;
+  if (!isOpenAlarm(known) || seen.scope === null || isRecordDoubted) return;
   if (!seen.scope.after.has(site.id)) {
     if (known.state !== "out-of-scope") yield markOutOfScope(known, options);
     return;
   }
   if (!seen.scope.before.has(site.id) || !isComplete) return;
-  yield hasMissesLeft || !seen.searched.has(id) ? absence : markVanished(absence.stored, options);
+  yield hasMissesLeft || !seen.searched.has(id) ? absenceStep : markVanished(absenceStep.stored, options);
 }
 
 export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: EndRecords, context: DiffContext): DiffSteps {
@@ -243,10 +243,10 @@ export function sortEpisodeEvents(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
   const eventRank = ({ type }: Event) => EVENT_KINDS_IN_ORDER.indexOf(type);
   const compareEvents = (one: Event, other: Event) => {
-    const byTime = [one, other].some(({ type }) => type === "alarm-raised")
+    const timeDifference = [one, other].some(({ type }) => type === "alarm-raised")
       ? 0
       : Date.parse(one.time) - Date.parse(other.time);
-    return byTime || eventRank(one) - eventRank(other);
+    return timeDifference || eventRank(one) - eventRank(other);
   };
   const episodes = Map.groupBy(events, (event) => (event.data as AlarmFact).episode);
   return [...episodes.values()].flatMap((own) => own.toSorted(compareEvents));

@@ -87,9 +87,9 @@ export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Ala
   if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(known)) return true;
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.triggeredAt)];
   if (startMs === null || presentMs === null) return false;
-  const firstMs = parseEpisodeStart(episode, known.id) ?? presentMs;
-  if (isSameTime(startMs, presentMs) || isSameTime(startMs, firstMs)) return true;
-  return startMs > presentMs && startMs < firstMs && compareActivity(alarm, known) !== "after";
+  const earliestStartMs = parseEpisodeStart(episode, known.id) ?? presentMs;
+  if (isSameTime(startMs, presentMs) || isSameTime(startMs, earliestStartMs)) return true;
+  return startMs > presentMs && startMs < earliestStartMs && compareActivity(alarm, known) !== "after";
 }
 
 function isSameEvent(one: Alarm, other: Alarm): boolean {

@@ -41,9 +41,9 @@ export function findMassChange(
     changed: counted.reduce((sum, { changed }) => sum + changed, 0),
     active: counted.reduce((sum, { active: ofSite }) => sum + ofSite, 0),
   });
-  const massSites = sites.filter(isMassChange(sumSites(sites)) ? ({ changed }) => changed > 0 : isMassChange);
-  const siteIds = new Set(massSites.map(({ siteId }) => siteId));
-  return siteIds.size === 0 ? null : { siteIds, ...sumSites(massSites) };
+  const massChangeSites = sites.filter(isMassChange(sumSites(sites)) ? ({ changed }) => changed > 0 : isMassChange);
+  const siteIds = new Set(massChangeSites.map(({ siteId }) => siteId));
+  return siteIds.size === 0 ? null : { siteIds, ...sumSites(massChangeSites) };
 }
 
 function classifyChange(known: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
@@ -100,7 +100,7 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
       coverage: (siteId: number) => Coverage,
       confirmed: ReadonlySet<string> = new Set(),
     ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] } {
-      const massRemarks: string[] = [];
+      const massChangeRemarks: string[] = [];
       const withheldIds = new Set<string>();
       const massEndedIds = findMassEnds(alarms, diff);
       if (massEndedIds.size > 0 && massEndedIds.isSubsetOf(confirmed))
@@ -121,11 +121,11 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
         }
         const { polls, text } = MASS_CHANGE_KINDS[kind];
         const confirmation = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
-        massRemarks.push(
+        massChangeRemarks.push(
           `${massChange.changed} of ${massChange.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${confirmation} the same.`,
         );
       }
-      return { diff: excludeAlarms(withheldIds, diff), remarks: massRemarks };
+      return { diff: excludeAlarms(withheldIds, diff), remarks: massChangeRemarks };
     },
   };
 }

@@ -28,7 +28,7 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
   const store = openAlarmStore(parts);
   const { alarms, sites } = store;
   const massGuard = createMassGuard(log);
-  let isFirst = true;
+  let isFirstSweep = true;
 
   async function sweepResolved(signal: AbortSignal): Promise<JobOutcome> {
     const lastSweep = store.sweeps.get("resolved");
@@ -72,20 +72,20 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
       behindGateway: store.gatewayFinder(),
       fromMs: fromMs ?? firstListedMs(newSweep) - settings.resolved_overlap,
       isHistory: (alarm) => isBeforeFirstList(alarm, last !== undefined),
-      silent: isFirst && settings.startup === "silent",
+      silent: isFirstSweep && settings.startup === "silent",
     });
     const { diff, remarks } = massGuard.judge(alarms, resolvedDiff, () => "complete");
     // Records that await confirmation must be read again, so the watermark then stays.
-    const isSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
+    const wasListSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
-    if (isSteady) {
+    if (wasListSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
       const listedSites = noteFirstListings(sites, siteIds, "resolvedSince", at);
       documents.push({ set: store.siteSet, put: [...listedSites, ...changedVisibility(last, visible)] });
       if (!isSameSweep(last, newSweep)) documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
     }
     await parts.commit("resolved_sweep", { documents, events: diff.events });
-    isFirst &&= !isSteady;
+    isFirstSweep &&= !wasListSteady;
     if (readings.some((reading) => reading.tooLong)) {
       return incompleteOutcome(
         `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
@@ -97,7 +97,7 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
     const messages = [...remarks, ...describeUnreadable(unreadable, "resolved")];
     if (messages.length > 0) return { kind: "ok", remark: messages.join(" ") };
     // Records of a changing list are emitted and the watermark stays; only a first sweep is repeated soon.
-    return isSteady || last !== undefined
+    return wasListSteady || last !== undefined
       ? JOB_OK
       : incompleteOutcome("The list of resolved alarms changed while it was read.");
   }
@@ -116,8 +116,8 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
 
   /** True for an alarm that ended in its site's range to sweep. Older, deleted episodes would be emitted again. */
   function isInSweptRange(record: Alarm, last: StoredSweep, visible: ReadonlySet<number> | null): boolean {
-    const fromMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
-    return (latestTimeMs(record) ?? fromMs) >= fromMs;
+    const sweepStartMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
+    return (latestTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
   }
 
   function changedVisibility(
@@ -154,13 +154,13 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
     const beforeMs = parseUtcMs(last?.watermark ?? null) ?? 0;
     const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(beforeMs, nowMs + settings.resolved_overlap));
-    const isWhole = readings.every((reading) => reading.whole);
+    const wasWholeListRead = readings.every((reading) => reading.whole);
     const listOrders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
     const [order = null] = listOrders;
     return {
       watermark: watermarkMs > 0 ? isoUtc(watermarkMs) : at,
-      newestFirstBy: isWhole ? (listOrders.size === 1 ? order : null) : (last?.newestFirstBy ?? null),
-      wholeAt: isWhole || last === undefined ? at : last.wholeAt,
+      newestFirstBy: wasWholeListRead ? (listOrders.size === 1 ? order : null) : (last?.newestFirstBy ?? null),
+      wholeAt: wasWholeListRead || last === undefined ? at : last.wholeAt,
     };
   }
 
@@ -193,41 +193,41 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
   const records: Alarm[] = [];
   const unreadable: string[] = [];
   const lastTimes = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
-  const isFalling = { resolved: true, triggered: true };
+  const isDescending = { resolved: true, triggered: true };
   let latestMs: number | null = null;
   let statedTotal: number | null = null;
   let hasTotalChanged = false;
   let pageCount = 0;
-  const takeAlarm = (alarm: Alarm) => {
+  const addListedAlarm = (alarm: Alarm) => {
     const endMs = endOrStartMs(alarm);
     const alarmMs = latestTimeMs(alarm);
     if (fromMs === null || alarmMs === null || alarmMs >= fromMs || isAwaited(alarm.id)) records.push(alarm);
     if (endMs !== null && (latestMs === null || endMs > latestMs)) latestMs = endMs;
     for (const order of LIST_ORDERS) {
       const timeMs = TIME_BY_ORDER[order](alarm);
-      isFalling[order] &&= timeMs !== null && timeMs <= lastTimes[order];
+      isDescending[order] &&= timeMs !== null && timeMs <= lastTimes[order];
       lastTimes[order] = timeMs ?? lastTimes[order];
     }
   };
   /** `whole`: the list's order is known as if every page was read. `steady`: no alarm can have moved unread. */
   const finish = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
-    const newestFirstBy = LIST_ORDERS.find((order) => isFalling[order]) ?? null;
-    const readFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable };
-    return { ...readFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
+    const newestFirstBy = LIST_ORDERS.find((order) => isDescending[order]) ?? null;
+    const readingFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable };
+    return { ...readingFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
   };
   try {
     for await (const page of pages) {
       pageCount += 1;
       hasTotalChanged ||= statedTotal !== null && page.total !== statedTotal;
       statedTotal = page.total;
-      page.items.forEach(takeAlarm);
+      page.items.forEach(addListedAlarm);
       unreadable.push(...(page.unreadable ?? []));
       if (!page.more) return finish(true, !hasTotalChanged);
       const isPastStart = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastTimes[order] < fromMs;
-      if (stopBy !== null && fromMs !== null && isFalling[stopBy] && isPastStart(stopBy)) return finish(false, true);
+      if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isPastStart(stopBy)) return finish(false, true);
       if (pageCount >= maxPages) {
-        const isEnough = LIST_ORDERS.some((order) => isFalling[order] && isPastStart(order));
-        return finish(isEnough, isEnough, { tooLong: !isEnough });
+        const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isPastStart(order));
+        return finish(hasReadEnough, hasReadEnough, { tooLong: !hasReadEnough });
       }
     }
   } catch (error) {

@@ -45,18 +45,18 @@ interface SearchOptions {
 }
 
 export async function searchAlarms(absent: readonly StoredAlarm[], options: SearchOptions) {
-  const results: Awaited<ReturnType<typeof searchSite>>[] = [];
-  const answered = new Set<string>();
+  const siteResults: Awaited<ReturnType<typeof searchSite>>[] = [];
+  const answeredAlarmIds = new Set<string>();
   const failures = await visitEachSite(absent, options.signal, async (siteId, alarms) => {
     if (options.isLate()) return;
-    for (const { alarm } of alarms) answered.add(alarm.id);
-    results.push(await searchSite(siteId, alarms, options));
+    for (const { alarm } of alarms) answeredAlarmIds.add(alarm.id);
+    siteResults.push(await searchSite(siteId, alarms, options));
   });
   return {
-    found: results.flatMap(({ found }) => found),
-    searched: new Set(results.flatMap(({ searched }) => [...searched])),
+    found: siteResults.flatMap(({ found }) => found),
+    searched: new Set(siteResults.flatMap(({ searched }) => [...searched])),
     failures,
-    answered,
+    answered: answeredAlarmIds,
   };
 }
 
@@ -80,7 +80,7 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
   const { source, maxPages, signal } = options;
   const missingAlarms = new Map(absent.map((known) => [known.alarm.id, known]));
   const foundRecords: Alarm[] = [];
-  const takeRecord = (record: Alarm) => {
+  const addFoundRecord = (record: Alarm) => {
     const missingAlarm = missingAlarms.get(record.id);
     if (missingAlarm === undefined || relateRecord(missingAlarm, record) === "past") return;
     foundRecords.push(record);
@@ -91,7 +91,7 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
     let pageCount = 0;
     try {
       for await (const page of source.alarms(filter, signal)) {
-        page.items.forEach(takeRecord);
+        page.items.forEach(addFoundRecord);
         pageCount += 1;
         if (missingAlarms.size === 0 || pageCount >= pages) return;
       }
@@ -109,7 +109,7 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
   const settings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
   const allAlarms = await readPages(source.alarms({ siteId, status: "all" }, signal), settings);
   signal.throwIfAborted();
-  listItems(allAlarms).forEach(takeRecord);
+  listItems(allAlarms).forEach(addFoundRecord);
   return { found: foundRecords, searched: new Set(allAlarms.complete ? lastSearchIds : []) };
 }
 
@@ -144,13 +144,13 @@ export async function checkEnds(
     signal.throwIfAborted();
     if (!resolvedList.complete) return;
     const recordsById = Map.groupBy(resolvedList.items, ({ id }) => id);
-    for (const contestedAlarm of due) {
-      const { id } = contestedAlarm.alarm;
+    for (const alarmWithDoubtedEnd of due) {
+      const { id } = alarmWithDoubtedEnd.alarm;
       const endRecords = (recordsById.get(id) ?? []).filter(isResolved);
-      const showsEnd = endRecords.some((row) => relateRecord(contestedAlarm, row) !== "past");
+      const showsAlarmEnd = endRecords.some((row) => relateRecord(alarmWithDoubtedEnd, row) !== "past");
       stillStale.delete(id);
-      if (!showsEnd) revoked.add(id);
-      else if (!beganAfterEnd(contestedAlarm, outdatedById.get(id))) stillStale.add(id);
+      if (!showsAlarmEnd) revoked.add(id);
+      else if (!beganAfterEnd(alarmWithDoubtedEnd, outdatedById.get(id))) stillStale.add(id);
     }
   });
   return { revoked, stale: stillStale, failures, counts: countRequests(last.counts, contestedAlarms) };

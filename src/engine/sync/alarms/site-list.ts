@@ -28,9 +28,9 @@ export interface SiteReading {
 /** Most pages of a site's uncut list: 10,000 alarms at 500 a page. Reading 20 pages twice takes over a minute. */
 const MAX_SITE_PAGES = 20;
 /** Number of failures in a row of a later page, and their least duration, before a list is read in parts. */
-const CUT_AFTER_FAILURES = 3;
-const CUT_AFTER_FAILING_MS = 120_000;
-const UNCUT_RETRY_MS = 3_600_000;
+const SPLIT_AFTER_FAILURES = 3;
+const SPLIT_AFTER_FAILING_MS = 120_000;
+const RETRY_WHOLE_LIST_AFTER_MS = 3_600_000;
 
 interface ListFailures {
   readonly sinceMs: number;
@@ -47,36 +47,36 @@ export function createSiteListReader(
 ) {
   const failuresByList = new Map<string, ListFailures>();
   const lastIds = new Map<number, ReadonlySet<string>>();
-  const isCut = (list: string) => {
-    const cutMs = failuresByList.get(list)?.cutMs ?? null;
-    return cutMs !== null && clock.monotonic() - cutMs < UNCUT_RETRY_MS;
+  const isListSplit = (list: string) => {
+    const splitAtMs = failuresByList.get(list)?.cutMs ?? null;
+    return splitAtMs !== null && clock.monotonic() - splitAtMs < RETRY_WHOLE_LIST_AFTER_MS;
   };
 
   /** Counts a failure of a list; returns true to cut the list into parts. Parts are cut at their first failure. */
   function noteFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
     const { sinceMs, failures, cutMs } = failuresByList.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
-    const failsOften = failures + 1 >= CUT_AFTER_FAILURES && nowMs - sinceMs >= CUT_AFTER_FAILING_MS;
-    const isCutNow = brokenBy === "pages" || isPart || failsOften || isBroken();
-    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: isCutNow ? nowMs : null });
-    if (isCutNow && cutMs === null)
+    const failsOften = failures + 1 >= SPLIT_AFTER_FAILURES && nowMs - sinceMs >= SPLIT_AFTER_FAILING_MS;
+    const mustSplitNow = brokenBy === "pages" || isPart || failsOften || isBroken();
+    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: mustSplitNow ? nowMs : null });
+    if (mustSplitNow && cutMs === null)
       log.warn({ list, reason }, "a list of alarms cannot be read to its end: it is read in parts");
-    return isCutNow;
+    return mustSplitNow;
   }
 
   async function readPart(siteId: number, part: ListPart, twice: boolean, how: ReadOptions): Promise<Listing<Alarm>> {
     const listName = describeList(siteId, part);
-    if (!isCut(listName)) {
-      const uncutListing = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_PAGES, twice });
-      if (uncutListing.complete || uncutListing.brokenBy === undefined) {
+    if (!isListSplit(listName)) {
+      const wholeListing = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_PAGES, twice });
+      if (wholeListing.complete || wholeListing.brokenBy === undefined) {
         if ((failuresByList.get(listName)?.cutMs ?? null) !== null)
           log.info({ list: listName }, "a list of alarms can be read whole again");
         failuresByList.delete(listName);
-        return uncutListing;
+        return wholeListing;
       }
-      if (!noteFailure(listName, part.priority !== undefined, uncutListing)) {
-        if (uncutListing.failure !== undefined) throw uncutListing.failure;
-        return uncutListing;
+      if (!noteFailure(listName, part.priority !== undefined, wholeListing)) {
+        if (wholeListing.failure !== undefined) throw wholeListing.failure;
+        return wholeListing;
       }
     }
     const firstPage = await read({ siteId, ...part }, how, { maxPages: 1, twice: false });
@@ -89,7 +89,7 @@ export function createSiteListReader(
 
   return async (siteId: number, how: ReadOptions): Promise<SiteReading> => {
     const firstList = await readPart(siteId, {}, true, how);
-    if (!isCut(describeList(siteId, {}))) return { listing: firstList, remark: null };
+    if (!isListSplit(describeList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
     const firstIds = new Set(listItems(firstList).map(alarmId));

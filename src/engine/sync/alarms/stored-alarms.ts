@@ -70,8 +70,8 @@ export function expiredAlarmIds(
 
 /** Latest end of all episodes of an alarm, milliseconds: the sweep would emit a deleted episode again. */
 function latestEndMs({ alarm, former = [] }: StoredAlarm): number | null {
-  const lastMs = latestTimeMs(alarm);
-  return lastMs === null ? null : Math.max(lastMs, ...former.map(({ endMs }) => endMs ?? 0));
+  const lastTimeMs = latestTimeMs(alarm);
+  return lastTimeMs === null ? null : Math.max(lastTimeMs, ...former.map(({ endMs }) => endMs ?? 0));
 }
 
 export type ActiveAlarmCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;

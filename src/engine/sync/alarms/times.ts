@@ -22,8 +22,8 @@ export function latestTimeMs(alarm: Alarm): number | null {
 
 /** True for equal times, also if one of the times was cut to whole seconds. */
 export function isSameTime(a: number, b: number): boolean {
-  const isWhole = a % 1_000 === 0 || b % 1_000 === 0;
-  return a === b || (isWhole && Math.floor(a / 1_000) === Math.floor(b / 1_000));
+  const isOneInWholeSeconds = a % 1_000 === 0 || b % 1_000 === 0;
+  return a === b || (isOneInWholeSeconds && Math.floor(a / 1_000) === Math.floor(b / 1_000));
 }
 
 /** Milliseconds by which the second record starts later; 0 if the starts cannot be compared. */

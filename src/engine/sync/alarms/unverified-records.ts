@@ -48,7 +48,7 @@ export function sortRecords(
   const corrected = new Set<string>();
   // A poll that did not observe a site neither repeats nor withdraws a statement about it.
   const newStatements = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
-  const countStatement = (alarm: Alarm) => {
+  const countRepeatedStatement = (alarm: Alarm) => {
     const statementText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
     const earlierStatement = statements.get(alarm.id);
     const timesStated = earlierStatement?.text === statementText ? earlierStatement.times + 1 : 1;
@@ -63,7 +63,7 @@ export function sortRecords(
     if (!isReadable || hasOnlyId(record)) unreadable.push(record.id);
     if (!isReadable || contradictsItself(alarm)) {
       if (isReadable) contradictory.push(alarm);
-      const isConfirmed = countStatement(alarm) >= CONFIRMING_POLLS;
+      const isConfirmed = countRepeatedStatement(alarm) >= CONFIRMING_POLLS;
       // The list of resolved alarms decides about a record that states the end of its alarm.
       if (isReadable && isConfirmed && !isResolved(alarm)) listed.push(alarm);
       else doubted.add(alarm.id);
@@ -72,8 +72,8 @@ export function sortRecords(
       outdated.push(alarm);
       // An alarm that already came back and ended again by the same end reopens only with a later event.
       const hasReturnedBefore = oldAlarm.state === "resolved" && isEmittedEnd(oldAlarm, oldAlarm.alarm);
-      if (!hasReturnedBefore && countStatement(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
-    } else if (oldAlarm && hasOtherStart(oldAlarm, record) && countStatement(record) >= CONFIRMING_POLLS) {
+      if (!hasReturnedBefore && countRepeatedStatement(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
+    } else if (oldAlarm && hasOtherStart(oldAlarm, record) && countRepeatedStatement(record) >= CONFIRMING_POLLS) {
       corrected.add(alarm.id);
       listed.push(fillRecord(alarms, record, true));
     } else listed.push(alarm);

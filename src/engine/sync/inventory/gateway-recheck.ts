@@ -7,7 +7,7 @@ import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gatew
 
 const RECHECK_MS = 300_000;
 /** Least time between two rechecks of the only gateway of a site with new alarms. */
-const ALARM_RECHECK_MS = 60_000;
+const RECHECK_FOR_ALARM_MS = 60_000;
 /** Least time between two rechecks while an offline gateway of the site already explains null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
@@ -56,17 +56,17 @@ export function createGatewayRecheck(options: {
     /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most; null without such sites. */
     beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
       const gateways = options.gateways();
-      const dueSites = siteIds.filter(
+      const sitesToRecheck = siteIds.filter(
         (siteId) =>
-          hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS),
+          hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isRecheckDue(siteId, RECHECK_FOR_ALARM_MS),
       );
-      if (dueSites.length === 0) return null;
-      for (const siteId of dueSites) lastRequestMs.set(siteId, clock.monotonic());
-      const laterSites = dueSites.slice(MAX_SITES_AT_ONCE);
-      for (const siteId of laterSites) waitingSites.add(siteId);
-      if (laterSites.length > 0) recheckRequested.wakeUp();
-      const sitesNow = dueSites.slice(0, MAX_SITES_AT_ONCE);
-      return endsWithin(clock, MAX_ALARM_WAIT_MS, recheckSites(sitesNow, "the site has a new alarm", signal));
+      if (sitesToRecheck.length === 0) return null;
+      for (const siteId of sitesToRecheck) lastRequestMs.set(siteId, clock.monotonic());
+      const sitesToRecheckLater = sitesToRecheck.slice(MAX_SITES_AT_ONCE);
+      for (const siteId of sitesToRecheckLater) waitingSites.add(siteId);
+      if (sitesToRecheckLater.length > 0) recheckRequested.wakeUp();
+      const sitesToRecheckNow = sitesToRecheck.slice(0, MAX_SITES_AT_ONCE);
+      return endsWithin(clock, MAX_ALARM_WAIT_MS, recheckSites(sitesToRecheckNow, "the site has a new alarm", signal));
     },
     async follow({ draining, forced }: RunContext): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);

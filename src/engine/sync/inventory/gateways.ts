@@ -64,7 +64,7 @@ export function hasOfflineGateway(gateways: StoredGateways, siteId: number): boo
 export type OfflineGateways = ReturnType<typeof createOfflineGateways>;
 
 const OFFLINE_CACHE_MS = 1_000;
-const LIST_DELAY_MS = 60_000;
+const GATEWAY_LIST_DELAY_MS = 60_000;
 
 /** Returns offline gateways while their list is recent: after an old list the gateway may be online again. */
 export function createOfflineGateways(
@@ -75,19 +75,19 @@ export function createOfflineGateways(
 ) {
   /** Monotonic time until which a site's list counts: until the next two lists are overdue. */
   const countsUntilMs = new Map<number, number>();
-  const twoListsLaterMs = () => {
+  const timeAfterTwoListsMs = () => {
     const nextListMs = nextList();
     if (nextListMs === null) return Number.NEGATIVE_INFINITY;
     const nowMs = clock.now();
-    return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LIST_DELAY_MS;
+    return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + GATEWAY_LIST_DELAY_MS;
   };
-  const startListValidMs = twoListsLaterMs();
+  const startListValidMs = timeAfterTwoListsMs();
   let cachedAtMs = Number.NEGATIVE_INFINITY;
   let offlineGateways: ReadonlyMap<number, string> = new Map();
   return {
     async *watchPages(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
       for await (const page of pages) {
-        if (!page.more) countsUntilMs.set(siteId, twoListsLaterMs());
+        if (!page.more) countsUntilMs.set(siteId, timeAfterTwoListsMs());
         yield page;
       }
     },

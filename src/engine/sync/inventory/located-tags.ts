@@ -35,8 +35,8 @@ export async function expectedTags(store: Store, source: string): Promise<readon
   for (const [id, { value: tag, siteId, missingSince }] of tags) {
     if (siteId === null || !missingSites.has(siteId) || !isRequestableId(id)) continue;
     const baseTag = { tag, siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
-    const outOfSight = missingSites.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
-    locatedTags.push(outOfSight === null ? baseTag : { ...baseTag, outOfSight });
+    const missingPart = missingSites.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
+    locatedTags.push(missingPart === null ? baseTag : { ...baseTag, outOfSight: missingPart });
   }
   locatedTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
   locatedTagsCache.set(tags, { versions: setVersions, located: locatedTags });

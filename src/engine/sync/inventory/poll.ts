@@ -108,8 +108,8 @@ export function createInventoryPoll<N extends SiteObjectKind>(
         const list = await readSite(siteId, signal, { site: listBegun.size, sites: sites.length });
         if (noun !== "tag") return list;
         parts.listedSites.add(siteId);
-        const isFirst = !syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId));
-        if (isFirst) await commitCompleteLists(new Map([[siteId, list]]), listBegun);
+        const isFirstTagList = !syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId));
+        if (isFirstTagList) await commitCompleteLists(new Map([[siteId, list]]), listBegun);
         return list;
       };
       const { seen, failures } = await visitSites(sites, visitSite, signal);
@@ -161,8 +161,8 @@ export async function commitTimes(
   const set = syncSet("tag-seen", source.name);
   const storedTimes = syncState.get<StoredTagSeen>(set);
   const put = [...sites].map(([siteId, at]) => {
-    const timesBefore = storedTimes.get(String(siteId)) ?? { tags: null, systems: null };
-    return [String(siteId), { ...timesBefore, [field]: at }] as const;
+    const storedListTimes = storedTimes.get(String(siteId)) ?? { tags: null, systems: null };
+    return [String(siteId), { ...storedListTimes, [field]: at }] as const;
   });
   await commit(job, { documents: [{ set, put }] });
 }
@@ -294,15 +294,15 @@ export function createDropCheck(
       return false;
     }
     if (!droppedMs.has(key)) log.warn(details, "most of a list is gone at once: it is read again");
-    const sinceMs = droppedMs.get(key) ?? clock.monotonic();
-    droppedMs.set(key, sinceMs);
-    return clock.monotonic() - sinceMs < DROP_CONFIRMATION_MS;
+    const droppedSinceMs = droppedMs.get(key) ?? clock.monotonic();
+    droppedMs.set(key, droppedSinceMs);
+    return clock.monotonic() - droppedSinceMs < DROP_CONFIRMATION_MS;
   };
 }
 
 function getDrop<T>(stored: ReadonlyMap<string, StoredItem<T>>, siteId: number, items: readonly WithId[]): ListDrop {
   const isPresent = (known: StoredItem<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
-  const presentBefore = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
-  const stillListed = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
-  return { before: presentBefore, gone: presentBefore - stillListed };
+  const presentCountBefore = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
+  const stillListedCount = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
+  return { before: presentCountBefore, gone: presentCountBefore - stillListedCount };
 }

@@ -57,8 +57,8 @@ export function* diffTagSystems(
     if (isStored && (storedSystems.toldAt !== undefined || systemIds.length === 0)) continue;
     const { siteId, value } = tag;
     const oldIds = storedSystems?.toldAt === undefined ? [] : storedSystems.systemIds;
-    const lastBefore = seen.get(String(siteId))?.systems ?? storedSystems?.toldAt ?? tag.since;
-    const since = { lastBefore, firstAfter: at };
+    const lastListBefore = seen.get(String(siteId))?.systems ?? storedSystems?.toldAt ?? tag.since;
+    const since = { lastBefore: lastListBefore, firstAfter: at };
     const namedSystems = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
     const events: Event[] = [buildSystemsEvent(tag, namedSystems, oldIds, { source, at })];
     if (oldIds.length > 0) {

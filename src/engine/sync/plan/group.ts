@@ -43,7 +43,7 @@ export interface Plan {
 type Rows = Uint32Array;
 
 /** Slots that the plan looks ahead: 65 minutes at 20 requests a minute, a complete round of hourly tags. */
-const HORIZON_SLOTS = 1_300;
+const PLANNED_SLOTS = 1_300;
 /** Share of later slots to rely on, because tags read early are due early again. No late values up to 94 % demand. */
 const USABLE_SLOT_SHARE = 0.975;
 /** Requests added to the usable slots: 0.25 of 20 tags = 5, so the next 10 slots count in full. */
@@ -51,7 +51,7 @@ const NEAR_SLOT_TOLERANCE = 0.25;
 const STARVING_RELATIVE_AGE = 2;
 const EARLY_AGE_MIN = 0.5;
 /** Extra time until a first value is due: 4,000 tags take 10 minutes of the complete quota. */
-const FIRST_ROUND_MS = 600_000;
+const FIRST_READ_ROUND_MS = 600_000;
 
 interface TagUrgencies {
   /** Slots that may still pass before the tag is late; 0: the tag must be read now. */
@@ -62,7 +62,7 @@ interface TagUrgencies {
   readonly underWay: Rows;
 }
 let urgencies = createUrgencies(0);
-const slotDemand = new Float64Array(HORIZON_SLOTS);
+const slotDemand = new Float64Array(PLANNED_SLOTS);
 
 /**
  * Chooses the tags of the next live read, one request of `size` tags per slot. First the tags that make later slots
@@ -109,8 +109,8 @@ function computeUrgencies(tags: PlannedTags, nowMs: number, rules: PlanRules) {
     const isUnderWay = underWay[row] === 1;
     const isNew = !isUnderWay && readMs === NEVER_MS;
     // Keep this expression: choosing between one and `nowMs` made V8 allocate an object for each tag.
-    const newMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_ROUND_MS);
-    const ageMs = isUnderWay ? 0 : isNew ? newMs : nowMs - readMs;
+    const firstRoundAgeMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_READ_ROUND_MS);
+    const ageMs = isUnderWay ? 0 : isNew ? firstRoundAgeMs : nowMs - readMs;
     periodSlots[row] = Math.max(1, Math.floor((everyMs - leadMs) / slotMs));
     slotsLeft[row] = Math.max(0, Math.floor((everyMs - leadMs - ageMs) / slotMs));
     age[row] = isNew ? Number.POSITIVE_INFINITY : ageMs / everyMs;
@@ -152,7 +152,7 @@ function countNeeds(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly 
   const slotNeeds: Need[] = [];
   let tagsNeeded = 0;
   let maxExcess = 0;
-  for (let slot = 0; slot < HORIZON_SLOTS && maxExcess < rules.size; slot++) {
+  for (let slot = 0; slot < PLANNED_SLOTS && maxExcess < rules.size; slot++) {
     tagsNeeded += slotDemand[slot] as number;
     const usableSlots = Math.min(slot, USABLE_SLOT_SHARE * slot + NEAR_SLOT_TOLERANCE);
     const excessTags = Math.min(rules.size, Math.ceil(tagsNeeded - rules.size * usableSlots));
@@ -176,7 +176,7 @@ function countDemand(rows: Rows): void {
       periodSlots[rows[nextRow] as number] === firstPeriod
     )
       nextRow++;
-    for (let slot = firstSlotsLeft; slot < HORIZON_SLOTS; slot += firstPeriod)
+    for (let slot = firstSlotsLeft; slot < PLANNED_SLOTS; slot += firstPeriod)
       slotDemand[slot] = (slotDemand[slot] as number) + nextRow - firstRow;
   }
 }
@@ -201,8 +201,8 @@ function pickRows(rows: Rows, needs: readonly Need[], size: number, order: Order
 function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
   const { slotsLeft, periodSlots } = urgencies;
   const lateRows = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));
-  const byPeriod = Map.groupBy(lateRows, (row) => periodSlots[row] as number);
-  return [...byPeriod]
+  const lateRowsByPeriod = Map.groupBy(lateRows, (row) => periodSlots[row] as number);
+  return [...lateRowsByPeriod]
     .flatMap(([period, same]) => same.map((row, turn) => ({ row, turn, period })))
     .sort((a, b) => a.turn - b.turn || a.period - b.period)
     .map(({ row }) => row);

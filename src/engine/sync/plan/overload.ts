@@ -29,14 +29,14 @@ export function computeOverload(
 ) {
   const sumDemand = (some: readonly ClassDemand[], factorOf: (each: ClassDemand) => number) =>
     some.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
-  const demand = sumDemand(classes, () => 1);
+  const totalDemand = sumDemand(classes, () => 1);
   const firmClasses = classes.filter((each) => each.firm);
-  const isFirmKept = sumDemand(firmClasses, () => 1) <= Math.min(FIRM_SHARE_MAX, share);
+  const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(FIRM_SHARE_MAX, share);
   const classFactor = (scale: number) => (each: ClassDemand) =>
-    each.firm && isFirmKept ? 1 : 1 + (scale - 1) / each.importance;
+    each.firm && areFirmIntervalsKept ? 1 : 1 + (scale - 1) / each.importance;
   const scale =
-    demand <= share ? 1 : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), share);
-  return { demand, factors: new Map(classes.map((each) => [each.name, classFactor(scale)(each)])) };
+    totalDemand <= share ? 1 : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), share);
+  return { demand: totalDemand, factors: new Map(classes.map((each) => [each.name, classFactor(scale)(each)])) };
 }
 
 /** Requests of a class per slot: 400 tags every 60 s, replies of 1 s, slots of 3 s: 400 / (19 × 20) = 1.05. */

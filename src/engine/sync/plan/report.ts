@@ -101,13 +101,13 @@ export function reportPlan(facts: PlanFacts) {
     classes: classes.map((each) => {
       const promisedMs = each.everyMs * classFactor(each);
       // If spare slots are used, too, each age shrinks by the load, to one slot at least.
-      const atBestMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * liveRate) / (liveRate + idleRate)));
+      const bestIntervalMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * liveRate) / (liveRate + idleRate)));
       return {
         name: each.name,
         tags: each.allTags,
         wishedSeconds: each.everyMs / 1_000,
         promisedSeconds: round(promisedMs / 1_000),
-        atBestSeconds: round(atBestMs / 1_000),
+        atBestSeconds: round(bestIntervalMs / 1_000),
         measuredSeconds: each.measuredMs === null ? null : round(each.measuredMs / 1_000),
         olderThanWished: isValueOlder(each.measuredMs, each.everyMs),
         stretch: round(classFactor(each), 4),
@@ -151,7 +151,7 @@ const REQUESTS_PER_MINUTE_MAX = 20;
 
 function proposeQuotaChanges({ perMinute, reserve, polite, size }: QuotaFacts): readonly QuotaChange[] {
   const pollsPerMinute = (allowed: number, share: number, reserved: number) => Math.max(1, allowed * share - reserved);
-  const changes: (QuotaChange & { readonly isUseful: boolean })[] = [
+  const quotaChanges: (QuotaChange & { readonly isUseful: boolean })[] = [
     {
       isUseful: polite < 1,
       perMinute: pollsPerMinute(perMinute, 1, reserve),
@@ -171,7 +171,7 @@ function proposeQuotaChanges({ perMinute, reserve, polite, size }: QuotaFacts): 
       yaml: "quota: {reserve_for_writes: 0}",
     },
   ];
-  return changes.filter(({ isUseful }) => isUseful);
+  return quotaChanges.filter(({ isUseful }) => isUseful);
 }
 
 function round(value: number, digits = 2): number {
@@ -212,12 +212,12 @@ export function proposeFittingChanges(facts: AdviceFacts): readonly PlanChange[]
     const smallestMs = bisectFit(changed.everyMs, changed.everyMs * STRETCH_FACTOR_MAX, 50, (ms) =>
       fitsWithFactor(ms / changed.everyMs),
     );
-    const everyMs = roundUpInterval(smallestMs);
-    const intervalText = formatDuration(everyMs);
+    const fittingIntervalMs = roundUpInterval(smallestMs);
+    const intervalText = formatDuration(fittingIntervalMs);
     return {
       text: `Let the values of class ${changed.name} become ${intervalText} old instead of ${formatDuration(changed.everyMs)}.`,
       yaml: `read: [{name: ${changed.name}, every: ${intervalText}}]`,
-      cost: changed.tags * (everyMs / changed.everyMs - 1) * changed.importance,
+      cost: changed.tags * (fittingIntervalMs / changed.everyMs - 1) * changed.importance,
     };
   });
   if (demands.length < 2) return [...quotaProposals, ...classProposals].toSorted((a, b) => a.cost - b.cost);
