@@ -160,7 +160,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/sync/plan/group.ts": [
     ["if (missingRows «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
     ["otherPeriod ? tagIdOfRow(a) «< → <=» tagIdOfRow(b) :", "No two tags have the same id."],
-    ["HORIZON_SLOTS && maxExcess «< → <=» rules.size", "Slots after a full request add nothing."],
+    ["PLANNED_SLOTS && maxExcess «< → <=» rules.size", "Slots after a full request add nothing."],
     ["if (count «<= → <» 0) return", "With no free position the list stays empty."],
     ["0]?.[1].timing« ?? null → »;", "The value is only compared with strings."],
     ["(a, b) ? -1 : «1 → (1 * 2)»));", "A sort uses only the sign."],

@@ -10,11 +10,10 @@ export type ListLane = "alarms" | "urgent" | "other" | "tags";
 
 /** Window of the limit: a minute of the service, and a second for requests that travel at different speeds. */
 const WINDOW_MS = 61_000;
-/** Wait after which a request takes any slot. */
+/** Wait after which a list request may use any free slot, also one reserved for alarms. */
 const QUEUE_WAIT_MAX_MS = 2 * WINDOW_MS;
 const REFUSAL_WINDOW_MS = 60_000;
 const RATE_RECOVERY_INTERVAL_MS = 600_000;
-/** Time for which a refusal is believed to show the real limit. */
 const REFUSAL_LIFETIME_MS = 86_400_000;
 const URGENT_SHARE = 1 / 3;
 /** Requests a minute that only the active alarms use: a page every 30 s. */
@@ -24,7 +23,7 @@ const OTHER_SLOTS_PER_TAGS_SLOT = 2;
 /** Pause after a list of tags, so that the next short list can start first. */
 const PAUSE_AFTER_TAG_LIST_MS = 1_000;
 const LIST_RATE_MIN = ALARM_SLOTS_PER_MINUTE + 1;
-/** Consecutive minutes with refusals that say 0 s, before such refusals prove a limit. */
+/** Minutes in a row with refusals (429, wait of 0 s) that prove a limit of the service. */
 const MINUTES_WITH_ZERO_WAIT_MIN = 3;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
 const UNKNOWN_START_MS = Number.POSITIVE_INFINITY;

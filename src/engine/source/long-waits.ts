@@ -81,7 +81,6 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
       .finally(() => (isWatching = false));
   }
 
-  /** `isStated`: true if the service said how long to wait. */
   function notePauseOrder(scope: PauseScope, forMs: number, isStated = true): void {
     const pendingTrial = trialRequests.get(scope);
     if (pendingTrial !== undefined) trialRequests.set(scope, nextTrial(pendingTrial.count));

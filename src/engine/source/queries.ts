@@ -80,7 +80,6 @@ const SEARCH_LENGTH_MAX = 255;
 
 export type Filters = Readonly<Record<string, string | number | boolean | undefined>>;
 
-/** Throws `ConfigError` for a search that is too long. */
 export function filterQuery(filters: Filters): Record<string, string> {
   const query: Record<string, string> = {};
   for (const [name, value] of Object.entries(filters)) {

@@ -23,7 +23,6 @@ interface NormalizedTime {
 /** Usual form of history times. Days 29 to 31 need `Date.parse`, because not every month has them. */
 const USUAL_UTC_TIME = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
 const ANY_DAY_UTC_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
-/** Usual form of alarm times, which `Date.parse` reads as ISO 8601. */
 const USUAL_OFFSET_TIME =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const UTC_OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
@@ -84,7 +83,6 @@ export function hasUnsafeId(record: unknown): boolean {
   return typeof id === "string" && /^\d+$/.test(id) && !Number.isSafeInteger(Number(id));
 }
 
-/** Usual form of a time, which contains no part of a secret and needs no masking. */
 const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 
 /** Reads fields of a record: counts a field of the wrong type and returns the empty value of the right type. */
@@ -203,7 +201,6 @@ export function parseNumber(raw: unknown): number | undefined {
   return typeof number === "number" && Number.isFinite(number) ? number : undefined;
 }
 
-/** Describes an unreadable value: `the text "n/a"`. */
 export function describeValue(raw: unknown): string {
   if (typeof raw === "number" && Number.isFinite(raw)) return String(raw);
   if (raw === undefined) return "missing";
@@ -228,7 +225,6 @@ export type RecordParser<T> = (record: unknown) => T | null;
 const ALARM_STATUSES = ["active", "resolved"];
 const ALARM_PRIORITIES = ["A", "B", "C"];
 const ALL_ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
-/** Ability of a Laravel token that may do everything. */
 const WILDCARD_ABILITY = "*";
 
 export function createRecordParsers(note: CountUnusualField) {
@@ -369,7 +365,6 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Coun
   };
 }
 
-/** A body without a usable status means `unhealthy`. */
 export function parseHealth(body: unknown, note: CountUnusualField): Health {
   const status = isRecord(body) ? body.status : undefined;
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };

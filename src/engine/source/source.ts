@@ -127,7 +127,6 @@ export interface ListRate {
 }
 
 export interface QuotaStatus {
-  /** Limit of all tag endpoints together, or one limit per endpoint. */
   readonly buckets: readonly RateLimitStatus[];
   readonly heldUntilMs: number | null;
 }

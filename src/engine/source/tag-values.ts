@@ -60,7 +60,6 @@ export class LoggedSeries {
     }
     const timeMs = Date.parse(time.text);
     this.firstFault ??= `The value at ${time.text} is ${describeValue(entry.value)}, and no number, boolean or null.`;
-    // A time such as 2026-W23-1 belongs to no known bucket.
     if (Number.isNaN(timeMs)) this.isBroken = true;
     else this.unreadableMs.push(timeMs);
   }

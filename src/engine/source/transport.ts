@@ -37,7 +37,6 @@ export interface HttpTransport {
 
 /** Connections for 8 requests under the quota and 4 lists; with fewer, a request would wait after taking its slot. */
 const CONNECTIONS_MAX = 12;
-/** Lifetime of idle sockets, shorter than the limits of most proxies and firewalls. */
 const KEEP_ALIVE_MS = 55_000;
 /** Lifetime of any socket: a new socket resolves the name again, so a service that moved is found. */
 const LONGEST_SOCKET_LIFE_MS = 300_000;

@@ -3,12 +3,10 @@ import { createClassFinder, createTagFilter, type SelectableTag, type Selection 
 
 export interface SeenBuilding {
   readonly sites: readonly Site[];
-  /** Ids of the sites whose tags are followed (`inventory.sites`); null for every site. */
   readonly followed: readonly number[] | null;
   readonly tags: readonly SelectableTag[];
   readonly systems: readonly NamedThing[] | null;
   readonly gateways: readonly LocatedObject[] | null;
-  /** Types of the tags' last values by tag id; lacks tags without a value. */
   readonly valueTypes: ReadonlyMap<string, "number" | "boolean">;
 }
 

@@ -26,7 +26,7 @@ interface ListProgress {
 
 export type FirstInventoryProgress = ReturnType<typeof createFirstInventory>;
 
-/** Counts the pages of the first runs of the inventory lists. `isKnown`: the list was read before this start. */
+/** Counts pages of the first inventory lists. `isKnown`: an earlier run of the worker has read the list. */
 export function createFirstInventory(isKnown: (job: string) => boolean) {
   const openJobs = new Set<string>([...SHORT_LIST_JOBS, "tags"].filter((job) => !isKnown(job)));
   const lists = new Map<string, ListProgress>();

@@ -24,7 +24,6 @@ export async function visitSites<T>(
   return { seen: resultsBySite, failures };
 }
 
-/** True for the refusal of one site (403, or 422 for a deleted site), which stays until a person acts. */
 export function isSiteRefusal(failure: Failure | undefined): boolean {
   return failure instanceof ConfigError;
 }

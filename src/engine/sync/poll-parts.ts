@@ -21,6 +21,5 @@ export interface PollParts {
   offlineGatewayOf(siteId: number): string | null;
   /** Reads the gateway lists of sites with new alarms, if an offline gateway may explain them; otherwise null. */
   beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
-  /** Commits a job's documents and events; `returning` marks the pass after an outage. */
   commit(job: string, change: StoreChange, returning?: boolean): Promise<void>;
 }

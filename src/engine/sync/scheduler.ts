@@ -54,7 +54,6 @@ function newJobState(job: Job) {
     /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
     notBeforeMs: Number.NEGATIVE_INFINITY,
     isPending: job.firstRun,
-    /** True once the job's first run has begun, or if the job has no first run. */
     takesTicks: !job.firstRun,
     wait: null as AbortController | null,
     stopTicks: (): void => undefined,
@@ -169,7 +168,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     storeState(work, remark);
   }
 
-  /** Returns true when the complete service is unavailable. */
   async function recordFailure(work: NamedJob, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
     const failureContext = { isRepeat: failures > 1, isMeJob: work.name === "token" };

@@ -63,7 +63,6 @@ export function createTokenScope(source: Source, clock: Clock) {
     return { before: sitesBefore ?? sitesAfter, after: sitesAfter };
   }
 
-  /** Requests `GET me` and updates the scope; returns null when the service does not respond. */
   async function tryRefresh(signal: AbortSignal): Promise<ScopeChange | null> {
     try {
       return await refreshScope(signal);

@@ -77,7 +77,6 @@ function createFieldFilter(fields: Omit<Selection, "exclude">): (candidate: Sele
       ));
 }
 
-/** Rejects two classes with one name, which logs, metrics and plans could not distinguish. */
 export function rejectDuplicateNames(entries: readonly { readonly name: string }[], context: z.RefinementCtx): void {
   const seenNames = new Set<string>();
   for (const [index, entry] of entries.entries()) {

@@ -100,7 +100,6 @@ export interface StoredHealth {
   readonly askedAt: string;
 }
 
-/** Information about the token (set `token`, key `token`). */
 export interface StoredToken {
   readonly info: TokenInfo;
   readonly checkedAt: string;
@@ -114,9 +113,8 @@ export interface StoredValue {
   readonly quality: Quality;
   readonly time: string;
   readonly lastGood?: GoodReading | null;
-  /** Number of null readings in a row; absent if the latest reading is not null. */
   readonly nulls?: number;
-  /** Doubt about the type. `changed`: no second reading has confirmed it. `unit`: a boolean with a unit of numbers. */
+  /** Why the type is uncertain. `changed`: only one reading has it. `unit`: a boolean with a unit of numbers. */
   readonly typeDoubt?: UnverifiedType;
   /** Last emitted reading; `this` for the latest reading. Absent before the first emitted reading. */
   readonly told?: EmittedReading | "this";
@@ -286,7 +284,6 @@ export interface StoredDayChange {
 export interface StoredWindow {
   readonly good: number;
   readonly bad: number | null;
-  /** Value of `bad` before a failure that may have another cause. */
   readonly doubt: { readonly before: number | null } | null;
   readonly streak: number;
   readonly failures?: number;

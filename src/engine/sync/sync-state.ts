@@ -26,7 +26,6 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
     get<T>(set: string) {
       return documentsOfSet(set) as ReadonlyMap<string, T>;
     },
-    /** Number of changes of a set since the start; null when the set is not in memory. */
     version: (set: string) => setVersions.get(set) ?? null,
 
     /** Calls `observer` for each document of the set now, and at every commit with the document before and after. */

@@ -139,7 +139,6 @@ export async function openSync(options: SyncOptions) {
     inventoryPageMs: () => inventoryPageMs,
     siteIds: () => [...syncState.get(sourceSet("site")).keys()].map(Number),
     knowsTag: (id: string) => syncState.get(sourceSet("tag")).has(id),
-    /** False while the site's first list of tags is not read to its end. */
     knowsTagsOf: (siteId: number) =>
       config.schedules.tags === false ||
       listedSites.has(siteId) ||

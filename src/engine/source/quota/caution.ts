@@ -74,7 +74,7 @@ export function createRefusalSlowdown(limit: number) {
 export interface OtherClientUse {
   /** `remaining`: the service counts more requests than ours. `refusals`: our requests do not explain the refusals. */
   readonly evidence: "remaining" | "refusals";
-  /** Requests in one window that were not ours; null when the service does not say. */
+  /** Requests of other clients in one window; null if the service does not state a number. */
   readonly perWindow: number | null;
   readonly sinceMs: number;
 }

@@ -99,7 +99,7 @@ interface RateLimiterOptions extends QuotaShare {
   readonly carefulUntilMs: number;
   onSlot(request: QuotaRequest): void;
   onForeign(use: OtherClientUse): void;
-  /** Called if the time of a reply could not be stored: a restart then waits a little longer. */
+  /** Called if storing the time of a reply failed: a restart then waits a little longer. */
   onUnsaved(error: unknown): void;
 }
 

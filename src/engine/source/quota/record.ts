@@ -16,7 +16,6 @@ interface QuotaRecordOptions {
 }
 
 const FIRST_SAVE_TIMEOUT_MS = 250;
-/** Smaller changes of the wall clock are gradual corrections by a time server. */
 const CLOCK_STEP_MIN_MS = 100;
 const SLOT_RETENTION_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;

@@ -72,7 +72,6 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   const isOneSiteDistrusted = () => isOneSite && pageTrust.distrust() !== null;
   const readSite = createSiteListReader(readList, isOneSiteDistrusted, clock, log);
 
-  /** Reads the alarm list of all sites; returns null if there is one site, whose own list is read instead. */
   async function readAllSites(how: ReadOptions): Promise<Listing<Alarm> | null> {
     if (isOneSite && !pageTrust.isDue()) return null;
     if (!pageTrust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });

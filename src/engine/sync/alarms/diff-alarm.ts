@@ -10,9 +10,7 @@ export interface DiffContext {
   readonly source: string;
   readonly at: string;
   readonly late: boolean;
-  /** True for an ended episode that was found after a later episode of the same alarm. */
   readonly superseded?: true;
-  /** Returns the offline gateway that explains an alarm, or null if there is none. */
   readonly behindGateway: (alarm: Alarm) => string | null;
 }
 
@@ -185,7 +183,6 @@ function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   });
 }
 
-/** Returns the service's time if its UTC offset is known, otherwise the time of the poll. */
 function eventTime(time: string | null, context: DiffContext): string {
   return time !== null && parseUtcMs(time) !== null ? time : context.at;
 }

@@ -35,14 +35,13 @@ export interface AlarmReading {
   readonly doubted?: ReadonlySet<string>;
   /** Ids of alarms whose outdated records are accepted, because enough polls have shown them. */
   readonly insisted?: ReadonlySet<string>;
-  /** Ids of alarms whose listed start replaces the stored start. */
   readonly corrected?: ReadonlySet<string>;
   readonly found: readonly Alarm[];
   readonly searched: ReadonlySet<string>;
   readonly scope: ScopeChange | null;
 }
 
-/** Alarms absent from a site's list are over (`complete`), unverified as it changed (`moving`), or unread (`none`). */
+/** Site's list: `complete` (absent alarms have ended), `moving` (changed while it was read), or `none` (not read). */
 export type Coverage = "complete" | "moving" | "none";
 
 export interface ScopeChange {
@@ -54,7 +53,6 @@ export interface DiffOptions extends DiffContext {
   readonly vanishAfterMisses: number;
   /** False for a site that is listed for the first time: Plenum did not see the beginning of its alarms. */
   readonly isKnownSite: (siteId: number) => boolean;
-  /** Handling of a site's first alarm list after the worker's start. */
   readonly startup: "reconcile" | "announce" | "silent";
   readonly startedAt: string;
   readonly isTakenOver: (alarm: Alarm) => boolean;

@@ -25,7 +25,6 @@ interface MassChange {
   readonly active: number;
 }
 
-/** Finds a mass change of active alarms, at single sites or over all sites together. */
 export function findMassChange(
   alarms: StoredAlarms,
   isChanged: (known: StoredAlarm) => boolean,
@@ -93,7 +92,6 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
 
   return {
     isPending: (siteId: number) => pollsBySite.absent.has(siteId),
-    /** `confirmed`: ids of alarms whose end a second reading in the same poll confirmed. */
     judge(
       alarms: StoredAlarms,
       diff: AlarmDiff,

@@ -55,7 +55,6 @@ const SCOPE_CHECK_INTERVAL_MS = 300_000;
 const ALARMS_PER_COMMIT = 250;
 /** Number of alarms from which each step yields to the event loop: 5,000 alarms take 5 to 10 ms. */
 const YIELD_FROM_ALARMS = 5_000;
-/** Number of intervals between polls that are averaged; the longest is left out, because it may be an outage. */
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
 
@@ -80,7 +79,6 @@ function createPollState(parts: PollParts, everyMs: () => number | null) {
     statements: new Map() as Repetitions,
     absenceCounts: new Map() as RequestCounts,
     ends: { counts: new Map(), stale: new Set() } as Pick<EndCheck, "counts" | "stale">,
-    /** Verifying requests that have not ended in the poll that began them. */
     unfinished: new Map<string, Promise<() => unknown>>(),
     pollStartsMs: [] as readonly number[],
     pagesRead: 0,

@@ -52,7 +52,7 @@ export function createSiteListReader(
     return splitAtMs !== null && clock.monotonic() - splitAtMs < RETRY_WHOLE_LIST_AFTER_MS;
   };
 
-  /** Counts a failure of a list; returns true to cut the list into parts. Parts are cut at their first failure. */
+  /** Counts a failure of a list. True: read the list in parts by priority from now on. */
   function noteFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
     const { sinceMs, failures, cutMs } = failuresByList.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };

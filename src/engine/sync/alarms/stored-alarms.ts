@@ -12,7 +12,6 @@ const UNSURE_RETENTION_MS = 7 * 86_400_000;
 const END_RETENTION_MS = 86_400_000;
 const MAX_RETAINED_ENDS = 2_000;
 
-/** Documents of one source's alarms. The maps are live: they change with each commit. */
 export type AlarmStore = ReturnType<typeof openAlarmStore>;
 
 export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollParts) {

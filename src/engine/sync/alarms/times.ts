@@ -26,7 +26,6 @@ export function isSameTime(a: number, b: number): boolean {
   return a === b || (isOneInWholeSeconds && Math.floor(a / 1_000) === Math.floor(b / 1_000));
 }
 
-/** Milliseconds by which the second record starts later; 0 if the starts cannot be compared. */
 export function startShiftMs(before: Alarm, now: Alarm): number {
   return (parseUtcMs(now.triggeredAt) ?? 0) - (parseUtcMs(before.triggeredAt) ?? 0);
 }

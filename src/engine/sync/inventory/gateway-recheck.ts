@@ -6,7 +6,6 @@ import type { RunContext } from "../job.ts";
 import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
 
 const RECHECK_MS = 300_000;
-/** Least time between two rechecks of the only gateway of a site with new alarms. */
 const RECHECK_FOR_ALARM_MS = 60_000;
 /** Least time between two rechecks while an offline gateway of the site already explains null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;

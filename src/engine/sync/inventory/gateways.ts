@@ -44,7 +44,6 @@ export function findHostsBehind(hosts: StoredHosts, gatewayId: string) {
     .sort((one, other) => (one.displayName < other.displayName ? -1 : 1));
 }
 
-/** Finds offline gateways of sites with one gateway, through which all tags of the site are read. */
 export function findOfflineGateways(gateways: StoredGateways): ReadonlyMap<number, string> {
   const offline = new Map<number, string>();
   for (const [siteId, [only, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))

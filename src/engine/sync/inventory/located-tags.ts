@@ -6,7 +6,6 @@ import { type StoredItem, type StoredTagSystems, syncSet } from "../snapshot.ts"
 export interface LocatedTag {
   readonly tag: Tag;
   readonly siteId: number;
-  /** Systems whose lists contain the tag; empty without `inventory.tags_of_systems`. */
   readonly systemIds: readonly string[];
   /** Set while the lists lack the tag's site or the tag, and the tag is expected back. */
   readonly outOfSight?: "site" | "tag";

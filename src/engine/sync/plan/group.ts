@@ -3,11 +3,10 @@ export interface PlannedTags {
   readonly count: number;
   readonly ids: readonly string[];
   readonly intervalMs: Float64Array;
-  /** Time of the last response; `NEVER_MS` without one. */
   readonly lastMs: Float64Array;
   readonly sinceMs: Float64Array;
   readonly underWay: Uint8Array;
-  /** Tags that share no request with other tags, because they may delay others; by row in rising order. */
+  /** Rows of the tags that are each read alone, because such a tag may delay others; ascending. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
 
@@ -54,7 +53,7 @@ const EARLY_AGE_MIN = 0.5;
 const FIRST_READ_ROUND_MS = 600_000;
 
 interface TagUrgencies {
-  /** Slots that may still pass before the tag is late; 0: the tag must be read now. */
+  /** Request slots left until the tag is late; 0: the tag must be read now. */
   readonly slotsLeft: Float64Array;
   readonly periodSlots: Float64Array;
   readonly age: Float64Array;

@@ -56,7 +56,6 @@ function findSmallestScale(demandAt: (scale: number) => number, share: number): 
   return bisectFit(1, highScale, 40, (scale) => demandAt(scale) <= share);
 }
 
-/** Bisects to the smallest number that fits; `high` must fit. */
 export function bisectFit(low: number, high: number, steps: number, fits: (middle: number) => boolean): number {
   const midpoint = (low + high) / 2;
   if (steps === 0) return high;
@@ -76,7 +75,6 @@ export interface FollowedHistory {
   readonly everyMs: number;
 }
 
-/** Least share of the requests for live reads, however much history is configured. */
 const LIVE_SHARE_MIN = 0.5;
 
 /** Requests of following: 45 tags every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute. */
