@@ -16,7 +16,7 @@ import {
 import type { AlertmanagerConfig } from "./config.ts";
 
 /** Time for which an ended alert is repeated, because Alertmanager may have been restarted. */
-const REPEAT_CLOSED_MS = 5 * 60_000;
+const REPEAT_ENDED_ALERT_MS = 5 * 60_000;
 
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): Receiver {
   const { clock } = context;
@@ -50,7 +50,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   return {
     opensAgain: "same",
     repeatMs: config.repeat,
-    repeatClosedMs: REPEAT_CLOSED_MS,
+    repeatClosedMs: REPEAT_ENDED_ALERT_MS,
     // An address can be a secret, so only its hash is stored.
     serverId: createHash("sha256").update(url.href).digest("hex"),
     progressMs: client.progressMs,

@@ -24,7 +24,6 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   const refusedRecipients = new Set<string>();
   let lastMailBeganMs = Number.NEGATIVE_INFINITY;
 
-  /** Creates a connection for one mail and reads credentials and certificates again. */
   function createMailTransport() {
     const auth = password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
     const ca = config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "ca_file") };

@@ -60,8 +60,8 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
   async function prepareAppender(bytes: number, signal: AbortSignal): Promise<FileAppender> {
     if (currentFile === null) throw new Error("the file is not open");
     const { appender, file } = currentFile;
-    const isFull = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
-    if (file.day >= getUtcDay() && !isFull) return appender;
+    const isFileFull = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
+    if (file.day >= getUtcDay() && !isFileFull) return appender;
     const newAppender = await switchToFile(nameNextFile(config.name, getUtcDay(), file));
     await compressClosedFiles(signal);
     await removeOldFiles();

@@ -88,9 +88,9 @@ export const InfluxConfig = z
     }
     const url = URL.parse(config.url);
     // Through a proxy, even requests to a loopback address leave this machine.
-    const leavesMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
-    const isPlain = url?.protocol === "http:" && leavesMachine;
-    if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http)
+    const sendsToOtherMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    const isUnencryptedHttp = url?.protocol === "http:" && sendsToOtherMachine;
+    if (isUnencryptedHttp && (config.token ?? config.password) !== undefined && !config.allow_plain_http)
       reportIssue("url", "A token or password needs https://; set allow_plain_http: true to send it readable anyway.");
     if (config.token !== undefined && config.username !== undefined)
       reportIssue("token", "Give a token, or username and password, not both.");

@@ -18,7 +18,6 @@ const compressGzip = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 const MAX_SPARE_BUFFER_BYTES = 2 ** 20;
 const NO_BUFFER = Buffer.alloc(0);
 
-/** Maximum size of a response. Successful responses are usually empty. */
 const MAX_RESPONSE_BYTES = 65_536;
 
 export interface DatabaseResponse {

@@ -85,14 +85,14 @@ export function createNameLookup(
     const siteName = (await building.findObject("site", source, id))?.displayName ?? null;
     if (siteName === null) return { text: siteName, mayCome: true };
     if (!(await hasGivenUp("site_name", source))) return { text: siteName };
-    const listedMs = Date.parse((await building.firstListed("site", source, id)) ?? "");
-    return { text: siteName, fromMs: listedMs + NAME_CACHE_MS };
+    const firstListedMs = Date.parse((await building.firstListed("site", source, id)) ?? "");
+    return { text: siteName, fromMs: firstListedMs + NAME_CACHE_MS };
   }
 
   async function findSystemCodes(source: string, site: string | null, tag: string): Promise<CachedName> {
     const systemCodes = joinSystemCodes(await building.systemsOf(source, tag));
-    const mayCome = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
-    return { text: systemCodes, mayCome };
+    const mayCodesFollow = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
+    return { text: systemCodes, mayCome: mayCodesFollow };
   }
 
   async function lookUpAll({ source, site, tag }: EventOrigin, event: Event, committedMs: number): Promise<boolean> {
@@ -169,7 +169,6 @@ function findEventTag(event: AnyEvent): EventOrigin["tag"] {
   }
 }
 
-/** Returns e.g. `320.001+360.001`. */
 function joinSystemCodes(systems: Awaited<ReturnType<BuildingView["systemsOf"]>>): string | null {
   if (systems.length === 0) return null;
   const systemCodes = systems.map(({ code, displayName }) => (code === "" ? displayName : code));

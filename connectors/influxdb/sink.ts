@@ -56,9 +56,9 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   async function judgeSendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteVerdict> {
     if (error instanceof HttpError && !signal.aborted) return judgeError(error, config, lines, clock.now());
     const probe = (limit: AbortSignal) => probeThroughProxy(proxy, toEndpoint(url), limit);
-    const mismatch = await detectTlsPort(error, url, describeReceiver(url.origin), probe, signal);
+    const tlsMismatch = await detectTlsPort(error, url, describeReceiver(url.origin), probe, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
-    return { kind: "failed", error: mismatch ?? mapWriteError(error, config, clock.now()) };
+    return { kind: "failed", error: tlsMismatch ?? mapWriteError(error, config, clock.now()) };
   }
 
   async function mapFailure(error: unknown, signal: AbortSignal): Promise<unknown> {
@@ -161,9 +161,9 @@ function createAuthorization({ password, token, username }: InfluxConfig, { cloc
   if (secret === undefined) return () => null;
   const readSecret = cachedSecret(secret, clock);
   return () => {
-    const revealed = readSecret().reveal();
-    if (token !== undefined) return `Token ${revealed}`;
-    return `Basic ${Buffer.from(`${username}:${revealed}`).toString("base64")}`;
+    const secretText = readSecret().reveal();
+    if (token !== undefined) return `Token ${secretText}`;
+    return `Basic ${Buffer.from(`${username}:${secretText}`).toString("base64")}`;
   };
 }
 

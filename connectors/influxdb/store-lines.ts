@@ -7,7 +7,6 @@ export type EventLines = EncodedLines & { readonly owner: number };
 export const countLines = (lines: readonly EventLines[]): number =>
   lines.reduce((sum, { count = 1 }) => sum + count, 0);
 
-/** Points that the server dropped because they are older than its retention. */
 export interface TooOldPoints {
   readonly points: number;
   readonly reason: string;
@@ -87,7 +86,6 @@ function halveLines(part: readonly EventLines[]): LineHalves {
   return [part.slice(0, middleIndex), part.slice(middleIndex)];
 }
 
-/** Splits the lines of one event at the middle line break. */
 function halveEventLines({ owner, text, count = 1 }: EventLines): LineHalves {
   const half = Math.ceil(count / 2);
   let end = -1;

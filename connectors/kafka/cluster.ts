@@ -85,11 +85,11 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
   return {
     async topics(names: readonly string[]): Promise<ReadonlyMap<string, TopicMetadata>> {
       const now = clock.monotonic();
-      const uncached = names.filter(
+      const uncachedTopics = names.filter(
         (name) => now - (topicCache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= METADATA_MAX_AGE_MS,
       );
-      if (uncached.length > 0) {
-        for (const topic of await requestMetadata(uncached, config.create_topics, false)) {
+      if (uncachedTopics.length > 0) {
+        for (const topic of await requestMetadata(uncachedTopics, config.create_topics, false)) {
           const code = isBeingCreated(topic) ? LEADER_NOT_AVAILABLE_CODE : topic.code;
           topicCache.set(topic.name, { topic: { ...topic, code }, atMs: code === 0 ? now : Number.NEGATIVE_INFINITY });
         }
@@ -101,7 +101,6 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
     /** Requests the metadata and our permissions of the given topics, or of all visible topics for null. */
     describeTopics: (names: readonly string[] | null) => requestMetadata(names, false, true),
 
-    /** Requests a new producer id, which brokers use to detect duplicate batches. */
     async requestProducerId(): Promise<ProducerId> {
       try {
         const response = await request((broker) => broker.request(PRODUCER_ID_VERSIONS, null, 0));

@@ -67,8 +67,8 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
     while (!hasFailed) {
       const pendingQueues = queues.filter(({ batches }) => batches.length > 0);
       if (pendingQueues.length === 0) break;
-      const byLeader = Map.groupBy(pendingQueues, ({ leader }) => `${leader.host} ${leader.port}`);
-      const responses = await Promise.all([...byLeader.values()].map(produce));
+      const queuesByLeader = Map.groupBy(pendingQueues, ({ leader }) => `${leader.host} ${leader.port}`);
+      const responses = await Promise.all([...queuesByLeader.values()].map(produce));
       for (const { queue, batch, code, message, error } of responses.flat()) {
         const reason = code === null ? null : describeRefusal(code, queue.topic, message);
         const [firstEntry] = batch;
@@ -84,8 +84,8 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
           outcomes[firstEntry.index] = { is: "refused", reason };
         } else {
           // Search for the refused record: halves are sent one after the other, so that the others are stored.
-          const halfLength = Math.ceil(batch.length / 2);
-          queue.batches.unshift(batch.slice(0, halfLength), batch.slice(halfLength));
+          const halfBatchLength = Math.ceil(batch.length / 2);
+          queue.batches.unshift(batch.slice(0, halfBatchLength), batch.slice(halfBatchLength));
         }
       }
     }

@@ -24,10 +24,10 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     const outcomes = records.map(
       (record, n): RecordOutcome => (isAcknowledged(n) ? { is: "acknowledged" } : checkRecord(record)),
     );
-    const unsent = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
-    if (unsent.length > 0) {
-      const sendOutcomes = await producer.send(unsent.map((n) => records[n] as KafkaRecord));
-      for (const [nth, n] of unsent.entries()) outcomes[n] = sendOutcomes[nth] ?? { is: "open" };
+    const unsentIndexes = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
+    if (unsentIndexes.length > 0) {
+      const sendOutcomes = await producer.send(unsentIndexes.map((n) => records[n] as KafkaRecord));
+      for (const [nth, n] of unsentIndexes.entries()) outcomes[n] = sendOutcomes[nth] ?? { is: "open" };
     }
     const receipt = summarizeOutcomes(outcomes);
     const retryFrom = receipt.retry?.from ?? batch.length;
@@ -103,9 +103,9 @@ function createKafkaClient(config: KafkaConfig, { clock }: ConnectorContext) {
 const TOPIC_AUTHORIZATION_FAILED = 29;
 
 function summarizeOutcomes(outcomes: readonly RecordOutcome[]) {
-  const from = outcomes.findIndex(({ is }) => is === "open");
+  const firstOpenIndex = outcomes.findIndex(({ is }) => is === "open");
   const reasons = outcomes.flatMap((outcome, n) => (outcome.is === "refused" ? [[n, outcome.reason] as const] : []));
   const [error] = outcomes.flatMap((outcome) => (outcome.is === "open" ? (outcome.error ?? []) : []));
   const retryError = error ?? new Retryable("The Kafka cluster did not acknowledge it.");
-  return buildReceipt(new Map(reasons), from < 0 ? undefined : { from, error: retryError });
+  return buildReceipt(new Map(reasons), firstOpenIndex < 0 ? undefined : { from: firstOpenIndex, error: retryError });
 }

@@ -177,8 +177,8 @@ export async function diagnoseHangUp(
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;
-  const knowsMqtt311 = await doesBrokerRespond({ ...probeOptions, protocolVersion: 4 }, signal);
-  return knowsMqtt311 ? createMqtt311OnlyError(address) : null;
+  const supportsMqtt311 = await doesBrokerRespond({ ...probeOptions, protocolVersion: 4 }, signal);
+  return supportsMqtt311 ? createMqtt311OnlyError(address) : null;
 }
 
 /** Returns true if the broker responds to CONNECT, even with a refusal, except a refusal of the MQTT version. */

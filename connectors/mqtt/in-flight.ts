@@ -9,7 +9,7 @@ const MAX_EMPTY_SLOTS = 64;
  *     slots:  -  -  7  8  -  10           firstSlot = 2, endSlot = 6, messageCount = 3: 9 was acknowledged early
  */
 export function createInFlightQueue<Sent extends { readonly id: number }>() {
-  const isUsed = new Uint8Array(PACKET_ID_COUNT);
+  const isSlotUsed = new Uint8Array(PACKET_ID_COUNT);
   /** Slots of the queue. Never shortened, because growing the array again allocates memory. */
   const slots: (Sent | null)[] = [];
   let firstSlot = 0;
@@ -32,20 +32,20 @@ export function createInFlightQueue<Sent extends { readonly id: number }>() {
   return {
     add(sent: Sent): void {
       if (endSlot - messageCount > MAX_EMPTY_SLOTS) compact();
-      isUsed[sent.id] = 1;
+      isSlotUsed[sent.id] = 1;
       slots[endSlot] = sent;
       endSlot += 1;
       messageCount += 1;
     },
 
-    has: (id: number) => isUsed[id] === 1,
+    has: (id: number) => isSlotUsed[id] === 1,
 
     take(id: number): Sent | undefined {
-      if (isUsed[id] !== 1) return undefined;
+      if (isSlotUsed[id] !== 1) return undefined;
       let index = firstSlot;
       while (slots[index]?.id !== id) index += 1;
       const sentMessage = slots[index] ?? undefined;
-      isUsed[id] = 0;
+      isSlotUsed[id] = 0;
       slots[index] = null;
       messageCount -= 1;
       while (firstSlot < endSlot && slots[firstSlot] === null) firstSlot += 1;
@@ -55,7 +55,7 @@ export function createInFlightQueue<Sent extends { readonly id: number }>() {
 
     takeAll(): readonly Sent[] {
       const sentMessages = slots.slice(firstSlot, endSlot).filter((sent) => sent !== null);
-      for (const { id } of sentMessages) isUsed[id] = 0;
+      for (const { id } of sentMessages) isSlotUsed[id] = 0;
       slots.fill(null);
       firstSlot = endSlot = messageCount = 0;
       return sentMessages;

@@ -21,7 +21,6 @@ export type BrokerLink = ReturnType<typeof createBrokerLink>["link"];
 type PublishCallback = (error: unknown) => void;
 
 export interface LinkOptions extends SessionOptions {
-  /** Longest time without any acknowledgement while messages wait. */
   readonly publishDeadlineMs?: number;
   /** Handles a received message. Resolves when the message may be acknowledged; a rejection closes the link. */
   readonly onMessage?: ((packet: IPublishPacket) => Promise<void>) | undefined;
@@ -216,12 +215,12 @@ function createBrokerLink(
       // Keep only the time of the oldest message. The message would keep its batch in memory.
       const sentMs = pendingMessages.oldest()?.sentMs;
       if (sentMs === undefined || connectionLost.signal.aborted) break;
-      const leftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();
-      if (leftMs <= 0) {
+      const timeLeftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();
+      if (timeLeftMs <= 0) {
         loseOverdueConnection();
         break;
       }
-      await sleepFor(clock, leftMs, connectionLost.signal);
+      await sleepFor(clock, timeLeftMs, connectionLost.signal);
     }
     isWatched = false;
   }

@@ -192,15 +192,15 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
     for (let at = 0; at < bytes.length; ) {
       if (bytesToPass === 0) {
         const header = parsePacketHeader(bytes, at);
-        const isOurs = bytes[at] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
-        if (header === null || (isOurs && at + header.size > bytes.length)) {
+        const isOwnPacket = bytes[at] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
+        if (header === null || (isOwnPacket && at + header.size > bytes.length)) {
           incomplete = Buffer.from(bytes.subarray(at));
           break;
         }
-        if (isOurs) {
-          const idPosition = at + header.size - header.length;
-          const reason = header.length > PACKET_ID_BYTES ? (bytes[idPosition + PACKET_ID_BYTES] ?? 0) : 0;
-          acknowledged(bytes.readUInt16BE(idPosition), reason);
+        if (isOwnPacket) {
+          const packetIdPosition = at + header.size - header.length;
+          const reason = header.length > PACKET_ID_BYTES ? (bytes[packetIdPosition + PACKET_ID_BYTES] ?? 0) : 0;
+          acknowledged(bytes.readUInt16BE(packetIdPosition), reason);
           at += header.size;
           continue;
         }

@@ -19,8 +19,8 @@ const UPTIME_TOLERANCE_MS = 15_000;
 
 export function detectServerInstance(stored: string | null, { sessionLost, ...current }: BrokerReport): ServerInstance {
   const previousState = stored === null ? null : parseBrokerState(stored);
-  const isNew = previousState !== null && (sessionLost || isUptimeTooShort(current, previousState));
-  return { instanceId: JSON.stringify(current), isNew };
+  const isNewInstance = previousState !== null && (sessionLost || isUptimeTooShort(current, previousState));
+  return { instanceId: JSON.stringify(current), isNew: isNewInstance };
 }
 
 function parseBrokerState(stored: string): StoredBrokerState | null {
@@ -34,10 +34,10 @@ function parseBrokerState(stored: string): StoredBrokerState | null {
 /** Returns true if the uptime grew less than time passed. After a suspension only the wall clock counts. */
 function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {
   if (current.uptime === null || previous.uptime === null) return false;
-  const grownMs = (current.uptime - previous.uptime) * 1_000;
+  const uptimeGrowthMs = (current.uptime - previous.uptime) * 1_000;
   const measuredMs = measureElapsedMs(previous.measured, current.measured);
-  const isMeasured = measuredMs !== null && grownMs <= measuredMs + UPTIME_TOLERANCE_MS;
-  return grownMs < Math.max(0, (isMeasured ? measuredMs : current.atMs - previous.atMs) - UPTIME_TOLERANCE_MS);
+  const isMeasured = measuredMs !== null && uptimeGrowthMs <= measuredMs + UPTIME_TOLERANCE_MS;
+  return uptimeGrowthMs < Math.max(0, (isMeasured ? measuredMs : current.atMs - previous.atMs) - UPTIME_TOLERANCE_MS);
 }
 
 function measureElapsedMs(from: TimeSinceBoot | undefined, to: TimeSinceBoot | undefined): number | null {

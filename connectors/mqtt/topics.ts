@@ -12,7 +12,7 @@ export interface TopicParts {
 
 const RESERVED_LEVELS = new Set(["cmd", "status", "reply", "worker"]);
 const TOPIC_PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
-const LITERAL_LEVEL = /^[\w.:@-]{1,64}$/;
+const LITERAL_LEVEL_PATTERN = /^[\w.:@-]{1,64}$/;
 
 const MAX_SEGMENT_LENGTH = 128;
 const MAX_REPLY_TOPIC_LENGTH = 1_024;
@@ -27,13 +27,12 @@ export function createTopics(prefix: string, template: string, source?: string) 
   const layout = template.split("/");
   const status = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${encodeSegment(source)}`;
   const commandTree = `${prefix}/cmd/`;
-  const isOwn = createOwnTopicMatcher(prefix, layout);
+  const isOwnTopic = createOwnTopicMatcher(prefix, layout);
 
   return {
     status,
     commandStatus: `${status}/commands`,
     check: `${prefix}/status/check`,
-    /** Subscriptions for commands: one tag, several tags named in the payload, and second approvals. */
     commandFilters: ["+/set", "set", "second"].map(
       (rest) => `${commandTree}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
     ),
@@ -63,7 +62,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
       if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
       if (topic.length > MAX_REPLY_TOPIC_LENGTH) return false;
       if (topic.startsWith(`${prefix}/reply/`)) return true;
-      return topic !== prefix && !topic.startsWith(`${prefix}/`) && !isOwn(topic);
+      return topic !== prefix && !topic.startsWith(`${prefix}/`) && !isOwnTopic(topic);
     },
   };
 }
@@ -85,11 +84,11 @@ function resolvePlaceholder(placeholder: string, prefix: string, parts: TopicPar
   }
 }
 
-const PLAIN_SEGMENT = /^[\w.-]{1,128}$/;
+const PLAIN_SEGMENT_PATTERN = /^[\w.-]{1,128}$/;
 
 /** Encodes a value as a topic level without collisions: `%XX` for special characters, `~` and a hash for long texts. */
 export function encodeSegment(value: string): string {
-  if (PLAIN_SEGMENT.test(value) && !RESERVED_LEVELS.has(value) && value !== "_") return value;
+  if (PLAIN_SEGMENT_PATTERN.test(value) && !RESERVED_LEVELS.has(value) && value !== "_") return value;
   if (!value.isWellFormed() || value.length > MAX_SEGMENT_LENGTH) return hashSegment(value);
   if (value === "") return "~";
   if (RESERVED_LEVELS.has(value) || value === "_") return percentEncode(value.charAt(0)) + value.slice(1);
@@ -126,7 +125,7 @@ function createOwnTopicMatcher(prefix: string, layout: readonly string[]): (topi
 
 export function findPrefixError(prefix: string): string | null {
   const levels = prefix.split("/");
-  if (levels.length > 8 || levels.some((level) => !LITERAL_LEVEL.test(level)))
+  if (levels.length > 8 || levels.some((level) => !LITERAL_LEVEL_PATTERN.test(level)))
     return "Write the prefix as one to eight levels of letters, digits, `_.:@-`, such as plenum or acme/plenum.";
   return null;
 }
@@ -135,7 +134,7 @@ export function findTemplateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {
     const isPlaceholder = (TOPIC_PLACEHOLDERS as readonly string[]).includes(level);
-    if (!isPlaceholder && !LITERAL_LEVEL.test(level))
+    if (!isPlaceholder && !LITERAL_LEVEL_PATTERN.test(level))
       return `Each level is a word or one of ${TOPIC_PLACEHOLDERS.join(" ")}; \`${level}\` is neither.`;
     if (!isPlaceholder && RESERVED_LEVELS.has(level)) return `\`${level}\` is taken; choose another word.`;
     if (isPlaceholder && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;

@@ -13,7 +13,6 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
 
-/** Maximum bytes read of a response with status 400. */
 const MAX_REASON_BYTES = 1_024;
 const MAX_RESPONSE_BYTES = 64 * 1024;
 

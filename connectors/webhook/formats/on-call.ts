@@ -268,9 +268,9 @@ export const alertmanager = createAlertPerKeyFormat(
   (incident, action, { name, nowMs }) => {
     if (action === null || action === "acknowledge") return null;
     const { endedAt, key, startedAt, text } = incident;
-    const isOver = action === "resolve";
+    const isAlertResolved = action === "resolve";
     const now = new Date(nowMs).toISOString();
-    const status = isOver ? "resolved" : "firing";
+    const status = isAlertResolved ? "resolved" : "firing";
     const labels = buildAlertmanagerLabels(incident);
     const annotations = {
       summary: cutText(text.title, ALERTMANAGER_MAX_LABEL),
@@ -279,7 +279,7 @@ export const alertmanager = createAlertPerKeyFormat(
     const link = incident.link ?? "";
     // A time without an offset is not allowed here; the description contains it.
     const startsAt = keepTimeWithOffset(startedAt) ?? now;
-    const endsAt = isOver ? (keepTimeWithOffset(endedAt) ?? now) : ALERTMANAGER_NO_END;
+    const endsAt = isAlertResolved ? (keepTimeWithOffset(endedAt) ?? now) : ALERTMANAGER_NO_END;
     return {
       json: {
         version: "4",

@@ -41,7 +41,6 @@ function parseAnswerPath(path: string): readonly string[] {
 
 const ANSWER_PATH_PATTERN = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
 
-/** Template fields that are known only after the incident was opened. */
 const REFERENCE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
 
 export const TEMPLATE_FIELDS: readonly string[] = [
@@ -185,7 +184,6 @@ function collectNestedTexts(value: unknown, path: readonly PropertyKey[]): reado
   return Object.entries(value).flatMap(([key, each]) => collectNestedTexts(each, [...path, key]));
 }
 
-/** HTTP statuses that mean that the record is missing or already closed. */
 const GONE_STATUSES: readonly number[] = [404, 409, 410];
 
 export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {

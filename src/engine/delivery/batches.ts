@@ -16,7 +16,7 @@ import {
 
 /** Events that are read at once when the filter leaves out most of them. */
 const MAX_FILTERED_EVENTS = 500;
-/** Batches of urgent events in a row while other events wait; after them the others get one batch. */
+/** Maximum consecutive batches of urgent events; then other events get one batch. */
 const MAX_URGENT_BATCHES = 4;
 export const EMPTY_OFFER: Offer = { again: false, events: [], counted: undefined };
 
@@ -40,7 +40,7 @@ export function createEventChooser(options: {
   let urgentThrough = 0;
   let urgentBatches = 0;
   let isTurnOfOthers = false;
-  /** Until when other events wait after a rejection, on the monotonic clock. */
+  /** Monotonic time until which events that are not urgent wait after a rejection. */
   let othersWaitMs = Number.NEGATIVE_INFINITY;
   // Less than a millisecond counts as over, because sums of fractions are inexact.
   const othersWait = () => othersWaitMs - clock.monotonic() >= 1;

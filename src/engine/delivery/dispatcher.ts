@@ -32,7 +32,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const registration = createSinkRegistration({ outbox, store, log, clock });
   let runners: readonly SinkRunner[] = options.sinks.map(createRunner);
   const leavingRunners = new Set<SinkRunner>();
-  const runningEndings = new Set<Promise<void>>();
+  const sinkEndPromises = new Set<Promise<void>>();
   let lagFilters = buildLagFilters(options.sinks);
   let lagBySink: ReadonlyMap<string, SinkLag> = new Map();
   let lagVersion: number | null = null;
@@ -47,8 +47,8 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const isConfigured = (name: string) => runners.some(({ configured }) => configured.name === name);
 
   function trackEnding(work: Promise<void>): void {
-    const trackedEnding = work.finally(() => runningEndings.delete(trackedEnding));
-    runningEndings.add(trackedEnding);
+    const trackedEnding = work.finally(() => sinkEndPromises.delete(trackedEnding));
+    sinkEndPromises.add(trackedEnding);
   }
 
   /** Ends sinks that are not configured. Resolves after the first attempt, and retries failures until they succeed. */
@@ -165,7 +165,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     drainController.abort(new Stopping());
     for (const runner of leavingRunners) runner.abortWrites();
     await Promise.all([...runners, ...leavingRunners].map((runner) => runner.stop(deadlineMs)));
-    await endsWithin(clock, deadlineMs, Promise.all([...(runningWatches ?? []), ...runningEndings]));
+    await endsWithin(clock, deadlineMs, Promise.all([...(runningWatches ?? []), ...sinkEndPromises]));
   }
 
   return {

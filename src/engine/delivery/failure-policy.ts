@@ -21,7 +21,6 @@ export type FailureDecision =
       readonly reopen: boolean;
     };
 
-/** Counts failures of one sink and decides what follows. */
 export function createFailurePolicy(
   { retry, schedule }: Pick<DeliveryConfig, "retry" | "schedule">,
   random: () => number,

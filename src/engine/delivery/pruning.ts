@@ -38,7 +38,7 @@ export function createPruningService(options: PruningOptions): PruningService {
   let lastPrunedMs = clock.monotonic();
   let runPromise: Promise<void> | null = null;
 
-  function isWanted(sink: string, event: Event): boolean {
+  function isEventWantedBySink(sink: string, event: Event): boolean {
     const config = deliveries.get(sink);
     if (config === undefined) return true;
     return matchesFilter(config.filter, event) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
@@ -46,8 +46,8 @@ export function createPruningService(options: PruningOptions): PruningService {
 
   async function prune(): Promise<number> {
     const nowMs = clock.monotonic();
-    const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - lastPrunedMs, MAX_COUNTED_MS) : 0;
-    const { gaps } = await outbox.prune({ ...bounds, wanted: isWanted, ranMs });
+    const runningMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - lastPrunedMs, MAX_COUNTED_MS) : 0;
+    const { gaps } = await outbox.prune({ ...bounds, wanted: isEventWantedBySink, ranMs: runningMs });
     lastPrunedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
       metrics.deliveries.inc({ sink, outcome: "dropped" }, count);

@@ -8,8 +8,7 @@ import { buildSnapshotRequest } from "./snapshot.ts";
 
 export const NOT_CONFIGURED = "not in the configuration";
 
-/** Document set: the server of each sink that ended for good. */
-const ENDED_AT_SET = "sink-ended-at";
+const ENDED_SINK_SERVER_SET = "sink-ended-at";
 
 type EndedServer = { readonly farEnd: string | null };
 
@@ -38,7 +37,7 @@ export function createSinkRegistration(options: {
   }
 
   async function hasOtherServer({ name, sink }: SinkToRegister): Promise<boolean> {
-    const endedServer = await store.document<EndedServer>(ENDED_AT_SET, name);
+    const endedServer = await store.document<EndedServer>(ENDED_SINK_SERVER_SET, name);
     return endedServer !== undefined && endedServer.farEnd !== (sink.serverId ?? null);
   }
 
@@ -57,7 +56,7 @@ export function createSinkRegistration(options: {
     },
     async endForGood({ name, sink }: SinkToRegister, reason: string): Promise<void> {
       const endedServer: EndedServer = { farEnd: sink.serverId ?? null };
-      await store.commit({ documents: [{ set: ENDED_AT_SET, put: [[name, endedServer]] }] });
+      await store.commit({ documents: [{ set: ENDED_SINK_SERVER_SET, put: [[name, endedServer]] }] });
       await outbox.setEnded(name, reason);
     },
     async endUnconfiguredSinks(configured: { has(name: string): boolean }): Promise<void> {

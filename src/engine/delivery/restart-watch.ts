@@ -6,12 +6,10 @@ import type { Outbox, Store } from "../store/store.ts";
 
 const CHECK_EVERY_MS = 30_000;
 /** First interval after a server that stated its instance before is silent; it doubles. */
-const SILENT_CHECK_MS = 5_000;
+const SILENT_SERVER_CHECK_MS = 5_000;
 const CHECK_TIMEOUT_MS = 5_000;
 const POINTS_PER_WINDOW = 60;
-/** Most points and ranges that are stored for a server that no longer responds. */
 const MAX_CURSOR_POINTS = 500;
-/** Positions sent again at a smaller distance count as one range. */
 const MAX_RANGE_DISTANCE = 1_000;
 const SERVER_INSTANCE_SET = "sink-life";
 
@@ -60,7 +58,7 @@ export function createRestartWatch(options: {
   let silentChecks = 0;
 
   const checkEveryMs = () =>
-    silentChecks === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_CHECK_MS * 2 ** (silentChecks - 1));
+    silentChecks === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_SERVER_CHECK_MS * 2 ** (silentChecks - 1));
   const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
 
   async function loadInstance(): Promise<ServerInstance> {
@@ -131,12 +129,12 @@ export function createRestartWatch(options: {
     const points = addPoint(instance.points, { atMs: nowMs(), ...(await readCursor()) }, pointEveryMs);
     if (response === null) return instance.life === null ? undefined : saveInstance({ ...instance, points });
     if (response.isNew) {
-      const redelivered = await markRedeliveries(instance, instance.seenMs - windowMs);
+      const redeliveredCount = await markRedeliveries(instance, instance.seenMs - windowMs);
       log.warn(
-        { sink: name, again: redelivered, windowMs },
+        { sink: name, again: redeliveredCount, windowMs },
         "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
       );
-      options.onRestart(redelivered);
+      options.onRestart(redeliveredCount);
     }
     return saveInstance({ ...instance, points, life: response.instanceId, seenMs: nowMs() });
   }
@@ -183,7 +181,7 @@ function thinOutPoints(points: ServerInstance["points"]): ServerInstance["points
 
 function addPoint(points: ServerInstance["points"], point: CursorPoint, everyMs: number): ServerInstance["points"] {
   const lastPoint = points.at(-1);
-  const isSame = lastPoint?.position === point.position && (lastPoint.urgent ?? 0) === point.urgent;
-  if (lastPoint !== undefined && (isSame || point.atMs - lastPoint.atMs < everyMs)) return points;
+  const isSamePoint = lastPoint?.position === point.position && (lastPoint.urgent ?? 0) === point.urgent;
+  if (lastPoint !== undefined && (isSamePoint || point.atMs - lastPoint.atMs < everyMs)) return points;
   return [...points, point];
 }

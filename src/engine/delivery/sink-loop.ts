@@ -46,7 +46,7 @@ interface FailedWrite {
 /** Milliseconds until the next step; null when the sink has ended or nothing new may begin. */
 type DelayMs = number | null;
 
-const SHORTEST_TICK_MS = 100;
+const SHORTEST_SINK_TICK_MS = 100;
 
 export interface DeliveryContext {
   readonly outbox: Outbox;
@@ -96,7 +96,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
   async function runStep(): Promise<DelayMs> {
     const wasOpened = isOpen;
     if (!wasOpened) {
-      const failure = await captureError(() => withDeadline((signal) => sink.open(signal), draining));
+      const failure = await catchWorkError(() => withDeadline((signal) => sink.open(signal), draining));
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "open", giveUp: null });
       isOpen = true;
@@ -104,7 +104,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     await restartWatch.checkIfDue(wasOpened ? "open" : "opened", draining);
     if (draining.aborted) return null;
     if (clock.monotonic() >= tickAtMs) {
-      const failure = await captureError(runTick);
+      const failure = await catchWorkError(runTick);
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "tick", giveUp: null });
     }
@@ -154,7 +154,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     if (writeOutcome.settlement !== null) {
       const settlement = buffered.withRejections(writeOutcome.settlement);
       await retryStoreWork(() => restartWatch.deliveredAgain(redeliveredPositions(batch, settlement)));
-      await settleThrough(settlement);
+      await settleEventsThrough(settlement);
       if (!settlement.again) countBuffered();
     }
     const failedHead = `${batch.again} ${writeOutcome.kept?.head.position}`;
@@ -230,7 +230,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     let receipt: Receipt | undefined;
     state.showWriting();
     const events = logged.map(({ event }) => event);
-    const failure = await captureError(async () => {
+    const failure = await catchWorkError(async () => {
       receipt = await withDeadline((signal) => sink.write(events, signal, accepted, batchInfo), forced);
     });
     await Promise.all(earlySettlements);
@@ -250,12 +250,12 @@ export function createSinkDelivery(options: DeliveryOptions) {
     reportFailing(tickResult.failing);
     if (refused.length > 0) await rejectSettled(refused);
     if (tickResult.settled === true && !buffered.isEmpty()) {
-      await settleThrough({ ...buffered.settlement(), documents: buildSinkStateChanges(name, stateChanges) });
+      await settleEventsThrough({ ...buffered.settlement(), documents: buildSinkStateChanges(name, stateChanges) });
       countBuffered();
       failurePolicies[lane].reset();
       state.showWorking("idle");
     } else await saveStateChanges(stateChanges);
-    tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, tickInMs);
+    tickAtMs = clock.monotonic() + Math.max(SHORTEST_SINK_TICK_MS, tickInMs);
   }
 
   /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
@@ -300,7 +300,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     const index = batch.events.indexOf(kept.head);
     const rejected = [{ position, reason, sequence: sequenceOfEvent(batch, index) }];
     const counted = sequenceAfter(batch.counted, index + 1);
-    await settleThrough({ again: batch.again, urgent: batch.urgent, through: position, rejected, counted });
+    await settleEventsThrough({ again: batch.again, urgent: batch.urgent, through: position, rejected, counted });
     countDeliveries("rejected", 1);
   }
 
@@ -313,7 +313,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome }, events);
   }
 
-  async function settleThrough(settlement: Settlement): Promise<void> {
+  async function settleEventsThrough(settlement: Settlement): Promise<void> {
     filteredOut.forgetSettled(settlement);
     await settle(settlement);
   }
@@ -341,7 +341,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     const limitSignal = combineSignals(cancel);
     const doneController = new AbortController();
-    const watch = isStalled(doneController.signal).then((isLate) => {
+    const stallWatchPromise = isStalled(doneController.signal).then((isLate) => {
       if (!isLate) return;
       const timeoutError = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
       limitSignal.abort(timeoutError);
@@ -354,7 +354,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
     } finally {
       limitSignal.end();
       doneController.abort(ENDED_EARLY);
-      await watch;
+      await stallWatchPromise;
     }
   }
 
@@ -375,7 +375,7 @@ function redeliveredPositions({ again, events: batch }: Batch, { through }: Sett
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 
-async function captureError(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
+async function catchWorkError(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
   try {
     await work();
     return null;

@@ -18,10 +18,10 @@ export interface ConfiguredSink {
 
 export type SinkRunner = ReturnType<typeof createSinkRunner>;
 
-const ENDED_CHECK_MS = 1_000;
-/** Waits after an internal fault, or while the state is damaged. */
+const ENDED_SINK_CHECK_MS = 1_000;
+/** Delays before a sink starts again after a bug in Plenum or while the state is damaged. */
 export const INTERNAL_FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
-/** Part of a stop's deadline in which writes may finish by themselves. */
+/** Share of the stop deadline in which running writes may finish. */
 const GRACEFUL_STOP_SHARE = 0.75;
 
 interface SinkRunnerOptions extends DeliveryContext {
@@ -68,7 +68,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         isInUse ??= await registerSink();
         if (!isInUse) {
           isInUse = null;
-          return ENDED_CHECK_MS;
+          return ENDED_SINK_CHECK_MS;
         }
         sinkDelivery ??= createSinkDelivery({
           ...options,
@@ -77,11 +77,11 @@ export function createSinkRunner(options: SinkRunnerOptions) {
           forced: forceController.signal,
           endForGood: (reason) => registration.endForGood(configured, reason),
         });
-        const againMs = await sinkDelivery.turn();
-        if (againMs !== null || drainController.signal.aborted) return againMs;
+        const nextTurnInMs = await sinkDelivery.turn();
+        if (nextTurnInMs !== null || drainController.signal.aborted) return nextTurnInMs;
         sinkDelivery = null;
         isInUse = null;
-        return ENDED_CHECK_MS;
+        return ENDED_SINK_CHECK_MS;
       },
       fault(error, inMs) {
         // An internal fault must not stop a sink for good: the loop restarts.

@@ -21,9 +21,9 @@ export interface SinkStatus {
   readonly name: string;
   readonly connector: string;
   readonly state: SinkStateName;
-  /** Since when it is well, in trouble, stopped or ended; ISO 8601 UTC. */
+  /** Time since which the sink is in its state; ISO 8601 UTC. */
   readonly since: string;
-  /** A sentence without secrets; null while all is well. */
+  /** Description of the problem without secrets; null without a problem. */
   readonly lastError: string | null;
   readonly attempts: number;
   readonly nextAttemptAt: string | null;
@@ -34,7 +34,6 @@ export interface SinkStatus {
 
 type FailingState = "retrying" | "throttled" | "stopped";
 
-/** Shows the state of a sink, with its log lines and its gauge. */
 export type SinkStatusTracker = ReturnType<typeof createSinkStatus>;
 
 const RESTART_NOTICE_MS = 60 * 60_000;

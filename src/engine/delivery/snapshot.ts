@@ -59,7 +59,7 @@ export function createSnapshot(options: {
   }
 
   /** At the first start no list was fetched yet, so the beginning of a snapshot waits for complete lists. */
-  async function mayBegin({ after, askedAt, part }: StoredSnapshot): Promise<boolean> {
+  async function maySnapshotBegin({ after, askedAt, part }: StoredSnapshot): Promise<boolean> {
     if (part !== SNAPSHOT_PARTS[0] || after !== "") return true;
     return clock.now() - Date.parse(askedAt) > MAX_LIST_WAIT_MS || (await building.isComplete());
   }
@@ -80,7 +80,7 @@ export function createSnapshot(options: {
           remaining = null;
           return [];
         }
-        isWaiting = !(await mayBegin(snapshot));
+        isWaiting = !(await maySnapshotBegin(snapshot));
         if (isWaiting) return [];
         const page = (await readRemainingEvents(snapshot)).slice(0, limit);
         if (page.length > 0) {

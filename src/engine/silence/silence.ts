@@ -111,7 +111,6 @@ export function isSilenced(silence: Silence, source: string, alarm: Alarm): bool
   );
 }
 
-/** Describes the alarms that a silence selects, with ids for missing names. */
 export function alarmText(
   { alarm, name, priorities, site, source }: Silence,
   names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},

@@ -20,7 +20,6 @@ export interface StateReport {
 export interface TableCheck {
   readonly table: string;
   readonly rows: number;
-  /** Rows with a wrong checksum that no earlier run has found. */
   readonly damaged: number;
 }
 

@@ -18,7 +18,7 @@ interface StateLocation {
 }
 
 const STATE_FILE_SET = "state-file";
-const LOCATION_KEY = "plenum.db";
+const STATE_LOCATION_KEY = "plenum.db";
 const COPY_KEY = "copy";
 /** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
 const MACHINE_ID_FILE = "/etc/machine-id";
@@ -36,9 +36,9 @@ export function detectCopy(
   const { ino, birthtimeNs } = statSync(database.path, { bigint: true });
   const folder = realpathSync(dirname(database.path));
   const location: StateLocation = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
-  const lastLocation = documents.document<StateLocation>(STATE_FILE_SET, LOCATION_KEY);
+  const lastLocation = documents.document<StateLocation>(STATE_FILE_SET, STATE_LOCATION_KEY);
   if (lastLocation !== undefined && JSON.stringify(lastLocation) === JSON.stringify(location)) return;
-  documents.change({ set: STATE_FILE_SET, put: [[LOCATION_KEY, location]] });
+  documents.change({ set: STATE_FILE_SET, put: [[STATE_LOCATION_KEY, location]] });
   if (lastLocation === undefined || lastLocation.file === location.file) return;
   beginEpoch(database, "true");
   const isHere = lastLocation.machine === location.machine;
@@ -49,7 +49,7 @@ export function detectCopy(
   documents.change({ set: STATE_FILE_SET, put: [[COPY_KEY, copy]] });
 }
 
-const SESSION_KEY = "session";
+const STORE_SESSION_KEY = "session";
 
 export const LOST_LOG_MESSAGE =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
@@ -61,16 +61,16 @@ export function detectLostLog(
   nowMs: number,
   hasLog: boolean,
 ): string | undefined {
-  const isLost = !hasLog && documents.document<string>(STATE_FILE_SET, SESSION_KEY) === "open";
-  documents.change({ set: STATE_FILE_SET, put: [[SESSION_KEY, "open"]] });
-  if (!isLost) return undefined;
+  const isLogLost = !hasLog && documents.document<string>(STATE_FILE_SET, STORE_SESSION_KEY) === "open";
+  documents.change({ set: STATE_FILE_SET, put: [[STORE_SESSION_KEY, "open"]] });
+  if (!isLogLost) return undefined;
   beginEpoch(database, "true");
   return isoUtc(nowMs);
 }
 
 export function recordRegularClose(database: Database, documents: DocumentAccess): void {
   try {
-    database.transaction(() => documents.change({ set: STATE_FILE_SET, put: [[SESSION_KEY, "closed"]] }));
+    database.transaction(() => documents.change({ set: STATE_FILE_SET, put: [[STORE_SESSION_KEY, "closed"]] }));
   } catch {
     // The next start finds the write-ahead log and checks it.
   }

@@ -91,14 +91,14 @@ export function createEventLog(
     }
     if (database.readOnly) return rows().filter(isSound);
     if (quarantine(rangeSql, after, through) > 0) return rows().filter(isSound);
-    return readOrThrow(after, () => {
+    return readEventsOrThrow(after, () => {
       const foundRows = rows();
       return foundRows.every(isSound) ? foundRows : null;
     });
   }
 
   /** Throws when rows that an index finds cannot be read: pages are damaged, and no row is. */
-  function readOrThrow<T>(after: number, read: () => T | null): T {
+  function readEventsOrThrow<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
       const readResult = read();
       if (readResult !== null) return readResult;
@@ -118,7 +118,7 @@ export function createEventLog(
     const eventSizes =
       removedPosition === 0
         ? readSizes()
-        : readOrThrow(position, () => {
+        : readEventsOrThrow(position, () => {
             const remainingSizes = readSizes();
             return remainingSizes[0]?.position === removedPosition ? null : remainingSizes;
           });
@@ -141,10 +141,10 @@ export function createEventLog(
       if (database.readOnly) return false;
       quarantine("event.position = ?", position);
       database.transaction(() => {
-        const ofLetter = "sink = ? and position = ?";
-        damage.keep("dead_letter", `${ofLetter} and checksum is not null`, sink, position);
-        database.prepare(`update dead_letter set resending = 0, checksum = null where ${ofLetter}`).run(sink, position);
-        database.prepare(`delete from again where ${ofLetter}`).run(sink, position);
+        const rowSql = "sink = ? and position = ?";
+        damage.keep("dead_letter", `${rowSql} and checksum is not null`, sink, position);
+        database.prepare(`update dead_letter set resending = 0, checksum = null where ${rowSql}`).run(sink, position);
+        database.prepare(`delete from again where ${rowSql}`).run(sink, position);
       });
       return true;
     },

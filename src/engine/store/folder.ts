@@ -58,15 +58,14 @@ export function prepareStateFolder(folder: string, typeOf: FileSystemType): void
   refuseUnfitFolder(folder, typeOf);
 }
 
-/** Checks a folder as `prepareStateFolder` does, without creating anything. Throws ConfigError. */
 export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
   refuseDanglingLink(folder);
   const existingPath = nearestExisting(resolve(folder));
   const folderExists = existingPath === resolve(folder);
   const hint = "Set state.folder to a folder that the worker may write.";
   if (!statSync(existingPath).isDirectory()) {
-    const what = folderExists ? "is a file" : `cannot be created: ${existingPath} is a file`;
-    throw new ConfigError(`The state folder ${folder} ${what}.`, { hint });
+    const folderProblem = folderExists ? "is a file" : `cannot be created: ${existingPath} is a file`;
+    throw new ConfigError(`The state folder ${folder} ${folderProblem}.`, { hint });
   }
   try {
     accessSync(existingPath, constants.W_OK | constants.X_OK);
@@ -213,9 +212,9 @@ export function copyAndEmptyFile(path: string, nowMs: number): string {
 function quarantineName(path: string, nowMs: number): string {
   const timeText = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
   const quarantined = `${path}.damaged-${timeText}`;
-  const isTaken = (name: string) => ["", ...SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
+  const isFileNameTaken = (name: string) => ["", ...SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
   let freeName = quarantined;
-  for (let n = 2; isTaken(freeName); n += 1) freeName = `${quarantined}-${n}`;
+  for (let n = 2; isFileNameTaken(freeName); n += 1) freeName = `${quarantined}-${n}`;
   return freeName;
 }
 

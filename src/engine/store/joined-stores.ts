@@ -11,19 +11,19 @@ export function joinStores(parts: readonly SourceStore[]): Store {
   const [onlyPart] = parts;
   if (parts.length === 1 && onlyPart !== undefined) return onlyPart.store;
   const stores = parts.map(({ store }) => store);
-  const bySource = new Map(parts.map(({ source, store }) => [source, store]));
+  const storeBySource = new Map(parts.map(({ source, store }) => [source, store]));
   const eachStore = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
   function storesOf(set: string): readonly Store[] {
     const slashIndex = set.lastIndexOf("/");
-    const sourceStore = set.startsWith("memory/") ? undefined : bySource.get(set.slice(slashIndex + 1));
+    const sourceStore = set.startsWith("memory/") ? undefined : storeBySource.get(set.slice(slashIndex + 1));
     return slashIndex > 0 && sourceStore !== undefined ? [sourceStore] : stores;
   }
 
   const refuseSeveral = async (): Promise<never> => {
     throw new ConfigError(
-      `This asks one source of the fleet; add --source and one of ${[...bySource.keys()].join(", ")}.`,
+      `This asks one source of the fleet; add --source and one of ${[...storeBySource.keys()].join(", ")}.`,
     );
   };
 

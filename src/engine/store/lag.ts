@@ -136,18 +136,18 @@ async function countMarked(sql: SqlDriver, sink: string, marked: number, wanted:
 }
 
 async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: LagFilter): Promise<EventCount> {
-  const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
-  const isLarge = ofKind.reduce((sum, row) => sum + row.bytes, 0) > MAX_FILTERED_BYTES;
-  if (wanted.byKind || isLarge) return summarizePending(ofKind, wanted.byKind);
+  const rowsOfKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
+  const exceedsFilterBytes = rowsOfKind.reduce((sum, row) => sum + row.bytes, 0) > MAX_FILTERED_BYTES;
+  if (wanted.byKind || exceedsFilterBytes) return summarizePending(rowsOfKind, wanted.byKind);
   const soundRows = await sql.query<Pick<EventText, "position" | "body">>(
     `select position, body from event
      where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isSound("event")}`,
-    ofKind.flatMap(({ kind, position }) => (kind === null ? [] : [position])),
+    rowsOfKind.flatMap(({ kind, position }) => (kind === null ? [] : [position])),
   );
-  const bodies = new Map(soundRows.map(({ position, body }) => [position, body]));
-  const matchingRows = ofKind.filter(({ position }) => {
+  const bodyByPosition = new Map(soundRows.map(({ position, body }) => [position, body]));
+  const matchingRows = rowsOfKind.filter(({ position }) => {
     // A damaged event will be a dead letter of the sink.
-    const body = bodies.get(position);
+    const body = bodyByPosition.get(position);
     return body === undefined || wanted.matches(parseEvent(body));
   });
   return summarizePending(matchingRows, true);

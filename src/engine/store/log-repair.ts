@@ -16,7 +16,6 @@ const MAX_ROWS_PER_CALL = 20_000;
 /** Time from the start of one comparison of the log to the next, in milliseconds. */
 const LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
 
-/** Counts the rows between two positions by each index. */
 const COUNT_INDEX_ENTRIES_SQL = `select
   (select count(*) from event indexed by event_by_class
     where telemetry in (0, 1) and position > ?1 and position <= ?2) as classed,

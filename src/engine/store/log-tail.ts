@@ -3,7 +3,7 @@ import type { Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** Most characters of events in the tail; a batch of 100 good values has 26,000. */
-const MAX_CHARACTERS = 1_000_000;
+const MAX_TAIL_CHARACTERS = 1_000_000;
 /** The tail starts again after a larger event: of a backfill of 12 MB it would keep only the last events. */
 const MAX_EVENT_CHARACTERS = 4_096;
 
@@ -59,7 +59,7 @@ export function createLogTail() {
       for (const row of uncommittedRows) characters += row.characters;
       rows.push(...uncommittedRows);
       uncommittedRows.length = 0;
-      if (characters > MAX_CHARACTERS) dropWhile(() => characters > MAX_CHARACTERS);
+      if (characters > MAX_TAIL_CHARACTERS) dropWhile(() => characters > MAX_TAIL_CHARACTERS);
     },
     rolledBack(): void {
       uncommittedRows.length = 0;

@@ -54,7 +54,6 @@ export interface StoreOptions {
   readonly machine?: () => string | null;
 }
 
-/** Size to which a checkpoint cuts the write-ahead log. */
 const MAX_WAL_BYTES = 16 * 1024 ** 2;
 
 /** Size of the write-ahead log at which SQLite copies its pages into the file. */
@@ -92,23 +91,23 @@ function openUnlocked(options: StoreOptions, readOnly: boolean): Store {
 
 async function openLocked(file: string, options: StoreOptions, lock: Database): Promise<Store> {
   const { clock, log, machine } = options;
-  const opened: OpenedFiles = { lock, ...(log && { log }), ...(machine && { machine }) };
+  const openedFiles: OpenedFiles = { lock, ...(log && { log }), ...(machine && { machine }) };
   let database: Database | null = null;
   try {
     refuseLostFile(file);
     if (readCondemnedMark(file) !== null) throw new StateDamaged(`${file} was found damaged while it was in use.`);
     refuseDamagedFreePages(file);
     copyWriteAheadLog(file);
-    const hasLog = hasReadableWal(file);
+    const hasWriteAheadLog = hasReadableWal(file);
     database = openForWriting(file);
-    const store = createStore(database, clock, { ...opened, hasLog });
+    const store = createStore(database, clock, { ...openedFiles, hasLog: hasWriteAheadLog });
     removeLogCopy(file);
     return store;
   } catch (error) {
     database?.close();
     // SQLite understands Plenum's SQL in every sound file.
     if (!(error instanceof StateDamaged) && !isSqlError(error)) throw error;
-    return await replaceDamagedFile(file, error, options, opened);
+    return await replaceDamagedFile(file, error, options, openedFiles);
   }
 }
 

@@ -12,7 +12,6 @@ import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
 /** The promise: after a crash a sink gets at most this many events again. */
 const MAX_REPEATED_EVENTS = 100;
 
-/** A cursor that has moved in memory and not yet in the database. */
 interface UnsavedCursor {
   readonly through: number;
   readonly counted: Sequence | undefined;
@@ -23,7 +22,7 @@ export interface OutboxLog extends RetainedLog {
   end(): Awaitable<number>;
   after(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
   urgentAfter(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
-  /** Drops cached events that every reader has passed. */
+  /** Removes events from the cache that all sinks have read. */
   passed(position: number): void;
   latest(...search: Parameters<Outbox["latest"]>): Awaitable<readonly LoggedEvent[]>;
   recent(...search: Parameters<Outbox["recent"]>): Awaitable<readonly LoggedEvent[]>;
@@ -69,8 +68,8 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
 
   async function readCursors(sink: string) {
     const stored = await sinks.find(sink);
-    const unsaved = unsavedCursors.get(sink);
-    const position = stored === undefined ? await log.end() : Math.max(stored.position, unsaved?.through ?? 0);
+    const unsavedCursor = unsavedCursors.get(sink);
+    const position = stored === undefined ? await log.end() : Math.max(stored.position, unsavedCursor?.through ?? 0);
     return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
   }
 
@@ -167,8 +166,8 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       // An operator's replay may have marked older events while this batch was in flight.
       options.lookForChanges?.();
       const cursors = await readCursors(sink);
-      const isFew = through - cursors.durable <= MAX_REPEATED_EVENTS;
-      if (mayDefer && isPlain && isFew && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
+      const isWithinRepeatLimit = through - cursors.durable <= MAX_REPEATED_EVENTS;
+      if (mayDefer && isPlain && isWithinRepeatLimit && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
         moveDeferred(sink, through, counted);
         return;
       }

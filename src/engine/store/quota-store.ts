@@ -16,8 +16,8 @@ export function createQuotaStore(
   /** Time before which slots are ignored, by bucket. The next save deletes them. */
   const forgottenBeforeMs = new Map<string, number>();
 
-  const cells = { bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" };
-  const putText = dialect.upsert("quota", ["bucket", "id"], cells);
+  const slotColumnValues = { bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" };
+  const putText = dialect.upsert("quota", ["bucket", "id"], slotColumnValues);
 
   const buildPut = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): SqlStatement => ({
     text: putText,

@@ -7,9 +7,9 @@ import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql.
 import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 
 /** Positions that one transaction marks, so that a million events do not block other commits. */
-const MARK_SLICE_POSITIONS = 5_000;
+const POSITIONS_PER_MARK_SLICE = 5_000;
 
-const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT})`;
+const IS_EVENT_SETTLED_SQL = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT})`;
 
 interface SequenceColumns {
   readonly number: number | null;
@@ -17,11 +17,10 @@ interface SequenceColumns {
 }
 
 interface MarkedRow extends Omit<EventText, "body">, SequenceColumns {
-  /** Null when the event and its dead letter are damaged or gone. */
+  /** Null if event and dead letter are damaged or removed. */
   readonly body: string | null;
 }
 
-/** Statement that removes the marks of events that have neither an event nor a dead letter left. */
 export function removeOrphanedMarks({ dialect }: SqlDriver, positions: readonly number[]): SqlStatement {
   return {
     text: `delete from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}
@@ -41,7 +40,6 @@ export function createRedeliveries(
   const { dialect, query } = sql;
   /** Each sink's last offer: `settle` must not remove marks that were set after it. */
   const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
-  /** Sinks known to have no mark. */
   const unmarkedSinks = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
   const firstUrgentPosition = new Map<string, number>();
@@ -75,11 +73,11 @@ export function createRedeliveries(
       { sink: "sink.name", position: "event.position" },
       `from event join sink on sink.source = $1 and sink.name = $2
        where event.source = $1 and event.position > $3::bigint and event.position <= $4::bigint
-         and ${IS_SETTLED} and ${condition}`,
+         and ${IS_EVENT_SETTLED_SQL} and ${condition}`,
     );
     let markedCount = 0;
-    for (let from = Math.max(after, first?.position ?? 0); from < through; from += MARK_SLICE_POSITIONS) {
-      const sliceRange = [from, Math.min(from + MARK_SLICE_POSITIONS, through)];
+    for (let from = Math.max(after, first?.position ?? 0); from < through; from += POSITIONS_PER_MARK_SLICE) {
+      const sliceRange = [from, Math.min(from + POSITIONS_PER_MARK_SLICE, through)];
       activeMarkings += 1;
       // A settlement meanwhile must not rely on the absence of marks.
       forgetCached();
@@ -236,7 +234,7 @@ function toSequenceField({ number, epoch }: SequenceColumns): Pick<LoggedEvent, 
   return number === null || epoch === null ? {} : { sequence: { epoch, number } };
 }
 
-interface LetterRow extends SequenceColumns {
+interface DeadLetterRow extends SequenceColumns {
   readonly id: number;
   readonly sink: string;
   readonly reason: string;
@@ -258,7 +256,7 @@ export function createDeadLetters(sql: SqlDriver) {
 
   return {
     async list(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
-      const rows = await query<LetterRow>(
+      const rows = await query<DeadLetterRow>(
         `select id, sink, reason, at_ms, number, epoch, body, ${dialect.isSound("dead_letter")} as sound
          from dead_letter where source = $1 and resending = false and ($2::text is null or sink = $2)
          order by id desc limit $3`,

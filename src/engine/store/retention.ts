@@ -20,7 +20,6 @@ const MAX_SLICE_BYTES = 4 * 1024 ** 2;
 const EMPTIED_SHARE = 0.95;
 /** Share of the log's bytes that dead letters may take. */
 const DEAD_LETTER_SHARE = 0.1;
-/** Most dead letters that one transaction removes. */
 const MAX_REMOVED_LETTERS = 500;
 
 const slowestCursorSql = (otherwise: string) =>
@@ -55,7 +54,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
   const { table: counters, where: isCounter } = dialect.counters;
   const gapRecords = createGapRecords(sql, sinks);
 
-  async function sweep(
+  async function removeEvents(
     selection: SweepSelection,
     { wanted }: RetentionBounds,
     nowMs: number,
@@ -74,18 +73,18 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
     };
     while (withinLimits(await query(nextSliceSql, afterPosition, through)).length > 0) {
       const start = afterPosition;
-      const sweptSlice = await sql.transaction(function* () {
+      const removedSlice = await sql.transaction(function* () {
         const events = withinLimits(yield* runSql(nextSliceSql, start, through));
         const foundGaps = reason === null ? [] : joinGaps(yield* findLosses(events, reason, wanted, nowMs));
         yield* gapRecords.record(foundGaps);
         if (events.length > 0) yield* removeFromLog(events);
         return { events, found: foundGaps };
       });
-      if (sweptSlice.found.length > 0) sinks.forget();
-      recorded.push(...sweptSlice.found);
-      removed += sweptSlice.events.length;
-      log.removed(sweptSlice.events);
-      afterPosition = sweptSlice.events.at(-1)?.position ?? through;
+      if (removedSlice.found.length > 0) sinks.forget();
+      recorded.push(...removedSlice.found);
+      removed += removedSlice.events.length;
+      log.removed(removedSlice.events);
+      afterPosition = removedSlice.events.at(-1)?.position ?? through;
       await yieldToEventLoop();
     }
     return removed;
@@ -100,7 +99,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
   ): SqlSteps<readonly StoredGap[]> {
     const at = isoUtc(nowMs);
     const positions = events.map(({ position }) => position);
-    const inUse = yield* runSql<Pick<SinkPosition, "sink" | "position" | "urgent">>(
+    const sinksInUse = yield* runSql<Pick<SinkPosition, "sink" | "position" | "urgent">>(
       "select name as sink, position, urgent from sink where source = $1 and ended is null",
     );
     const markRows = yield* runSql<{ readonly sink: string; readonly position: number }>(
@@ -115,24 +114,24 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
     const markedKeys = new Set(markRows.map(({ sink, position }) => `${position} ${sink}`));
     const bodies = new Map(eventRows.map(({ position, body }) => [position, body]));
     const lostGaps: StoredGap[] = [];
-    const neverOffered = new Set<string>();
+    const neverOfferedSinks = new Set<string>();
     for (const { position, committed_ms } of events) {
       const isMarkedFor = (sink: string) => markedKeys.has(`${position} ${sink}`);
-      const sinksWithout = inUse.filter((sink) => position > sink.position || isMarkedFor(sink.sink));
-      if (sinksWithout.length === 0) continue;
+      const sinksWithoutEvent = sinksInUse.filter((sink) => position > sink.position || isMarkedFor(sink.sink));
+      if (sinksWithoutEvent.length === 0) continue;
       const body = bodies.get(position);
       // A damaged event is a loss for each sink that has not got it.
       const event = body === undefined ? null : parseEvent(body);
       const time = event?.time ?? isoUtc(committed_ms);
-      for (const { sink, position: cursor, urgent } of sinksWithout) {
+      for (const { sink, position: cursor, urgent } of sinksWithoutEvent) {
         const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
         if (isDelivered && !isMarkedFor(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
         lostGaps.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
-        if (position > cursor && !isDelivered) neverOffered.add(sink);
+        if (position > cursor && !isDelivered) neverOfferedSinks.add(sink);
       }
     }
-    yield [...neverOffered].map(sinks.beginEpoch);
+    yield [...neverOfferedSinks].map(sinks.beginEpoch);
     return lostGaps;
   }
 
@@ -203,13 +202,13 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
         { condition: IS_SETTLED, through: replayed, reason: null },
         { condition: `position > ${SLOWEST_CURSOR_SQL}`, through: aged, reason: "age" },
       ];
-      for (const selection of ageSelections) removed += await sweep(selection, bounds, nowMs, recorded);
+      for (const selection of ageSelections) removed += await removeEvents(selection, bounds, nowMs, recorded);
       if ((await logBytes()) > bounds.maxBytes) {
         const fullLogSelection = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_SHARE };
         for (const reason of [null, "size"] as const) {
           for (const isTelemetry of [true, false]) {
             const condition = `telemetry = ${isTelemetry}${reason === null ? ` and ${IS_SETTLED}` : ""}`;
-            removed += await sweep({ ...fullLogSelection, condition, reason }, bounds, nowMs, recorded);
+            removed += await removeEvents({ ...fullLogSelection, condition, reason }, bounds, nowMs, recorded);
           }
         }
       }
@@ -314,13 +313,13 @@ function createGapRecords(sql: SqlDriver, sinks: SinkCursors) {
         yield* runSql(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
         const positions = letters.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, positions)];
-        const letterLosses = letters.map(({ sink, body, at_ms, sound }) => {
+        const deadLetterGaps = letters.map(({ sink, body, at_ms, sound }) => {
           const time = sound ? parseEvent(body).time : isoUtc(at_ms);
           return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
         });
-        const joinedLosses = joinGaps(letterLosses);
-        yield* record(joinedLosses);
-        return joinedLosses;
+        const joinedLetterGaps = joinGaps(deadLetterGaps);
+        yield* record(joinedLetterGaps);
+        return joinedLetterGaps;
       });
     },
   };

@@ -19,7 +19,6 @@ export interface SalvageReport {
   readonly taken: number;
   readonly known: number;
   readonly delivered: number;
-  /** Damaged events, as far as they can be counted. */
   readonly damaged: number;
   readonly deadLetters: number;
   readonly marks: number;

@@ -215,13 +215,12 @@ export function prepareSchema(database: Database, migrate: boolean): void {
 /** Treats one wrong byte of the application id, or an impossible version, as damage and not as another program. */
 function refuseDamagedHeader(database: Database, application: number, version: number): void {
   const wrongBytes = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
-  const isImpossible = version < 1 || version > MAX_SCHEMA_VERSION;
+  const isImpossibleVersion = version < 1 || version > MAX_SCHEMA_VERSION;
   const isBehind = version < SCHEMA_VERSION && application === APPLICATION_ID && findSchemaProblem(database) === null;
-  if (wrongBytes === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
+  if (wrongBytes === 1 || (application === APPLICATION_ID && (isImpossibleVersion || isBehind)))
     throw new StateDamaged(`${database.path} is damaged (its header names program ${application}, schema ${version}).`);
 }
 
-/** Larger than any schema version that will ever be released. */
 const MAX_SCHEMA_VERSION = 1_000;
 
 const SCHEMA_OBJECTS_SQL = `select entry.type || ' ' || entry.name as name, iif(entry.type = 'table', null, entry.sql) as sql,

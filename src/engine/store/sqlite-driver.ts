@@ -13,13 +13,13 @@ export function createSqliteDriver(
   documents: Pick<ReturnType<typeof createDocuments>, "change">,
   repairCursors: () => boolean,
 ): SqlDriver {
-  const prepared = new Map<string, Prepared>();
+  const preparedStatements = new Map<string, Prepared>();
 
   function runStatement({ text, values }: Pick<SqlStatement, "text" | "values">): readonly unknown[] {
-    let statement = prepared.get(text);
+    let statement = preparedStatements.get(text);
     if (statement === undefined) {
       statement = database.prepare(translateToSqlite(text));
-      prepared.set(text, statement);
+      preparedStatements.set(text, statement);
     }
     const boundValues = values.map(toBindable);
     if (!text.startsWith("update sink ")) return statement.all(...boundValues);
@@ -98,7 +98,7 @@ function insertSql(table: StateTable, cells: ColumnValues, from: string, copyOf?
 
 /** Longest time for which the service counts a request, with a margin for its clock. */
 const MAX_COUNTED_MS = 2 * 60_000;
-const UNKNOWN_PAUSE_MS = 60_000;
+const UNKNOWN_QUOTA_PAUSE_MS = 60_000;
 
 /** A damaged slot counts as spent in every bucket, so that the quota is never exceeded. */
 export function createQuotaDamage(damage: DamageQuarantine, clock: Pick<Clock, "now">): QuotaDamage {
@@ -108,8 +108,8 @@ export function createQuotaDamage(damage: DamageQuarantine, clock: Pick<Clock, "
         .foundSince("quota", clock.now() - MAX_COUNTED_MS)
         .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs })),
     unknownPause() {
-      const foundRow = damage.foundSince("quota_hold", clock.now() - UNKNOWN_PAUSE_MS).at(-1);
-      return foundRow && { orderedAtMs: foundRow.foundMs, untilMs: foundRow.foundMs + UNKNOWN_PAUSE_MS };
+      const foundRow = damage.foundSince("quota_hold", clock.now() - UNKNOWN_QUOTA_PAUSE_MS).at(-1);
+      return foundRow && { orderedAtMs: foundRow.foundMs, untilMs: foundRow.foundMs + UNKNOWN_QUOTA_PAUSE_MS };
     },
   };
 }

@@ -18,7 +18,6 @@ function readVarint(bytes: Buffer, at: number): { readonly value: number; readon
 
 const INTEGER_BYTES = [0, 1, 2, 3, 4, 6, 8];
 
-/** Parses the values of a record; null when it is not a record. */
 function parseRecord(payload: Buffer): readonly StoredValue[] | null {
   const header = readVarint(payload, 0);
   if (header === null || header.value > payload.length) return null;
@@ -74,10 +73,10 @@ export type SqlitePages = ReturnType<typeof openPages>;
  * `valid` uses only the commits that SQLite would read; `all` also those behind a damaged part of the log.
  */
 export function openPages(path: string, log: "valid" | "all") {
-  const main = openSync(path, "r");
+  const databaseFile = openSync(path, "r");
   const walPath = `${path}-wal`;
   const wal = fileBytes(walPath) > WAL_HEADER_BYTES ? openSync(walPath, "r") : null;
-  const pageBytes = readPageSize(main, wal);
+  const pageBytes = readPageSize(databaseFile, wal);
   const logged = wal === null ? new Map<number, number>() : findCommittedPages(wal, fileBytes(walPath), pageBytes, log);
   const count = Math.max(Math.floor(fileBytes(path) / pageBytes), ...logged.keys());
 
@@ -86,7 +85,7 @@ export function openPages(path: string, log: "valid" | "all") {
     const logOffset = logged.get(page);
     return logOffset !== undefined && wal !== null
       ? readBytes(wal, logOffset, pageBytes)
-      : readBytes(main, (page - 1) * pageBytes, pageBytes);
+      : readBytes(databaseFile, (page - 1) * pageBytes, pageBytes);
   }
 
   /** Reads the payload of a row: a part in its cell, and the rest in a chain of overflow pages. */
@@ -141,7 +140,7 @@ export function openPages(path: string, log: "valid" | "all") {
         .filter((cell) => cell !== null);
     },
     close(): void {
-      closeSync(main);
+      closeSync(databaseFile);
       if (wal !== null) closeSync(wal);
     },
   };
@@ -163,12 +162,12 @@ function readPageSize(main: number, wal: number | null): number {
     // The stated size may be damaged: the file is as long as the stated number of pages of the default size.
     if (fileHeader.readUInt32BE(28) * PAGE_BYTES === fstatSync(main).size) return PAGE_BYTES;
     // 65,536 does not fit there, and stands as 1.
-    const statedSize = fileHeader.readUInt16BE(16);
-    const bytes = statedSize === 1 ? 65_536 : statedSize;
+    const statedPageSize = fileHeader.readUInt16BE(16);
+    const bytes = statedPageSize === 1 ? 65_536 : statedPageSize;
     if (isPageSize(bytes)) return bytes;
   }
-  const inLog = wal === null ? null : readBytes(wal, 0, WAL_HEADER_BYTES);
-  if (inLog !== null && isWalHeader(inLog) && isPageSize(inLog.readUInt32BE(8))) return inLog.readUInt32BE(8);
+  const header = wal === null ? null : readBytes(wal, 0, WAL_HEADER_BYTES);
+  if (header !== null && isWalHeader(header) && isPageSize(header.readUInt32BE(8))) return header.readUInt32BE(8);
   return PAGE_BYTES;
 }
 
@@ -256,15 +255,15 @@ export function freePagesProblem(pages: SqlitePages): string | null {
   const header = pages.bytes(1);
   if (header === null || header.toString("latin1", 0, FILE_MAGIC.length) !== FILE_MAGIC) return null;
   // Write and read version, and three constants: https://www.sqlite.org/fileformat2.html#the_database_header
-  const fixedBytes = [header[18], header[19], header[21], header[22], header[23]];
-  if (fixedBytes.some((byte, n) => (n < 2 ? byte !== 1 && byte !== 2 : byte !== (n === 2 ? 64 : 32))))
+  const constantHeaderBytes = [header[18], header[19], header[21], header[22], header[23]];
+  if (constantHeaderBytes.some((byte, n) => (n < 2 ? byte !== 1 && byte !== 2 : byte !== (n === 2 ? 64 : 32))))
     return "its header is not what SQLite writes";
-  const hasMap = header.readUInt32BE(52) > 0;
+  const hasPointerMapPages = header.readUInt32BE(52) > 0;
   const pagesPerMap = Math.floor(header.length / 5) + 1;
   const isFree = (page: number) => {
     if (page < 3 || page > pages.count) return false;
     const map = 2 + Math.floor((page - 2) / pagesPerMap) * pagesPerMap;
-    return map !== page && (!hasMap || pages.bytes(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
+    return map !== page && (!hasPointerMapPages || pages.bytes(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
   };
   const seenPages = new Set<number>();
   for (let trunk = header.readUInt32BE(32); trunk !== 0; ) {

@@ -158,11 +158,11 @@ const MAX_FREE_SHARE = 0.25;
 const VACUUM_PAGES = 200;
 
 export async function shrinkFile(database: Database): Promise<void> {
-  const free = () => database.number("pragma freelist_count");
+  const countFreePages = () => database.number("pragma freelist_count");
   const maxFree = () => VACUUM_PAGES + database.number("pragma page_count") * MAX_FREE_SHARE;
   let before = Number.POSITIVE_INFINITY;
   // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
-  for (let now = free(); now < before && now > maxFree(); before = now, now = free()) {
+  for (let now = countFreePages(); now < before && now > maxFree(); before = now, now = countFreePages()) {
     database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
     await yieldToEventLoop();
   }

@@ -66,9 +66,9 @@ export interface StoreDescription {
   readonly file: string;
   readonly bytes: number;
   readonly schemaVersion: number;
-  /** Name of the quarantined file when the state was found damaged at the start. */
+  /** Name of the quarantined state file if the state was damaged at the start. */
   readonly quarantinedFile?: string;
-  /** Text for people about it: what was recovered and what was lost. */
+  /** Description of what was recovered from the damaged state and what was lost. */
   readonly recoveryMessage?: string;
   readonly lostLogMessage?: string;
   /** Present when this state is a copy whose original may be in use. */
@@ -90,7 +90,6 @@ export interface SeenCopy extends StateCopy {
 
 export interface DamagedRows {
   readonly table: string;
-  /** The set, log, sink or bucket; of an event its kind. */
   readonly part: string;
   readonly rows: number;
   readonly lastFound: string;
@@ -153,7 +152,6 @@ export interface Outbox {
 }
 
 export interface RecentBounds {
-  /** Earliest commit time, milliseconds since 1970. */
   readonly sinceMs: number;
   readonly maxSearched: number;
   readonly limit: number;
@@ -229,7 +227,7 @@ export interface DeadLetter {
   readonly at: string;
   /** Sequence number that the receiver misses; absent where it had none. */
   readonly sequence?: Sequence;
-  /** Null when it is damaged: it cannot be sent again, and `bytes` has its content. */
+  /** Null if the event is damaged: then `bytes` has the content, which cannot be sent again. */
   readonly event: Event | null;
   readonly bytes?: string;
 }
@@ -266,15 +264,12 @@ export interface QuotaStore {
   /** Stores a slot with the next transaction, after 5 s at most; resolves when it is durable. */
   saveDeferred(key: string, slot: QuotaSlot): Promise<void>;
   forget(key: string, beforeMs: number): Promise<void>;
-  /** The last pause that the service ordered; a later one replaces it. */
   loadPause(key: string): Promise<QuotaPause | undefined>;
   savePause(key: string, hold: QuotaPause): Promise<void>;
-  /** The last clock mark of this boot of the machine. */
   loadClock(key: string, boot: string): Promise<ClockMark | undefined>;
   saveClock(key: string, boot: string, mark: ClockMark): Promise<void>;
 }
 
-/** Milliseconds since 1970, and since boot. */
 export interface ClockMark {
   readonly wallMs: number;
   readonly sinceBootMs: number;
@@ -282,7 +277,7 @@ export interface ClockMark {
 
 /** Wall times, milliseconds since 1970. */
 export interface QuotaPause {
-  /** Time of the order, to detect a clock that was set back since. */
+  /** Time at which the service ordered the pause, to detect a clock that was set back. */
   readonly orderedAtMs: number;
   readonly untilMs: number;
 }
@@ -290,6 +285,6 @@ export interface QuotaPause {
 export interface QuotaSlot {
   readonly id: number;
   readonly sentAtMs: number;
-  /** Latest time at which the service can have counted it; an upper bound until the response arrives. */
+  /** Latest time at which the service may have counted the request; exact after the response. */
   readonly countedByMs: number;
 }

@@ -79,8 +79,8 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       return alarms.filter(({ state }) => state === "active");
     },
     async findAlarm(source, id) {
-      const held = await store.document<StoredAlarm>(documentSet("alarm", source), id);
-      return held === undefined ? undefined : alarmView(source, held);
+      const storedAlarmDocument = await store.document<StoredAlarm>(documentSet("alarm", source), id);
+      return storedAlarmDocument === undefined ? undefined : alarmView(source, storedAlarmDocument);
     },
     timeSeries: createTimeSeriesReader(store),
     inventory: (noun) => mapDocuments(noun, listedObject<never>),
@@ -111,8 +111,8 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
         const tag = tags.get(`${source} ${id}`);
         if (tag === undefined) return undefined;
         const { quality, time, value } = held;
-        const lastGood = lastGoodOf(held);
-        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood };
+        const lastReadableValue = lastGoodOf(held);
+        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastReadableValue };
       });
     },
   };

@@ -6,7 +6,7 @@ interface IncidentState {
   readonly kind: string;
   readonly source: string;
   readonly episode: string;
-  /** Key of the incident that contains this one; null where it is sent singly. */
+  /** Key of the incident that contains this incident; null if this incident is sent alone. */
   readonly into: string | null;
   readonly status: string;
   readonly told: {
@@ -19,12 +19,10 @@ interface IncidentState {
 
 export interface Ticket {
   readonly sink: string;
-  /** Name at the receiver; null without a name. */
   readonly ticket: string | null;
-  /** https address; null where none is known. */
   readonly link: string | null;
   readonly isOpen: boolean;
-  /** True when it is part of a larger incident, e.g. an offline gateway or a storm. */
+  /** True if the alarm is part of a larger incident, e.g. an offline gateway. */
   readonly isFolded: boolean;
 }
 
@@ -34,7 +32,6 @@ type ReadDocuments = <T>(set: string) => Promise<ReadonlyMap<string, T>>;
 
 export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
 
-/** Reads the tickets from the stored state of the sinks. */
 export async function readTickets(documents: ReadDocuments, sinks: readonly string[]): Promise<Tickets> {
   const tickets = new Map<string, Ticket[]>();
   for (const sink of sinks) {

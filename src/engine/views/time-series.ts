@@ -4,15 +4,13 @@ import { type AnyEvent, eventSubject, sourceUri } from "../../core/model/event.t
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type StoredItem, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
-/** The alarm's tag and 19 others. */
-const MAX_TAGS = 20;
+const MAX_TAGS_PER_ALARM = 20;
 /** Most events to search: three hours at 400 values a minute are 72,000. */
 const MAX_SEARCHED_EVENTS = 75_000;
 /** Most events to return: 20 tags that are read every minute have 3,600 in three hours. */
-const MAX_EVENTS = 5_000;
+const MAX_RETURNED_EVENTS = 5_000;
 /** Names of tags and systems are cached for this time: reading 20,000 takes 0.4 s. */
 const NAME_CACHE_MS = 60_000;
-/** Resolutions finer than a day, finest first. */
 const RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
 export interface TimeSeriesStore extends Pick<Store, "document" | "documents"> {
@@ -56,14 +54,14 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["ti
     const events = await store.outbox.recent(
       { source: sourceUri(source), subjects: shownTags.flatMap(listSubjects) },
       ["tag-value", "tag-history"],
-      { sinceMs: span.fromMs, maxSearched: MAX_SEARCHED_EVENTS, limit: MAX_EVENTS },
+      { sinceMs: span.fromMs, maxSearched: MAX_SEARCHED_EVENTS, limit: MAX_RETURNED_EVENTS },
     );
-    const byTag = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
+    const eventsByTagId = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
     const timeSeries: TimeSeries[] = [];
     for (const { id } of shownTags) {
       const storedTag = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
       if (storedTag === undefined) continue;
-      const points = mergePoints(byTag.get(id) ?? [], await readLatestPoint(source, id), span);
+      const points = mergePoints(eventsByTagId.get(id) ?? [], await readLatestPoint(source, id), span);
       if (points.some(({ value }) => value !== null)) timeSeries.push({ tag: storedTag.value, points });
     }
     return timeSeries;
@@ -86,7 +84,7 @@ function findRelatedTags(own: NamedTag, tags: readonly NamedTag[]): readonly Nam
   return tags
     .filter(({ id, systemIds }) => id !== own.id && systemIds.some((each) => own.systemIds.includes(each)))
     .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) || a.id.localeCompare(b.id))
-    .slice(0, MAX_TAGS - 1);
+    .slice(0, MAX_TAGS_PER_ALARM - 1);
 }
 
 function listSubjects({ id, siteId }: NamedTag): readonly string[] {
@@ -110,12 +108,12 @@ function mergePoints(
   for (const { atMs, value } of newest) add(atMs, value);
   for (const { data, type } of events) if (type === "tag-value") add(Date.parse(data.time), data.value);
   for (const resolution of RESOLUTIONS) {
-    const finerTimes = [...valuesByTime.keys()];
+    const valueTimes = [...valuesByTime.keys()];
     for (const { data, type } of events) {
       if (type !== "tag-history" || data.resolution !== resolution) continue;
       for (const { time, value } of data.points) {
         const atMs = Date.parse(time);
-        const isKnown = finerTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
+        const isKnown = valueTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
         if (!isKnown) add(atMs, value);
       }
     }
