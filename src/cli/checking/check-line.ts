@@ -17,7 +17,7 @@ export const passedCheck = createLine("ok");
 export const warningLine = createLine("warning");
 export const wrongLine = createLine("wrong");
 
-/** Sends a request; throws Retryable after the limit. */
+/** Sends a request; throws Retryable if no response arrives in time. */
 export async function withTimeLimit<T>(
   signal: AbortSignal,
   request: (signal: AbortSignal) => Promise<T>,

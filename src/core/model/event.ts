@@ -188,7 +188,7 @@ export interface AlarmFact {
 }
 
 export interface DeliveryGap {
-  /** Name of the sink that did not get them. */
+  /** Name of the sink that did not get the events. */
   readonly sink: string;
   /** `age`: older than `state.max_age`. `size`: the log was full (`state.max_bytes`). */
   readonly reason: "age" | "size";

@@ -7,7 +7,6 @@ export function refuseExisting(file: string, option: string | null): void {
   try {
     lstatSync(file);
   } catch {
-    // Also a path below a file; writing it reports that error.
     return;
   }
   const hint = option === null ? "Move it away." : `Name another file with ${option}, or move that one away.`;

@@ -46,7 +46,6 @@ export function sortRecords(
   const outdated: Alarm[] = [];
   const insisted = new Set<string>();
   const corrected = new Set<string>();
-  // A poll that did not observe a site neither repeats nor withdraws a statement about it.
   const newStatements = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
   const countRepeatedStatement = (alarm: Alarm) => {
     const statementText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;

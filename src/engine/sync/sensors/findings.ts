@@ -67,7 +67,7 @@ function findAlwaysNull({ located, row }: WatchedSensor): readonly SensorFinding
   return [makeFinding(located, row, "always-null", message, {})];
 }
 
-/** Finds logs whose mean differs, or that stand still. A log of averages may differ from each single value. */
+/** Finds logs whose mean differs from that of the live values, or whose value never changes. */
 function findLogDiffers({ located, row }: WatchedSensor): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || log.pairs < MIN_COMPARED_PAIRS) return [];
