@@ -2,7 +2,7 @@ import { Command, Help } from "commander";
 import { VERSION } from "../core/runtime/version.ts";
 import type { CliContext } from "./shell/context.ts";
 import { EXIT_CODES_TEXT } from "./shell/exit.ts";
-import { parserOutput } from "./shell/terminal.ts";
+import { printParserOutput } from "./shell/terminal.ts";
 
 interface CommandFile {
   define(command: Command, context: CliContext): void;
@@ -106,7 +106,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .showHelpAfterError("(plenum --help lists the commands)")
     .showSuggestionAfterError()
     .exitOverride()
-    .configureOutput(parserOutput())
+    .configureOutput(printParserOutput())
     // The help command of commander does not wait for the hook, so `help` is defined below.
     .helpCommand(false)
     .addHelpText(

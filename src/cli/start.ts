@@ -8,7 +8,6 @@ import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 /** A slow reader of the output may delay the exit so long. */
 const EXIT_TIMEOUT_MS = 1_000;
 
-/** Runs the command line of this process, and ends the process. */
 export async function runCommandLine(): Promise<never> {
   const stopController = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {

@@ -47,7 +47,7 @@ export function addInventoryOptions(command: Command): Command {
     .option("--search <text>", "only what contains this");
 }
 
-/** Reads the worker's state; before its first listing, asks the service (no quota). With `systemId` always asks. */
+/** Reads the state of the worker, or asks the service before the first listing and for a `systemId`. */
 export async function readInventory<K extends ObjectKind>(
   context: CliContext,
   kind: K,

@@ -78,7 +78,7 @@ export const sites = {
   },
 };
 
-interface AlarmOptions {
+interface AlarmListOptions {
   readonly source?: string;
   readonly site?: number;
   readonly status: AlarmFilter["status"];
@@ -93,7 +93,7 @@ export const alarms = {
       .addOption(new Option("--status <status>", "which").choices(["active", "resolved", "all"]).default("active"))
       .addOption(new Option("--priority <letter>", "only this priority").choices(["A", "B", "C"]))
       .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
-      .action(async (options: AlarmOptions) => {
+      .action(async (options: AlarmListOptions) => {
         const terminal = context.terminal();
         const foundAlarms = await terminal.progress("Listing alarms", () => listAlarms(context, options));
         terminal.rows(foundAlarms, {
@@ -110,7 +110,7 @@ export const alarms = {
   },
 };
 
-function listAlarms(context: CliContext, { source, site, status, priority }: AlarmOptions) {
+function listAlarms(context: CliContext, { source, site, status, priority }: AlarmListOptions) {
   return context.withReader(source, async (reader, signal) => {
     const filter = { status, ...(site !== undefined && { siteId: site }), ...(priority && { priority }) };
     try {

@@ -8,7 +8,7 @@ import type { CliContext } from "../shell/context.ts";
 import { refuseUnlisted } from "../shell/known-ids.ts";
 import { splitIds, timeOption } from "../shell/options.ts";
 
-interface ReadOptions {
+interface ReadTagsOptions {
   readonly source?: string;
   readonly ask?: boolean;
 }
@@ -20,7 +20,7 @@ export const read = {
       .option("--source <name>", "which source, when there are several")
       .option("--ask", "ask the service also for tags that the state does not know")
       .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
-      .action(async (tagIds: string[], { ask, source }: ReadOptions) => {
+      .action(async (tagIds: string[], { ask, source }: ReadTagsOptions) => {
         const terminal = context.terminal();
         const ids = splitIds(tagIds);
         if (ask !== true) await refuseUnlisted(context, source, ids);
@@ -42,7 +42,7 @@ async function readTags(
     const group = ids.slice(groupStart, groupStart + TAGS_PER_REQUEST);
     const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
       signal.throwIfAborted();
-      throw withGroupHint(error, group);
+      throw addGroupHint(error, group);
     });
     readings.push(...reply.readings);
   }
@@ -50,7 +50,7 @@ async function readTags(
 }
 
 /** In a rejection of several tags, the service does not name the cause. */
-function withGroupHint(error: unknown, group: readonly string[]): unknown {
+function addGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = asFailure(error);
   const [tag] = group;
   if (group.length === 1)
@@ -62,7 +62,7 @@ function withGroupHint(error: unknown, group: readonly string[]): unknown {
   return new ConfigError(refusalText, { reason: failure.reason, ...options });
 }
 
-interface HistoryOptions extends ReadOptions {
+interface HistoryOptions extends ReadTagsOptions {
   readonly from: string;
   readonly to: string;
   readonly resolution: Resolution;

@@ -18,13 +18,13 @@ import {
   showSelected,
 } from "./inventory.ts";
 
-interface TagOptions extends InventoryOptions {
+interface TagListOptions extends InventoryOptions {
   readonly unit?: string;
   readonly system?: string;
   readonly class?: string;
 }
 
-/** Row of a tag; null means never read, or never requested. */
+/** Printed row of a tag; null: the value was never read. */
 interface TagRow extends Tag {
   readonly siteId: number;
   readonly site: string;
@@ -54,7 +54,7 @@ export function define(command: Command, context: CliContext): void {
       "after",
       "\nExamples:\n  plenum tags --search supply --site 1\n  plenum tags --unit kWh --json\n  plenum tags 10001 10002",
     )
-    .action(async (ids: readonly string[], options: TagOptions) => {
+    .action(async (ids: readonly string[], options: TagListOptions) => {
       const terminal = context.terminal();
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
@@ -106,7 +106,7 @@ function buildRows(
   { items }: Inventory<Tag>,
   { values, systems, logs }: StoredTagState,
   { read, inventory }: SourceEntry,
-  { unit, system, class: className }: TagOptions,
+  { unit, system, class: className }: TagListOptions,
 ): readonly LocatedObject<TagRow>[] {
   const findTagClass = createClassFinder(read);
   return items.flatMap(({ value: tag, siteId, site }) => {
@@ -141,7 +141,7 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
 
 /** Throws ConfigError for a system without tags in the list of the service or in the state. */
 function refuseUnknownSystem(
-  { system }: TagOptions,
+  { system }: TagListOptions,
   { inventory }: SourceEntry,
   listedTags: readonly LocatedObject<Tag>[],
   { systems }: StoredTagState,

@@ -31,8 +31,8 @@ type Path = readonly (string | number)[];
 
 export function compareSource(compared: ComparedSource): CheckLines {
   const { read, history, schedules } = compared.entry;
-  const lineName = `${compared.name}: values`;
-  const isReading = read.length + history.length > 0;
+  const checkName = `${compared.name}: values`;
+  const isReadingTags = read.length + history.length > 0;
   const noTagsText = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
   return [
     ...siteLists(compared),
@@ -40,23 +40,23 @@ export function compareSource(compared: ComparedSource): CheckLines {
     ...historyLines(compared),
     ...sensorLines(compared),
     ...writableLines(compared),
-    ...(isReading ? [] : [passedCheck(lineName, "none are read: `read` and `history` are empty")]),
-    ...(isReading && schedules.tags === false
-      ? [warningLine(lineName, noTagsText, compared.places(["sources", compared.name, "schedules", "tags"]))]
+    ...(isReadingTags ? [] : [passedCheck(checkName, "none are read: `read` and `history` are empty")]),
+    ...(isReadingTags && schedules.tags === false
+      ? [warningLine(checkName, noTagsText, compared.places(["sources", compared.name, "schedules", "tags"]))]
       : []),
   ];
 }
 
 export function planLines(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): CheckLines {
-  const limitAdvice = "If the service allows more, raise quota.list_requests_per_minute.";
-  const alarmWarnings = alarms === undefined ? [] : [warningLine(`${name}: alarms`, `${alarms} ${limitAdvice}`)];
+  const requestLimitAdvice = "If the service allows more, raise quota.list_requests_per_minute.";
+  const alarmWarnings = alarms === undefined ? [] : [warningLine(`${name}: alarms`, `${alarms} ${requestLimitAdvice}`)];
   if (classes.length + history.length === 0) return alarmWarnings;
-  const lineName = `${name}: quota`;
+  const checkName = `${name}: quota`;
   const loadText = `the wishes need ${(load * 100).toFixed(0)} % of what can be planned with`;
-  if (fits) return [...alarmWarnings, passedCheck(lineName, loadText)];
+  if (fits) return [...alarmWarnings, passedCheck(checkName, loadText)];
   const [cheapest] = changes;
   const changeAdvice = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
-  return [...alarmWarnings, warningLine(lineName, `${loadText}, so values become older than wished.${changeAdvice}`)];
+  return [...alarmWarnings, warningLine(checkName, `${loadText}, so values become older than wished.${changeAdvice}`)];
 }
 
 /** Warns of priorities without alarms. Alarms may have undefined priorities, so this is no error. */
@@ -169,18 +169,18 @@ function sensorLines(compared: ComparedSource): CheckLines {
 function writableLines(compared: ComparedSource): CheckLines {
   const { name, config, building, places } = compared;
   const { enabled, allow } = config.commands;
-  const lineName = `${name}: commands`;
+  const checkName = `${name}: commands`;
   const mismatchedTags = allow.flatMap((entry, index) =>
     (entry.source ?? name) !== name
       ? []
       : findWritableMismatches(entry, building).map(({ path, message }) =>
-          (enabled ? wrongLine : warningLine)(lineName, message, places(["commands", "allow", index, ...path])),
+          (enabled ? wrongLine : warningLine)(checkName, message, places(["commands", "allow", index, ...path])),
         ),
   );
   const foundTags = writableTags(compared);
   const ids = joinFirst(foundTags.map((entry) => entry.tag_id));
-  const foundText = `${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`;
-  return [...(foundTags.length === 0 ? [] : [passedCheck(lineName, foundText)]), ...mismatchedTags];
+  const foundTagsText = `${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`;
+  return [...(foundTags.length === 0 ? [] : [passedCheck(checkName, foundTagsText)]), ...mismatchedTags];
 }
 
 export function writableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {

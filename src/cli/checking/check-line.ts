@@ -6,7 +6,6 @@ export interface CheckLine {
   readonly what: string;
   readonly result: "ok" | "warning" | "unavailable" | "wrong";
   readonly detail: string;
-  /** Position in the configuration, such as `plenum.yaml:12:9`. */
   readonly place?: string | undefined;
 }
 

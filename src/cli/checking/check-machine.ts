@@ -36,8 +36,8 @@ async function findRunningWorker(
     const foundWorker = await findWorkerFor({ config }, signal);
     if (foundWorker.kind === "none") return "none";
     if (foundWorker.kind === "silent" || config.state.postgres !== undefined) return "own";
-    const startedWith = (await requestReport(foundWorker.socket, signal)).configuration?.file ?? null;
-    return startedWith === null || isSameFile(startedWith, file) ? "own" : { startedWith };
+    const workerConfigFile = (await requestReport(foundWorker.socket, signal)).configuration?.file ?? null;
+    return workerConfigFile === null || isSameFile(workerConfigFile, file) ? "own" : { startedWith: workerConfigFile };
   } catch {
     // The line about the folder reports a folder that cannot be read.
     signal.throwIfAborted();
@@ -46,31 +46,31 @@ async function findRunningWorker(
 }
 
 function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: LocateOption): CheckLine {
-  const lineName = "state folder";
+  const checkName = "state folder";
   try {
     checkStateFolder(folder);
     const freeBytes = freeDiskBytes(folder);
-    if (freeBytes >= maxBytes) return passedCheck(lineName, `${folder}, with ${formatSize(freeBytes)} free`);
+    if (freeBytes >= maxBytes) return passedCheck(checkName, `${folder}, with ${formatSize(freeBytes)} free`);
     const detail = `Its disk has ${formatSize(freeBytes)} free, and the log may take ${formatSize(maxBytes)}: lower state.max_bytes, or make room.`;
-    return warningLine(lineName, detail, places(["state", "max_bytes"]));
+    return warningLine(checkName, detail, places(["state", "max_bytes"]));
   } catch (error) {
-    return failedCheck(lineName, error, places(["state", "folder"]));
+    return failedCheck(checkName, error, places(["state", "folder"]));
   }
 }
 
 async function checkDatabase(config: Config, places: LocateOption): Promise<readonly CheckLine[]> {
-  const lineName = "state database";
+  const checkName = "state database";
   const optionLocation = places(["state", "postgres"]);
   try {
     return await withStateDatabase(config, async (database) => {
       const description = await database.describe();
       return [
-        passedCheck(lineName, `${database.name} (${description.server}), ${formatSize(description.bytes)}`),
-        ...durabilityWarnings(description).map((detail) => warningLine(lineName, detail, optionLocation)),
+        passedCheck(checkName, `${database.name} (${description.server}), ${formatSize(description.bytes)}`),
+        ...durabilityWarnings(description).map((detail) => warningLine(checkName, detail, optionLocation)),
       ];
     });
   } catch (error) {
-    const failureLine = failedCheck(lineName, error, optionLocation);
+    const failureLine = failedCheck(checkName, error, optionLocation);
     // The first member that starts creates or migrates the schema.
     const isForMember = error instanceof ConfigError && error.field === "schema";
     return [isForMember ? { ...failureLine, result: "warning" } : failureLine];
@@ -82,14 +82,14 @@ async function checkAddress(
   isRunning: boolean,
   places: LocateOption,
 ): Promise<CheckLine> {
-  const lineName = "status page";
-  if (port === 0) return passedCheck(lineName, `on ${host}, on any free port`);
-  if (isRunning) return passedCheck(lineName, `on ${host}:${port}; a worker is running on this state`);
+  const checkName = "status page";
+  if (port === 0) return passedCheck(checkName, `on ${host}, on any free port`);
+  if (isRunning) return passedCheck(checkName, `on ${host}:${port}; a worker is running on this state`);
   try {
     await tryAddress(host, port);
-    return passedCheck(lineName, `${host}:${port} is free`);
+    return passedCheck(checkName, `${host}:${port} is free`);
   } catch (error) {
-    return failedCheck(lineName, error, places(["status", "port"]));
+    return failedCheck(checkName, error, places(["status", "port"]));
   }
 }
 

@@ -34,7 +34,7 @@ export interface SourceToCheck {
 /** Checks token, clock and building of a source. Sends no tag request. */
 export async function checkSource(check: SourceToCheck) {
   const { name, entry, config, signal } = check;
-  const lineName = `source ${name}`;
+  const checkName = `source ${name}`;
   const lines: CheckLine[] = [];
   /** Null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
@@ -44,10 +44,10 @@ export async function checkSource(check: SourceToCheck) {
     await withStandaloneSource(name, entry, process.env, async (source) => {
       const token = await withTimeLimit(signal, (limited) => source.me(limited));
       sites = token.sites;
-      lines.push(...checkToken(lineName, name, entry, config, token, systemClock.now()));
+      lines.push(...checkToken(checkName, name, entry, config, token, systemClock.now()));
       // The worker refuses every command while the clocks differ too much.
       const refusal = config.commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
-      if (refusal !== null) lines.push(wrongLine(lineName, refusal.message));
+      if (refusal !== null) lines.push(wrongLine(checkName, refusal.message));
       if (!check.lists || token.sites.length === 0) return;
       const comparison = await compareBuilding(check, source, token);
       lines.push(...comparison.lines);
@@ -55,14 +55,14 @@ export async function checkSource(check: SourceToCheck) {
     });
   } catch (error) {
     signal.throwIfAborted();
-    lines.push(failedCheck(lineName, error));
+    lines.push(failedCheck(checkName, error));
   }
   return { lines, sites, writable };
 }
 
 async function compareBuilding(check: SourceToCheck, source: Source, token: TokenInfo) {
   const { name, entry, config } = check;
-  const lineName = `${name}: building`;
+  const checkName = `${name}: building`;
   const selection = buildSelection(name, entry, config);
   const unmetNeeds = [
     "read:tags",
@@ -71,7 +71,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   ].filter((ability) => !token.abilities.includes(ability));
   if (unmetNeeds.length > 0) {
     const detail = `not compared with the configuration: that needs ${unmetNeeds.join(" and ")}`;
-    return { lines: [warningLine(lineName, detail)], writable: null };
+    return { lines: [warningLine(checkName, detail)], writable: null };
   }
   const settings = planSettings(name, entry, config.state);
   const workerFindings = check.ask
@@ -92,8 +92,8 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   const origin = workerFindings === null ? "as the service lists them" : "from the worker's state";
   const tagsLine =
     building.tags.length === 0
-      ? warningLine(lineName, "no tags: the token's user sees none at these sites, so no value can be read")
-      : passedCheck(lineName, `${building.tags.length} tags, ${origin}`);
+      ? warningLine(checkName, "no tags: the token's user sees none at these sites, so no value can be read")
+      : passedCheck(checkName, `${building.tags.length} tags, ${origin}`);
   return {
     lines: [tagsLine, ...compareSource({ ...check, building }), ...planLines(name, plan)],
     writable: writableTags({ ...check, building }),

@@ -25,7 +25,7 @@ export async function checkWriting(
 ): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
   const isConfigured = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
-  if (!isConfigured) return [passedCheck(CHECK_NAME, `${WRITING_OFF}, and no command is executed`)];
+  if (!isConfigured) return [passedCheck(CHECK_NAME, `${WRITING_DISABLED_TEXT}, and no command is executed`)];
   return [
     ...configurationBlockers(config, places),
     ...senderBlockers(config, places),
@@ -35,15 +35,15 @@ export async function checkWriting(
 }
 
 const CHECK_NAME = "writing";
-const WRITING_OFF = "Writing is off (commands.enabled: false)";
+const WRITING_DISABLED_TEXT = "Writing is off (commands.enabled: false)";
 
 function configurationBlockers({ commands, sources }: Config, places: LocateOption): readonly CheckLine[] {
   const { allow, enabled, rehearsal } = commands;
-  const unlisted = Object.entries(sources).filter(
+  const sourcesWithoutTagList = Object.entries(sources).filter(
     ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
   );
   const reasons: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
-    [!enabled, `${WRITING_OFF}, so every command is refused: set commands.enabled: true.`, ["commands"]],
+    [!enabled, `${WRITING_DISABLED_TEXT}, so every command is refused: set commands.enabled: true.`, ["commands"]],
     [
       rehearsal,
       "Commands are only rehearsed (commands.rehearsal: true), so nothing is written: take rehearsal out, then restart the worker.",
@@ -54,7 +54,7 @@ function configurationBlockers({ commands, sources }: Config, places: LocateOpti
       "No tag may be written, because commands.allow is empty: add an entry for each tag.",
       ["commands"],
     ],
-    ...unlisted.map(
+    ...sourcesWithoutTagList.map(
       ([name]) =>
         [
           true,
@@ -66,7 +66,6 @@ function configurationBlockers({ commands, sources }: Config, places: LocateOpti
   return reasons.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
 }
 
-/** Lists tags outside their allowed hours, which need no change by a person. */
 function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
   return commands.allow.flatMap((entry) => {
     const { time_zone: timeZone } = sources[sourceNameOf(entry, sources)] ?? {};
@@ -100,7 +99,7 @@ const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason 
 async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const stoppedLines = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
-  // A rehearsal needs no arming, and a pending arming request takes effect within a second.
+  // A rehearsal needs no arming; a pending arming request takes effect within 1 s.
   const needsArming = !config.commands.rehearsal && !readArmRequest(folder).isThere();
   const stateLines = await readStateIfAny({ config }, (store) =>
     storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
@@ -128,11 +127,11 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
     return sourceLines.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
   // storeBlockers reports a fleet that was never armed.
-  const unarmedHere =
+  const unarmedMembersText =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [blockerLine(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
       : [];
-  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedHere, ...stateLines];
+  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedMembersText, ...stateLines];
 }
 
 /** `place` names the state in the arming message; null needs no arming. */
@@ -141,7 +140,7 @@ async function storeBlockers(config: Config, store: Store, unarmedPlace: string 
   const armingProblem = unarmedPlace === null ? null : await armingRefusal(store, unarmedPlace);
   const isFull = (await openAuditSize(store)).bytes() >= auditBytes;
   const buildingReader = createBuildingReader(store);
-  const offlineLines = await Promise.all(
+  const offlineGatewayLines = await Promise.all(
     allow.map(async (entry) => {
       const gateways = await buildingReader.gateways(sourceNameOf(entry, config.sources), entry.site_id);
       const gatewayRefusal = checkGateway({ entry, gateways });
@@ -153,7 +152,7 @@ async function storeBlockers(config: Config, store: Store, unarmedPlace: string 
   return [
     ...(armingProblem === null ? [] : [blockerLine(armingProblem.message)]),
     ...(isFull ? [blockerLine("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
-    ...offlineLines.flat(),
+    ...offlineGatewayLines.flat(),
   ];
 }
 
@@ -162,20 +161,20 @@ const OPERATOR_SENDER = "operator";
 
 function senderBlockers(config: Config, places: LocateOption): readonly CheckLine[] {
   const { sinks, commands } = config;
-  const listeners = Object.keys(sinks).filter((name) => sinks[name] !== undefined && isListening(sinks[name]));
+  const listeningSinks = Object.keys(sinks).filter((name) => sinks[name] !== undefined && isListening(sinks[name]));
   const namedSenders = commands.allow.flatMap(({ from = [] }, index) =>
     from.map((sink, n) => ({ sink, path: ["commands", "allow", index, "from", n] })),
   );
   const tagsForAnySender = commands.allow.filter(({ from }) => from === undefined);
   return [
-    ...(tagsForAnySender.length > 0 && listeners.length === 0 ? [noListenerLine(config, places)] : []),
+    ...(tagsForAnySender.length > 0 && listeningSinks.length === 0 ? [noListenerLine(config, places)] : []),
     ...[...Map.groupBy(namedSenders, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
       if (first === undefined || first.sink === OPERATOR_SENDER) return [];
-      const detail = closedSinkText(first.sink, sinks[first.sink]);
+      const detail = describeSinkWithoutCommands(first.sink, sinks[first.sink]);
       return detail === null ? [] : [blockerLine(detail, places(first.path))];
     }),
     ...commands.allow.flatMap((entry, index) => {
-      const detail = unreachableText(entry, listeners);
+      const detail = unreachableText(entry, listeningSinks);
       return detail === null ? [] : [blockerLine(detail, places(["commands", "allow", index]))];
     }),
   ];
@@ -183,12 +182,12 @@ function senderBlockers(config: Config, places: LocateOption): readonly CheckLin
 
 function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
   const [name, sink] = Object.entries(sinks).find(([, each]) => canListen(each)) ?? [];
-  const listenAdvice =
+  const listenOptionAdvice =
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
       : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${listenOption(name, sink)}`;
   return blockerLine(
-    `No sink listens for commands, so a command that is published at a broker has no effect: ${listenAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
+    `No sink listens for commands, so a command that is published at a broker has no effect: ${listenOptionAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
     places(name === undefined ? ["sinks"] : ["sinks", name]),
   );
 }
@@ -198,7 +197,7 @@ function listenOption(name: string, sink: Config["sinks"][string]): string {
 }
 
 /** Explains why a sink receives no commands; null if the sink listens. */
-function closedSinkText(name: string, sink: Config["sinks"][string] | undefined): string | null {
+function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || isListening(sink)) return null;
   if (!canListen(sink))
     return `The sink ${name} cannot send commands, because ${findConnector(sink)} only receives events: name an mqtt sink in from, or operator.`;
@@ -207,7 +206,7 @@ function closedSinkText(name: string, sink: Config["sinks"][string] | undefined)
   return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;
 }
 
-/** Explains why no sender can write a tag; null if a sender can, or if `closedSinkText` reports its sinks. */
+/** Explains why no sender can write a tag; null if one can, or if `describeSinkWithoutCommands` explains it. */
 function unreachableText(entry: AllowedTag, listeners: readonly string[]): string | null {
   const { from, second_person: isSeconded, tag_id: id } = entry;
   if (from?.length === 0)

@@ -95,12 +95,12 @@ async function runChecks(
 }
 
 function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
-  const lineName = "configuration";
+  const checkName = "configuration";
   try {
     if (!isWritableAllowed) refuseUntrustedFile(file);
-    return passedCheck(lineName, file);
+    return passedCheck(checkName, file);
   } catch (error) {
-    return failedCheck(lineName, error);
+    return failedCheck(checkName, error);
   }
 }
 
@@ -138,23 +138,23 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
 }
 
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
-  const lineName = `sink ${name}`;
+  const checkName = `sink ${name}`;
   const entry = config.sinks[name];
-  if (entry === undefined || !entry.enabled) return [warningLine(lineName, "switched off (enabled: false)")];
+  if (entry === undefined || !entry.enabled) return [warningLine(checkName, "switched off (enabled: false)")];
   const connector = findConnector(entry);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, entry);
-    if (sink?.probe === undefined) return [passedCheck(lineName, `${connector}: nothing to ask`)];
+    if (sink?.probe === undefined) return [passedCheck(checkName, `${connector}: nothing to ask`)];
     await withTimeLimit(signal, async (limited) => sink?.probe?.(limited));
     const retentionMs = await withTimeLimit(signal, async (limited) => (await sink?.retentionMs?.(limited)) ?? null);
     return [
-      passedCheck(lineName, `${connector} answers`),
-      ...(retentionMs === null ? [] : shortRetentionLines(lineName, entry, config, retentionMs)),
+      passedCheck(checkName, `${connector} answers`),
+      ...(retentionMs === null ? [] : shortRetentionLines(checkName, entry, config, retentionMs)),
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [failedCheck(lineName, error)];
+    return [failedCheck(checkName, error)];
   } finally {
     await sink?.close();
   }

@@ -10,7 +10,7 @@ import type { SimulatorState } from "../../simulator/simulator.ts";
 import { freePort } from "../shell/free-port.ts";
 import { startInbox } from "./inbox.ts";
 import { DEMO_CONFIG, registerDemo } from "./running-demos.ts";
-import { epochNow, startBroker, startService } from "./services.ts";
+import { currentEpoch, startBroker, startService } from "./services.ts";
 
 /** Sites with short intervals, many alarms, and the only set-point of the recordings. */
 const DEMO_SITES = [1, 6, 9, 10, 14, 15];
@@ -20,7 +20,7 @@ const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085
 
 const STOP_TIMEOUT_MS = 8_000;
 
-interface SavedWorld {
+interface SavedSimulation {
   readonly epoch: string;
   readonly state: SimulatorState | null;
 }
@@ -31,12 +31,12 @@ interface SavedWorld {
  */
 export async function startDemo({ folder }: { readonly folder: string }) {
   prepareFolder(folder);
-  const worldFile = join(folder, "simulator.json");
-  const world = readWorld(worldFile);
-  const epoch = world?.epoch ?? epochNow();
-  const service = await startService({ epoch, sites: DEMO_SITES, port: PREFERRED_PORTS.service, state: world?.state });
-  const saveWorld = () => writeWorld(worldFile, { epoch, state: service.simulator.exportState() });
-  saveWorld();
+  const simulationFile = join(folder, "simulator.json");
+  const saved = readSavedSimulation(simulationFile);
+  const epoch = saved?.epoch ?? currentEpoch();
+  const service = await startService({ epoch, sites: DEMO_SITES, port: PREFERRED_PORTS.service, state: saved?.state });
+  const saveSimulation = () => writeSimulation(simulationFile, { epoch, state: service.simulator.exportState() });
+  saveSimulation();
 
   const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
   const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
@@ -61,12 +61,12 @@ export async function startDemo({ folder }: { readonly folder: string }) {
     brokerUrl: broker.url,
     statusUrl: worker.statusUrl(),
     inboxUrl: inbox.url,
-    continued: world !== null,
+    continued: saved !== null,
     worker,
     async stop(): Promise<void> {
       unregister();
       await worker.stop(STOP_TIMEOUT_MS);
-      saveWorld();
+      saveSimulation();
       await inbox.close();
       await broker.close();
       await service.close();
@@ -87,16 +87,16 @@ function prepareFolder(folder: string): void {
   }
 }
 
-function readWorld(file: string): SavedWorld | null {
+function readSavedSimulation(file: string): SavedSimulation | null {
   try {
-    return JSON.parse(readFileSync(file, "utf8")) as SavedWorld;
+    return JSON.parse(readFileSync(file, "utf8")) as SavedSimulation;
   } catch {
     return null;
   }
 }
 
 /** Writes a new file and renames it, so that a crash leaves a complete file. */
-function writeWorld(file: string, world: SavedWorld): void {
-  writeFileSync(`${file}.new`, JSON.stringify(world), { mode: 0o600 });
+function writeSimulation(file: string, simulation: SavedSimulation): void {
+  writeFileSync(`${file}.new`, JSON.stringify(simulation), { mode: 0o600 });
   renameSync(`${file}.new`, file);
 }

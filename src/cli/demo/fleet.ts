@@ -7,7 +7,7 @@ import { freePort } from "../shell/free-port.ts";
 import { startInbox } from "./inbox.ts";
 import { type ChildProcess, startChild, startPostgres } from "./postgres.ts";
 import { registerDemo } from "./running-demos.ts";
-import { epochNow, startBroker, startService } from "./services.ts";
+import { currentEpoch, startBroker, startService } from "./services.ts";
 
 /** Demo in which members share six sources, each in its own process so that you can kill a member. */
 export type FleetDemo = Awaited<ReturnType<typeof startFleetDemo>>;
@@ -27,19 +27,18 @@ interface FleetDemoOptions {
 const FLEET_CONFIG = fileURLToPath(new URL("../../../config/demo-fleet.yaml", import.meta.url));
 
 /** Sites by source name of the configuration. */
-const SITE_BY_SOURCE = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
+const SITES_BY_SOURCE_NAME = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
 /** Ports of the demo's servers; a taken port is replaced by a free port. */
 const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
 const STOP_TIMEOUT_MS = 10_000;
 
 export async function startFleetDemo(options: FleetDemoOptions) {
-  /** Stop functions of the started parts; the last part stops first. */
-  const stoppers: (() => Promise<void> | void)[] = [];
+  const stopFunctions: (() => Promise<void> | void)[] = [];
   const stop = async () => {
-    for (let stopPart = stoppers.pop(); stopPart !== undefined; stopPart = stoppers.pop()) await stopPart();
+    for (let stopPart = stopFunctions.pop(); stopPart !== undefined; stopPart = stopFunctions.pop()) await stopPart();
   };
   try {
-    return { ...(await startParts(options, stoppers)), stop };
+    return { ...(await startParts(options, stopFunctions)), stop };
   } catch (error) {
     await stop();
     throw error;
@@ -64,8 +63,8 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stoppe
     PLENUM_DEMO_INBOX: inbox.url,
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
-  const epoch = epochNow();
-  for (const [name, site] of Object.entries(SITE_BY_SOURCE)) {
+  const epoch = currentEpoch();
+  for (const [name, site] of Object.entries(SITES_BY_SOURCE_NAME)) {
     const service = await startService({ epoch, sites: [site], port: 0 });
     stoppers.push(service.close);
     environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = service.url;

@@ -29,17 +29,16 @@ const PostedMessage = z.strictObject({
 });
 type PostedMessage = z.output<typeof PostedMessage>;
 
-export interface Message extends PostedMessage {
+export interface InboxMessage extends PostedMessage {
   readonly id: string;
   readonly edits: number;
   readonly isClosed: boolean;
 }
 
 const MAX_MESSAGES = 200;
-/** Limit of a request body: 50,000 characters of text with escapes. */
 const MAX_BODY_BYTES = 256 * 1024;
 
-const PAGE_FILES: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
+const INBOX_PAGE_FILES: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": { file: "inbox.html", type: "text/html; charset=utf-8" },
   "/inbox.mjs": { file: "inbox.mjs", type: "text/javascript; charset=utf-8" },
   "/favicon.svg": { file: "../../../ui/status/page/favicon.svg", type: "image/svg+xml" },
@@ -80,10 +79,9 @@ export async function startInbox(options: { readonly port?: number } = {}) {
 type MessageChannel = ReturnType<typeof createChannel>;
 
 function createChannel() {
-  /** Messages by id, oldest first. */
-  const messages = new Map<string, Message>();
+  const messages = new Map<string, InboxMessage>();
 
-  function editMessage(id: string, post: PostedMessage, isClosed: boolean): Message | undefined {
+  function editMessage(id: string, post: PostedMessage, isClosed: boolean): InboxMessage | undefined {
     const existingMessage = messages.get(id);
     if (existingMessage === undefined) return undefined;
     const message = { ...post, id, edits: existingMessage.edits + 1, isClosed };
@@ -92,10 +90,10 @@ function createChannel() {
   }
 
   return {
-    messages: (): readonly Message[] => [...messages.values()].reverse(),
+    messages: (): readonly InboxMessage[] => [...messages.values()].reverse(),
     edit: editMessage,
     /** Adds a message, or edits the message with the same key. */
-    post(post: PostedMessage): { readonly message: Message; readonly isNew: boolean } {
+    post(post: PostedMessage): { readonly message: InboxMessage; readonly isNew: boolean } {
       const existingMessage = messages.values().find(({ key }) => key === post.key);
       const editedMessage = existingMessage === undefined ? undefined : editMessage(existingMessage.id, post, false);
       if (editedMessage !== undefined) return { message: editedMessage, isNew: false };
@@ -125,7 +123,7 @@ async function handleRequest(channel: MessageChannel, request: IncomingMessage):
 
 function readReply(channel: MessageChannel, path: string): HttpReply {
   if (path === "/messages") return jsonReply(200, channel.messages());
-  const asset = PAGE_FILES[path];
+  const asset = INBOX_PAGE_FILES[path];
   if (asset === undefined) return messageReply(404, "There is nothing here.");
   const body = readFileSync(new URL(`./page/${asset.file}`, import.meta.url), "utf8");
   return { status: 200, type: asset.type, body };
@@ -137,9 +135,9 @@ function changeReply(channel: MessageChannel, method: string, path: string, post
     return jsonReply(isNew ? 201 : 200, { id: message.id });
   }
   const [, id, action] = /^\/messages\/([^/]+)(\/close)?$/.exec(path) ?? [];
-  const isClose = action !== undefined;
-  if (id === undefined || method !== (isClose ? "POST" : "PATCH")) return messageReply(404, "There is nothing here.");
-  const message = channel.edit(id, post, isClose);
+  const isClosing = action !== undefined;
+  if (id === undefined || method !== (isClosing ? "POST" : "PATCH")) return messageReply(404, "There is nothing here.");
+  const message = channel.edit(id, post, isClosing);
   if (message === undefined) return messageReply(404, "There is no such message.");
   return jsonReply(200, { id: message.id });
 }

@@ -49,7 +49,6 @@ export function startChild(
     errorOutput: () => errorOutput,
     /** Signal or exit code that ended the process. */
     ended: endReason,
-    /** Stops the process; kills a process that ignores the signal. */
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
       if (!isRunning) return;
       childProcess.kill(signal);
@@ -61,7 +60,7 @@ export function startChild(
 
 const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 10_000;
-const CHECK_INTERVAL_MS = 100;
+const START_CHECK_INTERVAL_MS = 100;
 
 /** Starts a server on loopback in a temporary folder. Throws `ConfigError` if this user cannot run PostgreSQL. */
 export async function startPostgres(port: number, signal: AbortSignal) {
@@ -96,7 +95,6 @@ async function startServer(
     stdio: "ignore",
   });
   rmSync(passwordFile);
-  // The demo deletes all data when it stops, so it needs no fsync.
   const settings = [`port = ${port}`, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off"];
   appendFileSync(join(dataFolder, "postgresql.conf"), `${settings.join("\n")}\n`);
   const server = startChild(join(programs, "postgres"), ["-D", dataFolder], spawnOptions);
@@ -107,8 +105,8 @@ async function startServer(
   };
   const startDeadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
   while (!(await acceptsConnections(programs, port))) {
-    const mayContinue = server.isRunning() && systemClock.monotonic() < startDeadlineMs;
-    if (mayContinue && (await sleepFor(systemClock, CHECK_INTERVAL_MS, signal))) continue;
+    const mayKeepWaiting = server.isRunning() && systemClock.monotonic() < startDeadlineMs;
+    if (mayKeepWaiting && (await sleepFor(systemClock, START_CHECK_INTERVAL_MS, signal))) continue;
     await close();
     signal.throwIfAborted();
     throw new Retryable(`PostgreSQL did not start: ${server.errorOutput().trim().split("\n").at(-1) ?? ""}`);
@@ -174,8 +172,8 @@ function serverUser(): ServerUser | null {
 /** Returns a parent for temporary folders that the user of the server can access. */
 function accessibleFolder(): string {
   const folder = tmpdir();
-  const isOpen = process.getuid?.() !== 0 || (statSync(folder).mode & 0o001) !== 0;
-  return isOpen ? folder : "/tmp";
+  const isAccessibleToOtherUsers = process.getuid?.() !== 0 || (statSync(folder).mode & 0o001) !== 0;
+  return isAccessibleToOtherUsers ? folder : "/tmp";
 }
 
 /** Returns true when the server accepts connections, which is later than the opening of its port. */

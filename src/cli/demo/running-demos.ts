@@ -10,7 +10,6 @@ const RunningDemo = z.strictObject({
   pid: z.int().positive(),
   statusUrl: z.string(),
   config: z.string(),
-  /** Values of the variables in the demo's configuration. */
   environment: z.record(z.string().regex(/^PLENUM_DEMO_[A-Z_]+$/), z.string()),
 });
 export type RunningDemo = z.infer<typeof RunningDemo>;

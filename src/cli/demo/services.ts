@@ -52,25 +52,25 @@ export async function startService(options: {
   if (state) simulator.importState(state);
   const server = await startSimulatorServer(simulator, { port: await freePort(port) });
   const stopController = new AbortController();
-  const acknowledging = acknowledgeAlarms(simulator, systemClock, stopController.signal);
+  const acknowledgeTask = acknowledgeAlarms(simulator, systemClock, stopController.signal);
   return {
     simulator,
     url: server.url,
     async close(): Promise<void> {
       stopController.abort();
-      await acknowledging;
+      await acknowledgeTask;
       await server.close();
     },
   };
 }
 
-export function epochNow(): string {
+export function currentEpoch(): string {
   return isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
 }
 
 /** Age at which the demo acknowledges an alarm; alarms of the demo last about 33 s. */
-const ACKNOWLEDGE_AFTER_MS = 12_000;
-const CHECK_INTERVAL_MS = 2_000;
+const ALARM_ACKNOWLEDGE_DELAY_MS = 12_000;
+const ACKNOWLEDGE_CHECK_INTERVAL_MS = 2_000;
 
 /** Acknowledges every new alarm in the simulated service until the signal aborts. */
 export function acknowledgeAlarms(
@@ -85,10 +85,10 @@ export function acknowledgeAlarms(
     async turn() {
       const nowMs = now();
       for (const { acknowledged, id, triggeredAtMs } of truth.alarms.list(nowMs, { status: "active" })) {
-        const isDue = triggeredAtMs >= startMs && nowMs - triggeredAtMs >= ACKNOWLEDGE_AFTER_MS;
+        const isDue = triggeredAtMs >= startMs && nowMs - triggeredAtMs >= ALARM_ACKNOWLEDGE_DELAY_MS;
         if (isDue && acknowledged === null) control.acknowledgeAlarm(id, "Caretaker of the demo", "I am on my way.");
       }
-      return CHECK_INTERVAL_MS;
+      return ACKNOWLEDGE_CHECK_INTERVAL_MS;
     },
     // Ignore errors: the alarm may have ended since it was listed.
     fault: () => undefined,

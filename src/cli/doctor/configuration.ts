@@ -20,7 +20,6 @@ export interface ConfigurationFindings {
 
 export interface InspectedConfiguration {
   readonly findings: ConfigurationFindings;
-  /** Parsed configuration; null if a worker would not start with the file. */
   readonly config: Config | null;
 }
 

@@ -7,7 +7,6 @@ import type { Reachability, WorkerFindings } from "./remote-findings.ts";
 export interface DoctorReport {
   readonly format: "plenum-doctor/1";
   readonly madeAt: string;
-  /** Problems with their remedies, the most likely cause first. */
   readonly troubles: readonly string[];
   readonly program: Readonly<Record<string, unknown>>;
   readonly machine: Readonly<Record<string, unknown>>;
@@ -17,7 +16,6 @@ export interface DoctorReport {
   readonly worker: WorkerFindings;
   /** Results of probing the servers; null without a usable configuration. */
   readonly reach: readonly Reachability[] | null;
-  /** End of a log file; null without --log. */
   readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
 }
 
@@ -109,12 +107,12 @@ function diagnoseWorker({ worker: findings, state: { folder }, log }: DoctorFind
 }
 
 /** pino level of errors. */
-const ERROR_LEVEL = 50;
+const ERROR_LOG_LEVEL = 50;
 
 function lastError(log: DoctorFindings["log"]): string {
   const errorLine = log?.lines.findLast((line) => {
     const { level } = parseLogLine(line);
-    return typeof level === "number" && level >= ERROR_LEVEL;
+    return typeof level === "number" && level >= ERROR_LOG_LEVEL;
   });
   if (errorLine === undefined) return "";
   const { msg, err } = parseLogLine(errorLine);
@@ -134,29 +132,29 @@ function diagnoseReach({ reach: reachResults }: DoctorFindings): readonly string
   const remoteResults = (reachResults ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
   const unreachable = remoteResults.filter(({ answers }) => !answers);
   // If no server at all can be reached, the cause is this machine's network.
-  if (unreachable.length > 1 && unreachable.length === remoteResults.length && unreachable.every(isOutOfReach)) {
+  if (unreachable.length > 1 && unreachable.length === remoteResults.length && unreachable.every(isServerUnreachable)) {
     return [
       `None of ${unreachable.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${unreachable[0]?.reason ?? ""}`,
     ];
   }
   const failedResults = (reachResults ?? []).filter(({ answers }) => !answers);
-  return failedResults.toSorted((a, b) => rankSeverity(a) - rankSeverity(b)).map(reachabilityText);
+  return failedResults.toSorted((a, b) => compareSeverity(a) - compareSeverity(b)).map(reachabilityText);
 }
 
 /** Returns true for a server without any response; a refusal is a response. */
-function isOutOfReach({ kind, reason }: Reachability): boolean {
+function isServerUnreachable({ kind, reason }: Reachability): boolean {
   return kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "");
 }
 
 /** Ranks failures: database, sources, sinks; configuration errors before temporary failures. */
-function rankSeverity({ what, kind }: Reachability): number {
+function compareSeverity({ what, kind }: Reachability): number {
   return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
 }
 
-const SERVER_KINDS = { database: "State database", source: "Source", sink: "Sink" } as const;
+const SERVER_KIND_LABELS = { database: "State database", source: "Source", sink: "Sink" } as const;
 
 function reachabilityText({ what, name, kind, reason }: Reachability): string {
-  return `${SERVER_KINDS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
+  return `${SERVER_KIND_LABELS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
 }
 
 function diagnoseAccess({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
@@ -176,6 +174,6 @@ function diagnoseAccess({ state: { content }, reach: reachResults }: DoctorFindi
 function workerNotices({ worker: { report }, reach: reachResults }: DoctorFindings): readonly string[] {
   const unreachableSinks = (reachResults ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(
-    (notice) => !unreachableSinks.some(({ name }) => notice.startsWith(`${SERVER_KINDS.sink} ${name}: `)),
+    (notice) => !unreachableSinks.some(({ name }) => notice.startsWith(`${SERVER_KIND_LABELS.sink} ${name}: `)),
   );
 }

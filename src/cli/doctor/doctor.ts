@@ -7,7 +7,7 @@ import { VERSION } from "../../core/runtime/version.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { toPrintableJson } from "../../core/values/printable.ts";
 import type { CliContext } from "../shell/context.ts";
-import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
+import { DEFAULT_FOLDER, findState, readStateSectionLeniently } from "../shell/find-worker.ts";
 import { keepPresentLines } from "../shell/terminal.ts";
 import { inspectConfiguration } from "./configuration.ts";
 import { type DoctorFindings, type DoctorReport, findProblems } from "./diagnosis.ts";
@@ -66,7 +66,7 @@ function formatReport(file: string, { troubles }: DoctorReport): readonly string
   );
 }
 
-interface GatherOptions {
+interface DoctorReportSources {
   readonly configFile: string;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly logFile: string | null;
@@ -79,7 +79,7 @@ const MAX_LINE_LENGTH = 2_000;
 const MAX_LOG_BYTES = 1024 ** 2;
 
 /** Creates the report; changes nothing and masks every text. */
-async function createReport(options: GatherOptions): Promise<DoctorReport> {
+async function createReport(options: DoctorReportSources): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
   const { findings: configuration, config: parsed } = inspectConfiguration(configFile, environment);
   const { config, stateFolder } =
@@ -104,11 +104,11 @@ async function createReport(options: GatherOptions): Promise<DoctorReport> {
 }
 
 /** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
-async function findConfigElsewhere({ configFile, environment, signal }: GatherOptions) {
+async function findConfigElsewhere({ configFile, environment, signal }: DoctorReportSources) {
   const { running, folders } = await findState(configFile, environment, signal);
   const [worker] = running;
   if (worker !== undefined) return { config: worker.config, stateFolder: worker.config.state.folder };
-  const configuredFolder = lenientStateOf(configFile, environment).folder;
+  const configuredFolder = readStateSectionLeniently(configFile, environment).folder;
   return { config: null, stateFolder: folders[0] ?? configuredFolder ?? DEFAULT_FOLDER };
 }
 

@@ -52,7 +52,6 @@ function readDisk(where: "state" | "temporary files", folder: string) {
 
 const MAX_LISTED_FILES = 50;
 
-/** Lists no file if the folder is missing or cannot be read. */
 function listFiles(folder: string) {
   try {
     const names = readdirSync(folder).sort().slice(0, MAX_LISTED_FILES);
@@ -79,8 +78,8 @@ export type StateContent = Awaited<ReturnType<typeof readStateContent>>;
 
 /** Size up to which the state is checked: comparing checksums takes 1 s for every 100 MiB. */
 const MAX_CHECKED_BYTES = 512 * 1024 ** 2;
-const MAX_EVENTS = 50;
-const MAX_DEAD_LETTERS = 20;
+const MAX_REPORTED_EVENTS = 50;
+const MAX_REPORTED_DEAD_LETTERS = 20;
 
 export async function inspectStateFolder(folder: string, sources: readonly string[]): Promise<StateFindings> {
   const files = listFiles(folder);
@@ -124,9 +123,9 @@ async function readStateContent(store: Store, sources: readonly string[]) {
     await Promise.all([
       store.describe(),
       store.outbox.pressure(),
-      store.outbox.latest(MAX_EVENTS, reportedKinds),
+      store.outbox.latest(MAX_REPORTED_EVENTS, reportedKinds),
       store.outbox.latest(1),
-      store.outbox.deadLetters(undefined, MAX_DEAD_LETTERS),
+      store.outbox.deadLetters(undefined, MAX_REPORTED_DEAD_LETTERS),
       store.outbox.gaps(),
     ]);
   const lostAbilities = sources.map(async (source) => {
@@ -141,7 +140,7 @@ async function readStateContent(store: Store, sources: readonly string[]) {
       return { at: committedAt, kind, source, subject };
     }),
     deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({ sink, at, kind: event?.type ?? null, reason })),
-    gaps: gaps.slice(-MAX_DEAD_LETTERS),
+    gaps: gaps.slice(-MAX_REPORTED_DEAD_LETTERS),
     lost: (await Promise.all(lostAbilities)).flat(),
     lastCommittedAt: latestEvent?.committedAt ?? null,
   };

@@ -22,13 +22,13 @@ interface JsonSchema {
   readonly allOf?: readonly JsonSchema[];
 }
 
-const SECRET_KEY = /pass|secret|token|credential|authori[sz]ation|signature|cookie|api_?key|^key$|^headers$/i;
+const SECRET_NAME_PATTERN = /pass|secret|token|credential|authori[sz]ation|signature|cookie|api_?key|^key$|^headers$/i;
 /** Name of an environment variable; other texts may be a secret in place of the name. */
-const VARIABLE_NAME = /^[A-Z][A-Z_]{0,63}$/;
+const VARIABLE_PATTERN = /^[A-Z][A-Z_]{0,63}$/;
 /** A bare `${NAME}`; a placeholder with a default may contain a secret. */
-const BARE_PLACEHOLDER = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
+const PLACEHOLDER_PATTERN = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
 /** A secret written as a key is longer than any option name. */
-const MAX_KEY_LENGTH = 40;
+const MAX_OPTION_NAME_LENGTH = 40;
 
 export interface MaskedConfig {
   readonly content: unknown;
@@ -51,29 +51,29 @@ export function maskConfig(content: unknown, environment: Environment = process.
   const schemasOfKey = (parentSchemas: readonly JsonSchema[], key: string) =>
     parentSchemas.flatMap(({ properties, additionalProperties }) => {
       const propertySchema = properties !== undefined && Object.hasOwn(properties, key) ? properties[key] : undefined;
-      const additionalSchema = typeof additionalProperties === "object" ? additionalProperties : undefined;
-      return expandSchema(propertySchema ?? additionalSchema);
+      const additionalPropertySchema = typeof additionalProperties === "object" ? additionalProperties : undefined;
+      return expandSchema(propertySchema ?? additionalPropertySchema);
     });
 
-  function maskUnexpected(value: unknown, allowedSchemas: readonly JsonSchema[], isSecret: boolean): unknown {
+  function maskUnexpectedValue(value: unknown, allowedSchemas: readonly JsonSchema[], isSecret: boolean): unknown {
     if (value === null) return null;
     if (allowedSchemas.length === 0) return mask(value);
     if (Array.isArray(value)) {
       const items = allowedSchemas.flatMap(({ items: each }) => (Array.isArray(each) ? each : [each ?? {}]));
       const itemSchemas = items.flatMap((each: JsonSchema) => expandSchema(each));
-      return value.map((each) => maskUnexpected(each, itemSchemas, isSecret));
+      return value.map((each) => maskUnexpectedValue(each, itemSchemas, isSecret));
     }
     if (typeof value === "object") {
       const reference = parseSecretRef(value);
       if (reference !== null) return maskReference(reference);
       return Object.fromEntries(
         Object.entries(value).map(([key, each]) => [
-          key.length > MAX_KEY_LENGTH ? mask(key) : key,
-          maskUnexpected(each, schemasOfKey(allowedSchemas, key), isSecret || SECRET_KEY.test(key)),
+          key.length > MAX_OPTION_NAME_LENGTH ? mask(key) : key,
+          maskUnexpectedValue(each, schemasOfKey(allowedSchemas, key), isSecret || SECRET_NAME_PATTERN.test(key)),
         ]),
       );
     }
-    if (typeof value === "string" && BARE_PLACEHOLDER.test(value)) return value;
+    if (typeof value === "string" && PLACEHOLDER_PATTERN.test(value)) return value;
     if (isSecret || !allowedSchemas.some((schema) => acceptsValue(schema, value))) return mask(value);
     return typeof value === "string" ? maskText(value) : value;
   }
@@ -81,7 +81,7 @@ export function maskConfig(content: unknown, environment: Environment = process.
   function maskReference(reference: SecretRef): SecretRef {
     if ("file" in reference) return { file: maskText(reference.file) };
     const variable = reference.env;
-    return { env: VARIABLE_NAME.test(variable) || environment[variable] !== undefined ? variable : mask(variable) };
+    return { env: VARIABLE_PATTERN.test(variable) || environment[variable] !== undefined ? variable : mask(variable) };
   }
 
   function mask(value: unknown): typeof MASKED_TEXT {
@@ -90,7 +90,7 @@ export function maskConfig(content: unknown, environment: Environment = process.
     return MASKED_TEXT;
   }
 
-  return { content: maskUnexpected(content, expandSchema(rootSchema), false), hidden };
+  return { content: maskUnexpectedValue(content, expandSchema(rootSchema), false), hidden };
 }
 
 function acceptsValue(schema: JsonSchema, value: unknown): boolean {
@@ -103,44 +103,44 @@ function acceptsValue(schema: JsonSchema, value: unknown): boolean {
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
 /** Path step that is no secret: `api`, `v1`, `hooks`. */
-const PLAIN_PATH_STEP = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
+const HARMLESS_URL_STEP_PATTERN = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
 /** Patterns of keys: known prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
-const MACHINE_KEYS = [
+const ACCESS_KEYS = [
   /\b\d{1,10}\|[A-Za-z0-9+/=_-]{16,}/g,
   /\b(whsec|xox[a-z]|ghp|gho|glpat|sk|pk|rk|AKIA|ASIA)[_-]?[A-Za-z0-9+/=_-]{12,}/g,
   /\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?/g,
   /-----BEGIN [^-]+-----[\s\S]*?(-----END [^-]+-----|$)/g,
   /\b[0-9a-fA-F]{32,}\b/g,
 ] as const;
-const LONG_TEXT_RUN = /[A-Za-z0-9+/_-]{20,}={0,2}/g;
-const TIME_IN_NAME = /\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z/g;
-const MIXED_CHARACTERS = [/\d/, /[a-z]/, /[A-Z]/];
+const LONG_TOKEN_PATTERN = /[A-Za-z0-9+/_-]{20,}={0,2}/g;
+const FILE_NAME_TIME_PATTERN = /\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z/g;
+const RANDOM_TOKEN_PATTERNS = [/\d/, /[a-z]/, /[A-Z]/];
 const NAMED_SECRET =
   /\b((?:[a-z_-]*(?:passw(?:or)?d|secret|token|api[_-]?key|credential)s?)["']?\s*[=:]\s*["']?)(?!\[|\{|null\b|true\b|false\b)[^\s"',;}&]+/gi;
 
 /** Masks secrets in a text. Masks user, query and path segments of URLs that may be keys. */
 export function maskText(text: string): string {
   const partlyMasked = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED_TEXT}`);
-  return MACHINE_KEYS.reduce((maskedText, pattern) => maskedText.replace(pattern, MASKED_TEXT), partlyMasked).replace(
-    LONG_TEXT_RUN,
-    (longRun) => (looksRandom(longRun) ? MASKED_TEXT : longRun),
+  return ACCESS_KEYS.reduce((maskedText, pattern) => maskedText.replace(pattern, MASKED_TEXT), partlyMasked).replace(
+    LONG_TOKEN_PATTERN,
+    (longRun) => (looksLikeRandomToken(longRun) ? MASKED_TEXT : longRun),
   );
 }
 
-function looksRandom(longRun: string): boolean {
+function looksLikeRandomToken(longRun: string): boolean {
   if (longRun.startsWith("/"))
     return longRun
       .slice(1)
       .split("/")
-      .some((step) => step.length >= 20 && looksRandom(step));
-  const textWithoutTimes = longRun.replace(TIME_IN_NAME, "");
-  return MIXED_CHARACTERS.every((characterPattern) => characterPattern.test(textWithoutTimes));
+      .some((step) => step.length >= 20 && looksLikeRandomToken(step));
+  const textWithoutFileTimes = longRun.replace(FILE_NAME_TIME_PATTERN, "");
+  return RANDOM_TOKEN_PATTERNS.every((characterPattern) => characterPattern.test(textWithoutFileTimes));
 }
 
 function maskUrl(text: string): string {
   if (!URL.canParse(text)) return MASKED_TEXT;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const maskedSteps = pathname.split("/").map((step) => (PLAIN_PATH_STEP.test(step) ? step : MASKED_TEXT));
+  const maskedSteps = pathname.split("/").map((step) => (HARMLESS_URL_STEP_PATTERN.test(step) ? step : MASKED_TEXT));
   return `${protocol}//${host}${maskedSteps.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
 }

@@ -15,7 +15,6 @@ export interface WorkerFindings {
   readonly found: "running" | "silent" | "none" | "unknown";
   /** Reason why the worker does not respond, or cannot be asked. */
   readonly trouble: string | null;
-  /** Reason why the running worker is not ready. */
   readonly notReady: string | null;
   /** Status report of the worker, or of the state without a responding worker. */
   readonly report: StatusReport | null;
@@ -75,7 +74,6 @@ export type Reachability = Awaited<ReturnType<typeof probeServer>>;
 
 const PROBE_TIMEOUT_MS = 10_000;
 
-/** Probes everything at once without a tag request or a change. */
 export function probeServers(config: Config, signal: AbortSignal): Promise<readonly Reachability[]> {
   const sources = Object.entries(config.sources).map(([name, entry]) =>
     probeServer("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
@@ -99,7 +97,6 @@ function probeDatabase(config: Config): readonly Promise<Reachability>[] {
 }
 
 interface SourceProbe {
-  /** Clock of this machine minus the clock of the service. */
   readonly clockSkewMs: number | null;
   readonly token: {
     readonly expiresAt: string | null;

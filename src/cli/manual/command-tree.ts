@@ -16,7 +16,6 @@ export function describeCommands(program: Command): readonly CommandDescription[
 
 const listSubcommands = ({ commands }: Command) => commands.filter((each) => each.name() !== "help");
 
-/** Describes a command. `path` is such as `outbox dead`, and empty for the program itself. */
 function describeCommand(command: Command, path: string) {
   return {
     path,
@@ -24,7 +23,7 @@ function describeCommand(command: Command, path: string) {
     commands: listSubcommands(command).map((each) => ({ name: each.name(), description: each.description() })),
     options: command.options.map(describeOption),
     arguments: command.registeredArguments.map(describeArgument),
-    more: collectAddedHelp(command),
+    more: collectAddedHelpTexts(command),
   };
 }
 
@@ -48,11 +47,11 @@ function describeArgument(argument: Argument) {
 }
 
 /** Collects the added help texts (examples, exit codes), which commander stores as listeners. */
-function collectAddedHelp(command: Command): string {
+function collectAddedHelpTexts(command: Command): string {
   let helpText = "";
-  const appendText = (textPiece: string) => {
+  const appendHelpText = (textPiece: string) => {
     helpText += textPiece;
   };
-  (command as unknown as EventEmitter).emit("afterHelp", { error: false, command, write: appendText });
+  (command as unknown as EventEmitter).emit("afterHelp", { error: false, command, write: appendHelpText });
   return helpText.trim();
 }

@@ -35,7 +35,7 @@ export function completionScript(shell: Shell, facts: readonly CommandDescriptio
     : buildCaseScript(facts, shell === "bash" ? BASH_DIALECT : ZSH_DIALECT);
 }
 
-const FILE_ARGUMENTS = new Set(["file", "folder", "path"]);
+const FILE_ARGUMENT_NAMES = new Set(["file", "folder", "path"]);
 
 const commandPaths = (facts: readonly CommandDescription[]) =>
   facts.map(({ path }) => path).filter((path) => path !== "");
@@ -133,7 +133,7 @@ function valueCases(
 ): readonly string[] {
   const options = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
   const listFlags = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
-  const fileFlags = new Set(options.filter(({ takes }) => FILE_ARGUMENTS.has(takes ?? "")).flatMap(listFlags));
+  const fileFlags = new Set(options.filter(({ takes }) => FILE_ARGUMENT_NAMES.has(takes ?? "")).flatMap(listFlags));
   const sourceFlags = new Set(options.filter(({ name }) => name === "--source").flatMap(listFlags));
   const choices = new Map(options.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
   const completedFlags = new Set([...fileFlags, ...sourceFlags, ...choices.keys()]);
@@ -178,9 +178,9 @@ function buildFishScript(facts: readonly CommandDescription[]): readonly string[
       ),
       ...options.map(({ name, usage, description, takes, choices }) => {
         const short = /^-([a-z]),/.exec(usage)?.[1];
-        const where = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)}`;
-        const what = fishValue({ name, takes, choices }, namesCommand("sources"));
-        return `complete -c plenum${where} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${what} -d ${quoteWord(description)}`;
+        const condition = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)}`;
+        const valueArgument = fishValue({ name, takes, choices }, namesCommand("sources"));
+        return `complete -c plenum${condition} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${valueArgument} -d ${quoteWord(description)}`;
       }),
     ]),
     ...pathsWithSink(facts).map(
@@ -193,7 +193,7 @@ function fishValue(
   { name, takes, choices }: Pick<OptionDescription, "name" | "takes" | "choices">,
   sources: string,
 ): string {
-  if (FILE_ARGUMENTS.has(takes ?? "")) return " -r -F";
+  if (FILE_ARGUMENT_NAMES.has(takes ?? "")) return " -r -F";
   if (name === "--source") return ` -x -a ${sources}`;
   if (choices.length > 0) return ` -x -a ${quoteWord(choices.join(" "))}`;
   return takes === null ? "" : " -x";

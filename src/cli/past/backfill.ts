@@ -52,7 +52,7 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
       await withState({ config, source }, false, async (store) => {
-        // A worker that responds slowly still reads the request from the state.
+        // A slow worker reads the backfill request from the state later.
         const isRunning = (await findWorkerFor({ config, source }, context.signal)).kind !== "none";
         const settings = planSettings(source, entry, config.state);
         const target = { context, store, source, isRunning, list: () => listBackfills(store, settings, config.state) };
@@ -186,15 +186,15 @@ export async function listBackfills(
   ]);
   const { paused } = orders;
   const openState = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
-  const perMinute = plannedRate(reportPlan(facts));
+  const requestsPerMinute = planRequestsPerMinute(reportPlan(facts));
   let requestsBefore = 0;
-  const expectedEndAfter = (requests: number) => {
+  const estimateEndAfter = (requests: number) => {
     requestsBefore += requests;
-    return paused ? null : isoUtc(nowMs + (requestsBefore / perMinute) * 60_000);
+    return paused ? null : isoUtc(nowMs + (requestsBefore / requestsPerMinute) * 60_000);
   };
   const openRequests = progress.orders.map((each): BackfillStatus => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
-    return { ...each, ...openState, requestsLeft, expectedAt: expectedEndAfter(requestsLeft) };
+    return { ...each, ...openState, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
   });
   const endedRequests = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
@@ -205,15 +205,15 @@ export async function listBackfills(
   const configuredBackfills = progress.resolutions
     .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
     .map(({ resolution, tags, requestsLeft, done: share }): BackfillStatus => {
-      const openFields = { resolution, tags, requestsLeft, done: share, expectedAt: expectedEndAfter(requestsLeft) };
+      const openFields = { resolution, tags, requestsLeft, done: share, expectedAt: estimateEndAfter(requestsLeft) };
       return { id: null, from: null, to: null, ...openState, ...openFields };
     });
   return [...endedRequests, ...openRequests, ...configuredBackfills];
 }
 
-function plannedRate({ backfill, lanes, quota }: PlanReport): number {
-  const spareRate = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
-  return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spareRate);
+function planRequestsPerMinute({ backfill, lanes, quota }: PlanReport): number {
+  const spareRequestsPerMinute = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
+  return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spareRequestsPerMinute);
 }
 
 const PROGRESS_BAR_WIDTH = 24;

@@ -11,7 +11,7 @@ import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/context.ts";
 import { EXIT_CODE } from "../shell/exit.ts";
 
-interface CompleteOptions {
+interface CompleteCommandOptions {
   readonly source?: string;
   readonly site?: number;
   readonly date?: number;
@@ -21,9 +21,9 @@ interface CompleteOptions {
 
 type SiteDayRow = Awaited<ReturnType<typeof buildRows>>[number];
 
-const DEFAULT_DAYS = 7;
+const DEFAULT_CHECKED_DAYS = 7;
 const MAX_DAYS = 400;
-const MAX_WORST_SERIES = 20;
+const MAX_PRINTED_SERIES = 20;
 
 const WAITING_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
   behind: "closed and not fetched yet",
@@ -46,7 +46,7 @@ export function define(command: Command, context: CliContext): void {
       `\nExit code 0: nothing of these days is pending or refused; ${EXIT_CODE.incomplete}: something is, or nothing of them is wanted.` +
         "\n\nExample:\n  plenum complete --date 2026-11-02 --site 1 --json",
     )
-    .action(async (options: CompleteOptions) => {
+    .action(async (options: CompleteCommandOptions) => {
       const terminal = context.terminal();
       const nowMs = systemClock.now();
       const days = chooseDays(options, nowMs);
@@ -112,11 +112,11 @@ async function buildRows(
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
       sealed: finalizedDay === undefined ? null : { revision: finalizedDay.revision, at: finalizedDay.sealedAt },
       series: counted,
-      /** An earlier version fetched these series, or the day is too old. */
+      /** Series that an earlier version fetched, or of a day that is too old. */
       notCounted,
       ...account,
       byResolution,
-      worst: openSeries.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_WORST_SERIES),
+      worst: openSeries.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_PRINTED_SERIES),
     });
   }
   return rows;
@@ -147,17 +147,16 @@ function describeWorstSeries({ worst }: SiteDayRow): string | null {
   return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WAITING_TEXTS[why]}${refusalText}`;
 }
 
-function chooseDays({ date: onlyDay, from, to }: CompleteOptions, nowMs: number): readonly number[] {
+function chooseDays({ date: onlyDay, from, to }: CompleteCommandOptions, nowMs: number): readonly number[] {
   if (onlyDay !== undefined && (from ?? to) !== undefined)
     throw new InvalidArgumentError("Say either --date, or --from and --to.");
   const lastDay = onlyDay ?? to ?? utcDay(nowMs) - 1;
-  const firstDay = onlyDay ?? from ?? lastDay - DEFAULT_DAYS + 1;
+  const firstDay = onlyDay ?? from ?? lastDay - DEFAULT_CHECKED_DAYS + 1;
   if (lastDay < firstDay) throw new InvalidArgumentError("The first day is after the last one.");
   if (lastDay - firstDay >= MAX_DAYS) throw new InvalidArgumentError(`At most ${MAX_DAYS} days at once.`);
   return Array.from({ length: lastDay - firstDay + 1 }, (_, i) => firstDay + i);
 }
 
-/** Parses a date such as 2026-02-28; rejects 2026-02-30. */
 function parseDay(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dateToDay(text) : Number.NaN;
   if (Number.isNaN(day) || dayDate(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");

@@ -49,17 +49,17 @@ export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
 
 const POLL_INTERVAL_MS = 1_000;
 const STOP_TIMEOUT_MS = 8_000;
-const REQUEST_SET = "export";
-const BACKFILL_ID = "export";
-const LIST_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
+const EXPORT_SET = "export";
+const EXPORT_BACKFILL_ID = "export";
+const LISTING_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
-const REFUSED_REASONS: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
-const FINAL_REASONS: ReadonlySet<HistoryGapReason> = new Set([
+const REFUSED_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
+const FINAL_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set([
   "no-log",
   "null",
   "out-of-scope",
   "not-listed",
-  ...REFUSED_REASONS,
+  ...REFUSED_GAP_REASONS,
 ]);
 
 /**
@@ -86,20 +86,20 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
   const unknownError = await findUnknownSelection(run, store);
   if (unknownError !== null) return unknownError;
   const backfillSet = syncSet("backfill", run.source);
-  if ((await store.document(backfillSet, BACKFILL_ID)) === undefined)
-    await store.commit({ documents: [{ set: backfillSet, put: [[BACKFILL_ID, storedRequest]] }] });
-  const request = parseBackfill(BACKFILL_ID, storedRequest);
+  if ((await store.document(backfillSet, EXPORT_BACKFILL_ID)) === undefined)
+    await store.commit({ documents: [{ set: backfillSet, put: [[EXPORT_BACKFILL_ID, storedRequest]] }] });
+  const request = parseBackfill(EXPORT_BACKFILL_ID, storedRequest);
   if (request === null) throw new Error("an order that was just made cannot be read");
   if ((await readLedgers(run, store, request)).length === 0)
     return new ConfigError("No tag fits this selection.", {
       hint: "`plenum sites` lists the sites; names are patterns, * is any text.",
     });
   await waitUntil(run, async () => {
-    run.update(await fetchProgress(run, store));
+    run.update(await describeFetchProgress(run, store));
     const nowMs = systemClock.now();
     const gaps = listHistoryGaps(await readLedgers(run, store, request), { open: [request], paused: false }, nowMs);
     const listedPolls = await storedPolls(run, store);
-    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LIST_JOBS.every((name) => listedPolls.has(name));
+    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LISTING_JOBS.every((name) => listedPolls.has(name));
   });
   return request;
 }
@@ -135,7 +135,6 @@ async function writeDays(run: ExportRun, { store, start }: Worker, request: Back
   };
 }
 
-/** Returns an error for tags and sites of the selection that the lists do not have. */
 async function findUnknownSelection({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
   const { ids = [], sites = [] } = Selection.parse(request.order.select);
   try {
@@ -159,13 +158,13 @@ async function withWorker<T>(run: ExportRun, step: ExportStep, useWorker: (worke
 
 /** Stores the request; a later run returns the request of the first run. */
 async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
-  const request = await store.document<ExportRequest>(REQUEST_SET, "request");
+  const request = await store.document<ExportRequest>(EXPORT_SET, "request");
   if (request !== undefined && request.asked !== run.request.asked) {
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
       hint: "Repeat that one with the same options, or name another folder.",
     });
   }
-  if (request === undefined) await store.commit({ documents: [{ set: REQUEST_SET, put: [["request", run.request]] }] });
+  if (request === undefined) await store.commit({ documents: [{ set: EXPORT_SET, put: [["request", run.request]] }] });
   await pauseBackfills(store, run.source, false);
   return (request ?? run.request).order;
 }
@@ -191,19 +190,18 @@ const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Pr
   loadRequestLedgers(store, buildPlanSettings(run), request, systemClock.now());
 
 function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
-  return !FINAL_REASONS.has(why) || (REFUSED_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
+  return !FINAL_GAP_REASONS.has(why) || (REFUSED_GAP_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
 const storedPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
-async function fetchProgress(run: ExportRun, store: Store): Promise<string> {
+async function describeFetchProgress(run: ExportRun, store: Store): Promise<string> {
   const backfills = await listBackfills(store, buildPlanSettings(run), run.config.state);
   const openBackfill = backfills.find(({ id, doneAt }) => id !== null && doneAt === null);
   if (openBackfill === undefined) return "Listing what is left";
   return `${formatProgressBar({ ...openBackfill, sinksBehind: false })}${await readWorkerProblem(run)}`;
 }
 
-/** First problem of the worker, after a semicolon. */
 async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<string> {
   const { notices, sinks } = await requestReport({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
@@ -213,7 +211,7 @@ async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<st
 
 async function listProblems(run: ExportRun, store: Store): Promise<readonly string[]> {
   const listedPolls = await storedPolls(run, store);
-  const listProblemTexts = LIST_JOBS.flatMap((name) => {
+  const listProblemTexts = LISTING_JOBS.flatMap((name) => {
     const problem = listedPolls.get(name)?.problem;
     return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
   });
@@ -262,7 +260,7 @@ function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun,
 }
 
 /** Time in which late data may still arrive: default look-back of a `history` class. */
-const LATE_DATA_MS = DAY_MS;
+const MAX_DATA_DELAY_MS = DAY_MS;
 
 /** Returns `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
 async function finalizeDays(
@@ -282,20 +280,20 @@ async function finalizeDays(
     const storedSite = await store.document<StoredItem<Site>>(documentSet("site", source), String(siteId));
     const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
-      const accounts = createSiteDay(day);
+      const countedDay = createSiteDay(day);
       for (const { series: each } of requestedSeries) {
         const key = historyKey(each.located.tag.id, { resolution: request.resolution, total: false });
-        accounts.add(each, await loadCount(store, source, key, each.ledger, day), nowMs);
+        countedDay.add(each, await loadCount(store, source, key, each.ledger, day), nowMs);
       }
       await yieldToEventLoop();
-      const siteDay = accounts.done();
+      const siteDay = countedDay.done();
       const { account } = siteDay;
       had += account.had;
       nulls += account.null;
-      const isComplete = account.expected > 0 && account.pending + account.refused === 0;
-      const isInRange = day * DAY_MS >= fromMs && (day + 1) * DAY_MS <= toMs;
-      const mayChange = (day + 1) * DAY_MS + LATE_DATA_MS > nowMs;
-      if (!isComplete || !isInRange || mayChange) continue;
+      const isDayComplete = account.expected > 0 && account.pending + account.refused === 0;
+      const isDayInRange = day * DAY_MS >= fromMs && (day + 1) * DAY_MS <= toMs;
+      const canDayStillChange = (day + 1) * DAY_MS + MAX_DATA_DELAY_MS > nowMs;
+      if (!isDayComplete || !isDayInRange || canDayStillChange) continue;
       if (!series.every(({ ledger }) => isCountedDay(ledger, day, nowMs))) continue;
       const data = buildDayFact(site, day, siteDay, 1, 0);
       const origin = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };

@@ -59,7 +59,7 @@ export function define(command: Command, context: CliContext): void {
       const request = buildRequest(tagIds, options, source, entry.time_zone);
       await refuseSharedQuota(config.state, context.signal);
       const folder = resolve(options.toFolder);
-      const isNew = prepareFolder(folder);
+      const isNewExport = prepareFolder(folder);
       // The lock of the state keeps workers from starting, and the state counts the requests sent here.
       const ownStore = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
@@ -68,7 +68,7 @@ export function define(command: Command, context: CliContext): void {
         const run = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
         const outcome = await terminal.progress("Exporting", (update) => runExport({ ...run, update }));
         if (outcome instanceof ConfigError) {
-          if (isNew) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
+          if (isNewExport) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
           throw outcome;
         }
         if (outcome.complete) rmSync(stateFolder, { recursive: true });
@@ -94,14 +94,14 @@ function buildRequest(
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
-  const closedUntil = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
-  const firstInterval = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
-  const end = closedUntil < to.at ? closedUntil : to.at;
-  if (firstInterval >= end)
+  const lastClosedBucketEnd = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
+  const firstIntervalStart = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
+  const end = lastClosedBucketEnd < to.at ? lastClosedBucketEnd : to.at;
+  if (firstIntervalStart >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = buildSelection(tagIds, options);
-  const order = { from: firstInterval, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
-  return { order, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
+  const exportOrder = { from: firstIntervalStart, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
+  return { order: exportOrder, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
 /** Throws ConfigError if another process uses the quota of the state. */

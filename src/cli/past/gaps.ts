@@ -7,7 +7,7 @@ import { type CliContext, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { splitIds } from "../shell/options.ts";
 
-const REASON_TEXTS: Readonly<Record<HistoryGapReason, string>> = {
+const GAP_REASON_TEXTS: Readonly<Record<HistoryGapReason, string>> = {
   ordered: "requested by `plenum backfill`, not fetched yet",
   backfill: "the configured backfill, not fetched yet",
   behind: "closed and overdue",
@@ -21,11 +21,11 @@ const REASON_TEXTS: Readonly<Record<HistoryGapReason, string>> = {
   null: "the response has no value",
 };
 
-const ANSWERED_REASONS: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
+const NO_DATA_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
 
 export function gapReasonText({ why, said, at, againAt }: HistoryGap): string {
   return [
-    REASON_TEXTS[why],
+    GAP_REASON_TEXTS[why],
     ...(said === null ? [] : [`${at === null ? "" : `at ${at}: `}${said}`]),
     ...(againAt === null ? [] : [`asked again after ${againAt}`]),
   ].join("; ");
@@ -45,16 +45,16 @@ export function define(command: Command, context: CliContext): void {
         const nowMs = systemClock.now();
         const storedHistory = await historyFromState(store, planSettings(source, entry, config.state), nowMs);
         const ids = splitIds(tagIds);
-        const isDetailed = ids.length > 0;
+        const isListedPerTag = ids.length > 0;
         await refuseUnknown(store, [source], "tag", ids);
-        const ledgers = storedHistory.ledgers.filter(({ located }) => !isDetailed || ids.includes(located.tag.id));
-        const gaps = listHistoryGaps(ledgers, storedHistory.orders, nowMs, { silences: isDetailed });
+        const ledgers = storedHistory.ledgers.filter(({ located }) => !isListedPerTag || ids.includes(located.tag.id));
+        const gaps = listHistoryGaps(ledgers, storedHistory.orders, nowMs, { silences: isListedPerTag });
         if (terminal.json) return terminal.object(gaps, []);
-        if (gaps.every(({ why }) => ANSWERED_REASONS.has(why))) terminal.say(noGaps(ledgers.length));
+        if (gaps.every(({ why }) => NO_DATA_GAP_REASONS.has(why))) terminal.say(noGapsText(ledgers.length));
         if (gaps.length === 0) return;
-        terminal.rows(groupGaps(gaps, isDetailed), {
+        terminal.rows(groupGaps(gaps, isListedPerTag), {
           tags: "tags",
-          [isDetailed ? "tag" : "for one"]: "example",
+          [isListedPerTag ? "tag" : "for one"]: "example",
           resolution: ({ gap }) => `${gap.resolution}${gap.total ? " total" : ""}`,
           from: ({ gap }) => gap.from,
           to: ({ gap }) => gap.to,
@@ -64,17 +64,17 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-function noGaps(series: number): string {
+function noGapsText(series: number): string {
   return series === 0
     ? "No history is followed here: no class of `history` selects it, or no tags are known yet."
     : `No holes: all ${series} series are had up to now.`;
 }
 
-/** Groups tags with the same gap, except with `isDetailed`. `example` is the first tag of a group. */
-export function groupGaps(gaps: readonly HistoryGap[], isDetailed: boolean) {
-  const gapKey = (gap: HistoryGap) =>
-    `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isDetailed ? gap.tagId : ""}`;
-  return [...Map.groupBy(gaps, gapKey).values()].flatMap(([gap, ...otherGaps]) =>
+/** Groups tags with the same gap, except with `isListedPerTag`. `example` is the first tag of a group. */
+export function groupGaps(gaps: readonly HistoryGap[], isListedPerTag: boolean) {
+  const gapGroupKey = (gap: HistoryGap) =>
+    `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isListedPerTag ? gap.tagId : ""}`;
+  return [...Map.groupBy(gaps, gapGroupKey).values()].flatMap(([gap, ...otherGaps]) =>
     gap === undefined ? [] : [{ tags: otherGaps.length + 1, example: `${gap.tagId} ${gap.tagName}`, gap }],
   );
 }

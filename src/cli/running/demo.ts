@@ -76,12 +76,12 @@ type PrintLines = (...lines: readonly string[]) => void;
 const POLL_INTERVAL_MS = 1_000;
 const RESPONSE_TIMEOUT_MS = 2_000;
 const START_TIMEOUT_MS = 120_000;
-const MAX_MEMBERS = 9;
+const MAX_DEMO_MEMBERS = 9;
 
 function parseMembers(text: string): number {
   const members = Number(text);
-  if (Number.isInteger(members) && members >= 1 && members <= MAX_MEMBERS) return members;
-  throw new ConfigError(`A fleet of the demo has 1 to ${MAX_MEMBERS} members, not ${text}.`);
+  if (Number.isInteger(members) && members >= 1 && members <= MAX_DEMO_MEMBERS) return members;
+  throw new ConfigError(`A fleet of the demo has 1 to ${MAX_DEMO_MEMBERS} members, not ${text}.`);
 }
 
 /** Prints every takeover until Ctrl-C. */
@@ -137,11 +137,11 @@ async function waitForSources(demo: FleetDemo, signal: AbortSignal): Promise<boo
   const deadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
   while (systemClock.monotonic() < deadlineMs) {
     const status = await fetchStatus(demo, signal);
-    const isComplete =
+    const isDayComplete =
       status !== null &&
       status.members.length === demo.members.length &&
       status.sources.every(({ holder }) => holder !== null);
-    if (isComplete) return true;
+    if (isDayComplete) return true;
     if (!(await sleepFor(systemClock, POLL_INTERVAL_MS, signal))) return false;
   }
   return true;
@@ -165,13 +165,13 @@ async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSig
     const newTakeovers = status.takeovers.filter((each) => seenKeys !== null && !seenKeys.has(takeoverKey(each)));
     seenKeys = new Set(status.takeovers.map(takeoverKey));
     for (const { at, from, reason, source, to } of newTakeovers.toReversed())
-      say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASONS[reason]})`);
+      say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASON_TEXTS[reason]})`);
   } while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));
 }
 
 const takeoverKey = ({ epoch, source }: SourceTakeover) => `${source} ${epoch}`;
 
-const TAKEOVER_REASONS: Readonly<Record<TakeoverReason, string>> = {
+const TAKEOVER_REASON_TEXTS: Readonly<Record<TakeoverReason, string>> = {
   first: "it had no member before",
   joined: "to balance the members",
   left: "its member stopped",

@@ -36,9 +36,8 @@ interface InitOptions {
 }
 
 const DAY_MS = 86_400_000;
-const MAX_ATTEMPTS = 3;
+const MAX_ANSWER_ATTEMPTS = 3;
 
-/** Asks for missing values and overwrites nothing. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[address]", "address of the monitoring service, such as https://monitoring.example.com")
@@ -125,13 +124,13 @@ async function repeatUntilAccepted<T>(
     try {
       return await attemptOnce(attempt);
     } catch (error) {
-      if (!isRefusal(error) || asker === null || attempt >= MAX_ATTEMPTS) throw error;
+      if (!isRefusal(error) || asker === null || attempt >= MAX_ANSWER_ATTEMPTS) throw error;
       terminal.say(errorText(error));
     }
   }
 }
 
-const isRefused = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
+const isTokenRejected = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
 const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
 
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
@@ -145,9 +144,9 @@ function reachService(initContext: InitContext, writtenAddress: string | undefin
     terminal.say(...address.notes.map(englishText));
     const withToken = async (tokenAttempt: number) => {
       token = tokenAttempt === 1 && token !== null ? token : await chooseToken(initContext, tokenAttempt);
-      return { address, token, seen: await lookAtService(initContext, address, token) };
+      return { address, token, seen: await summarizeService(initContext, address, token) };
     };
-    return repeatUntilAccepted(initContext, withToken, isRefused);
+    return repeatUntilAccepted(initContext, withToken, isTokenRejected);
   };
   return repeatUntilAccepted(initContext, withAddress, mayAskAgain);
 }
@@ -164,7 +163,7 @@ async function chooseToken({ asker, options }: InitContext, attempt: number): Pr
   });
 }
 
-function lookAtService(
+function summarizeService(
   { context, options, terminal }: InitContext,
   { baseUrl }: ServiceAddress,
   token: ServiceAccess["token"],
@@ -189,8 +188,8 @@ async function chooseZone(initContext: InitContext, seen: BuildingSummary): Prom
 }
 
 async function chooseBroker({ asker }: InitContext): Promise<string | null> {
-  const answer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
-  return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
+  const brokerAnswer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
+  return brokerAnswer === "" || brokerAnswer === "none: files" || brokerAnswer === "none" ? null : brokerAnswer;
 }
 
 function newTokenFile(initContext: InitContext, source: string): Promise<string> {
@@ -267,8 +266,8 @@ function createAsker(signal: AbortSignal) {
   return {
     /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
     async ask(text: string, proposed?: string) {
-      const answer = await askQuestion(toPrintable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
-      return answer === "" ? (proposed ?? "") : answer;
+      const brokerAnswer = await askQuestion(toPrintable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
+      return brokerAnswer === "" ? (proposed ?? "") : brokerAnswer;
     },
     async askHidden(text: string) {
       process.stderr.write(toPrintable(`${text}: `));

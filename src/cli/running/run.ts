@@ -10,7 +10,7 @@ import { createLog, createRecentLines, type Log } from "../../core/runtime/log.t
 import type { Environment } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
-import { type CliContext, untilAborted } from "../shell/context.ts";
+import { type CliContext, waitUntilAborted } from "../shell/context.ts";
 import { writePointer } from "../shell/pointer.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
 import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-feed.ts";
@@ -83,7 +83,7 @@ async function runWorker(
   const stopController = new AbortController();
   const printLoop = feed === null ? null : printActivity(worker, feed, position, log, stopController.signal);
   const { damaged } = worker.store;
-  await untilAborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
+  await waitUntilAborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
   feed?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
   stopController.abort();
   await printLoop;
@@ -99,12 +99,12 @@ interface RunOptions {
 }
 
 /** Characters of a member name, which is part of topics, paths and tables. */
-const MEMBER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
+const MEMBER_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
 /** A named member has its own folder, so one machine can run several. */
 function memberIdentity({ state }: Config, givenName: string | undefined) {
   const memberName = givenName ?? hostname();
-  if (!MEMBER_NAME.test(memberName))
+  if (!MEMBER_NAME_PATTERN.test(memberName))
     throw new ConfigError(`A member cannot be called ${memberName}.`, {
       hint: "Give it a name with --member: up to 63 letters, digits, `_`, `.` and `-`, a letter or digit first.",
     });
@@ -123,7 +123,7 @@ async function runMember(options: MemberOptions, feed: TerminalFeed | null, sign
   feed?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
   const stopController = new AbortController();
   const printLoop = feed === null ? null : printReadiness(status, feed, stopController.signal).catch(() => undefined);
-  await untilAborted(signal);
+  await waitUntilAborted(signal);
   feed?.say("Stopping.");
   stopController.abort();
   await printLoop;
@@ -189,7 +189,7 @@ const FEW_SOURCES_FLAGS = [
 const MANY_SOURCES_FLAGS = FEW_SOURCES_FLAGS.map((flag) => flag.replace("size=4", "size=8").replace("=20", "=60"));
 
 /** Number of sources from which a larger young generation saves time. */
-const MANY_SOURCES = 10;
+const MANY_SOURCES_THRESHOLD = 10;
 
 export function chooseNodeFlags(
   sources: number,
@@ -197,7 +197,7 @@ export function chooseNodeFlags(
   environment: Environment,
 ): readonly string[] | null {
   const isByUser = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== FEW_SOURCES_FLAGS.join(" ");
-  return isByUser || sources < MANY_SOURCES ? null : MANY_SOURCES_FLAGS;
+  return isByUser || sources < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;
 }
 
 /** Executes the process again: the size of the young generation is fixed at the start of a process. */

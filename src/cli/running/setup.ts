@@ -56,7 +56,6 @@ export async function summarizeBuilding(
   }
 }
 
-/** Removes the internal variable from an error. */
 function hideTokenVariable(error: ConfigError, baseUrl: string): Error {
   if (!error.message.includes(TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
   return new ConfigError("What was given is not an access token.", {

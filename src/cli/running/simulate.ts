@@ -3,7 +3,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import { loadYaml } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { DEFAULT_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
-import { type CliContext, parseInteger, untilAborted } from "../shell/context.ts";
+import { type CliContext, parseInteger, waitUntilAborted } from "../shell/context.ts";
 
 interface SimulateOptions {
   readonly options?: string;
@@ -37,7 +37,7 @@ export function define(command: Command, context: CliContext): void {
         throw new ConfigError(`Port ${port} on ${host} cannot be used (${error.code}).`, { hint, cause: error });
       });
       terminal.object({ url: server.url }, [`The simulator answers at ${server.url}; Ctrl-C ends it.`]);
-      await untilAborted(context.signal);
+      await waitUntilAborted(context.signal);
       await server.close();
     });
 }

@@ -7,11 +7,9 @@ import { formatClockTime } from "../shell/terminal.ts";
 
 export type TerminalFeed = ReturnType<typeof createTerminalFeed>;
 
-/** Time within which a text is not repeated. */
 const REPEAT_PAUSE_MS = 5 * 60_000;
-const WARN_LEVEL = 40;
-/** Log messages that the start text replaces. */
-const REPLACED_MESSAGES = ["started", "Plenum is running"];
+const WARNING_LEVEL = 40;
+const HIDDEN_LOG_MESSAGES = ["started", "Plenum is running"];
 
 /** Prints log lines and important events, but no values, as short lines for a person. */
 export function createTerminalFeed(print: (line: string) => void, now: () => number) {
@@ -40,9 +38,9 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
     destination: {
       write(line: string) {
         const { level, msg, ...fields } = JSON.parse(line) as LogFields;
-        if (fields.sink !== undefined && level < WARN_LEVEL) failingSinks.delete(fields.sink);
+        if (fields.sink !== undefined && level < WARNING_LEVEL) failingSinks.delete(fields.sink);
         if (fields.sink !== undefined && fields.problem !== undefined) failingSinks.add(fields.sink);
-        if (!REPLACED_MESSAGES.includes(msg)) printOnce(level >= WARN_LEVEL ? "!" : " ", formatLog(msg, fields));
+        if (!HIDDEN_LOG_MESSAGES.includes(msg)) printOnce(level >= WARNING_LEVEL ? "!" : " ", formatLog(msg, fields));
       },
     },
     event(logged: LoggedEvent) {
@@ -55,7 +53,6 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
       const line = describeEvent(event);
       if (line !== null) print(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(logged).gist}`);
     },
-    /** No reasons mean ready. */
     readiness(reasons: readonly string[]) {
       printInitialAlarms();
       const isReady = reasons.length === 0;
@@ -107,7 +104,6 @@ function capitalize(text: string): string {
   return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
-/** Returns null for events that are not printed. */
 function describeEvent(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
   const alarm = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
   switch (event.type) {
@@ -137,14 +133,14 @@ function describeEvent(event: AnyEvent): { readonly mark: " " | "!"; readonly te
   }
 }
 
-const PAGE_EVENTS = 250;
+const EVENTS_PER_PAGE = 250;
 const POLL_INTERVAL_MS = 1_000;
 
 /** Yields pages of events after a position until the signal aborts. */
 export async function* newEvents({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
   let lastPosition = position;
   while (!signal.aborted) {
-    const page = await outbox.after(lastPosition, PAGE_EVENTS);
+    const page = await outbox.after(lastPosition, EVENTS_PER_PAGE);
     lastPosition = page.at(-1)?.position ?? lastPosition;
     if (page.length > 0) yield page;
     else await sleepFor(systemClock, POLL_INTERVAL_MS, signal);

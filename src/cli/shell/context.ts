@@ -49,15 +49,15 @@ export function createCliContext(
     return chosenFile;
   };
   const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
-  const accepted = () => acceptedConfig(configFile(), config, signal);
+  const readAccepted = () => acceptedConfig(configFile(), config, signal);
   return {
     signal,
     allCommands,
     configFile,
     config,
-    accepted,
+    accepted: readAccepted,
     async acceptedConfig() {
-      const acceptedFile = await accepted();
+      const acceptedFile = await readAccepted();
       if (acceptedFile.rejected !== null) terminal().say(keptConfigText(configFile(), acceptedFile.rejected));
       return acceptedFile.config;
     },
@@ -97,7 +97,6 @@ export interface SourceState {
   readonly store: Store;
 }
 
-/** Without a name, reads the state of the only source. */
 export function readSource<T>(
   config: Config,
   wantedSource: string | undefined,
@@ -145,7 +144,7 @@ export async function collectPages<T>(pages: AsyncIterable<Page<T>>): Promise<T[
   return (await Array.fromAsync(pages)).flatMap(({ items }) => items);
 }
 
-export async function untilAborted(signal: AbortSignal): Promise<void> {
+export async function waitUntilAborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, "abort");
 }
 

@@ -48,8 +48,8 @@ function isProgramBug(error: unknown): boolean {
 
 /** Returns the program name as the user typed it: `./plenum` in a clone, `plenum` if installed. */
 export function programName({ PLENUM_CALLED: path = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
-  const isFound = PATH.split(delimiter).includes(dirname(path));
-  return shellWord(isFound ? basename(path) : path);
+  const isProgramInSearchPath = PATH.split(delimiter).includes(dirname(path));
+  return shellWord(isProgramInSearchPath ? basename(path) : path);
 }
 
 /** Replaces the program name in commands such as ``Make one with `plenum init`.`` */

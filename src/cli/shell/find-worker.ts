@@ -19,7 +19,7 @@ import { readPointers } from "./pointer.ts";
 import { listFolders } from "./probe.ts";
 import { type StateSelector, withStateDatabase } from "./state-access.ts";
 
-/** Members of a fleet have a control socket each, below the state folder; `source` selects the member that holds it. */
+/** Finds the worker of a configuration. In a fleet, `source` selects the member that polls the source. */
 export async function findWorkerFor(stateSelector: StateSelector, signal: AbortSignal): Promise<FoundWorker> {
   const { state } = stateSelector.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
@@ -68,7 +68,6 @@ async function holdsSource(socket: ControlSocket, source: string | undefined, si
 
 export interface AcceptedConfig {
   readonly config: Config;
-  /** Problems of a file that the worker rejects. */
   readonly rejected: readonly string[] | null;
 }
 
@@ -108,16 +107,16 @@ export function keptConfigText(file: string, rejected: readonly string[]): strin
 
 /** Finds workers of a wrong file: by the pointers that workers left, by the section `state`, in the default folder. */
 export async function findState(file: string, environment: Environment, signal: AbortSignal): Promise<FoundState> {
-  const configured = lenientStateOf(file, environment);
+  const configuredState = readStateSectionLeniently(file, environment);
   const pointers = readPointers(file);
-  const folder = configured.folder ?? DEFAULT_FOLDER;
-  const isOfFleet = (folder: string) =>
-    configured.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
+  const folder = configuredState.folder ?? DEFAULT_FOLDER;
+  const isFleetFolder = (folder: string) =>
+    configuredState.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
   // Another file's worker may use the folder of a pointer, and the default folder.
   const candidates = [
     ...pointers.map((each) => ({ ...each, isConfigured: false })),
     ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => {
-      return { stateFolder, isFleet: isOfFleet(stateFolder), isConfigured: configured.folder !== null };
+      return { stateFolder, isFleet: isFleetFolder(stateFolder), isConfigured: configuredState.folder !== null };
     }),
   ];
   const workers: RunningWorker[] = [];
@@ -125,11 +124,11 @@ export async function findState(file: string, environment: Environment, signal: 
   let trouble: FoundState["trouble"] = null;
   for (const { stateFolder, isFleet, isConfigured } of candidates) {
     let isOther = false;
-    for (const foundWorker of (await orNoteFailure(() => findWorkersIn(stateFolder, signal))) ?? []) {
+    for (const foundWorker of (await requestOrNoteFailure(() => findWorkersIn(stateFolder, signal))) ?? []) {
       if (foundWorker.kind === "silent") trouble = foundWorker.failure;
       if (foundWorker.kind !== "open") continue;
       const { socket: door } = foundWorker;
-      const accepted = await orNoteFailure(() => requestConfiguration(door, signal));
+      const accepted = await requestOrNoteFailure(() => requestConfiguration(door, signal));
       if (accepted === null) continue;
       isOther = !isConfigured && accepted.file !== null && !isSameFile(accepted.file, file);
       if (isOther || workers.some((each) => resolve(each.door.stateFolder) === resolve(door.stateFolder))) continue;
@@ -138,10 +137,10 @@ export async function findState(file: string, environment: Environment, signal: 
     if (!isOther && !isFleet && existsSync(lockFile(stateFolder))) folders.add(stateFolder);
   }
   for (const { config } of workers) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
-  return { running: workers, folders: [...folders], fleetState: fleetStateOf(configured), trouble };
+  return { running: workers, folders: [...folders], fleetState: fleetStateOf(configuredState), trouble };
 
   /** ConfigError: untrusted folder. Retryable: worker does not respond. */
-  async function orNoteFailure<T>(requestWorker: () => Promise<T>): Promise<T | null> {
+  async function requestOrNoteFailure<T>(requestWorker: () => Promise<T>): Promise<T | null> {
     try {
       return await requestWorker();
     } catch (error) {
@@ -162,7 +161,7 @@ function fleetStateOf({ folder, postgres }: StateSection): StateConfig | null {
   return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
 }
 
-export function lenientStateOf(file: string, environment: Environment): StateSection {
+export function readStateSectionLeniently(file: string, environment: Environment): StateSection {
   return readStateSection(readFileOrEmpty(file), environment);
 }
 

@@ -10,7 +10,6 @@ export interface SelectionOptions {
   readonly unit?: readonly string[];
 }
 
-/** Adds --site, --name and --unit, which may be given several times. */
 export function addSelectionOptions(command: Command): Command {
   const appendValue = <T>(value: T, previousValues: readonly T[] = []) => [...previousValues, value];
   return command

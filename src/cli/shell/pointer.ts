@@ -14,7 +14,7 @@ export interface WorkerPointer {
   readonly isFleet: boolean;
 }
 
-/** A health check loads this, so it needs no library. */
+/** The health check loads this file, so this check uses no library. */
 function isPointer(read: unknown): read is WorkerPointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...otherFields } = read as Partial<Record<string, unknown>>;
@@ -47,7 +47,7 @@ function writeFile({ file, isRuntime }: PointerLocation, text: string): boolean 
 
 export const readPointers = (configFile: string): readonly WorkerPointer[] => [...trustedPointers(configFile)];
 
-/** Lazy, for a caller that needs only the first pointer. */
+/** Lazy: some callers need only the first pointer. */
 export function* trustedPointers(configFile: string): Generator<WorkerPointer> {
   for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
@@ -82,8 +82,8 @@ function readTrusted(file: string, configFile: string): readonly WorkerPointer[]
   if (!isPointer(pointer)) return [];
   const { uid } = statSync(pointer.stateFolder);
   if (process.geteuid === undefined) return [pointer];
-  const owners = [configFile, dirname(configFile)].map((path) => lstatSync(path, { throwIfNoEntry: false })?.uid);
-  const isTrusted = [process.geteuid(), 0, ...owners].includes(fileStats.uid) && (fileStats.mode & 0o022) === 0;
+  const ownerIds = [configFile, dirname(configFile)].map((path) => lstatSync(path, { throwIfNoEntry: false })?.uid);
+  const isTrusted = [process.geteuid(), 0, ...ownerIds].includes(fileStats.uid) && (fileStats.mode & 0o022) === 0;
   return isTrusted && fileStats.uid === uid ? [pointer] : [];
 }
 

@@ -16,7 +16,7 @@ import { openStore } from "../../engine/store/open.ts";
 import { createBuildingView } from "../../engine/views/building-view.ts";
 
 /** Five times the default: 30,000 tags need 60 requests. A service that rejects such pages gets smaller requests. */
-const PAGE_SIZE = 500;
+const LISTING_PAGE_SIZE = 500;
 
 /** The state is temporary, because the real one may belong to a running worker. */
 export async function withStandaloneSource<T>(
@@ -31,7 +31,7 @@ export async function withStandaloneSource<T>(
   const metrics = createMetrics();
   const { source } = buildSource({
     ...{ name, store, clock: systemClock, log, metrics, environment },
-    entry: { ...entry, page_size: { ...entry.page_size, others: PAGE_SIZE } },
+    entry: { ...entry, page_size: { ...entry.page_size, others: LISTING_PAGE_SIZE } },
   });
   try {
     return await use(source);
@@ -42,8 +42,8 @@ export async function withStandaloneSource<T>(
   }
 }
 
-/** Empty state for a sink that is tried, because a worker may use the real state. */
-const NO_STATE = {
+/** Empty state for the test of a sink, because a worker may use the real state. */
+const EMPTY_STORE = {
   document: async () => undefined,
   documents: async () => new Map<string, never>(),
   outbox: { recent: async () => [] },
@@ -52,7 +52,6 @@ const NO_STATE = {
   },
 };
 
-/** Returns undefined if the connector has no sink. */
 export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
   const connector = findConnector(entry);
   const definition = getConnector(connector);
@@ -61,7 +60,7 @@ export async function createStandaloneSink(name: string, entry: SinkEntry): Prom
     log: createLog({ level: "silent" }),
     clock: systemClock,
     metrics: createMetrics(),
-    sinkState: createSinkState(name, NO_STATE),
-    building: createBuildingView(NO_STATE, new Map()),
+    sinkState: createSinkState(name, EMPTY_STORE),
+    building: createBuildingView(EMPTY_STORE, new Map()),
   });
 }

@@ -17,7 +17,6 @@ export interface StateSelector {
   readonly source?: string | undefined;
 }
 
-/** Throws ConfigError if there is no state. */
 export async function readState<T>(stateSelector: StateSelector, readStore: (store: Store) => Promise<T>): Promise<T> {
   return withState(stateSelector, true, readStore);
 }
@@ -27,7 +26,7 @@ export async function readStateIfAny<T>(state: StateSelector, use: (store: Store
     if (error instanceof ConfigError) return null;
     throw error;
   });
-  return store === null ? null : closeAfter(store, () => use(store));
+  return store === null ? null : useAndClose(store, () => use(store));
 }
 
 /** Opens the state for `work`, also while a worker is running. */
@@ -37,7 +36,7 @@ export async function withState<T>(
   work: (store: Store) => Promise<T>,
 ): Promise<T> {
   const store = await openState(stateSelector, readOnly);
-  return closeAfter(store, () => work(store));
+  return useAndClose(store, () => work(store));
 }
 
 /** Opens the state, also while a worker is running. The caller closes the store. */
@@ -47,28 +46,27 @@ export async function openState({ config, source }: StateSelector, readOnly: boo
   return { ...joinStores(parts), close };
 }
 
-/** Reads each source of a fleet, and all of them combined. */
 export async function readSourceStores<T>(
   { state }: StateSelector["config"],
   sources: readonly string[],
   readStores: (parts: readonly Store[], all: Store) => Promise<T>,
 ): Promise<T> {
-  const openedParts = await openSourceStores(state, sources, true);
-  const stores = openedParts.parts.map(({ store }) => store);
-  return closeAfter(openedParts, () => readStores(stores, joinStores(openedParts.parts)));
+  const openedStores = await openSourceStores(state, sources, true);
+  const stores = openedStores.parts.map(({ store }) => store);
+  return useAndClose(openedStores, () => readStores(stores, joinStores(openedStores.parts)));
 }
 
 export async function changeSourceStores<T>(
   { state, sources }: StateSelector["config"],
   change: (parts: readonly Store[]) => Promise<T>,
 ): Promise<T> {
-  const openedParts = await openSourceStores(state, Object.keys(sources), false);
-  return closeAfter(openedParts, () => change(openedParts.parts.map(({ store }) => store)));
+  const openedStores = await openSourceStores(state, Object.keys(sources), false);
+  return useAndClose(openedStores, () => change(openedStores.parts.map(({ store }) => store)));
 }
 
 export async function readStateFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true, lock: false });
-  return closeAfter(store, () => readStore(store));
+  return useAndClose(store, () => readStore(store));
 }
 
 async function openSourceStores({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
@@ -99,7 +97,7 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
   }
 }
 
-async function closeAfter<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
+async function useAndClose<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
   try {
     return await use();
   } finally {
@@ -118,7 +116,7 @@ export async function withStateDatabase<T>(
     });
   }
   const database = await openStateDatabaseForCommand(state.postgres);
-  return closeAfter(database, () => use(database));
+  return useAndClose(database, () => use(database));
 }
 
 /** A command rejects another schema version and never migrates it. */

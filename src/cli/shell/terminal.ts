@@ -9,7 +9,6 @@ export interface Terminal {
   readonly json: boolean;
   /** Prints a table, or a JSON array with `--json`. */
   rows<T>(rows: readonly T[], columns: TableFields<T>): void;
-  /** Prints lines, or the value with `--json`. */
   object(value: unknown, lines: readonly string[]): void;
   /** Prints lines for another program, such as a schema or a script. */
   text(lines: readonly string[]): void;
@@ -37,8 +36,8 @@ export function createTerminal(options: {
 }): Terminal {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
   const writeJson = (value: unknown) => out.write(`${toPrintableJson(JSON.stringify(value))}\n`);
-  const isForMachines = options.json || options.utc === true;
-  const toTerminalText = (text: string) => toPrintable(isForMachines ? text : localizeTimes(text, Date.now()));
+  const isMachineReadable = options.json || options.utc === true;
+  const toTerminalText = (text: string) => toPrintable(isMachineReadable ? text : localizeTimes(text, Date.now()));
   const printLines = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
     stream.write(`${lines.map(toTerminalText).join("\n")}\n`);
   const toCell = (value: unknown) => (value === null || value === undefined ? "–" : toTerminalText(String(value)));
@@ -90,13 +89,12 @@ export function createTerminal(options: {
 }
 
 /** The argument parser repeats what the user typed. */
-export function parserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
+export function printParserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
   const write = (stream: NodeJS.WritableStream) => (text: string) =>
     stream.write(text.split("\n").map(toPrintable).join("\n"));
   return { writeOut: write(out), writeErr: write(err) };
 }
 
-/** Removes false and null from a list of lines with conditions. */
 export function keepPresentLines(...lines: readonly (string | false | null)[]): readonly string[] {
   return lines.filter((line) => typeof line === "string");
 }
@@ -117,10 +115,10 @@ export function formatTable(
   return tableRows.map((cells) => cells.map(padCell).join("  ").trimEnd());
 }
 
-const UTC_TIME = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
+const UTC_TIME_PATTERN = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
 
 export function localizeTimes(text: string, nowMs: number): string {
-  return text.replace(UTC_TIME, (time) => {
+  return text.replace(UTC_TIME_PATTERN, (time) => {
     const atMs = Date.parse(time);
     if (Number.isNaN(atMs)) return time;
     const age = formatAge(nowMs - atMs);
@@ -128,14 +126,12 @@ export function localizeTimes(text: string, nowMs: number): string {
   });
 }
 
-/** Formats a local time, such as `2026-11-23 08:52:10 +01:00`. */
 export function formatLocalTime(atMs: number): string {
   const at = new Date(atMs);
   const date = [at.getFullYear(), padTwoDigits(at.getMonth() + 1), padTwoDigits(at.getDate())].join("-");
   return `${date} ${formatClockTime(atMs)} ${formatUtcOffset(at)}`;
 }
 
-/** Formats the local time of day, such as `08:52:10`. */
 export function formatClockTime(atMs: number): string {
   const at = new Date(atMs);
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map(padTwoDigits).join(":");
@@ -151,14 +147,14 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-const MAX_AGE_MS = 60 * DAY_MS;
+const MAX_PRINTED_AGE_MS = 60 * DAY_MS;
 
 /** Formats an age, such as `3 min ago` or `in 5 days`; null beyond 60 days. */
 export function formatAge(agoMs: number): string | null {
-  const distanceMs = Math.abs(agoMs);
-  if (distanceMs > MAX_AGE_MS) return null;
-  if (distanceMs < SECOND_MS) return "now";
-  const durationText = formatInOneUnit(distanceMs);
+  const timeDistanceMs = Math.abs(agoMs);
+  if (timeDistanceMs > MAX_PRINTED_AGE_MS) return null;
+  if (timeDistanceMs < SECOND_MS) return "now";
+  const durationText = formatInOneUnit(timeDistanceMs);
   return agoMs > 0 ? `${durationText} ago` : `in ${durationText}`;
 }
 

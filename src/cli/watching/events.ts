@@ -24,10 +24,10 @@ interface EventsOptions {
   readonly last: number;
 }
 
-type EventTest = (event: Event) => boolean;
+type EventFilter = (event: Event) => boolean;
 
 const POLL_INTERVAL_MS = 500;
-const PAGE_EVENTS = 500;
+const EVENTS_PER_PAGE = 500;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -52,14 +52,14 @@ async function showEvents(context: CliContext, options: EventsOptions): Promise<
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
   await readSourceStores(config, options.source ?? Object.keys(config.sources), async (stores, joinedStore) => {
-    const isWanted = await createEventTest(options, config, joinedStore);
+    const isMatching = await createEventFilter(options, config, joinedStore);
     let isEmpty = true;
     const printEvent = (logged: LoggedEvent) => {
       isEmpty = false;
       if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
       else terminal.text([formatEvent(logged, context.utc())]);
     };
-    const logs = await Promise.all(stores.map((store) => readLog(store, options, isWanted)));
+    const logs = await Promise.all(stores.map((store) => readLog(store, options, isMatching)));
     for (const each of mergeByTime(logs, options)) printEvent(each);
     if (options.follow !== true) {
       if (isEmpty && !terminal.json) terminal.say("No event matches.");
@@ -72,7 +72,7 @@ async function showEvents(context: CliContext, options: EventsOptions): Promise<
 
 type LogReader = Awaited<ReturnType<typeof readLog>>;
 
-async function readLog(store: Store, options: EventsOptions, isWanted: EventTest) {
+async function readLog(store: Store, options: EventsOptions, isMatching: EventFilter) {
   let changes = await store.changes();
   const endPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
   let printedPosition = endPosition;
@@ -80,10 +80,10 @@ async function readLog(store: Store, options: EventsOptions, isWanted: EventTest
   async function readAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
     const matchingEvents: LoggedEvent[] = [];
     for (let lastRead = position; signal?.aborted !== true; ) {
-      const page = await store.outbox.after(lastRead, PAGE_EVENTS);
+      const page = await store.outbox.after(lastRead, EVENTS_PER_PAGE);
       const lastEvent = page.at(-1);
       if (lastEvent === undefined) break;
-      matchingEvents.push(...page.filter(({ event }) => isWanted(event)));
+      matchingEvents.push(...page.filter(({ event }) => isMatching(event)));
       lastRead = lastEvent.position;
       printedPosition = Math.max(printedPosition, lastRead);
     }
@@ -92,7 +92,7 @@ async function readLog(store: Store, options: EventsOptions, isWanted: EventTest
 
   const present =
     options.since === undefined
-      ? await findLastMatching(store, endPosition, options.last, isWanted)
+      ? await findLastMatching(store, endPosition, options.last, isMatching)
       : await readAfter(await findPosition(store, endPosition, Date.parse(options.since)));
   return {
     present,
@@ -124,7 +124,7 @@ function formatEvent(logged: LoggedEvent, utc: boolean): string {
   return [at, type.padEnd(18), ...eventMarks, gist].join("  ");
 }
 
-async function createEventTest(options: EventsOptions, config: Config, store: Store): Promise<EventTest> {
+async function createEventFilter(options: EventsOptions, config: Config, store: Store): Promise<EventFilter> {
   const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
   const filter = Filter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
   if (!filter.success) throw new ConfigError(filter.error.issues.map(({ message }) => message).join(" "));
@@ -141,14 +141,14 @@ async function findLastMatching(
   store: Store,
   endPosition: number,
   maxEvents: number,
-  isWanted: EventTest,
+  isMatching: EventFilter,
 ): Promise<readonly LoggedEvent[]> {
   for (let searchedEvents = 1_000; ; searchedEvents *= 10) {
     const matchingEvents: LoggedEvent[] = [];
     let lastRead = Math.max(0, endPosition - searchedEvents);
     while (lastRead < endPosition) {
-      const page = await store.outbox.after(lastRead, PAGE_EVENTS);
-      matchingEvents.push(...page.filter(({ event, position }) => position <= endPosition && isWanted(event)));
+      const page = await store.outbox.after(lastRead, EVENTS_PER_PAGE);
+      matchingEvents.push(...page.filter(({ event, position }) => position <= endPosition && isMatching(event)));
       matchingEvents.splice(0, matchingEvents.length - maxEvents);
       lastRead = page.at(-1)?.position ?? endPosition;
     }
@@ -156,7 +156,6 @@ async function findLastMatching(
   }
 }
 
-/** Finds the position before the first event committed at or after a time. */
 async function findPosition(store: Store, endPosition: number, sinceMs: number): Promise<number> {
   let lowPosition = 0;
   let highPosition = endPosition;

@@ -29,8 +29,8 @@ import { type CliContext, readSource, type SourceState } from "../shell/context.
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { keepPresentLines } from "../shell/terminal.ts";
 
-const MAX_COMMANDS = 5;
-const MAX_ALARM_EVENTS = 50;
+const MAX_PRINTED_COMMANDS = 5;
+const MAX_PRINTED_ALARM_EVENTS = 50;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -66,15 +66,15 @@ async function explainTag(state: SourceState, stored: StoredItem<Tag>, worker: F
   const { store, source, entry, config } = state;
   const { id } = stored.value;
   const nowMs = systemClock.now();
-  const subjects = [eventSubject("tag", stored.siteId, id), `site/-/tag/${id}`];
-  const eventOrigin = { source: sourceUri(source), subjects };
+  const eventSubjects = [eventSubject("tag", stored.siteId, id), `site/-/tag/${id}`];
+  const eventOrigin = { source: sourceUri(source), subjects: eventSubjects };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
     store.document<StoredQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
     historyFromState(store, planSettings(source, entry, config.state), nowMs),
     store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), eventOrigin),
-    store.outbox.latest(MAX_COMMANDS, ["command-result"], eventOrigin),
+    store.outbox.latest(MAX_PRINTED_COMMANDS, ["command-result"], eventOrigin),
   ]);
   const tagLedgers = past.ledgers.filter(({ located }) => located.tag.id === id);
   return {
@@ -84,7 +84,6 @@ async function explainTag(state: SourceState, stored: StoredItem<Tag>, worker: F
     missingSince: stored.missingSince,
     value: value ?? null,
     quarantine: quarantine ?? null,
-    /** Reason why the responses have no usable value. */
     leftOut: leftOut ?? null,
     /** Next and last requests, which only the worker knows. */
     work: worker.kind === "open" ? await requestTag(worker.socket, source, id, signal) : null,
@@ -109,15 +108,15 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   const eventOrigin = { source: sourceUri(source), subjects: [eventSubject("alarm", site.id, id)] };
   const kinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
   const [events, polls, latest, tickets] = await Promise.all([
-    store.outbox.latest(MAX_ALARM_EVENTS, kinds, eventOrigin),
+    store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, kinds, eventOrigin),
     store.documents<StoredPoll>(documentSet("poll", source)),
     worker.kind === "open" ? requestPolls(worker.socket, source, signal) : null,
     readTickets((set) => store.documents(set), configView(config).sinks),
   ]);
   const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const schedule = entry.schedules[job];
-    // The worker stores successful polls once a minute; its own response is newer.
-    const poll = withLatestSuccess(polls.get(job), latest?.[job]);
+    // The worker stores successful polls once a minute, so the response of the worker is newer.
+    const poll = addLatestSuccess(polls.get(job), latest?.[job]);
     if (poll === undefined) return [];
     return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(cronMatcher(schedule)(systemClock.now())) }];
   });
@@ -132,7 +131,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   };
 }
 
-function withLatestSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
+function addLatestSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
   const newerOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
@@ -185,7 +184,7 @@ export function tagLines(explanation: TagExplanation): readonly string[] {
     quarantine !== null && `  Set aside until ${quarantine.until}: ${quarantine.reason}`,
     "",
     "Next reading",
-    ...nextLines(explanation),
+    ...nextRequestLines(explanation),
     "",
     "Last requests",
     ...requestLines(explanation),
@@ -215,7 +214,7 @@ function historyLine({ key, held, hadSince }: TagExplanation["history"][number])
 
 const SILENT_WORKER_TEXT = "  Unknown: a worker is there and does not answer.";
 
-function nextLines({ work, worker, missingSince }: TagExplanation): readonly string[] {
+function nextRequestLines({ work, worker, missingSince }: TagExplanation): readonly string[] {
   if (worker === "silent") return [SILENT_WORKER_TEXT];
   if (work === null) return ["  No worker is running; nothing is due."];
   if (work.live === null && missingSince !== null) return ["  It is missing in the listings."];
@@ -281,7 +280,7 @@ function ticketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
   return `  ${sink}: ${ticketText}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
 
-const LAST_EVENT_TEXTS = {
+const LAST_EVENT_STATE_TEXTS = {
   settled: "has the last event, or its filter leaves it out",
   refused: "refused the last event (`plenum outbox dead`)",
   waiting: "still waits for the last event",
@@ -292,6 +291,6 @@ function sinkLines(sinks: readonly SinkProgress[]): readonly string[] {
   if (sinks.length === 0) return ["  There are none."];
   return sinks.map(
     ({ sink, last, behind, exact }) =>
-      `  ${sink}: ${LAST_EVENT_TEXTS[last ?? "none"]}; ${exact ? "" : "at most "}${behind} events behind`,
+      `  ${sink}: ${LAST_EVENT_STATE_TEXTS[last ?? "none"]}; ${exact ? "" : "at most "}${behind} events behind`,
   );
 }

@@ -20,15 +20,15 @@ export function define(fleet: Command, context: CliContext): void {
         showFleet(context, status, Number(options.takeovers) || 0);
       }),
     );
-  const addDraining = (name: string, description: string, isDraining: boolean) =>
+  const addDrainingCommands = (name: string, description: string, isDraining: boolean) =>
     fleet
       .command(name)
       .description(description)
       .argument("<member>", "name of a member, as `plenum fleet` shows it")
       .addHelpText("after", `\nExample:\n  plenum fleet ${name} plant-room-2`)
       .action((member: string) => changeDraining(context, member, isDraining));
-  addDraining("drain", "make a member hand over all its sources, and take none until it is undrained", true);
-  addDraining("undrain", "let a drained member take its share of the sources again", false);
+  addDrainingCommands("drain", "make a member hand over all its sources, and take none until it is undrained", true);
+  addDrainingCommands("undrain", "let a drained member take its share of the sources again", false);
 }
 
 async function changeDraining(context: CliContext, member: string, isDraining: boolean): Promise<void> {

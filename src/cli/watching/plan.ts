@@ -61,10 +61,10 @@ async function planFromState(
     const runningPlan =
       worker.kind === "open" ? await requestPlan(worker.socket, name, context.signal).catch(() => null) : null;
     const { quota } = entry;
-    const usualRate = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
+    const usualRequestsPerMinute = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
     const measurements = runningPlan && {
-      // Count what refusals and other clients take now, and a lower quota in the file.
-      quota: { polls: Math.min(usualRate, runningPlan.quota.polls), shared: runningPlan.quota.shared },
+      // Uses the lower of the measured rate (after refusals and other clients) and the configured rate.
+      quota: { polls: Math.min(usualRequestsPerMinute, runningPlan.quota.polls), shared: runningPlan.quota.shared },
       freshness: runningPlan.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
         ...{ name, tags, promisedMs: promisedSeconds * 1_000 },
         achievedMs: measuredSeconds === null ? null : measuredSeconds * 1_000,

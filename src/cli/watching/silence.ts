@@ -62,9 +62,9 @@ export function define(silence: Command, context: CliContext): void {
 
 /** Ends a silence. In a fleet, ends the copy of each source, and the holders of the sources emit the end. */
 function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
-  const endInStore = config.state.postgres === undefined ? endSilence : cutSilence;
+  const endSilenceInStore = config.state.postgres === undefined ? endSilence : cutSilence;
   return changeSourceStores(config, async (parts) => {
-    const endResults = await Promise.all(parts.map((store) => endInStore(store, id, at, "cli")));
+    const endResults = await Promise.all(parts.map((store) => endSilenceInStore(store, id, at, "cli")));
     return endResults.includes(true);
   });
 }
@@ -104,10 +104,10 @@ async function listSilences(context: CliContext, store: Store): Promise<void> {
 }
 
 function parsePriorities(text: string): readonly string[] {
-  const letters = text.split(",").map((letter) => letter.trim());
-  if (letters.some((letter) => !/^[A-Z]$/.test(letter)))
+  const priorityLetters = text.split(",").map((letter) => letter.trim());
+  if (priorityLetters.some((letter) => !/^[A-Z]$/.test(letter)))
     throw new InvalidArgumentError("Write priorities as capital letters with commas between, such as B,C.");
-  return letters;
+  return priorityLetters;
 }
 
 function parseSilenceDuration(text: string): number {

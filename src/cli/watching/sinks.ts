@@ -43,15 +43,15 @@ function defineOutbox(outbox: Command, context: CliContext): void {
         withStore(context, false, (store, config) => runChange(sink, args, store, config), sink),
       );
   };
-  const IDS_ARGUMENT = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
+  const DEAD_LETTER_IDS_ARGUMENT = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
   addSinkCommand<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
     const count = await store.outbox.resendDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ resent: count }, `${count} dead letters will be offered to ${sink} again.`];
-  }).argument(...IDS_ARGUMENT);
+  }).argument(...DEAD_LETTER_IDS_ARGUMENT);
   addSinkCommand<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
     const count = await store.outbox.discardDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
-  }).argument(...IDS_ARGUMENT);
+  }).argument(...DEAD_LETTER_IDS_ARGUMENT);
   const REPLAY_TEXT = "send delivered events once more, with the same ids, for a sink that lost them";
   addSinkCommand<[{ readonly since: string }]>("replay", REPLAY_TEXT, async (store, sink, [{ since }]) => {
     const count = await store.outbox.replay(sink, since);
@@ -121,8 +121,8 @@ export async function withStore(
 ): Promise<void> {
   const config = await context.acceptedConfig();
   await withState({ config }, readOnly, async (store) => {
-    const lags = sink === undefined ? [] : await store.outbox.lag();
-    const knownSinks = new Set([...Object.keys(config.sinks), ...lags.map((lag) => lag.sink)]);
+    const sinkLags = sink === undefined ? [] : await store.outbox.lag();
+    const knownSinks = new Set([...Object.keys(config.sinks), ...sinkLags.map((lag) => lag.sink)]);
     if (sink !== undefined && !knownSinks.has(sink))
       throw new ConfigError(`There is no sink ${sink}; known are: ${[...knownSinks].join(", ")}.`);
     await use(store, config);

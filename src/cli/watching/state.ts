@@ -95,7 +95,7 @@ function salvageLines({ pages, found, taken, known, delivered, damaged, deadLett
   ];
 }
 
-interface MoveOptions {
+interface MoveStateOptions {
   readonly to?: string;
   readonly passwordFile?: string;
   readonly caFile?: string;
@@ -122,7 +122,7 @@ function defineMove(state: Command, context: CliContext): void {
         "  plenum state move --config plenum.yaml\n" +
         "  plenum state move --to postgresql://plenum@db.example.com/plenum --password-file db-password",
     )
-    .action(async (options: MoveOptions) => {
+    .action(async (options: MoveStateOptions) => {
       const terminal = context.terminal();
       const config = context.config();
       const { folder } = config.state;
@@ -145,7 +145,7 @@ function defineMove(state: Command, context: CliContext): void {
 
 /** Returns the target database from the options, or from the configuration without options. */
 function targetDatabase(
-  { to, schema, passwordFile, caFile, allowPlain }: MoveOptions,
+  { to, schema, passwordFile, caFile, allowPlain }: MoveStateOptions,
   configured: PostgresState | undefined,
 ) {
   if (to === undefined) {

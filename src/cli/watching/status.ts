@@ -33,7 +33,7 @@ export function define(command: Command, context: CliContext): void {
       const fileWarnings = rejected === null ? [] : [keptConfigText(context.configFile(), rejected)];
       if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
       const { report: workerReport, failure } = await readReport(foundWorker, config, context.signal);
-      const report = withFileWarning(fileWarnings, workerReport);
+      const report = addWrongFileWarning(fileWarnings, workerReport);
       context.terminal().object(report, statusLines(report, failure !== null));
       // The report from the state may be outdated, as the exit code says.
       if (failure !== null) throw failure;
@@ -64,7 +64,7 @@ async function readReport(
 }
 
 /** Adds warnings about the file, in place of the worker's own warning about the same file. */
-function withFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
+function addWrongFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (fileWarnings.length === 0) return report;
   const problems = configuration?.refused ?? null;
@@ -79,7 +79,7 @@ async function showFleet(context: CliContext, config: Config, fileWarnings: read
   const memberReports = await Promise.all(
     foundMembers.flatMap((member) => (member.kind === "open" ? requestReport(member.socket, context.signal) : [])),
   );
-  const reports = memberReports.map((report) => withFileWarning(fileWarnings, report));
+  const reports = memberReports.map((report) => addWrongFileWarning(fileWarnings, report));
   terminal.object({ fleet, members: reports }, [
     ...fileWarnings.map((warning) => `! ${warning}`),
     ...fleetLines(fleet),
@@ -94,13 +94,13 @@ async function showFleet(context: CliContext, config: Config, fileWarnings: read
 }
 
 function fleetLines({ members, sources }: FleetStatus): readonly string[] {
-  const unassigned = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
+  const sourcesWithoutMember = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
   return keepPresentLines(
     ...members.map(({ name, state, host, sources: count, page, seenAt }) => {
-      const contact = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
-      return `Member ${name} on ${host}: ${state}, ${formatCount(count, "source")}${contact}`;
+      const memberContactText = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
+      return `Member ${name} on ${host}: ${state}, ${formatCount(count, "source")}${memberContactText}`;
     }),
-    unassigned.length > 0 && `! Nobody holds ${unassigned.join(", ")}.`,
+    sourcesWithoutMember.length > 0 && `! Nobody holds ${sourcesWithoutMember.join(", ")}.`,
   );
 }
 
@@ -157,8 +157,8 @@ function formatGateways({ sites, readings }: SourceReport): string {
   const { state, held } = readings.gateways;
   if (state !== "whole") return formatReliableCount(readings.gateways, null, "gateways");
   const online = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
-  const unclear = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
-  return `${online} of ${held} gateways online${unclear === 0 ? "" : ` (${unclear} do not say)`}`;
+  const silentGateways = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
+  return `${online} of ${held} gateways online${silentGateways === 0 ? "" : ` (${silentGateways} do not say)`}`;
 }
 
 function jobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {

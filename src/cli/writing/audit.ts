@@ -66,7 +66,7 @@ function refuseChangedLog({ brokenAt, records, hasExpected }: AuditVerdict, expe
   );
 }
 
-interface ShowOptions {
+interface AuditShowOptions {
   readonly last: number;
   readonly since?: string;
   readonly command?: readonly string[];
@@ -91,7 +91,7 @@ function defineShow(show: Command, context: CliContext): void {
       "after",
       "\nExamples:\n  plenum audit show --command set-7\n  plenum audit show --since 7d --tag 10001 --kind '*rejected*'",
     )
-    .action(async (options: ShowOptions) => {
+    .action(async (options: AuditShowOptions) => {
       const terminal = context.terminal();
       const config = context.config();
       refuseUnknownSources(config, options.source ?? []);
@@ -105,10 +105,10 @@ function defineShow(show: Command, context: CliContext): void {
     });
 }
 
-const PAGE_RECORDS = 1_000;
+const RECORDS_PER_PAGE = 1_000;
 
 /** Finds records, oldest first. Throws ConfigError for a command, tag or step without any record. */
-async function findRecords(store: Store, options: ShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
+async function findRecords(store: Store, options: AuditShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
   const { since, command, tag, source, kind } = options;
   const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
   const filter = createFilter(options);
@@ -116,7 +116,7 @@ async function findRecords(store: Store, options: ShowOptions): Promise<readonly
   // Sequences are consecutive, so the last records are found without reading the others.
   const endSequence = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
   for (let lastSequence = isFiltered ? 0 : Math.max(0, endSequence - options.last); ; ) {
-    const page = await store.records<AuditRecord>(AUDIT_LOG, lastSequence, PAGE_RECORDS);
+    const page = await store.records<AuditRecord>(AUDIT_LOG, lastSequence, RECORDS_PER_PAGE);
     const lastRecord = page.at(-1);
     if (lastRecord === undefined) break;
     lastSequence = lastRecord.sequence;
@@ -128,12 +128,12 @@ async function findRecords(store: Store, options: ShowOptions): Promise<readonly
 }
 
 /** Creates a filter that must see the log from its beginning: only the first record of a command names the tag. */
-function createFilter({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
-  const subjectByCommand = new Map<string, ReturnType<typeof toSubject>>();
+function createFilter({ since, command = [], tag = [], source = [], kind = [] }: AuditShowOptions) {
+  const subjectByCommand = new Map<string, ReturnType<typeof selectAuditSubject>>();
   const knownTags = new Set<string>();
   const knownSteps = new Set<string>();
   const knownCommands = new Set<string>();
-  const sinceMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
+  const auditSinceMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
   const includesIfAny = (wanted: readonly string[], value: string | undefined) =>
     wanted.length === 0 || (value !== undefined && wanted.includes(value));
   const notFoundError = (what: string, hint?: string) =>
@@ -141,14 +141,14 @@ function createFilter({ since, command = [], tag = [], source = [], kind = [] }:
 
   return {
     matches({ at, commandId, step, detail }: AuditRecord): boolean {
-      const recordSubject = toSubject(detail);
+      const recordSubject = selectAuditSubject(detail);
       if (step === "accepted") subjectByCommand.set(commandId, recordSubject);
       const { tagId, source: sourceName } = { ...subjectByCommand.get(commandId), ...recordSubject };
       knownCommands.add(commandId);
       knownSteps.add(step);
       if (tagId !== undefined) knownTags.add(tagId);
       return (
-        Date.parse(at) >= sinceMs &&
+        Date.parse(at) >= auditSinceMs &&
         includesIfAny(command, commandId) &&
         includesIfAny(tag, tagId) &&
         includesIfAny(source, sourceName) &&
@@ -160,14 +160,14 @@ function createFilter({ since, command = [], tag = [], source = [], kind = [] }:
       if (unknownCommand !== undefined) throw notFoundError(`of a command ${unknownCommand}`);
       const tagId = tag.find((id) => !knownTags.has(id));
       if (tagId !== undefined) throw notFoundError(`about a tag ${tagId}`);
-      const pattern = kind.find((each) => ![...knownSteps].some((step) => globMatches(each, step)));
-      if (pattern === undefined) return;
+      const unmatched = kind.find((each) => ![...knownSteps].some((step) => globMatches(each, step)));
+      if (unmatched === undefined) return;
       const names = [...knownSteps].toSorted().join(", ");
-      throw notFoundError(`of a step ${pattern}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${names}.`);
+      throw notFoundError(`of a step ${unmatched}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${names}.`);
     },
   };
 }
 
-function toSubject({ tagId, source }: AuditRecord["detail"]) {
+function selectAuditSubject({ tagId, source }: AuditRecord["detail"]) {
   return { ...(typeof tagId === "string" && { tagId }), ...(typeof source === "string" && { source }) };
 }

@@ -19,7 +19,7 @@ interface KillControls {
   resume(): Promise<void>;
 }
 
-const STOPPED_IN_FLEET = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
+const FLEET_WRITING_STOPPED_TEXT = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
 
 export async function findKillControls(context: CliContext): Promise<KillControls> {
   const file = context.configFile();
@@ -34,20 +34,20 @@ export async function findKillControls(context: CliContext): Promise<KillControl
 
 /** A running worker still uses the old folder after a change of `state.folder`. */
 function controlsOfFile(context: CliContext, file: string, folder: string): KillControls {
-  const ownControls = controlsOfFolder(folder);
-  const findOtherControls = async () => {
+  const ownKillControls = controlsOfFolder(folder);
+  const findOtherKillControls = async () => {
     const { running } = await findState(file, process.env, context.signal);
     const folders = running.flatMap(({ config: { state } }) =>
       state.postgres === undefined && resolve(state.folder) !== resolve(folder) ? [state.folder] : [],
     );
-    return combineControls(folders.map(controlsOfFolder));
+    return combineKillControls(folders.map(controlsOfFolder));
   };
   // A search for a worker that hangs takes seconds, so the folder of the file comes first.
   return {
-    stop: async (by) => [...(await ownControls.stop(by)), ...(await (await findOtherControls()).stop(by))],
+    stop: async (by) => [...(await ownKillControls.stop(by)), ...(await (await findOtherKillControls()).stop(by))],
     async resume() {
-      await ownControls.resume();
-      await (await findOtherControls()).resume();
+      await ownKillControls.resume();
+      await (await findOtherKillControls()).resume();
     },
   };
 }
@@ -62,26 +62,26 @@ async function controlsWithoutFile(context: CliContext, file: string, error: Con
     ...(runningMember === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
   ];
   if (allControls.length === 0) {
-    context.terminal().say(NOT_FOUND_TEXT, ...(trouble === null ? [] : [errorText(trouble)]));
+    context.terminal().say(KILL_SWITCH_NOT_FOUND_TEXT, ...(trouble === null ? [] : [errorText(trouble)]));
     throw error;
   }
   context.terminal().say(rejectedFileText(file, errorLines(error)));
-  return combineControls(allControls);
+  return combineKillControls(allControls);
 }
 
-const NOT_FOUND_TEXT =
+const KILL_SWITCH_NOT_FOUND_TEXT =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
 /** Tries every location, then throws the first failure. */
-function combineControls(allControls: readonly KillControls[]): KillControls {
-  async function applyToAll<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
+function combineKillControls(allControls: readonly KillControls[]): KillControls {
+  async function applyToAllSwitches<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
     const outcomes = await Promise.allSettled(allControls.map(work));
     for (const one of outcomes) if (one.status === "rejected") throw one.reason;
     return outcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
   }
   return {
-    stop: async (by) => (await applyToAll((one) => one.stop(by))).flat(),
-    resume: async () => void (await applyToAll((one) => one.resume())),
+    stop: async (by) => (await applyToAllSwitches((one) => one.stop(by))).flat(),
+    resume: async () => void (await applyToAllSwitches((one) => one.resume())),
   };
 }
 
@@ -104,7 +104,7 @@ function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
     async stop(by) {
       const killRecord = { by, at: isoUtc(systemClock.now()) };
       await withStateDatabase(state, (database) => throwFleetKillSwitch(database, killRecord));
-      return [STOPPED_IN_FLEET];
+      return [FLEET_WRITING_STOPPED_TEXT];
     },
     async resume() {
       if (!(await withStateDatabase(state, releaseFleetKillSwitch))) throw stoppedAgainError();
@@ -118,8 +118,8 @@ function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
 function controlsOfMember({ door, config }: RunningWorker, signal: AbortSignal): KillControls {
   return {
     async stop(by) {
-      const isRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
-      if (isRecorded) return [STOPPED_IN_FLEET];
+      const isStopRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
+      if (isStopRecorded) return [FLEET_WRITING_STOPPED_TEXT];
       throw new Retryable("Writing is stopped at this member, and the fleet's database has not recorded it yet.", {
         hint: "The member goes on trying; members that cannot reach the database write nothing either.",
       });

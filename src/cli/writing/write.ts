@@ -44,7 +44,7 @@ interface WriteOptions {
   readonly within?: number;
 }
 
-export function addSecond(writes: Command, context: CliContext): void {
+export function addSecondApprovalCommand(writes: Command, context: CliContext): void {
   writes
     .command("second")
     .description("agree as the second person to a command that came over MQTT, and wait for its result")
@@ -68,7 +68,7 @@ export function addSecond(writes: Command, context: CliContext): void {
     });
 }
 
-interface SendContext {
+interface WriteCommandContext {
   readonly door: ControlSocket;
   readonly user: string;
   readonly results: ResultWatch;
@@ -79,7 +79,7 @@ async function sendAndWait(
   context: CliContext,
   progress: string,
   source: string | undefined,
-  send: (sending: SendContext) => Promise<Event<"command-result">>,
+  send: (sending: WriteCommandContext) => Promise<Event<"command-result">>,
 ): Promise<void> {
   const terminal = context.terminal();
   const config = context.config();

@@ -27,7 +27,7 @@ import { APPROVERS_KEY, armFleetHere } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { findKillControls } from "./kill-controls.ts";
-import { addSecond } from "./write.ts";
+import { addSecondApprovalCommand } from "./write.ts";
 
 const COMMAND_LINE_AUTHOR = "the command line";
 
@@ -68,12 +68,12 @@ export function define(writes: Command, context: CliContext): void {
         "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
       ]);
     });
-  addApproval(writes, context);
-  addSecond(writes, context);
-  addRestores(writes, context);
+  addApprovalCommand(writes, context);
+  addSecondApprovalCommand(writes, context);
+  addRestoresCommand(writes, context);
 }
 
-function addApproval(writes: Command, context: CliContext): void {
+function addApprovalCommand(writes: Command, context: CliContext): void {
   writes
     .command("approval")
     .description("show whether writing is approved, and what has changed since")
@@ -117,7 +117,7 @@ function readConfirmationKey(file: string): string {
   }
 }
 
-function addRestores(writes: Command, context: CliContext): void {
+function addRestoresCommand(writes: Command, context: CliContext): void {
   writes
     .command("restores")
     .description("list timed writes: values to restore, and values that could not be restored")

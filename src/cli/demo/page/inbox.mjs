@@ -1,7 +1,7 @@
 /** The demo's inbox: one card per message. Texts become text nodes only, so they cannot inject HTML. */
 
-const REFRESH_EVERY_MS = 1000;
-const RESPONSE_WITHIN_MS = 5000;
+const REFRESH_INTERVAL_MS = 1000;
+const RESPONSE_TIMEOUT_MS = 5000;
 
 const list = document.querySelector("ol");
 const connectionWarning = document.querySelector(".gone");
@@ -10,14 +10,14 @@ const empty = document.querySelector(".empty");
 const cardsById = new Map();
 
 function element(name, className, ...content) {
-  const made = document.createElement(name);
-  made.className = className;
-  made.append(...content);
-  return made;
+  const newElement = document.createElement(name);
+  newElement.className = className;
+  newElement.append(...content);
+  return newElement;
 }
 
 /** Splits `Site: Kvarnholmen 4` into label and text; shows a line without a label unchanged. */
-function lineOf(line) {
+function createLineElement(line) {
   const [, label, text] = /^([^:]{1,40}): (.*)$/.exec(line) ?? [];
   return label === undefined
     ? element("p", "", line)
@@ -40,7 +40,7 @@ function drawMessage(card, message) {
     ...text
       .split("\n")
       .filter((line) => line !== "")
-      .map(lineOf),
+      .map(createLineElement),
   );
   card.dataset.status = status;
 }
@@ -54,11 +54,11 @@ function showMessages(messages) {
     cardsById.delete(id);
   }
   for (const message of messages.toReversed()) {
-    const drawn = cardsById.get(message.id);
-    if (drawn?.edits === message.edits) continue;
-    const card = drawn?.card ?? document.createElement("li");
+    const drawnCard = cardsById.get(message.id);
+    if (drawnCard?.edits === message.edits) continue;
+    const card = drawnCard?.card ?? document.createElement("li");
     drawMessage(card, message);
-    if (drawn === undefined) list.prepend(card);
+    if (drawnCard === undefined) list.prepend(card);
     cardsById.set(message.id, { card, edits: message.edits });
   }
   empty.hidden = messages.length > 0;
@@ -66,13 +66,13 @@ function showMessages(messages) {
 
 async function refresh() {
   try {
-    const response = await fetch("/messages", { cache: "no-store", signal: AbortSignal.timeout(RESPONSE_WITHIN_MS) });
+    const response = await fetch("/messages", { cache: "no-store", signal: AbortSignal.timeout(RESPONSE_TIMEOUT_MS) });
     showMessages(await response.json());
     connectionWarning.hidden = true;
   } catch {
     connectionWarning.hidden = false;
   }
-  setTimeout(() => void refresh(), REFRESH_EVERY_MS);
+  setTimeout(() => void refresh(), REFRESH_INTERVAL_MS);
 }
 
 void refresh();
