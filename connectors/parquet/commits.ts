@@ -52,7 +52,7 @@ export function createStagedCommits(options: {
     return buffer.events > 0 && (isFull || isBufferOld() || completeDays.length > 0);
   }
 
-  /** Splits an interrupted commit after the events in the buffer, so that a file never has part of its name's events. */
+  /** Splits an interrupted commit after the events in the buffer: a file has all events of the range in its name. */
   function splitInterrupted({ from, keys, through }: StagedCommit): StagedCommit {
     const refilledCommit = { from, through: buffer.through, keys };
     interrupted = [refilledCommit, { from: buffer.through + 1, through, keys: [] }, ...interrupted.slice(1)];

@@ -18,7 +18,7 @@ export interface StormResult {
   readonly usedRate: number;
   /** Requests that the receiver told to wait, as a share of all. */
   readonly refused: number;
-  /** Pairs of alarms of which the less urgent was listOpenKeys first, as a share of all pairs of different priorities. */
+  /** Pairs of alarms of which the less urgent came first, as a share of all pairs of different priorities. */
   readonly inversions: number;
   readonly seconds: number;
   readonly requests: number;
@@ -97,7 +97,7 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
     return true;
   }
 
-  const listOpenKeys = () =>
+  const listPresentKeys = () =>
     new Set(server.things().flatMap(({ key }) => (key !== null && keys.has(key) ? [key] : [])));
   try {
     nowMs += 60_000;
@@ -111,7 +111,7 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
     await until(() => requests >= alarms);
     const perSecond = Math.min((limit.count / limit.inMs) * 1_000, 1_000 / REQUEST_MS);
     const usedRate = requests / (((lastRequestMs - beganMs) / 1_000) * perSecond);
-    const ranks = [...listOpenKeys()].map(
+    const ranks = [...listPresentKeys()].map(
       (key) => alarmCases[keys.get(key) ?? 0]?.sample.record.trigger.priority ?? "",
     );
     const inversions = shareOfInversions(ranks);
@@ -120,7 +120,7 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
       alarms + 1,
     );
     if (!(await until(() => pendingRequests?.() === 0 && matchesServer())))
-      problems.push("not all became true listOpenKeys");
+      problems.push("not all incidents reached their final state");
     const settledMs = nowMs + 600_000;
     await until(() => nowMs >= settledMs);
     problems.push(...judge());
@@ -145,7 +145,7 @@ export async function playStorm(receiverCase: ReceiverCase, options: StormOption
       const isOver = alarmCases[n]?.isOver === true;
       const found: string[] = [];
       if (own.length === 0) found.push(`alarm ${n} is missing`);
-      if (own.length > (receiverCase.most?.(0) ?? 1)) found.push(`alarm ${n} is listOpenKeys ${own.length} times`);
+      if (own.length > (receiverCase.most?.(0) ?? 1)) found.push(`alarm ${n} is there ${own.length} times`);
       if (own.some(({ isOpen }) => isOpen === isOver)) found.push(`alarm ${n} is ${isOver ? "open" : "closed"}`);
       return found;
     });
@@ -171,7 +171,7 @@ export function findProblems(result: StormResult, receiverCase: ReceiverCase): r
   const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
   return [
     ...problems,
-    ...(usedRate < 0.8 ? [`it usedRate ${percent(usedRate)} of the receiver's rate`] : []),
+    ...(usedRate < 0.8 ? [`it used ${percent(usedRate)} of the receiver's rate`] : []),
     ...(inversions > 0.1 ? [`${percent(inversions)} of the pairs came in the wrong order`] : []),
     ...(refused > (receiverCase.name === "slack" ? 0.05 : 0.25) ? [`${percent(refused)} were told to wait`] : []),
   ];

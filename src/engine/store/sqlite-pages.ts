@@ -159,7 +159,7 @@ function bytesInCell(size: number, isTable: boolean, pageBytes: number): number 
 function readPageSize(main: number, wal: number | null): number {
   const fileHeader = readBytes(main, 0, FILE_HEADER_BYTES);
   if (fileHeader?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
-    // The stated size may be damaged: the file is as long as the stated number of pages of the default size.
+    // The stated size may be damaged. The default size is right if the stated number of pages then fills the file.
     if (fileHeader.readUInt32BE(28) * PAGE_BYTES === fstatSync(main).size) return PAGE_BYTES;
     // 65,536 does not fit there, and stands as 1.
     const statedPageSize = fileHeader.readUInt16BE(16);

@@ -140,8 +140,8 @@ async function refreshOldScope(state: PollState, signal: AbortSignal) {
 
 /**
  * Waits for verifying requests. While the service permits fewer lists than configured, waits for half of the poll
- * interval at most, and returns null when they take longer. A later call with the same name then gets their result: they
- * may have been about other alarms.
+ * interval at most, and returns null when they take longer. A later call with the same name then gets their result, which
+ * may be about other alarms.
  */
 async function finishInTime<T>(
   state: PollState,
