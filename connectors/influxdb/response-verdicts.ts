@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { demandsTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
@@ -34,7 +34,7 @@ const STORED_VERDICT: WriteVerdict = { kind: "stored", tooOld: null };
 export function judgeError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteVerdict {
   const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};
   if (status === 413) return { kind: "too-large" };
-  const isAboutLines = status === 422 || (status === 400 && !demandsTls(body) && !isWrongPathError(error as HttpError));
+  const isAboutLines = status === 422 || (status === 400 && !asksForTls(body) && !isWrongPathError(error as HttpError));
   if (!isAboutLines) return { kind: "failed", error: mapWriteError(error, config, nowMs) };
   return judgeRefusal(parseErrorText(body) ?? `The server answered ${status}.`, lines);
 }
@@ -49,7 +49,7 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
   const { origin } = new URL(config.url);
   if (!(error instanceof HttpError)) return failureOfConnection(error, describeReceiver(origin));
   const { body = "", headers = {}, statusCode: status } = error;
-  if (status === 400 && demandsTls(body)) return tlsRequired(describeReceiver(origin));
+  if (status === 400 && asksForTls(body)) return tlsRequired(describeReceiver(origin));
   const summary = `${origin} answered ${status}`;
   if (isWrongPathError(error)) {
     const hint = "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.";

@@ -1,6 +1,6 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { ENDED_EARLY, endsWithin, rejectOnAbort, sleepFor } from "../../src/core/runtime/waiting.ts";
+import { endsWithin, rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
 import { buildClientOptions, type ConfiguredBroker, getBrokerAddress, type SessionOptions } from "./client-options.ts";
 import {
   addSizeHint,
@@ -231,7 +231,7 @@ function createBrokerLink(
     try {
       await response;
     } finally {
-      responseSettled.abort(ENDED_EARLY);
+      responseSettled.abort(WAIT_ENDED_EARLY);
     }
   }
 

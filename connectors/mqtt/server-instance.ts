@@ -1,6 +1,6 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { TimeSinceBoot } from "../../src/core/runtime/clock.ts";
-import { ENDED_EARLY, rejectOnAbort, sleepFor } from "../../src/core/runtime/waiting.ts";
+import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openBrokerLink } from "./link.ts";
@@ -76,7 +76,7 @@ export async function readBrokerUptime(
       await link.subscribe([UPTIME_TOPIC], "with what is retained");
       return await rejectOnAbort(uptimeReport.promise, signal);
     } finally {
-      timeoutEnd.abort(ENDED_EARLY);
+      timeoutEnd.abort(WAIT_ENDED_EARLY);
       await timeout;
       await link.end();
     }

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { demandsTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { openProxy, toEndpoint } from "../../src/core/http/proxy.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
@@ -343,7 +343,7 @@ export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, n
     });
   }
   if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted") return new Retryable(`${start}.`);
-  if (status === 400 && demandsTls(bodyText)) return tlsRequired(describeServer(origin));
+  if (status === 400 && asksForTls(bodyText)) return tlsRequired(describeServer(origin));
   return new ConfigError(`${start}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",

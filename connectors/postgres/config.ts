@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import { parseAddress, postgresUrl, SchemaName, SslModeWord, staysPrivate } from "../../src/core/postgres/address.ts";
+import { isProtected, parseAddress, postgresUrl, SchemaName, SslModeWord } from "../../src/core/postgres/address.ts";
 import { quoteText } from "../../src/core/postgres/sql-text.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
@@ -60,7 +60,7 @@ export const PostgresConfig = z
         if (config[option] === undefined) addIssue(option, `Give url, or ${option}.`);
       if (config.host === undefined) return;
     }
-    if (!config.allow_plain && !staysPrivate(parseAddress(config))) {
+    if (!config.allow_plain && !isProtected(parseAddress(config))) {
       addIssue(
         config.url === undefined ? "sslmode" : "url",
         "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",

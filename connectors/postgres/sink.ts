@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
 import { parseAddress } from "../../src/core/postgres/address.ts";
 import { toFailure } from "../../src/core/postgres/error-meaning.ts";
-import { type DurabilitySettings, refuseUnfitServer } from "../../src/core/postgres/primary.ts";
+import { type DurabilitySettings, refuseUnsuitableServer } from "../../src/core/postgres/primary.ts";
 import { openSession, type PostgresSession } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
@@ -53,7 +53,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     const newSession = await connect(signal);
     try {
       await cutOnAbort(newSession, signal, async () => {
-        warnOfDataLoss(await refuseUnfitServer(newSession), context.log);
+        warnOfDataLoss(await refuseUnsuitableServer(newSession), context.log);
         await prepareTables(newSession, requirements, context.log);
       });
     } catch (error) {
@@ -98,7 +98,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         const probeSession = await connect(signal);
         try {
           await cutOnAbort(probeSession, signal, async () => {
-            warnOfDataLoss(await refuseUnfitServer(probeSession), context.log);
+            warnOfDataLoss(await refuseUnsuitableServer(probeSession), context.log);
             await checkPrivileges(probeSession, requirements);
           });
         } finally {

@@ -3,7 +3,7 @@ import { Retryable } from "../../src/core/errors/errors.ts";
 import { describeRejection, isDataError, isTableError } from "../../src/core/postgres/error-meaning.ts";
 import type { PostgresSession, Query } from "../../src/core/postgres/session.ts";
 import { quoteName } from "../../src/core/postgres/sql-text.ts";
-import { transact, transactAtOnce } from "../../src/core/postgres/transaction.ts";
+import { runStatementsInTransaction, transact } from "../../src/core/postgres/transaction.ts";
 import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
 import { applyUpdates, type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
 import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./columns.ts";
@@ -30,7 +30,7 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
   const options = { statementMs: timeoutMs };
   try {
     const inserts = tableRows.rows.map((rows) => buildInsertQuery(rows, context));
-    if (tableRows.updates.size === 0) await transactAtOnce(session, options, inserts);
+    if (tableRows.updates.size === 0) await runStatementsInTransaction(session, options, inserts);
     else await transact(session, options, () => storeRows(tableRows, context));
     return { rejected };
   } catch (error) {

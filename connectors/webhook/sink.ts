@@ -1,7 +1,7 @@
 import { createHmac, hash } from "node:crypto";
-import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
+import { ALL_ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
-import { demandsTls, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { asksForTls, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
 import { createHttpClient, describeReceiver, type HttpResponse } from "../../src/core/http/outbound/request.ts";
@@ -65,7 +65,7 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
           return { rejected: [], retry: { from: index, error } };
         }
       }
-      return ACCEPTED;
+      return ALL_ACCEPTED;
     },
 
     async close() {
@@ -159,6 +159,6 @@ function mapResponseFailure(response: HttpResponse, origin: string, nowMs: numbe
     const hint = "Raise the receiver's limit, or filter that kind of event.";
     return new Rejected(`${summary}: the event is larger than it takes.`, { hint });
   }
-  if (status === 400 && demandsTls(body)) return tlsRequired(describeReceiver(origin));
+  if (status === 400 && asksForTls(body)) return tlsRequired(describeReceiver(origin));
   return new Rejected(`${summary}.`);
 }

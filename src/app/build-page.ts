@@ -49,7 +49,6 @@ export async function buildPlots(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
-  /** Returns parts of the worker that are built after the plots. */
   readonly running: () => {
     readonly status: Pick<Status, "sinks">;
     readonly works: ReadonlyMap<string, SourceWork>;

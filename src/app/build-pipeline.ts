@@ -50,7 +50,7 @@ import type { ReconfigurablePart } from "./reload/reloader.ts";
 export interface LeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws if the request must not be sent. */
   readonly leaving: CheckBeforeSend;
-  /** Longest time from the stored quota slot to the arrival of its request at the service. */
+  /** Longest time in milliseconds between taking a quota slot and the arrival of the request at the service. */
   readonly longestWayMs: number;
 }
 
@@ -155,18 +155,18 @@ export async function buildPipeline(options: PipelineOptions) {
   const deliveryParts = { ...commonParts, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
   const dispatcher = createDispatcher({ ...deliveryParts, building });
   const silences = createSilenceKeeper({ store, clock, log });
-  const space = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
-  const pruning = createPruningService({ ...deliveryParts, bounds: retentionBounds(state), space });
+  const logSpaceMonitor = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
+  const pruning = createPruningService({ ...deliveryParts, bounds: retentionBounds(state), space: logSpaceMonitor });
   const commands = await createCommands({
     ...{ ...commonParts, config: config.commands, guards: options.guards, around: options.around },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
     ...(options.approved && { approved: options.approved }),
   });
-  const listening = createCommandListening(listCommandSources(sinks.built), commands.accept);
+  const commandListening = createCommandListening(listCommandSources(sinks.built), commands.accept);
   const parts = reconfigurableParts({
     ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts, syncs },
-    listening,
+    listening: commandListening,
   });
 
   const warnings = await readStateWarnings(store);
@@ -190,7 +190,7 @@ export async function buildPipeline(options: PipelineOptions) {
         ...options.processStatus.notices(),
         ...commitNotices(commitTrouble()),
         ...commands.notices(),
-        ...space.notices(),
+        ...logSpaceMonitor.notices(),
         ...backPressure.notices(),
         ...dispatcher.notices(),
       ],
@@ -225,7 +225,7 @@ export async function buildPipeline(options: PipelineOptions) {
       ...(plots === null ? [] : [{ service: plots, share: 0.1 }]),
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
-      { service: listening, share: 0.1 },
+      { service: commandListening, share: 0.1 },
       { service: groupSourceServices("sensors", ({ sensors }) => sensors), share: 0.1 },
       // Requests to the service are aborted, because repeating a request after the next start costs only one quota slot.
       { service: groupSourceServices("sources", ({ service }) => service), share: 0.2 },

@@ -107,7 +107,7 @@ export function createCommandListening(listeners: readonly CommandSource[], acce
   const openListeners = new Set<CommandSource>();
   let runSignal: AbortSignal | null = null;
 
-  async function openAll(wantedListeners: readonly CommandSource[]): Promise<void> {
+  async function openCommandListeners(wantedListeners: readonly CommandSource[]): Promise<void> {
     if (runSignal === null) return;
     for (const listener of wantedListeners) {
       if (openListeners.has(listener)) continue;
@@ -116,8 +116,7 @@ export function createCommandListening(listeners: readonly CommandSource[], acce
     }
   }
 
-  /** Closes all other listeners, even if one of them cannot be closed. */
-  async function keepOnly(wantedListeners: readonly CommandSource[]): Promise<void> {
+  async function closeOtherListeners(wantedListeners: readonly CommandSource[]): Promise<void> {
     const listenersToClose = [...openListeners].filter((listener) => !wantedListeners.includes(listener));
     for (const listener of listenersToClose) openListeners.delete(listener);
     const closeResults = await Promise.allSettled(listenersToClose.map((listener) => listener.close()));
@@ -128,12 +127,12 @@ export function createCommandListening(listeners: readonly CommandSource[], acce
     name: "listening",
     async start(signal) {
       runSignal = signal;
-      await openAll(listeners);
+      await openCommandListeners(listeners);
     },
     async stop() {
       runSignal = null;
-      await keepOnly([]);
+      await closeOtherListeners([]);
     },
   });
-  return { ...service, keepOnly, openAll };
+  return { ...service, keepOnly: closeOtherListeners, openAll: openCommandListeners };
 }

@@ -18,7 +18,6 @@ export interface ConfigView {
 export interface PageSettings extends ConfigView {
   readonly credentials: Credentials | null;
   readonly writes: boolean;
-  /** All configured sinks, including disabled sinks. */
   readonly entries: Config["sinks"];
   change(config: Config, credentials: Credentials | null): void;
 }
@@ -61,7 +60,6 @@ function listDueTimes({ schedules, read, history, spread }: SourceEntry): DueTim
       schedule === false ? "off" : scheduledDueTime(cronMatcher(schedule), spread),
     ]),
   );
-  // Live reads and history always follow their target intervals.
   dueTimes.set("live", read.length === 0 ? "off" : shortestDueTime(read, LATENESS_GRACE_MS));
   // Without history classes only `plenum backfill` fetches history; the status then shows history after the first run.
   if (history.length > 0) dueTimes.set("history", shortestDueTime(history, HISTORY_LATENESS_GRACE_MS));
@@ -69,15 +67,15 @@ function listDueTimes({ schedules, read, history, spread }: SourceEntry): DueTim
 }
 
 function shortestDueTime(classes: readonly { readonly every: number }[], graceMs: number): DueTime {
-  const everyMs = Math.min(...classes.map(({ every }) => every));
-  return (lastMs) => lastMs + everyMs + graceMs;
+  const shortestIntervalMs = Math.min(...classes.map(({ every }) => every));
+  return (lastMs) => lastMs + shortestIntervalMs + graceMs;
 }
 
 function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: number): DueTime {
   return (lastMs) => {
     const dueMs = nextMatch(lastMs);
-    const everyMs = nextMatch(dueMs) - dueMs;
-    return dueMs + spreadMs + Math.max(LATENESS_GRACE_MS, everyMs * LATENESS_GRACE_SHARE);
+    const scheduleIntervalMs = nextMatch(dueMs) - dueMs;
+    return dueMs + spreadMs + Math.max(LATENESS_GRACE_MS, scheduleIntervalMs * LATENESS_GRACE_SHARE);
   };
 }
 
@@ -85,8 +83,8 @@ function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: numb
 export function readLiveSource(source: Source | undefined, work: SourceWork | undefined): LiveSource | null {
   if (source === undefined || work === undefined) return null;
   const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
-  const live = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
-  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...live };
+  const liveSource = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
+  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...liveSource };
 }
 
 export async function readStateWarnings(store: Store): Promise<readonly string[]> {

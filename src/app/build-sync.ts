@@ -33,7 +33,7 @@ export interface BuiltSync {
   readonly service: Service;
   /** Emits `worker-alive`; started last. */
   readonly heartbeat: Service;
-  /** Watches the values that `service` reads; starts before `service` and stops after it. */
+  /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
   readonly sensors: Service;
   readonly work: SourceWork;
   refreshGauges(): void;
@@ -52,7 +52,6 @@ export async function buildSync(options: {
   readonly groupCommit: GroupCommit;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
-  /** Called for each tag value after its commit. */
   readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
 }): Promise<BuiltSync> {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
@@ -61,12 +60,12 @@ export async function buildSync(options: {
   const log = options.log.child({ source: name });
   let settings = planSettings(name, entry, options.state);
   const { token } = entry;
-  const selectionWarning = (config: SourceEntry) =>
+  const createEmptyClassWarning = (config: SourceEntry) =>
     createSelectionWarning({ source: name, lists: classLists(config), followed: config.inventory.sites ?? null, log });
-  let warnOfSelection = selectionWarning(entry);
+  let warnOfEmptyClasses = createEmptyClassWarning(entry);
   const sync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
-    tagsListed: () => warnOfSelection(sync.store),
+    tagsListed: () => warnOfEmptyClasses(sync.store),
     ...("file" in token ? { tokenStamp: async () => readSecretFileStamp(token.file) } : {}),
   });
   const { scope, store } = sync;
@@ -76,9 +75,9 @@ export async function buildSync(options: {
     options.onRead(name, id, value, atMs);
   };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
-  const demand = createDemand();
+  const requestDemand = createDemand();
   const historyPull = createHistoryPull({
-    ...{ source, store, log, metrics, scope, demand },
+    ...{ source, store, log, metrics, scope, demand: requestDemand },
     clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchPast: backPressure.mayFetchPast,
@@ -86,7 +85,7 @@ export async function buildSync(options: {
     knowsTagsOf: sync.knowsTagsOf,
   });
   const liveReads = createLiveReads({
-    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand },
+    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand: requestDemand },
     isFirstInventory: () => !sync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sync.offlineGatewayOf(siteId),
@@ -95,24 +94,23 @@ export async function buildSync(options: {
   });
   // Live reads and history run also without classes: a reload may add a class, `plenum backfill` may request a range.
   const service = sync.service([liveReads, historyPull]);
-  const plan = async () => {
+  const createPlanReport = async () => {
     const { buckets } = source.quota();
     const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
-    const polls = bucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
+    const pollsPerMinute = bucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
     const { freshness } = liveReads.status();
-    const quota = { polls, shared: buckets.length < 2 };
+    const quota = { polls: pollsPerMinute, shared: buckets.length < 2 };
     return reportPlan(await factsFromState(store, settings, clock, { quota, freshness }));
   };
-  const leftOutCounts = () => {
+  const countLeftOutTags = () => {
     const leftOutTags = liveReads.leftOut();
     if (leftOutTags === null) return null;
-    // Skip tags that left the inventory, because they are no longer requested.
-    const leftOutKinds = [...leftOutTags].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
-    const unreadable = leftOutKinds.filter((kind) => kind === "unreadable").length;
-    return { unreadable, unanswered: leftOutKinds.length - unreadable };
+    const leftOutReasons = [...leftOutTags].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
+    const unreadableCount = leftOutReasons.filter((kind) => kind === "unreadable").length;
+    return { unreadable: unreadableCount, unanswered: leftOutReasons.length - unreadableCount };
   };
   const sourceWork: SourceWork = {
-    plan,
+    plan: createPlanReport,
     tag: (id) => describeLiveTag(liveReads, id, clock),
     reading: (id) => tagReading(liveReads, id),
     requests: () => built.trace.latest(),
@@ -123,7 +121,7 @@ export async function buildSync(options: {
       if (lastRead !== null) lastPolls.set("live", lastRead);
       return {
         ...{ activeAlarms: sync.activeAlarms, siteIds: sync.siteIds(), lastPolls },
-        leftOut: leftOutCounts(),
+        leftOut: countLeftOutTags(),
         inventoryPageMs: sync.inventoryPageMs(),
       };
     },
@@ -155,8 +153,8 @@ export async function buildSync(options: {
       heartbeat.change(entry.heartbeat);
       await sensors.change(entry);
       // Warn of a new class without tags now, not at the next list of tags.
-      warnOfSelection = selectionWarning(entry);
-      await warnOfSelection(store);
+      warnOfEmptyClasses = createEmptyClassWarning(entry);
+      await warnOfEmptyClasses(store);
     },
   };
 }
@@ -170,18 +168,17 @@ function classLists({ read, history }: SourceEntry): ClassLists {
 
 export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
-  const valuesMax = valuesThatFitBytes(Math.min(entry.max_body_bytes, maxHistoryResponseBytes(state.max_bytes)));
+  const maxHistoryValues = valuesThatFitBytes(Math.min(entry.max_body_bytes, maxHistoryResponseBytes(state.max_bytes)));
   const { alarms: schedule } = entry.schedules;
   const alarms = { pageSize: entry.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
   return {
-    ...{ source, read, history, quota, timeZone, valuesMax },
+    ...{ source, read, history, quota, timeZone, valuesMax: maxHistoryValues },
     ...(schedule === false ? {} : { alarms: { ...alarms, schedule } }),
   };
 }
 
 const SENSOR_WATCH_STOP_MS = 5_000;
 
-/** Builds the sensor watch of a source, which a changed configuration can switch on and off. */
 export function buildSensors(
   source: string,
   initialEntry: SourceEntry,

@@ -34,7 +34,7 @@ export interface WorkerOptions {
   readonly recentLog?: () => readonly string[];
   readonly armWriting?: boolean;
   readonly configFile?: ConfigFile;
-  /** Replaces the quota store of the state, if the requests count for another worker, which pauses meanwhile. */
+  /** Replaces the quota store if requests count for another worker, which is paused meanwhile. */
   readonly quotaStore?: QuotaStore;
   readonly transport?: Transport;
   readonly standIn?: ReplaceSink;
@@ -63,8 +63,8 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   if (options.clock === undefined) addProcessMetrics(metrics);
   const startedAtMs = clock.now();
   const [latestEvent] = await openedStore.outbox.latest(1);
-  const lastKnownMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
-  const clockDoubt = createClockCheck({ clock, log, metrics, lastKnownMs });
+  const lastCommitMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
+  const clockDoubt = createClockCheck({ clock, log, metrics, lastKnownMs: lastCommitMs });
   const commonParts = { clock, clockDoubt, log, metrics };
   const page = createPageSettings(config, readCredentials(config.status, environment));
 

@@ -209,7 +209,7 @@ export interface Rejection {
   readonly reason: string;
 }
 
-export const ACCEPTED: Receipt = { rejected: [] };
+export const ALL_ACCEPTED: Receipt = { rejected: [] };
 
 /** Builds a receipt. Drops the rejections of events that will be offered again. */
 export function buildReceipt(reasonByIndex: ReadonlyMap<number, string>, retry?: Receipt["retry"]): Receipt {

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { changesBetween } from "../app/config/changes.ts";
+import { findConfigChanges } from "../app/config/changes.ts";
 import type { Config } from "../app/config/config.ts";
 import { formatProblems } from "../app/config/problems.ts";
 import { watchFile } from "../app/reload/file-watch.ts";
@@ -28,7 +28,7 @@ export function createMemberConfigFile(options: {
   function readChanges(): Pick<ReloadReport, "pending" | "refused"> {
     const how = "a fleet takes a change over when all of its members are stopped and started";
     try {
-      const changes = changesBetween(config, configFile.load());
+      const changes = findConfigChanges(config, configFile.load());
       return { pending: changes.map((change) => ({ ...change, effect: "restart" as const, how })), refused: null };
     } catch (error) {
       return { pending: fileState.pending, refused: formatProblems(error) };

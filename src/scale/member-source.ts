@@ -4,7 +4,7 @@ import type { Config, SourceEntry } from "../app/config/config.ts";
 import { writingSettings } from "../app/config/config.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { openProxy } from "../core/http/proxy.ts";
-import { ofWorkerFor } from "../core/model/event.ts";
+import { assignToWorker } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { elapsedMs } from "../core/runtime/elapsed-time.ts";
@@ -55,7 +55,7 @@ export async function runSource(options: {
   const store: Store = {
     ...shard,
     commit: ({ events = [], ...change }) =>
-      shard.commit({ ...change, events: events.map((event) => ofWorkerFor(source, event)) }),
+      shard.commit({ ...change, events: events.map((event) => assignToWorker(source, event)) }),
     async describe() {
       const { bytes, schemaVersion } = await options.describeDatabase();
       return { file: database.name, bytes, schemaVersion, damaged: [] };

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { changesBetween, configInForceAfter } from "#src/app/config/changes.ts";
+import { configInForceAfter, findConfigChanges } from "#src/app/config/changes.ts";
 import type { Config } from "#src/app/config/config.ts";
 import { configured, KEY, type Parts } from "./configured.ts";
 
-const changesAfter = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
+const changesAfter = (change: (whole: Parts) => void) => findConfigChanges(configured(), configured(change));
 
-describe("changesBetween (two configurations)", () => {
+describe("findConfigChanges (two configurations)", () => {
   test("returns no changes for equal configurations", () => {
     expect(changesAfter(() => undefined)).toEqual([]);
   });
@@ -76,7 +76,7 @@ describe("changesBetween (two configurations)", () => {
       [configured(), twoSources],
       [twoSources, configured()],
     ] as const) {
-      const sourceChange = changesBetween(before, after).find(({ path }) => path === "sources.other");
+      const sourceChange = findConfigChanges(before, after).find(({ path }) => path === "sources.other");
       expect(sourceChange).toMatchObject({ effect: "restart", how: "sources are connected at a start" });
       expect(Object.keys(configInForceAfter(before, after).sources)).toEqual(Object.keys(before.sources));
     }
@@ -99,7 +99,7 @@ describe("changesBetween (two configurations)", () => {
         ];
       });
     const changedLimits = (before: Config, after: Config) =>
-      changesBetween(before, after).map(({ path, before: was, after: now }) => [path, was, now]);
+      findConfigChanges(before, after).map(({ path, before: was, after: now }) => [path, was, now]);
     expect(changedLimits(limits(24), limits(22))).toEqual([["commands.allow.10.max", "24", "22"]]);
     expect(changedLimits(limits(24, "main"), limits(22, "main"))).toEqual([["commands.allow.main/10.max", "24", "22"]]);
   });
@@ -110,16 +110,16 @@ describe("changesBetween (two configurations)", () => {
         const secrets = names.map((env) => ({ env }));
         whole.sinks.chat.webhook = { url: "https://hooks.example.com/T000", secrets };
       });
-    const paths = changesBetween(signed("ONE"), signed("TWO", "THREE")).map(({ path }) => path);
+    const paths = findConfigChanges(signed("ONE"), signed("TWO", "THREE")).map(({ path }) => path);
     expect(paths).toEqual(["sinks.chat.webhook.secrets"]);
-    expect(changesBetween(signed("ONE"), signed("TWO")).map(({ path }) => path)).toEqual(paths);
+    expect(findConfigChanges(signed("ONE"), signed("TWO")).map(({ path }) => path)).toEqual(paths);
   });
 
   test("reports a list that becomes empty or non-empty as one change", () => {
     const path = "sinks.chat.filter.kinds";
     const emptied = configured((whole) => (whole.sinks.chat.filter.kinds = []));
-    expect(changesBetween(configured(), emptied)).toMatchObject([{ path, before: '["alarm-*"]' }]);
-    expect(changesBetween(emptied, configured())).toMatchObject([{ path, after: '["alarm-*"]' }]);
+    expect(findConfigChanges(configured(), emptied)).toMatchObject([{ path, before: '["alarm-*"]' }]);
+    expect(findConfigChanges(emptied, configured())).toMatchObject([{ path, after: '["alarm-*"]' }]);
   });
 
   test("equals the changes in force plus the changes that wait for a restart", () => {
@@ -134,9 +134,9 @@ describe("changesBetween (two configurations)", () => {
       whole.commands.allow[0].max = 22;
     });
     const now = configInForceAfter(oldConfig, newConfig);
-    const all = changesBetween(oldConfig, newConfig);
-    expect(changesBetween(oldConfig, now)).toEqual(all.filter(({ effect }) => effect === "alone"));
-    expect(changesBetween(now, newConfig)).toEqual(all.filter(({ effect }) => effect === "restart"));
+    const all = findConfigChanges(oldConfig, newConfig);
+    expect(findConfigChanges(oldConfig, now)).toEqual(all.filter(({ effect }) => effect === "alone"));
+    expect(findConfigChanges(now, newConfig)).toEqual(all.filter(({ effect }) => effect === "restart"));
     expect(all.filter(({ effect }) => effect === "restart").map(({ path }) => path)).toEqual([
       "state.folder",
       "sources.main.base_url",

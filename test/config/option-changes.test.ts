@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { changesBetween, configInForceAfter } from "#src/app/config/changes.ts";
+import { configInForceAfter, findConfigChanges } from "#src/app/config/changes.ts";
 import { Config } from "#src/app/config/config.ts";
 import { configured, type Parts } from "./configured.ts";
 
@@ -62,14 +62,14 @@ describe("a changed option of the configuration", () => {
     const paths = everyOption();
     expect(paths.length).toBeGreaterThan(45);
     for (const path of paths) {
-      const changes = changesBetween(configured(), withAnother(path));
+      const changes = findConfigChanges(configured(), withAnother(path));
       expect(changes.map((each) => each.path)).toEqual([path.join(".")]);
     }
   });
 
   test("waits for a restart with its old value exactly when the option is in the list of restart options", () => {
     const waitingOptions = everyOption().filter((path) => {
-      const [change] = changesBetween(configured(), withAnother(path));
+      const [change] = findConfigChanges(configured(), withAnother(path));
       const isKept = isDeepStrictEqual(configInForceAfter(configured(), withAnother(path)), configured());
       expect(isKept, path.join(".")).toBe(change?.effect === "restart");
       expect(change?.how, path.join(".")).not.toContain("the passwords belong to an address");

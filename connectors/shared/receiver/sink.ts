@@ -1,6 +1,6 @@
 import type { output, ZodType } from "zod";
 import {
-  ACCEPTED,
+  ALL_ACCEPTED,
   type BatchInfo,
   type ConnectorContext,
   type FailedRequest,
@@ -257,7 +257,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   async function write(batch: readonly Event[], signal: AbortSignal, offer: BatchInfo | undefined): Promise<Receipt> {
-    if (!batch.some(({ type }) => concernsIncidents(type))) return ACCEPTED;
+    if (!batch.some(({ type }) => concernsIncidents(type))) return ALL_ACCEPTED;
     const { positions = batch.map((_, index) => index + 1), isRedelivery: again = false } = offer ?? {};
     // Work on a copy: a failed store must leave the ledger unchanged.
     const nextLedger = new Map(await openLedger());

@@ -57,7 +57,7 @@ const EFFECTS_WHILE_RUNNING: Readonly<Record<string, string>> = {
   commands: "at once, as far as it is approved",
 };
 
-export function changesBetween(before: Config, after: Config): readonly ConfigChange[] {
+export function findConfigChanges(before: Config, after: Config): readonly ConfigChange[] {
   return findDifferences([], before, after).map(({ path, old, now }) => {
     const restartCause = restartReason(path, before, after);
     return {
@@ -72,14 +72,14 @@ export function changesBetween(before: Config, after: Config): readonly ConfigCh
 export function configInForceAfter(before: Config, after: Config): Config {
   return {
     ...after,
-    state: withoutRestartOptions(["state"], before.state, after.state) as Config["state"],
+    state: dropRestartOptions(["state"], before.state, after.state) as Config["state"],
     status: needsStatusRestart(before, after) ? before.status : after.status,
     sources: Object.fromEntries(
       Object.entries(before.sources).map(([name, entry]) => {
         const newEntry = after.sources[name];
         return [
           name,
-          newEntry === undefined ? entry : (withoutRestartOptions(["sources", name], entry, newEntry) as typeof entry),
+          newEntry === undefined ? entry : (dropRestartOptions(["sources", name], entry, newEntry) as typeof entry),
         ];
       }),
     ),
@@ -89,12 +89,12 @@ export function configInForceAfter(before: Config, after: Config): Config {
   };
 }
 
-function withoutRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
+function dropRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
   if (RESTART_REASONS[toOptionPattern(path)] !== undefined) return old;
   if (!isPlainObject(old) || !isPlainObject(now)) return now;
   const mergedOptions: Record<string, unknown> = { ...now };
   for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
-    const value = withoutRestartOptions([...path, key], old[key], now[key]);
+    const value = dropRestartOptions([...path, key], old[key], now[key]);
     if (value === undefined) delete mergedOptions[key];
     else mergedOptions[key] = value;
   }
@@ -168,7 +168,7 @@ function findDifferences(path: readonly string[], old: unknown, now: unknown): r
   return allKeys.flatMap((key) => findDifferences([...path, key], old[key], now[key]));
 }
 
-/** Compares list entries by name, and their order where the order counts. */
+/** Compares list entries by name, and their order if the order matters. */
 function listDifferences(path: readonly string[], old: EntriesByName, now: EntriesByName): readonly ValueDifference[] {
   const keys = [...new Set([...now.keys(), ...old.keys()])];
   const [oldOrder, newOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
@@ -230,7 +230,6 @@ function hideSecrets(path: readonly string[], value: unknown): unknown {
   return Object.fromEntries(entries.map(([key, inner]) => [key, hideSecrets([...path, key], inner)]));
 }
 
-/** True for a reference to a secret: `{file: path}` or `{env: NAME}`. */
 function isSecretRef(value: unknown): boolean {
   return isPlainObject(value) && parseSecretRef(value) !== null;
 }
@@ -239,6 +238,6 @@ function isSecretRef(value: unknown): boolean {
 function hideUrlPath(text: string): string {
   const url = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? URL.parse(text) : null;
   if (url === null) return text;
-  const hasMore = url.pathname.length > 1 || url.search !== "" || url.username !== "" || url.password !== "";
-  return `${url.protocol}//${url.host}${hasMore ? "/…" : ""}`;
+  const hasHiddenUrlPart = url.pathname.length > 1 || url.search !== "" || url.username !== "" || url.password !== "";
+  return `${url.protocol}//${url.host}${hasHiddenUrlPart ? "/…" : ""}`;
 }

@@ -57,8 +57,8 @@ const SinkSection = z
   })
   .superRefine((sink, context) => {
     const usedConnectors = listConnectors(sink);
-    if (sink.sequence && !usedConnectors.some(carriesSequence)) {
-      const sequenceConnectors = CONNECTOR_NAMES.filter(carriesSequence).join(", ");
+    if (sink.sequence && !usedConnectors.some(canSendSequence)) {
+      const sequenceConnectors = CONNECTOR_NAMES.filter(canSendSequence).join(", ");
       const message = `Nothing there carries a number; \`sequence\` is for ${sequenceConnectors}.`;
       context.addIssue({ code: "custom", path: ["sequence"], message });
     }
@@ -80,7 +80,7 @@ function listConnectors(sink: Readonly<Partial<Record<ConnectorName, unknown>>>)
   return CONNECTOR_NAMES.filter((name) => sink[name] !== undefined);
 }
 
-function carriesSequence(name: ConnectorName): boolean {
+function canSendSequence(name: ConnectorName): boolean {
   return getConnector(name).carriesSequence === true;
 }
 

@@ -26,17 +26,17 @@ export function writingSettings(config: Config): Readonly<Record<string, unknown
   );
   const commandSinks = Object.entries(config.sinks)
     // Include sinks that could accept commands, unless `commands.enabled` is false.
-    .filter(([, sink]) => sink.enabled && canListen(sink) && commandOptions(sink)?.enabled !== false)
+    .filter(([, sink]) => sink.enabled && canAcceptCommands(sink) && commandOptions(sink)?.enabled !== false)
     .map(([name, sink]) => [name, { [findConnector(sink)]: sink[findConnector(sink)] }] as const);
   return { sources: Object.fromEntries(sources), senders: Object.fromEntries(commandSinks) };
 }
 
-export function canListen(sink: SinkEntry): boolean {
+export function canAcceptCommands(sink: SinkEntry): boolean {
   return getConnector(findConnector(sink)).commands !== undefined;
 }
 
-export function isListening(sink: SinkEntry): boolean {
-  return sink.enabled && canListen(sink) && commandOptions(sink)?.enabled === true;
+export function acceptsCommands(sink: SinkEntry): boolean {
+  return sink.enabled && canAcceptCommands(sink) && commandOptions(sink)?.enabled === true;
 }
 
 function commandOptions(sink: SinkEntry): { readonly enabled: boolean } | undefined {

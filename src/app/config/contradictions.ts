@@ -11,7 +11,7 @@ export function findContradictions(config: ConfigSections): readonly ConfigContr
   return [
     ...unknownClasses(config),
     ...unknownSystems(config),
-    ...unknownOrigins(config),
+    ...findUnknownCommandOrigins(config),
     ...unknownSources(config),
     ...localSinksInFleet(config),
     ...sharedFolders(config),
@@ -44,15 +44,15 @@ function unknownSystems({ sources }: ConfigSections): readonly ConfigContradicti
         { select: select.exclude ?? {}, path: [list, n, "select", "exclude"] },
       ]),
     );
-    const lists =
+    const sensorLists =
       sensors === false ? [] : SENSOR_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
-    return [...classes, ...lists]
+    return [...classes, ...sensorLists]
       .filter(({ select }) => select.systems !== undefined)
       .map(({ path }) => ({ path: ["sources", name, ...path, "systems"], message }));
   });
 }
 
-function unknownOrigins({ sources, sinks, commands }: ConfigSections): readonly ConfigContradiction[] {
+function findUnknownCommandOrigins({ sources, sinks, commands }: ConfigSections): readonly ConfigContradiction[] {
   const names = Object.keys(sources);
   const origins = [...Object.keys(sinks), "operator"];
   return commands.allow.flatMap(({ source, from }, index) => {
@@ -66,26 +66,26 @@ function unknownOrigins({ sources, sinks, commands }: ConfigSections): readonly 
 }
 
 function unknownSources({ sources, sinks }: ConfigSections): readonly ConfigContradiction[] {
-  const names = Object.keys(sources);
+  const sourceNames = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
-    unknownNames(filter.sources, names, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
+    unknownNames(filter.sources, sourceNames, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
   );
 }
 
-/** Finds sinks that write to one machine, because in a fleet sources and their sinks move between machines. */
+/** In a fleet, finds sinks that write to the local machine, because sources and sinks can move to another machine. */
 function localSinksInFleet({ sinks, state }: ConfigSections): readonly ConfigContradiction[] {
   if (state.postgres === undefined) return [];
   return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
     if (!enabled) return [];
-    const problemAt = (message: string, ...path: readonly string[]) => [{ path: ["sinks", name, ...path], message }];
+    const sinkProblem = (message: string, ...path: readonly string[]) => [{ path: ["sinks", name, ...path], message }];
     const machineWarning =
       "belongs to one machine, and with state.postgres each source may be at any member: send the events over a network, such as by mqtt, kafka, webhook or postgres";
-    if (file !== undefined) return problemAt(`A file ${machineWarning}.`, "file");
-    if (stdout !== undefined) return problemAt(`Standard output ${machineWarning}.`, "stdout");
+    if (file !== undefined) return sinkProblem(`A file ${machineWarning}.`, "file");
+    if (stdout !== undefined) return sinkProblem(`Standard output ${machineWarning}.`, "stdout");
     if (parquet?.folder !== undefined)
-      return problemAt(`A folder ${machineWarning}, or to s3 with table_format: delta.`, "parquet", "folder");
+      return sinkProblem(`A folder ${machineWarning}, or to s3 with table_format: delta.`, "parquet", "folder");
     if (parquet?.table_format === "plain")
-      return problemAt(
+      return sinkProblem(
         "With state.postgres several members write the tables at once, which only a Delta table can bear: set table_format: delta.",
         "parquet",
         "table_format",
@@ -112,11 +112,11 @@ function sharedFolders({ sinks }: ConfigSections): readonly ConfigContradiction[
     const sinksOfConnector = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
     return sinksOfConnector.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
       for (const [otherName, other] of sinksOfConnector.slice(0, n)) {
-        const conflict = shared(other[connector], sink[connector]);
-        if (conflict === null) continue;
-        if (conflict.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
-        const message = `The sinks ${otherName} and ${name} would ${conflict.consequence}.`;
-        return [{ path: ["sinks", name, connector, ...conflict.path], message }];
+        const sharedResource = shared(other[connector], sink[connector]);
+        if (sharedResource === null) continue;
+        if (sharedResource.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
+        const message = `The sinks ${otherName} and ${name} would ${sharedResource.consequence}.`;
+        return [{ path: ["sinks", name, connector, ...sharedResource.path], message }];
       }
       return [];
     });
@@ -128,18 +128,17 @@ type ConfigPath = readonly (string | number)[];
 interface FoundSecret {
   readonly path: ConfigPath;
   readonly ref: SecretRef;
-  /** Source of a token; null for any other secret. */
   readonly source: string | null;
 }
 
 /** Finds sections that would send a source's token to another server. Token files are compared by identity (links count). */
 export function sharedTokens(config: object): readonly ConfigContradiction[] {
   const tokenOwners = new Map<string, string>();
-  const tokensFirst = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
-  return tokensFirst.flatMap(({ path, ref, source }): readonly ConfigContradiction[] => {
+  const sortedSecrets = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
+  return sortedSecrets.flatMap(({ path, ref, source }): readonly ConfigContradiction[] => {
     const identities = listSecretIdentities(ref);
-    const owner = identities.map((identity) => tokenOwners.get(identity)).find((name) => name !== undefined);
-    if (owner !== undefined) return [{ path, message: sharedTokenMessage(ref, owner, source) }];
+    const tokenOwner = identities.map((identity) => tokenOwners.get(identity)).find((name) => name !== undefined);
+    if (tokenOwner !== undefined) return [{ path, message: sharedTokenMessage(ref, tokenOwner, source) }];
     if (source !== null) for (const identity of identities) tokenOwners.set(identity, source);
     return [];
   });
@@ -153,7 +152,7 @@ function sharedTokenMessage(ref: SecretRef, owner: string, other: string | null)
     : `${conflictText}: give the source ${other} a token in a ${tokenLocation} of its own.`;
 }
 
-/** Returns sources by the environment variable with their token, in an unchecked configuration. */
+/** Returns the source of each environment variable that holds a token, from an unchecked configuration. */
 export function tokenVariables(content: unknown): ReadonlyMap<string, string> {
   const tokens = findSecrets(content, []).filter(isSourceToken);
   return new Map(tokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));

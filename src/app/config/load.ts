@@ -17,7 +17,6 @@ export interface LoadOptions<T extends z.ZodType> {
   readonly environment: Environment;
 }
 
-/** Loads and checks a YAML file. Throws `ConfigurationError` with every problem found. */
 export function loadYaml<T extends z.ZodType>(options: LoadOptions<T>): z.output<T> {
   return parseYaml({ ...options, text: readText(options.file) });
 }
@@ -50,40 +49,40 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
   const { file, schema } = options;
   const lineCounter = new LineCounter();
   const document = parseDocument(options.text, { lineCounter: lineCounter, version: "1.2", prettyErrors: false });
-  const problemAt = (offset: number, path: readonly PropertyKey[], message: string): ConfigProblem => {
+  const createProblem = (offset: number, path: readonly PropertyKey[], message: string): ConfigProblem => {
     const { line, col } = lineCounter.linePos(offset);
     return { file, line: Math.max(1, line), column: Math.max(1, col), path: path.map(String).join("."), message };
   };
 
   if (document.errors.length > 0) {
     const syntaxProblems = findSyntaxProblems(document, options.text);
-    throw new ConfigurationError(syntaxProblems.map(({ offset, message }) => problemAt(offset, [], message)));
+    throw new ConfigurationError(syntaxProblems.map(({ offset, message }) => createProblem(offset, [], message)));
   }
-  const { problems: unfilled, used } = interpolateVariables(document, options.environment);
-  const placeholders = [...findLikelyMistakes(document, options.text), ...unfilled];
-  const problems = placeholders.map(({ node, path, message }) => problemAt(node.range?.[0] ?? 0, path, message));
-  const content = toPlainContent(document, (text, offset) => new ConfigurationError([problemAt(offset, [], text)]));
+  const { problems: placeholderProblems, used: usedVariables } = interpolateVariables(document, options.environment);
+  const textProblems = [...findLikelyMistakes(document, options.text), ...placeholderProblems];
+  const problems = textProblems.map(({ node, path, message }) => createProblem(node.range?.[0] ?? 0, path, message));
+  const content = toPlainContent(document, (text, offset) => new ConfigurationError([createProblem(offset, [], text)]));
   if (content === null) {
-    throw new ConfigurationError([problemAt(0, [], "The file is empty. Start from config/example.yaml.")]);
+    throw new ConfigurationError([createProblem(0, [], "The file is empty. Start from config/example.yaml.")]);
   }
   const tokens = tokenVariables(content);
-  for (const { name, node, path } of used) {
+  for (const { name, node, path } of usedVariables) {
     const source = tokens.get(name);
     if (source === undefined) continue;
     const message = `The variable ${name} holds the token of the source ${source}, and only that source may name it: take it out of this text.`;
-    problems.push(problemAt(node.range?.[0] ?? 0, path, message));
+    problems.push(createProblem(node.range?.[0] ?? 0, path, message));
   }
-  const parsed = schema.safeParse(content);
+  const parsedConfig = schema.safeParse(content);
   const prototypeKeys = prototypeFindings(content);
-  if (parsed.success && problems.length === 0 && prototypeKeys.length === 0) return parsed.data;
+  if (parsedConfig.success && problems.length === 0 && prototypeKeys.length === 0) return parsedConfig.data;
 
   // The content of a missing variable is unknown, so report no other problem at its path.
   const unresolvedPaths = new Set(problems.map(({ path }) => path));
   const addFinding = ({ path, message, atKey = false }: ConfigFinding) => {
-    const problem = problemAt(findOffset(document.contents, path, atKey), path, message);
+    const problem = createProblem(findOffset(document.contents, path, atKey), path, message);
     if (!unresolvedPaths.has(problem.path)) problems.push(problem);
   };
-  for (const finding of relevantFindings({ schema, content }, parsed.error?.issues ?? [])) addFinding(finding);
+  for (const finding of relevantFindings({ schema, content }, parsedConfig.error?.issues ?? [])) addFinding(finding);
   const reportedPaths = new Set(problems.map(({ path }) => path));
   for (const finding of prototypeKeys) if (!reportedPaths.has(finding.path.map(String).join("."))) addFinding(finding);
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
@@ -153,11 +152,11 @@ export function readStateSection(text: string, environment: Environment): StateS
     >;
     const isFolderKnown = typeof folder === "string" && folder !== "" && !unsetPaths.includes("state.folder");
     const isPostgresSet = !unsetPaths.some((path) => path.startsWith("state.postgres"));
-    const parsed = PostgresState.safeParse(postgres);
+    const parsedPostgres = PostgresState.safeParse(postgres);
     return {
       folder: isFolderKnown ? folder : null,
       isFleet: stateNode.has("postgres"),
-      postgres: isPostgresSet && parsed.success ? parsed.data : null,
+      postgres: isPostgresSet && parsedPostgres.success ? parsedPostgres.data : null,
     };
   } catch {
     return UNKNOWN_STATE;

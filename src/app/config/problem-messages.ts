@@ -39,7 +39,7 @@ function describeIssue(
           key: String(path.at(-1)),
           value,
           acceptsText: acceptsText(issue),
-          complaintWith: (other) => complaintWith(written, path, other),
+          complaintWith: (other) => findComplaintAbout(written, path, other),
         })
       : null;
   if (suggestedFix !== null) return [{ path, message: suggestedFix }];
@@ -59,9 +59,9 @@ function describeIssue(
       return [{ path, message: typeMessage(written, issue.expected, path, value) }];
     case "too_small":
     case "too_big":
-      return [{ path, message: customMessage(issue) ?? boundMessage(issue, value) }];
+      return [{ path, message: customMessage(issue) ?? limitMessage(issue, value) }];
     default:
-      return [{ path, message: withPeriod(issue.message) }];
+      return [{ path, message: addPeriod(issue.message) }];
   }
 }
 
@@ -89,19 +89,19 @@ function unionFindings(
     .map((issues) => ({ issues, distance: issueDistance(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
   const closestBranch = rankedBranches[0];
-  const ownMessage = customMessage(issue);
-  if (closestBranch === undefined || (ownMessage !== undefined && closestBranch.distance >= NOT_MEANT_DISTANCE)) {
-    return [{ path, message: ownMessage ?? withPeriod(issue.message) }];
+  const schemaMessage = customMessage(issue);
+  if (closestBranch === undefined || (schemaMessage !== undefined && closestBranch.distance >= UNLIKELY_DISTANCE)) {
+    return [{ path, message: schemaMessage ?? addPeriod(issue.message) }];
   }
   return describeIssues(written, closestBranch.issues, path);
 }
 
-const NOT_MEANT_DISTANCE = 5;
+const UNLIKELY_DISTANCE = 5;
 
 function issueDistance(issues: readonly ZodIssue[]): number {
   let totalDistance = 0;
   for (const issue of issues) {
-    if (issue.code === "unrecognized_keys") totalDistance += NOT_MEANT_DISTANCE * issue.keys.length;
+    if (issue.code === "unrecognized_keys") totalDistance += UNLIKELY_DISTANCE * issue.keys.length;
     else if (issue.code === "invalid_type" && issue.path.length === 0) totalDistance += 100;
     else totalDistance += issue.code === "invalid_value" ? 2 : 1;
   }
@@ -115,11 +115,11 @@ function typeMessage(written: WrittenConfig, expected: string, path: readonly Pr
       expected === "object" &&
       value === null &&
       written.isTrial !== true &&
-      complaintWith(written, path, {}) === null
+      findComplaintAbout(written, path, {}) === null
     ) {
       return "Write {} here where nothing is to be chosen, or its options below it.";
     }
-    return `This is needed and missing${optionDescription === undefined ? "." : `: ${withPeriod(lowerFirst(optionDescription))}`}`;
+    return `This is needed and missing${optionDescription === undefined ? "." : `: ${addPeriod(lowerFirstLetter(optionDescription))}`}`;
   }
   if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
   if (expected === "object" && written.isTrial !== true) {
@@ -127,7 +127,7 @@ function typeMessage(written: WrittenConfig, expected: string, path: readonly Pr
     if (sectionAdvice !== null) return sectionAdvice;
   }
   if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
-    return complaintWith(written, path, [value]) === null
+    return findComplaintAbout(written, path, [value]) === null
       ? "Write a list: put a dash in front of the first key, and indent the others below it."
       : "Write a list: each entry begins with a dash, and has its name as `name`.";
   }
@@ -135,8 +135,8 @@ function typeMessage(written: WrittenConfig, expected: string, path: readonly Pr
     return "Write a section here, not a list: without dashes, each entry under a name of your own.";
   }
   const expectedKind = EXPECTED_KINDS[expected] ?? expected;
-  const unquoted = typeof value === "string" && isPlainText(expected, value);
-  return `Write ${expectedKind} here${unquoted ? ", without quotes" : ""}, not ${kindOfValue(value)}.`;
+  const shouldDropQuotes = typeof value === "string" && isPlainText(expected, value);
+  return `Write ${expectedKind} here${shouldDropQuotes ? ", without quotes" : ""}, not ${kindOfValue(value)}.`;
 }
 
 function sectionHelp(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
@@ -145,27 +145,27 @@ function sectionHelp(written: WrittenConfig, path: readonly PropertyKey[], value
   }
   const sectionKeys = knownKeys(written.schema, path);
   if (sectionKeys.length === 0 || path.length === 0) return null;
-  const fittingKeys = sectionKeys.filter((key) => complaintWith(written, path, { [key]: value }) === null);
-  if (fittingKeys.length === 1) return `Write it as a section: { ${fittingKeys[0]}: … }.`;
+  const validKeys = sectionKeys.filter((key) => findComplaintAbout(written, path, { [key]: value }) === null);
+  if (validKeys.length === 1) return `Write it as a section: { ${validKeys[0]}: … }.`;
   const knownKeysText = sectionKeys.length > 15 ? "" : ` Known are: ${sectionKeys.join(", ")}.`;
   return `Write a section with keys of its own here, not ${kindOfValue(value)}.${knownKeysText}`;
 }
 
-/** Returns the complaint about another value at a path; null if that value would be valid. */
-function complaintWith(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
-  const content = withValueAt(written.content, path, value);
+/** Checks another value at a path. Returns the problem message; null if the value is valid. */
+function findComplaintAbout(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
+  const content = replaceValueAt(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
-  const ownFinding = describeIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
+  const findingAtPath = describeIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
     path.every((step, depth) => finding.path[depth] === step),
   );
-  return ownFinding?.message ?? null;
+  return findingAtPath?.message ?? null;
 }
 
-function withValueAt(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
+function replaceValueAt(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
   if (step === undefined) return value;
   if (typeof content !== "object" || content === null) return content;
   const copy = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
-  copy[step] = withValueAt(copy[step], rest, value);
+  copy[step] = replaceValueAt(copy[step], rest, value);
   return copy;
 }
 
@@ -192,22 +192,21 @@ function kindOfValue(value: unknown): string {
   return typeof value === "string" ? "a text" : `a ${typeof value}`;
 }
 
-function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
+function limitMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
   const isMin = issue.code === "too_small";
-  const bound = isMin ? issue.minimum : issue.maximum;
-  const limitText = isMin ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
-  if (issue.origin === "string") return `Write ${limitText} ${bound} characters.`;
-  if (issue.origin === "array" && isMin && bound === 1) return "Write at least one entry, or leave the key out.";
-  if (issue.origin === "array") return `Write ${limitText} ${bound} entries.`;
-  if (!isMin && bound === 1 && typeof value === "number" && value <= 100) {
-    return `Write a number of ${limitText} 1: it is a share, so ${value} % are ${value / 100}.`;
+  const limit = isMin ? issue.minimum : issue.maximum;
+  const limitWord = isMin ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
+  if (issue.origin === "string") return `Write ${limitWord} ${limit} characters.`;
+  if (issue.origin === "array" && isMin && limit === 1) return "Write at least one entry, or leave the key out.";
+  if (issue.origin === "array") return `Write ${limitWord} ${limit} entries.`;
+  if (!isMin && limit === 1 && typeof value === "number" && value <= 100) {
+    return `Write a number of ${limitWord} 1: it is a share, so ${value} % are ${value / 100}.`;
   }
-  return `Write a number of ${limitText} ${bound}.`;
+  return `Write a number of ${limitWord} ${limit}.`;
 }
 
-/** Returns the message of an issue if our schema wrote it; undefined for a message of zod. */
 function customMessage(issue: ZodIssue): string | undefined {
-  return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : withPeriod(issue.message);
+  return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : addPeriod(issue.message);
 }
 
 function choiceMessage(choices: readonly string[], value: unknown): string {
@@ -220,11 +219,11 @@ function choiceMessage(choices: readonly string[], value: unknown): string {
   return closestChoice === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${quoteDigits(closestChoice)}?`;
 }
 
-function withPeriod(text: string): string {
+function addPeriod(text: string): string {
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
-function lowerFirst(text: string): string {
+function lowerFirstLetter(text: string): string {
   return text.charAt(0).toLowerCase() + text.slice(1);
 }
 

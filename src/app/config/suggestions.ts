@@ -8,14 +8,14 @@ type AnySchema = z.core.$ZodType;
 
 /** Returns advice about an unknown key as a sentence with a leading space; empty without advice. */
 export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
-  const keysHere = knownKeys(schema, path);
+  const keysOfSection = knownKeys(schema, path);
   const normalizedKey = key.replaceAll("-", "_").toLowerCase();
-  if (keysHere.includes(normalizedKey)) return ` Did you mean ${normalizedKey}?`;
-  const nearbyPlace = nearbySection(schema, path, key, keysHere);
+  if (keysOfSection.includes(normalizedKey)) return ` Did you mean ${normalizedKey}?`;
+  const nearbyPlace = nearbySection(schema, path, key, keysOfSection);
   if (nearbyPlace !== null) return ` It belongs ${nearbyPlace}.`;
-  if (closestWord(key, keysHere) !== undefined) return formatSuggestion(key, keysHere);
+  if (closestWord(key, keysOfSection) !== undefined) return formatSuggestion(key, keysOfSection);
   const distantSection = sectionsWithKey(schema, key);
-  return distantSection === null ? formatSuggestion(key, keysHere) : ` It belongs under ${distantSection}.`;
+  return distantSection === null ? formatSuggestion(key, keysOfSection) : ` It belongs under ${distantSection}.`;
 }
 
 /** Finds a section with an unknown key nearby: one level down, then one or two levels up. */
@@ -52,7 +52,7 @@ function sectionsWithKey(schema: AnySchema, key: string): string | null {
   return shortestPaths.length === 0 || shortestPaths.length > 2 ? null : shortestPaths.join(" or ");
 }
 
-/** Returns advice if options (`options`) appear without the user-defined name above them; otherwise null. */
+/** Returns advice if options appear without the user-defined name above them; otherwise null. */
 export function adviceForMissingName(section: unknown, options: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
   const entry = Object.entries(section).find(([key, value]) => options.includes(key) && !hasKnownKey(value, options));
@@ -116,7 +116,7 @@ function suggestFirstValid(invalid: InvalidValue, candidates: readonly unknown[]
   return validValue === undefined ? null : `Write ${formatYaml(validValue)}.`;
 }
 
-/** Suggests leaving a key out, for the value `all` where a list narrows a choice. */
+/** For a list option with the value `all`, suggests to omit the option. */
 function suggestOmission(invalid: InvalidValue, text: string): string | null {
   if (!/^(all|any|\*)$/i.test(text)) return null;
   return isValidWith(invalid, undefined) ? "Leave this key out for all of them." : null;
@@ -131,13 +131,11 @@ function suggestText(invalid: InvalidValue, value: number | boolean): string | n
   if (complaint === null) return `Put this into quotes: "${valueText}".`;
   const validUnits = DURATION_UNITS.filter((unit) => isValidWith(invalid, valueText + unit));
   const [firstUnit] = validUnits;
-  // A complaint about the text helps more than a complaint about the type.
   if (firstUnit === undefined) return complaint;
   const unitList = new Intl.ListFormat("en-GB", { type: "disjunction" }).format(validUnits);
   return `Write ${valueText}${firstUnit}: a duration needs its unit, here ${unitList}.`;
 }
 
-/** Suggests a list, for one value or several with commas where a list belongs. */
 function suggestList(invalid: InvalidValue, value: string | number | boolean): string | null {
   const listItems: readonly unknown[] =
     typeof value === "string"

@@ -69,8 +69,8 @@ function folderOwnership(folder: string): FileOwnership | undefined {
   const stats = statIfReadable(folder);
   if (stats === undefined) return undefined;
   const { mode, uid, gid } = stats;
-  const isSafe = (mode & STICKY_BIT) !== 0 || isKubernetesVolume(folder, uid);
-  return { mode: isSafe ? 0 : mode, uid, gid };
+  const isFolderSafe = (mode & STICKY_BIT) !== 0 || isKubernetesVolume(folder, uid);
+  return { mode: isFolderSafe ? 0 : mode, uid, gid };
 }
 
 /** True for a ConfigMap, which Kubernetes mounts read-only with mode 0777. Bind mounts are not exempt. */
@@ -95,7 +95,7 @@ function refuseForeignWriter(pathLabel: string, path: string, { mode, uid, gid }
   // A group with the number of the user has no other members, as usual with a umask of 002.
   const isGroupShared = (mode & 0o020) !== 0 && gid !== uid;
   if ((mode & 0o002) === 0 && !isGroupShared) return;
-  const modeText = (mode & 0o7777).toString(8).padStart(3, "0");
-  const text = `Others than the owner can write to the ${pathLabel}, ${path} (mode ${modeText}, user ${uid}, group ${gid}).`;
+  const permissionsText = (mode & 0o7777).toString(8).padStart(3, "0");
+  const text = `Others than the owner can write to the ${pathLabel}, ${path} (mode ${permissionsText}, user ${uid}, group ${gid}).`;
   throw new ConfigError(text, { hint: `Run: chmod go-w ${path}, ${alternativeHint}` });
 }

@@ -17,7 +17,6 @@ import {
 } from "yaml";
 import type { Environment } from "../../core/runtime/secret.ts";
 
-/** Problem at a node of a YAML document. */
 export interface NodeProblem {
   readonly node: Scalar;
   readonly path: readonly PropertyKey[];
@@ -39,7 +38,7 @@ const PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*
  */
 export function interpolateVariables(document: Document, environment: Environment): Interpolation {
   const problems: NodeProblem[] = [];
-  const used: Interpolation["used"][number][] = [];
+  const usedVariables: Interpolation["used"][number][] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
@@ -53,7 +52,7 @@ export function interpolateVariables(document: Document, environment: Environmen
         if (name === undefined) {
           return addProblem(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
         }
-        used.push({ node, path: pathToNode(ancestors, node), name });
+        usedVariables.push({ node, path: pathToNode(ancestors, node), name });
         const value = environment[name];
         if (value !== undefined && value !== "") return value;
         if (operator === "-") return operand;
@@ -64,7 +63,7 @@ export function interpolateVariables(document: Document, environment: Environmen
       node.value = node.type === "PLAIN" ? parsePlainValue(replacedText) : replacedText;
     },
   });
-  return { problems, used };
+  return { problems, used: usedVariables };
 }
 
 /** Reads a replaced text as YAML: the text can become a number or true, but never a list or a section. */
@@ -103,7 +102,6 @@ export function findLikelyMistakes(document: Document, text: string): readonly N
   return problems;
 }
 
-/** Fast check for likely mistakes, which most files pass. */
 const LIKELY_MISTAKE_PATTERN = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
 
 function likelyMistakeMessage(text: string, isPlain: boolean): string | null {
@@ -124,16 +122,16 @@ export function findOffset(root: Node | null, path: readonly PropertyKey[], want
         (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(step),
       );
       if (entry === undefined) return offset;
-      const atKey = (depth === path.length - 1 && wantKey) || !isNode(entry.value) || isEmptyScalar(entry.value);
+      const useKey = (depth === path.length - 1 && wantKey) || !isNode(entry.value) || isEmptyScalar(entry.value);
       // For a section, use the offset of its key, not of its first entry.
-      const offsetNode = atKey || isMap(entry.value) ? entry.key : entry.value;
+      const offsetNode = useKey || isMap(entry.value) ? entry.key : entry.value;
       offset = nodeStart(offsetNode) ?? offset;
       node = isNode(entry.value) ? entry.value : null;
     } else if (isNode(node) && !isAlias(node) && "items" in node && typeof step === "number") {
-      const item: unknown = (node.items as unknown[])[step];
-      if (!isNode(item)) return offset;
-      node = item;
-      offset = nodeStart(item) ?? offset;
+      const listItem: unknown = (node.items as unknown[])[step];
+      if (!isNode(listItem)) return offset;
+      node = listItem;
+      offset = nodeStart(listItem) ?? offset;
     } else {
       return offset;
     }
@@ -243,7 +241,6 @@ function findOpenTextStart(document: Document, offset: number, isQuote: boolean)
   return innermostStart;
 }
 
-/** Returns the offset of an alias in a document; 0 without the alias. */
 export function aliasOffset(document: Document, name: string): number {
   let offset = 0;
   visit(document, {

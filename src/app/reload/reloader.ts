@@ -16,13 +16,12 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, oneAtATime, retryUntilDone } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { changesBetween, configInForceAfter } from "../config/changes.ts";
+import { configInForceAfter, findConfigChanges } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";
 import { sharedTokens } from "../config/contradictions.ts";
 import { formatProblems } from "../config/problems.ts";
 import { watchFile } from "./file-watch.ts";
 
-/** Part of the worker that can apply a changed configuration. */
 export interface ReconfigurablePart {
   readonly name: string;
   /** Prepares a configuration change without applying it; an error rejects the complete file. */
@@ -37,7 +36,6 @@ export interface PreparedChange {
 
 export interface ConfigFile {
   readonly file: string;
-  /** Loads the file. Throws an error with the problems of the file. */
   load(): Config;
   readonly isWatched: boolean;
 }
@@ -72,7 +70,7 @@ export function createReloader(
     // Check shared tokens again, because a running source keeps its token until a restart.
     const [sharedToken] = sharedTokens(nextConfig);
     if (sharedToken !== undefined) throw new ConfigError(`${sharedToken.path.join(".")}: ${sharedToken.message}`);
-    const allChanges = changesBetween(configInForce, loadedConfig);
+    const allChanges = findConfigChanges(configInForce, loadedConfig);
     const preparedParts: (PreparedChange & { readonly name: string })[] = [];
     const discard = () => Promise.all(preparedParts.map((part) => part.discard?.()));
     try {
@@ -81,9 +79,9 @@ export function createReloader(
       await discard();
       throw error;
     }
-    const changes = allChanges.filter(({ effect }) => effect === "alone");
-    const waiting = allChanges.filter(({ effect }) => effect === "restart");
-    return { next: nextConfig, ready: preparedParts, discard, changes, waiting };
+    const immediateChanges = allChanges.filter(({ effect }) => effect === "alone");
+    const changesAfterRestart = allChanges.filter(({ effect }) => effect === "restart");
+    return { next: nextConfig, ready: preparedParts, discard, changes: immediateChanges, waiting: changesAfterRestart };
   }
 
   async function reloadNow(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
@@ -94,7 +92,7 @@ export function createReloader(
       prepared = await prepareReload();
     } catch (error) {
       const rejectedReport = { ...report, pending, refused: formatProblems(error) };
-      if (!isDryRun) noteRefusal(rejectedReport);
+      if (!isDryRun) recordRefusal(rejectedReport);
       return rejectedReport;
     }
     const { changes, waiting } = prepared;
@@ -112,7 +110,7 @@ export function createReloader(
         failedParts.push(`${part.name}: ${withoutCredentials(errorText(error))}`);
       }
     }
-    const isNew = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
+    const hasNewChanges = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
     const finalReport = { ...report, changes, pending: waiting, failures: failedParts };
     if (refused !== null) log.info({ file }, "the configuration file is right again");
     refused = null;
@@ -122,13 +120,13 @@ export function createReloader(
     failures = failedParts.length > 0 || changes.length > 0 ? failedParts : failures;
     metrics.configPending.set(pending.length);
     metrics.reloads.inc({ outcome: changes.length > 0 ? "changed" : "unchanged" });
-    if (isNew || by !== "file") last = finalReport;
-    if (isNew) await recordChange(finalReport);
+    if (hasNewChanges || by !== "file") last = finalReport;
+    if (hasNewChanges) await recordChange(finalReport);
     else if (by !== "file") log.info({ by }, "the configuration file says what is in force");
     return finalReport;
   }
 
-  function noteRefusal(report: ReloadReport): void {
+  function recordRefusal(report: ReloadReport): void {
     metrics.reloads.inc({ outcome: "refused" });
     metrics.configRefused.set(1);
     if (!isDeepStrictEqual(refused, report.refused))

@@ -1,4 +1,4 @@
-import { type Config, canListen, isListening } from "../../app/config/config.ts";
+import { acceptsCommands, type Config, canAcceptCommands } from "../../app/config/config.ts";
 import { findConnector } from "../../app/config/config-sections.ts";
 import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -24,7 +24,7 @@ export async function checkWriting(
   signal: AbortSignal,
 ): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
-  const isConfigured = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
+  const isConfigured = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(acceptsCommands);
   if (!isConfigured) return [passedCheck(CHECK_NAME, `${WRITING_DISABLED_TEXT}, and no command is executed`)];
   return [
     ...configurationBlockers(config, places),
@@ -161,7 +161,7 @@ const OPERATOR_SENDER = "operator";
 
 function senderBlockers(config: Config, places: LocateOption): readonly CheckLine[] {
   const { sinks, commands } = config;
-  const listeningSinks = Object.keys(sinks).filter((name) => sinks[name] !== undefined && isListening(sinks[name]));
+  const listeningSinks = Object.keys(sinks).filter((name) => sinks[name] !== undefined && acceptsCommands(sinks[name]));
   const namedSenders = commands.allow.flatMap(({ from = [] }, index) =>
     from.map((sink, n) => ({ sink, path: ["commands", "allow", index, "from", n] })),
   );
@@ -181,7 +181,7 @@ function senderBlockers(config: Config, places: LocateOption): readonly CheckLin
 }
 
 function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
-  const [name, sink] = Object.entries(sinks).find(([, each]) => canListen(each)) ?? [];
+  const [name, sink] = Object.entries(sinks).find(([, each]) => canAcceptCommands(each)) ?? [];
   const listenOptionAdvice =
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
@@ -198,8 +198,8 @@ function listenOption(name: string, sink: Config["sinks"][string]): string {
 
 /** Explains why a sink receives no commands; null if the sink listens. */
 function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string] | undefined): string | null {
-  if (sink === undefined || isListening(sink)) return null;
-  if (!canListen(sink))
+  if (sink === undefined || acceptsCommands(sink)) return null;
+  if (!canAcceptCommands(sink))
     return `The sink ${name} cannot send commands, because ${findConnector(sink)} only receives events: name an mqtt sink in from, or operator.`;
   if (!sink.enabled)
     return `The sink ${name} is switched off, so no command comes from it: set sinks.${name}.enabled: true.`;

@@ -40,7 +40,6 @@ export class PointReader {
     return true;
   }
 
-  /** The value as JSON: `21.5`, `true` or `null`. */
   get value(): string {
     if (this.#listed !== null) return JSON.stringify(this.#listed[this.#count - 1]?.value ?? null);
     const packedValue = this.#text.slice(this.#valueAt, this.#at);

@@ -11,10 +11,10 @@ export class Points implements Iterable<Measurement> {
   #times: Float64Array<ArrayBuffer>;
   #codes: Float64Array<ArrayBuffer>;
   #length: number;
-  /** Original texts by index; null, nearly always, when every text follows from its milliseconds. */
+  /** Original time texts by index; null if every text can be computed from its milliseconds. */
   #texts: Map<number, string> | null;
 
-  constructor(times = new Float64Array(MIN_CAPACITY), codes = new Float64Array(times.length), length = 0) {
+  constructor(times = new Float64Array(MIN_POINT_CAPACITY), codes = new Float64Array(times.length), length = 0) {
     this.#times = times;
     this.#codes = codes;
     this.#length = length;
@@ -22,7 +22,7 @@ export class Points implements Iterable<Measurement> {
   }
 
   static withRoom(count: number): Points {
-    return new Points(new Float64Array(Math.max(MIN_CAPACITY, count)));
+    return new Points(new Float64Array(Math.max(MIN_POINT_CAPACITY, count)));
   }
 
   static of(measurements: Iterable<Measurement>): Points {
@@ -33,10 +33,10 @@ export class Points implements Iterable<Measurement> {
   }
 
   static joined(parts: readonly Points[]): Points {
-    const [only] = parts;
-    if (only !== undefined && parts.length === 1) return only;
+    const [onlyPart] = parts;
+    if (onlyPart !== undefined && parts.length === 1) return onlyPart;
     const points = Points.withRoom(parts.reduce((sum, part) => sum + part.length, 0));
-    for (const segment of parts) for (let at = 0; at < segment.length; at++) points.copy(segment, at);
+    for (const pointsPart of parts) for (let at = 0; at < pointsPart.length; at++) points.copy(pointsPart, at);
     return points;
   }
 
@@ -44,7 +44,7 @@ export class Points implements Iterable<Measurement> {
     return this.#length;
   }
 
-  /** True if the text of every time follows from its milliseconds. */
+  /** True if every time text can be computed from its milliseconds. */
   get isPlain(): boolean {
     return this.#texts === null;
   }
@@ -95,13 +95,13 @@ export class Points implements Iterable<Measurement> {
   /** Points of an index range; `to` is exclusive. */
   part(from: number, to: number): Points {
     if (from === 0 && to === this.#length) return this;
-    const pointsSlice = new Points(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
+    const pointsInRange = new Points(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
     for (const [at, text] of this.#texts ?? []) {
       if (at < from || at >= to) continue;
-      pointsSlice.#texts ??= new Map();
-      pointsSlice.#texts.set(at - from, text);
+      pointsInRange.#texts ??= new Map();
+      pointsInRange.#texts.set(at - from, text);
     }
-    return pointsSlice;
+    return pointsInRange;
   }
 
   ascending(): Points {
@@ -130,7 +130,6 @@ export class Points implements Iterable<Measurement> {
     return this.part(this.firstIndexFrom(fromMs), this.firstIndexFrom(toMs));
   }
 
-  /** Index of the first point at or after a time in an ascending series. */
   firstIndexFrom(timeMs: number): number {
     let [low, high] = [0, this.#length];
     while (low < high) {
@@ -150,7 +149,7 @@ export class Points implements Iterable<Measurement> {
   }
 
   #grow(): void {
-    const capacity = Math.max(MIN_CAPACITY, 2 * this.#length);
+    const capacity = Math.max(MIN_POINT_CAPACITY, 2 * this.#length);
     const [times, codes] = [new Float64Array(capacity), new Float64Array(capacity)];
     times.set(this.#times.subarray(0, this.#length));
     codes.set(this.#codes.subarray(0, this.#length));
@@ -159,7 +158,7 @@ export class Points implements Iterable<Measurement> {
   }
 }
 
-const MIN_CAPACITY = 16;
+const MIN_POINT_CAPACITY = 16;
 
 /** Encodes a value as one number. Values are finite, so null, true and false use the three non-finite numbers. */
 export function encodeValue(value: TagValue): number {
@@ -193,8 +192,8 @@ export const PLUS_CODE = 43;
 export const MINUS_CODE = 45;
 export const WORDS_BY_LETTER: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
 
-/** Most bytes of a point: two times of up to 16 characters, a number of 25, and separators. */
-export const PACKED_BYTES = 60;
+/** Maximum bytes of a packed point: two times, a number and separators. */
+export const MAX_POINT_BYTES = 60;
 
 export function valueLetter(code: number): string {
   return code === TRUE_CODE ? "t" : code === FALSE_CODE ? "f" : "n";
@@ -212,18 +211,18 @@ export class PackedTimes {
 
   write(index: number, bytes: Buffer, from: number): number {
     const timeMs = this.#points.timeMs(index);
-    const sinceMs = timeMs - this.#lastMs;
+    const sincePreviousPointMs = timeMs - this.#lastMs;
     this.#lastMs = timeMs;
     let at = from;
-    if (index > 0 && sinceMs === this.#stepMs) {
+    if (index > 0 && sincePreviousPointMs === this.#stepMs) {
       bytes[at++] = COMMA_CODE;
       return at;
     }
     if (index > 0) bytes[at++] = SEMICOLON_CODE;
-    at += bytes.write(String(sinceMs), at, "latin1");
-    const isLast = index + 1 === this.#points.length;
-    this.#stepMs = isLast ? Number.NaN : this.#points.timeMs(index + 1) - timeMs;
-    if (!isLast) {
+    at += bytes.write(String(sincePreviousPointMs), at, "latin1");
+    const isLastPoint = index + 1 === this.#points.length;
+    this.#stepMs = isLastPoint ? Number.NaN : this.#points.timeMs(index + 1) - timeMs;
+    if (!isLastPoint) {
       bytes[at++] = PLUS_CODE;
       at += bytes.write(String(this.#stepMs), at, "latin1");
     }

@@ -1,5 +1,5 @@
 import { type Event, eventSubject } from "../model/event.ts";
-import { parseHistory, storedHistory } from "./history-event.ts";
+import { parseHistory, storedHistoryText } from "./history-event.ts";
 
 /**
  * Packed event of a good live value. Its JSON repeats the time, value, site, tag and kind: 170 of 430 bytes. Live values are
@@ -22,23 +22,22 @@ interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" 
   ];
 }
 
-const FIELD_COUNTS = { event: 7, data: 7, tag: 4, lastGood: 2 };
+const FIELD_COUNT_BY_OBJECT = { event: 7, data: 7, tag: 4, lastGood: 2 };
 
 function packedText(event: Event): string | null {
-  if (event.type !== "tag-value" || !isGood(event as Event<"tag-value">)) return null;
+  if (event.type !== "tag-value" || !canPackValueEvent(event as Event<"tag-value">)) return null;
   const { id, source, type, subject, time, data } = event as Event<"tag-value">;
   const { tag, value, latencyMs } = data;
-  const goodFields = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
-  return JSON.stringify({ id, source, type, subject, time, good: goodFields });
+  const packedValueFields = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
+  return JSON.stringify({ id, source, type, subject, time, good: packedValueFields });
 }
 
-/** True if the packed text contains everything in the event. */
-function isGood(event: Event<"tag-value">): boolean {
+function canPackValueEvent(event: Event<"tag-value">): boolean {
   const { time, data } = event;
   const { tag, value, lastGood } = data;
   return (
-    countFields(event) === FIELD_COUNTS.event &&
-    countFields(data) === FIELD_COUNTS.data &&
+    countFields(event) === FIELD_COUNT_BY_OBJECT.event &&
+    countFields(data) === FIELD_COUNT_BY_OBJECT.data &&
     data.quality === "good" &&
     value !== null &&
     lastGood !== null &&
@@ -48,8 +47,8 @@ function isGood(event: Event<"tag-value">): boolean {
     data.behindGateway === null &&
     event.siteid !== undefined &&
     event.subject === eventSubject("tag", event.siteid, tag.id) &&
-    countFields(tag) === FIELD_COUNTS.tag &&
-    countFields(lastGood) === FIELD_COUNTS.lastGood
+    countFields(tag) === FIELD_COUNT_BY_OBJECT.tag &&
+    countFields(lastGood) === FIELD_COUNT_BY_OBJECT.lastGood
   );
 }
 
@@ -83,7 +82,7 @@ function unpackEvent(parsed: Event | PackedValue): Event {
 }
 
 export function encodeEvent(event: Event): string {
-  return storedHistory(event) ?? packedText(event) ?? JSON.stringify(event);
+  return storedHistoryText(event) ?? packedText(event) ?? JSON.stringify(event);
 }
 
 export function parseEvent(text: string): Event {

@@ -92,7 +92,7 @@ export class NoLog extends Meaningful {
 
 export class Malformed extends Meaningful {
   readonly kind = "malformed";
-  /** The first characters of what came, for the log. */
+  /** First characters of the received text, for the log. */
   readonly sample: string;
   constructor(message: string, sample: string, options: FailureOptions = {}) {
     super(message, options);
@@ -103,7 +103,7 @@ export class Malformed extends Meaningful {
 /** A list whose pages never lead to its end. */
 export class EndlessList extends Malformed {}
 
-/** Any thrown value as a failure; an unknown error is `Retryable`. */
+/** Converts a thrown value to a failure; an unknown error becomes `Retryable`. */
 export function asFailure(error: unknown): Failure {
   if (error instanceof Meaningful) return error as Failure;
   return new Retryable(error instanceof Error ? error.message : String(error), { cause: error });

@@ -1,6 +1,6 @@
 import { LocalFailure } from "./errors.ts";
 
-/** Failures of this machine by system code: the fault and what to do. They may pass when other programs end. */
+/** Failures of this machine by system code, each with a hint. */
 const LOCAL_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
   ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],
@@ -16,11 +16,11 @@ const LOCAL_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: 
 
 export const LOCAL_RETRY_MS = 5_000;
 
-/** The failure of this machine that a system code means; null for other codes. `what` begins the message. */
+/** Returns the failure of this machine for a system code; null for other codes. `what` begins the message. */
 export function localFailureOf(code: string, what: string, cause?: unknown): LocalFailure | null {
-  const faultText = LOCAL_ERROR_CODES[code];
-  if (faultText === undefined) return null;
-  const [fault, hint] = faultText;
+  const faultMessage = LOCAL_ERROR_CODES[code];
+  if (faultMessage === undefined) return null;
+  const [fault, hint] = faultMessage;
   return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });
 }
 

@@ -27,12 +27,12 @@ export interface ServerInfo {
 }
 
 /** `{address}` and `{authority}` stand for the names of options. */
-type FaultText = readonly [fault: string, hint: string];
+type FaultAndHint = readonly [fault: string, hint: string];
 
-const PRIVATE_AUTHORITY =
+const PRIVATE_AUTHORITY_HINT =
   "If it has a private authority, give its certificate as {authority}; otherwise somebody may be in between.";
 
-const CERTIFICATE_FAULTS: Readonly<Record<string, FaultText>> = {
+const CERTIFICATE_FAULTS: Readonly<Record<string, FaultAndHint>> = {
   CERT_HAS_EXPIRED: ["has expired", "It has to be renewed there. Also check the clock of this machine."],
   CERT_NOT_YET_VALID: ["is not valid yet", "Check the clocks of both machines."],
   CERT_REVOKED: ["has been revoked", "It has to be replaced there."],
@@ -40,15 +40,15 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, FaultText>> = {
   INVALID_PURPOSE: ["is not meant for this use", "It has to be replaced there."],
   ERR_TLS_CERT_ALTNAME_INVALID: ["is for another name", "Check {address}."],
   HOSTNAME_MISMATCH: ["is for another name", "Check {address}."],
-  DEPTH_ZERO_SELF_SIGNED_CERT: ["is signed by itself", PRIVATE_AUTHORITY],
+  DEPTH_ZERO_SELF_SIGNED_CERT: ["is signed by itself", PRIVATE_AUTHORITY_HINT],
   CERT_SIGNATURE_FAILURE: ["is not signed correctly", "Somebody may be in between."],
-  CERT_UNTRUSTED: ["is not trusted", PRIVATE_AUTHORITY],
+  CERT_UNTRUSTED: ["is not trusted", PRIVATE_AUTHORITY_HINT],
 };
 
 /** Codes of all other certificate problems: the chain ends at an unknown authority. */
-const CERTIFICATE_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
-const UNKNOWN_AUTHORITY: FaultText = ["comes from an unknown authority", PRIVATE_AUTHORITY];
-const TLS_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
+const CERTIFICATE_ERROR_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
+const UNKNOWN_AUTHORITY_FAULT: FaultAndHint = ["comes from an unknown authority", PRIVATE_AUTHORITY_HINT];
+const TLS_ERROR_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
 /** Handshake errors of a restarting server or a bad line; another attempt may succeed. */
 const TRANSIENT_TLS_ERROR =
   /INTERNAL_ERROR|BAD_RECORD_MAC|UNEXPECTED_EOF|CLOSE_NOTIFY|USER_CANCEL|HANDSHAKE_TIMEOUT|internal error|bad record mac/;
@@ -58,7 +58,6 @@ const NOT_TLS_RESPONSE =
 const CLIENT_CERTIFICATE_REQUIRED =
   /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
 
-/** Messages for common network failures; other failures show their code. */
 const TRANSIENT_FAULTS: Readonly<Record<string, string>> = {
   ENOTFOUND: "its name is not known",
   EAI_AGAIN: "its name could not be looked up",
@@ -91,20 +90,20 @@ export function failureOfConnection(error: unknown, server: ServerInfo): Failure
   if (knownFailure === error) return knownFailure;
   const { name, failed, addressOption } = server;
   const code = findErrorCode(error);
-  const certificate = findCertificateFault(code);
-  if (certificate !== null) {
-    const [fault, hint] = certificate;
-    const field = hint === PRIVATE_AUTHORITY ? server.authorityOption : addressOption;
+  const certificateFault = findCertificateFault(code);
+  if (certificateFault !== null) {
+    const [fault, hint] = certificateFault;
+    const optionName = hint === PRIVATE_AUTHORITY_HINT ? server.authorityOption : addressOption;
     return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
-      field,
+      field: optionName,
       hint: fillOptionNames(hint, server),
     });
   }
   const localFailure = localFailureOf(code, `${name} ${failed}`);
   if (localFailure !== null) return localFailure;
-  if (TLS_CODE.test(code)) return tlsFailure(error, code, server);
+  if (TLS_ERROR_CODE.test(code)) return tlsFailure(error, code, server);
   if (isInvalidHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
-  if (wasCutInHandshake(error)) {
+  if (wasConnectionCutInHandshake(error)) {
     return new Retryable(`${name} ${failed}: it broke the connection before TLS was agreed on (${code}).`, {
       hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
     });
@@ -146,7 +145,7 @@ export interface TunnelResponse {
   readonly saysMore: boolean;
 }
 
-/** Never `unauthenticated` or `forbidden`: those mean that the service rejects the token, and sites count as lost. */
+/** Never `unauthenticated` or `forbidden`, because those mean that the service rejects the access token. */
 export function failureOfTunnel(
   { status, schemes, saysMore }: TunnelResponse,
   { name }: ServerInfo,
@@ -156,11 +155,11 @@ export function failureOfTunnel(
   if (status >= 200 && status < 300)
     return saysMore ? new Malformed(`${name} says more than it was asked for.`, "") : null;
   if (status === 407) {
-    const speaksBasic = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
+    const allowsBasicLogin = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
     const hint = hasPassword ? "Check proxy.username and proxy.password." : "Give proxy.username and proxy.password.";
     return new ConfigError(`${name} does not accept who we are (407).`, {
       field: "proxy",
-      hint: speaksBasic
+      hint: allowsBasicLogin
         ? hint
         : "Let it accept Basic from this machine, or no password: Plenum speaks neither NTLM nor Kerberos.",
     });
@@ -185,8 +184,8 @@ export async function detectTlsPort(
   signal: AbortSignal,
 ): Promise<ConfigError | null> {
   if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
-  const isTls = await speaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
-  return isTls ? tlsRequired(server) : null;
+  const doesServerSpeakTls = await speaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
+  return doesServerSpeakTls ? tlsRequired(server) : null;
 }
 
 export function tlsRequired(server: ServerInfo): ConfigError {
@@ -197,7 +196,7 @@ export function tlsRequired(server: ServerInfo): ConfigError {
 }
 
 /** True for the 400 with which nginx, Go and Apache answer plain HTTP at a port for https. */
-export function demandsTls(body: string): boolean {
+export function asksForTls(body: string): boolean {
   return /plain HTTP request was sent to HTTPS port|HTTP request to an HTTPS server|speaking plain HTTP to an SSL/i.test(
     body,
   );
@@ -230,7 +229,7 @@ export async function tryTls(
   signal.throwIfAborted();
   const host = address.host.replace(/^\[|\]$/g, "");
   const socket = connectTls({ ...VERIFIED_TLS, host, port: address.port, ...(tunnel && { socket: tunnel }) });
-  // Handles an error that comes after the end.
+  // An error after the connection has ended would otherwise be unhandled.
   socket.on("error", () => undefined);
   try {
     await once(socket, "secureConnect", { signal });
@@ -241,15 +240,15 @@ export async function tryTls(
   }
 }
 
-function findCertificateFault(code: string): FaultText | null {
-  return CERTIFICATE_FAULTS[code] ?? (CERTIFICATE_CODE.test(code) ? UNKNOWN_AUTHORITY : null);
+function findCertificateFault(code: string): FaultAndHint | null {
+  return CERTIFICATE_FAULTS[code] ?? (CERTIFICATE_ERROR_CODE.test(code) ? UNKNOWN_AUTHORITY_FAULT : null);
 }
 
 function isInvalidHttp(code: string): boolean {
   return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
 }
 
-function wasCutInHandshake(error: unknown): boolean {
+function wasConnectionCutInHandshake(error: unknown): boolean {
   return error instanceof Error && error.message.includes("before secure TLS connection was established");
 }
 

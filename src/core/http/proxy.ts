@@ -45,8 +45,8 @@ export const ProxyConfig = z
     if ((config.username === undefined) !== (config.password === undefined))
       addIssue("username", "Give username and password together.");
     const url = URL.parse(config.url);
-    const isPlain = url?.protocol === "http:" && !isLoopback(url.hostname);
-    if (isPlain && config.password !== undefined && !config.allow_plain_http)
+    const isUnencryptedRemoteUrl = url?.protocol === "http:" && !isLoopback(url.hostname);
+    if (isUnencryptedRemoteUrl && config.password !== undefined && !config.allow_plain_http)
       addIssue("url", "A password needs https://; set allow_plain_http: true to send it readable anyway.");
   })
   .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
@@ -105,7 +105,6 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
     });
   }
   return {
-    /** Rejects with a failure that names the proxy. */
     async tunnel(target: Endpoint, signal: AbortSignal): Promise<Socket> {
       signal.throwIfAborted();
       const authority = formatAuthority(target);

@@ -1,6 +1,6 @@
 const MAX_RETRY_AFTER_MS = 86_400_000;
 
-/** Milliseconds by a `Retry-After` in seconds or as a date, which counts from the reply's own `Date`. */
+/** Parses a `Retry-After` header to milliseconds. A date is compared with the `Date` header of the same response. */
 export function retryAfterMs(retryAfter: HeaderValue, nowMs: number, date?: HeaderValue): number | null {
   const header = lastHeaderValue(retryAfter);
   const retryAtMs = parseHttpDate(header);
@@ -11,7 +11,6 @@ export function retryAfterMs(retryAfter: HeaderValue, nowMs: number, date?: Head
   return Math.min(Math.ceil(seconds) * 1000, MAX_RETRY_AFTER_MS);
 }
 
-/** The last of several values counts. */
 type HeaderValue = string | readonly string[] | undefined;
 
 function lastHeaderValue(header: HeaderValue): string | undefined {

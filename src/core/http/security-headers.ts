@@ -1,4 +1,4 @@
-/** No inline code, no other origin, no frame. */
+/** The page may not use inline code or other origins, and may not be shown in a frame. */
 export const PAGE_SECURITY_HEADERS: Readonly<Record<string, string>> = {
   "content-security-policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +

@@ -12,7 +12,7 @@ function hashFacts(bytes: number, ...facts: EventFacts): string {
   return hash("sha256", JSON.stringify(facts), "buffer").subarray(0, bytes).toString("base64url");
 }
 
-/** Values have rising ids (time in base 36, then a hash): neighbours in the log's index, and 2 bytes each in a lake. */
+/** Ids of tag values begin with the time: indexes and files store ascending ids better than random ones. */
 export function valueId(source: string, time: string, subject: string, facts: EventFacts): string {
   const timePrefix = Date.parse(time).toString(36).padStart(9, "0");
   return `tag-value.${timePrefix}${hashFacts(12, "tag-value", source, subject, ...facts)}`;

@@ -326,7 +326,7 @@ export function sourceUri(name: string): string {
 const WORKER_SOURCE = "/plenum";
 
 /** The same event; where it is a worker's own, of the one that works for this source. */
-export function ofWorkerFor<E extends Pick<Event, "source">>(source: string, event: E): E {
+export function assignToWorker<E extends Pick<Event, "source">>(source: string, event: E): E {
   return event.source === WORKER_SOURCE ? { ...event, source: `${WORKER_SOURCE}/${source}` } : event;
 }
 

@@ -3,7 +3,7 @@ import type { ServerInfo } from "../http/connection-problem.ts";
 import { isLoopback } from "../http/loopback.ts";
 
 export interface PostgresAddress {
-  /** Without brackets; a path for a socket of this machine. */
+  /** IPv6 addresses are without brackets; a path means a local socket. */
   readonly host: string;
   readonly port: number;
   readonly database: string;
@@ -20,7 +20,7 @@ export type SslMode = "verify-full" | "disable";
 const DEFAULT_PORT = 5432;
 const URL_WITH_SERVERS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
-/** An address for each server of `postgresql://plenum@a:5432,b:5433/plenum`; of any other text it is itself. */
+/** Splits a URL with several servers, e.g. `postgresql://plenum@a:5432,b:5433/plenum`, into one URL per server. */
 export function splitUrl(text: string): readonly string[] {
   const [, before, servers, behind] = URL_WITH_SERVERS.exec(text) ?? [];
   if (servers === undefined) return [text];
@@ -49,7 +49,7 @@ function decodeUriText(text: string): string {
   }
 }
 
-export function staysPrivate({ host, sslmode }: PostgresAddress): boolean {
+export function isProtected({ host, sslmode }: PostgresAddress): boolean {
   return sslmode === "verify-full" || isSocketPath(host) || isLoopback(host);
 }
 

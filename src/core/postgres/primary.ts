@@ -16,7 +16,7 @@ export async function openPrimary(options: PrimaryOptions, signal: AbortSignal):
     let session: PostgresSession | undefined;
     try {
       session = await openSession({ ...options, address }, signal);
-      await refuseUnfitServer(session);
+      await refuseUnsuitableServer(session);
       return session;
     } catch (error) {
       session?.cut(error);
@@ -29,8 +29,8 @@ export async function openPrimary(options: PrimaryOptions, signal: AbortSignal):
   const [firstFailure] = failures;
   if (addresses.length === 1 && firstFailure !== undefined) throw firstFailure;
   if (permanent !== undefined && transientFailure === undefined) throw permanent;
-  const names = addresses.map(formatAddress).join(" and ");
-  throw new Retryable(`None of the database servers at ${names} takes writes at the moment.`, {
+  const serverNames = addresses.map(formatAddress).join(" and ");
+  throw new Retryable(`None of the database servers at ${serverNames} takes writes at the moment.`, {
     hint: transientFailure?.message ?? "All of them are replicas; it goes on when one becomes the primary.",
   });
 }
@@ -43,7 +43,7 @@ export interface DurabilitySettings {
 class ReadOnlyServer extends ConfigError {}
 
 /** Throws `ConfigError` for a read-only server, and for a database that cannot store every text. */
-export async function refuseUnfitServer(session: PostgresSession): Promise<DurabilitySettings> {
+export async function refuseUnsuitableServer(session: PostgresSession): Promise<DurabilitySettings> {
   const { rows } = await session.query(
     `select current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery(),
   current_setting('transaction_read_only'), current_setting('server_encoding')`,

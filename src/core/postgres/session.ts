@@ -51,7 +51,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     port: address.port,
     database: address.database,
     user: address.user,
-    // Never undefined, or the library looks for one in the environment and in ~/.pgpass.
+    // If the password were undefined, the library would search the environment and ~/.pgpass.
     password: () => {
       if (password !== null) return password.reveal();
       throw new ConfigError(`${describeServer(address).name} asks for a password.`, {
@@ -82,17 +82,17 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     lostReason ??= reason;
     socket.destroy();
   };
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(options.connectTimeoutMs)]);
-  const abort = () => cut(limit.reason);
-  limit.addEventListener("abort", abort, { once: true });
+  const connectSignal = AbortSignal.any([signal, AbortSignal.timeout(options.connectTimeoutMs)]);
+  const abort = () => cut(connectSignal.reason);
+  connectSignal.addEventListener("abort", abort, { once: true });
   try {
-    limit.throwIfAborted();
+    connectSignal.throwIfAborted();
     await client.connect();
   } catch (error) {
     socket.destroy();
-    throw limit.aborted ? limit.reason : error;
+    throw connectSignal.aborted ? connectSignal.reason : error;
   } finally {
-    limit.removeEventListener("abort", abort);
+    connectSignal.removeEventListener("abort", abort);
   }
 
   async function runQuery({ text, values, name }: Query): Promise<QueryResult> {
@@ -113,11 +113,10 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
   }
 
   async function outcomes(statements: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]> {
-    // In one packet, if they fit.
     socket.cork();
-    const results = statements.map(runQuery);
+    const resultPromises = statements.map(runQuery);
     socket.uncork();
-    return Promise.allSettled(results);
+    return Promise.allSettled(resultPromises);
   }
   return {
     address,

@@ -2,7 +2,7 @@ import { Retryable } from "../errors/errors.ts";
 import { isServerError, type PostgresSession, type Query, type QueryResult } from "./session.ts";
 
 /** Longest pause within a transaction, in milliseconds; then the server rolls back and releases its locks. */
-const MAX_IDLE_MS = 60_000;
+const MAX_TRANSACTION_IDLE_MS = 60_000;
 
 export interface TransactionLimits {
   readonly statementMs: number;
@@ -12,7 +12,7 @@ export interface TransactionLimits {
 /** The connection was lost during the commit, so its result is unknown. `cause` has the error. */
 export class CommitUnknown extends Retryable {}
 
-/** Runs one transaction: durable when it resolves, undone when it rejects, unless with `Unanswered`. */
+/** Runs a transaction: committed if `work` resolves, rolled back if it rejects; unknown after `CommitUnknown`. */
 export async function transact<T>(session: PostgresSession, limits: TransactionLimits, work: () => Promise<T>) {
   await session.query(beginSql(limits));
   let result: T;
@@ -28,7 +28,7 @@ export async function transact<T>(session: PostgresSession, limits: TransactionL
 }
 
 /** Runs known statements as one transaction in one round trip. After an error the server skips the rest and rolls back. */
-export async function transactAtOnce(
+export async function runStatementsInTransaction(
   session: PostgresSession,
   limits: TransactionLimits,
   statements: readonly Query[],
@@ -40,18 +40,18 @@ export async function transactAtOnce(
 }
 
 function refuseLostSession(session: PostgresSession): void {
-  const lostReason = session.lost();
-  if (lostReason !== null) throw lostReason;
+  const connectionError = session.lost();
+  if (connectionError !== null) throw connectionError;
 }
 
-function beginSql({ statementMs, idleMs = MAX_IDLE_MS }: TransactionLimits): string {
+function beginSql({ statementMs, idleMs = MAX_TRANSACTION_IDLE_MS }: TransactionLimits): string {
   return `begin isolation level read committed; set local statement_timeout = ${statementMs}; set local idle_in_transaction_session_timeout = ${idleMs}`;
 }
 
-/** Without a time limit: a commit that waits for a replica would otherwise end as if it had succeeded. */
+/** No time limit: a commit that waits for a replica would seem successful after a timeout. */
 const COMMIT_STATEMENTS: readonly Query[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
 
-/** Codes with which the server ends a connection while it may be committing. */
+/** Error codes of a server that closes the connection, possibly during a commit. */
 const CONNECTION_END_CODE = /^(57P|08|25P03|58|XX)/;
 
 /** Throws unless the commit succeeded. Only an error before the commit proves that nothing was committed. */

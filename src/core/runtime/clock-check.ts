@@ -7,29 +7,29 @@ import { createWakeup, runLoop } from "./waiting.ts";
 
 export interface ClockDifference {
   readonly sinceMs: number;
-  /** How far the clock went forward, or is ahead of the service's, in milliseconds. */
+  /** Milliseconds by which our clock jumped forward or is ahead of the service's clock. */
   readonly byMs: number;
   readonly message: string;
 }
 
-/** Difference between our clock and a service's from which it is reported and stops writing, in milliseconds. */
+/** Minimum difference between our clock and a service's clock that is reported and stops tag writes. */
 export const MAX_CLOCK_DIFFERENCE_MS = 30_000;
 
-/** Change of wall time against measured time that counts as a step, in milliseconds. */
-const MIN_STEP_MS = 2_000;
-/** Rate at which a time server may slew a clock (kernel limit, 500 ppm). Slower changes are no step: 1.8 s per hour. */
-const MAX_SLEW_RATE = 500e-6;
-const COMPARE_INTERVAL_MS = 5_000;
-/** Consecutive replies that must agree, because a single one may come from a proxy's cache. */
-const AGREEING_REPLIES = 2;
+/** Minimum jump of the wall clock, compared with the monotonic clock, that counts as a step. */
+const MIN_CLOCK_STEP_MS = 2_000;
+/** Maximum rate at which a time server gradually adjusts a clock (500 ppm). Slower changes are not steps. */
+const MAX_CLOCK_SLEW_RATE = 500e-6;
+const CLOCK_COMPARE_INTERVAL_MS = 5_000;
+/** Number of consecutive responses that must agree, because one response may come from a proxy's cache. */
+const MIN_AGREEING_REPLIES = 2;
 
 export interface ClockCheckOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "warn" | "info">;
   readonly metrics?: Pick<Metrics, "clockSteps" | "clockInDoubt">;
-  /** Latest wall time in the stored state. A clock behind it was set back. */
+  /** Latest wall time in the stored state. A current time before `lastKnownMs` means that the clock was set back. */
   readonly lastKnownMs?: number;
-  /** For people, at the beginning of a sentence: "The wall clock" unless another is given. */
+  /** Name of the clock at the beginning of a message; "The wall clock" by default. */
   readonly whose?: string;
 }
 
@@ -47,63 +47,63 @@ export type ClockCheck = ReturnType<typeof createClockCheck>;
  */
 export function createClockCheck(options: ClockCheckOptions) {
   const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
-  const stepWakeup = createWakeup();
+  const clockStepWakeup = createWakeup();
   const differences = new Map<string, ClockDifference>();
-  /** Consecutive replies that agree, by service; negative if they differ from our clock. */
-  const replies = new Map<string, number>();
-  let lookedMs = clock.monotonic();
-  let offsetMs = clock.now() - lookedMs;
+  /** Number of consecutive responses that agree with our clock, by service; negative if they differ. */
+  const replyCounts = new Map<string, number>();
+  let lastComparisonMs = clock.monotonic();
+  let wallClockOffsetMs = clock.now() - lastComparisonMs;
   let currentStep: ClockDifference | null = null;
   function compareClocks(): void {
     const nowMs = clock.monotonic();
-    const changeMs = clock.now() - nowMs - offsetMs;
-    const slewedMs = (nowMs - lookedMs) * MAX_SLEW_RATE;
-    lookedMs = nowMs;
-    if (Math.abs(changeMs) <= MIN_STEP_MS) {
-      offsetMs += Math.max(-slewedMs, Math.min(slewedMs, changeMs));
+    const offsetChangeMs = clock.now() - nowMs - wallClockOffsetMs;
+    const maxSlewMs = (nowMs - lastComparisonMs) * MAX_CLOCK_SLEW_RATE;
+    lastComparisonMs = nowMs;
+    if (Math.abs(offsetChangeMs) <= MIN_CLOCK_STEP_MS) {
+      wallClockOffsetMs += Math.max(-maxSlewMs, Math.min(maxSlewMs, offsetChangeMs));
       return;
     }
-    offsetMs += changeMs;
-    noteStep(changeMs);
+    wallClockOffsetMs += offsetChangeMs;
+    recordClockStep(offsetChangeMs);
   }
 
-  function noteStep(byMs: number): void {
-    const wallMs = clock.now();
-    const previousStep = currentStep ?? { sinceMs: wallMs, byMs: 0 };
-    currentStep = describeStep(whose, previousStep.sinceMs, previousStep.byMs + byMs);
-    replies.clear();
+  function recordClockStep(byMs: number): void {
+    const wallTimeMs = clock.now();
+    const previousClockStep = currentStep ?? { sinceMs: wallTimeMs, byMs: 0 };
+    currentStep = describeClockStep(whose, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
+    replyCounts.clear();
     differences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
-    updateMetric();
+    updateClockMetric();
     const seconds = Math.round(byMs / 1_000);
-    log.warn({ seconds, before: isoUtc(wallMs - byMs), now: isoUtc(wallMs) }, STEP_MESSAGE);
-    stepWakeup.wakeUp();
+    log.warn({ seconds, before: isoUtc(wallTimeMs - byMs), now: isoUtc(wallTimeMs) }, CLOCK_STEP_MESSAGE);
+    clockStepWakeup.wakeUp();
   }
-  const updateMetric = () => metrics?.clockInDoubt.set(currentStep !== null || differences.size > 0 ? 1 : 0);
-  const behindMs = (lastKnownMs ?? clock.now()) - clock.now();
-  if (behindMs > MIN_STEP_MS) noteStep(-behindMs);
+  const updateClockMetric = () => metrics?.clockInDoubt.set(currentStep !== null || differences.size > 0 ? 1 : 0);
+  const behindStoredStateMs = (lastKnownMs ?? clock.now()) - clock.now();
+  if (behindStoredStateMs > MIN_CLOCK_STEP_MS) recordClockStep(-behindStoredStateMs);
   return {
-    /** Compares wall and measured time, as each other function here does. */
+    /** Compares the wall clock with the monotonic clock. The functions below do this first. */
     look: compareClocks,
-    steps: stepWakeup,
-    /** A step that no service's clock has agreed to yet; null while there is none. */
+    steps: clockStepWakeup,
+    /** The latest step of the clock until a service's clock agrees again; null without a step. */
     stepped(): ClockDifference | null {
       compareClocks();
       return currentStep;
     },
-    /** A step, or a difference to the clock of any service; null while the clock can be trusted. */
+    /** A step of the clock, or a difference to a service's clock; null while the clock is trusted. */
     anywhere(): ClockDifference | null {
       compareClocks();
       return currentStep ?? differences.values().next().value ?? null;
     },
-    /** Takes the difference from the `Date` of a reply: our clock is `aheadMs` ahead of the service's. */
+    /** Records how far our clock is ahead of the `Date` header of a service's response. */
     compared(service: string, aheadMs: number): void {
       compareClocks();
       const isDifferent = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
-      const previousReplies = replies.get(service) ?? 0;
-      const agreeingReplies = isDifferent ? Math.min(previousReplies, 0) - 1 : Math.max(previousReplies, 0) + 1;
-      replies.set(service, agreeingReplies);
-      if (Math.abs(agreeingReplies) < AGREEING_REPLIES) return;
+      const previousCount = replyCounts.get(service) ?? 0;
+      const agreeingReplies = isDifferent ? Math.min(previousCount, 0) - 1 : Math.max(previousCount, 0) + 1;
+      replyCounts.set(service, agreeingReplies);
+      if (Math.abs(agreeingReplies) < MIN_AGREEING_REPLIES) return;
       if (isDifferent) {
         const sinceMs = differences.get(service)?.sinceMs ?? clock.now();
         differences.set(service, describeDifference(whose, service, sinceMs, aheadMs));
@@ -112,7 +112,7 @@ export function createClockCheck(options: ClockCheckOptions) {
         if (currentStep !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
         currentStep = null;
       }
-      updateMetric();
+      updateClockMetric();
     },
     notices(): readonly string[] {
       compareClocks();
@@ -125,7 +125,7 @@ export function createClockCheck(options: ClockCheckOptions) {
         onlyChecks: true,
         async turn() {
           compareClocks();
-          return COMPARE_INTERVAL_MS;
+          return CLOCK_COMPARE_INTERVAL_MS;
         },
         fault: (error) => log.warn({ err: error }, "the clocks could not be compared"),
       }),
@@ -147,13 +147,13 @@ export function createClockWatch(check: Pick<ClockCheck, "watch">): Service {
   });
 }
 
-const STEP_MESSAGE =
+const CLOCK_STEP_MESSAGE =
   "the wall clock was set, or the machine was suspended: nothing is written until a service's clock agrees with it";
 
-function describeStep(whose: string, sinceMs: number, byMs: number): ClockDifference {
-  const way = byMs < 0 ? "back" : "forward";
+function describeClockStep(whose: string, sinceMs: number, byMs: number): ClockDifference {
+  const direction = byMs < 0 ? "back" : "forward";
   const message =
-    `${whose} went ${way} by ${formatSeconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
+    `${whose} went ${direction} by ${formatSeconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
     "for its age, until a service's clock agrees with it.";
   return { sinceMs, byMs, message };
 }

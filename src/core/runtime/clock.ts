@@ -41,9 +41,9 @@ export const systemClock: Clock = {
   async sleep(ms, signal) {
     let remainingMs = ms;
     do {
-      const timerMs = Math.min(remainingMs, MAX_TIMER_MS);
-      await waitForTimer(timerMs, signal);
-      remainingMs -= timerMs;
+      const timerDelayMs = Math.min(remainingMs, MAX_TIMER_MS);
+      await waitForTimer(timerDelayMs, signal);
+      remainingMs -= timerDelayMs;
     } while (remainingMs > 0);
   },
 };

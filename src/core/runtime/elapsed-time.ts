@@ -7,7 +7,7 @@ export interface TimePoint {
 
 export type ReadClock = () => TimePoint;
 
-/** Mark without the time since boot, for code without leases: reading it takes 50 µs of the 2.2 ms of a request. */
+/** Time point without the time since boot, which is slow to read (50 µs). */
 export function createMonotonicReader(clock: Pick<Clock, "monotonic">): ReadClock {
   return () => ({ monotonicMs: clock.monotonic(), sinceBootMs: null });
 }
@@ -16,7 +16,7 @@ export function readClocks(clock: Clock): TimePoint {
   return { monotonicMs: clock.monotonic(), sinceBootMs: clock.sinceBoot?.()?.ms ?? null };
 }
 
-/** By the clock that advanced further, because the monotonic clock stops while a machine is suspended. */
+/** Uses the clock that advanced further, because the monotonic clock stops while a machine is suspended. */
 export function elapsedMs(clock: Clock, from: TimePoint): number {
   const now = readClocks(clock);
   const sinceBootMs = now.sinceBootMs === null || from.sinceBootMs === null ? 0 : now.sinceBootMs - from.sinceBootMs;

@@ -110,7 +110,6 @@ export function createServiceRun(
   return {
     isReady: () => isRunning,
     stop,
-    /** Stops all services and rethrows when one does not start. */
     async start(): Promise<void> {
       try {
         await services.start(runController.signal);

@@ -28,7 +28,7 @@ export class Secret {
 
 /** Masks secrets, user names and passwords in addresses, and text that looks like credentials. */
 export function withoutCredentials(text: string): string {
-  // A bounded scheme keeps the cost of a long text linear.
+  // The limit on the scheme's length keeps the search fast in long texts.
   return maskSecrets(text)
     .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
     .replace(
@@ -121,7 +121,7 @@ function distinctFields(fields: object, bound: Readonly<Record<string, unknown>>
   const isTaken = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
   for (const [key, value] of Object.entries(fields)) {
     const isBound = Object.hasOwn(bound, key);
-    // Under another name a secret would not be one.
+    // A masked field must keep its name, because the name marks the field as a secret.
     if (isBound && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
     let freeKey = key;
     while (isTaken(freeKey)) freeKey = `line_${freeKey}`;

@@ -10,7 +10,7 @@ export function addProcessMetrics({ registry }: Metrics): void {
     register: registry,
     prefix: "plenum_",
     // The default event loop metrics contain the time between two checks; `addEventLoopMetrics` replaces them.
-    eventLoopMonitoringPrecision: LONGEST_TIMER_MS,
+    eventLoopMonitoringPrecision: MAX_TIMER_MS,
     eventLoopUtilizationTimeout: 10_000,
     eventLoopUtilizationAgeBuckets: 1,
   });
@@ -18,37 +18,37 @@ export function addProcessMetrics({ registry }: Metrics): void {
   addEventLoopMetrics(registry);
 }
 
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Milliseconds between two checks of the event loop. Every 50 ms costs 0.08 % of a core, every 20 ms twice that. */
 const LOOP_CHECK_INTERVAL_MS = 50;
 
-/** Seconds for which the event loop was blocked. Half of the check interval is added to a long delay. */
+/** Seconds for which the event loop was blocked. */
 export function addEventLoopMetrics(registry: Registry): void {
   const delays = monitorEventLoopDelay({ resolution: LOOP_CHECK_INTERVAL_MS });
   delays.enable();
-  const stopMs = (delayMs: number) => {
+  const blockedMs = (delayMs: number) => {
     if (!(delayMs > 0)) return 0;
     return delayMs < LOOP_CHECK_INTERVAL_MS / 2 ? delayMs : delayMs + LOOP_CHECK_INTERVAL_MS / 2;
   };
-  const seconds = (nanoseconds: number) => stopMs(nanoseconds / 1e6 - LOOP_CHECK_INTERVAL_MS) / 1_000;
-  let firstMs = 0;
-  const restart = () => {
+  const seconds = (nanoseconds: number) => blockedMs(nanoseconds / 1e6 - LOOP_CHECK_INTERVAL_MS) / 1_000;
+  let firstDelayMs = 0;
+  const restartMeasurement = () => {
     delays.reset();
-    firstMs = 0;
-    const begunMs = performance.now();
+    firstDelayMs = 0;
+    const measurementStartMs = performance.now();
     setTimeout(() => {
-      firstMs = performance.now() - begunMs - LOOP_CHECK_INTERVAL_MS;
+      firstDelayMs = performance.now() - measurementStartMs - LOOP_CHECK_INTERVAL_MS;
     }, LOOP_CHECK_INTERVAL_MS).unref();
   };
-  restart();
+  restartMeasurement();
   const gauge = (name: string, help: string) =>
     new Gauge({ name: `plenum_nodejs_eventloop_lag${name}_seconds`, help, registers: [registry] });
-  const gauges = [
+  const lagGauges = [
     [gauge("_min", "Shortest stop of the event loop since the last scrape."), () => seconds(delays.min)],
     [
       gauge("_max", "Longest stop of the event loop since the last scrape, to 25 ms."),
-      () => Math.max(seconds(delays.max), stopMs(firstMs) / 1_000),
+      () => Math.max(seconds(delays.max), blockedMs(firstDelayMs) / 1_000),
     ],
     [gauge("_mean", "Mean stop of the event loop since the last scrape."), () => seconds(delays.mean)],
     [gauge("_stddev", "Standard deviation of the stops."), () => delays.stddev / 1e9],
@@ -61,8 +61,8 @@ export function addEventLoopMetrics(registry: Registry): void {
     help: "Time until the event loop came to the next task, at this scrape.",
     registers: [registry],
     async collect() {
-      if (delays.count > 0) for (const [each, value] of gauges) each.set(value());
-      restart();
+      if (delays.count > 0) for (const [each, value] of lagGauges) each.set(value());
+      restartMeasurement();
       const startMs = performance.now();
       await setImmediate();
       lag.set((performance.now() - startMs) / 1_000);
@@ -92,7 +92,7 @@ function describedMetrics(registers: Registry[]) {
   const gauge = <L extends string = never>(name: string, help: string, labelNames: L[] = []) =>
     new Gauge({ name, help, labelNames, registers });
   /** A gauge without labels starts at 0; this one is absent until it is set. */
-  const absentGauge = (name: string, help: string) => {
+  const unsetGauge = (name: string, help: string) => {
     const emptyGauge = gauge(name, help);
     emptyGauge.remove();
     return emptyGauge;
@@ -233,43 +233,43 @@ function describedMetrics(registers: Registry[]) {
       "1 while the configuration file is wrong, so that the worker goes on with what it had; 0 while it is right.",
     ),
     configPending: gauge("plenum_config_pending_changes", "Changes of the configuration file that wait for a restart."),
-    diskFreeBytes: absentGauge(
+    diskFreeBytes: unsetGauge(
       "plenum_disk_free_bytes",
       "What the worker may still write on the disk that holds the state; absent where the system does not say.",
     ),
-    diskBytes: absentGauge(
+    diskBytes: unsetGauge(
       "plenum_disk_bytes",
       "Size of the disk that holds the state; absent where the system does not say.",
     ),
-    logBytes: absentGauge("plenum_outbox_bytes", "Size of the log of events."),
-    logPendingBytes: absentGauge(
+    logBytes: unsetGauge("plenum_outbox_bytes", "Size of the log of events."),
+    logPendingBytes: unsetGauge(
       "plenum_outbox_pending_bytes",
       "Size of the events that the slowest sink in use has not taken yet.",
     ),
-    logLimitBytes: absentGauge(
+    logLimitBytes: unsetGauge(
       "plenum_outbox_limit_bytes",
       "Size up to which the log of events may grow; beyond, the oldest values are dropped.",
     ),
-    writesStopped: absentGauge(
+    writesStopped: unsetGauge(
       "plenum_writes_stopped",
       "1 while the kill switch stops all writes to the building; absent where commands are switched off.",
     ),
-    auditBytes: absentGauge("plenum_audit_log_bytes", "Size of the audit log of commands."),
-    auditLimitBytes: absentGauge(
+    auditBytes: unsetGauge("plenum_audit_log_bytes", "Size of the audit log of commands."),
+    auditLimitBytes: unsetGauge(
       "plenum_audit_log_limit_bytes",
       "Size up to which the audit log may grow, or can on its disk; beyond, nothing is written to the building.",
     ),
-    fleetMembers: absentGauge(
+    fleetMembers: unsetGauge(
       "plenum_fleet_members",
       "Members of the fleet that are alive, as this one saw last; absent for a lone worker.",
     ),
-    fleetSources: absentGauge("plenum_fleet_sources", "Sources that this member holds; absent for a lone worker."),
+    fleetSources: unsetGauge("plenum_fleet_sources", "Sources that this member holds; absent for a lone worker."),
     fleetTakeovers: counter(
       "plenum_fleet_takeovers_total",
       "Sources that this member has taken, by reason (first, joined, left, drained, lease-ran-out, could-not-start, unreachable).",
       ["reason"],
     ),
-    fleetRenewed: absentGauge(
+    fleetRenewed: unsetGauge(
       "plenum_fleet_renewed_timestamp_seconds",
       "When this member last renewed its leases; absent for a lone worker.",
     ),

@@ -43,9 +43,9 @@ const SHARED_MEMORY_FOLDER = "/dev/shm";
 /** Complaint about a path, links followed, that cannot be a secret file; null if it can. */
 function findKernelPathComplaint(path: string): string | null {
   const realPath = existsSync(path) ? realFolder(path) : resolve(path);
-  const isInside = (folder: string) => realPath === folder || realPath.startsWith(`${folder}/`);
-  const folder = KERNEL_FOLDERS.find(isInside);
-  if (folder === undefined || isInside(SHARED_MEMORY_FOLDER)) return null;
+  const isInsideFolder = (folder: string) => realPath === folder || realPath.startsWith(`${folder}/`);
+  const folder = KERNEL_FOLDERS.find(isInsideFolder);
+  if (folder === undefined || isInsideFolder(SHARED_MEMORY_FOLDER)) return null;
   return `A file under ${folder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
 }
 
@@ -61,7 +61,6 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 /** Largest secret file in bytes: a larger file is a wrong path. */
 const MAX_SECRET_BYTES = 64 * 1024;
 
-/** The secret's file or variable is missing or empty. */
 class MissingSecret extends ConfigError {}
 
 /** How long a known secret may be missing while it is being replaced, in milliseconds. */
@@ -72,7 +71,7 @@ export function readSecret(ref: SecretRef, environment: Environment = process.en
   const secretText = "file" in ref ? readPrivateFile(ref.file) : environment[ref.env];
   const secretLabel = describeSecret(ref);
   if (secretText === undefined) {
-    if ("env" in ref && seemsSecret(ref.env)) throw createMisplacedSecretError("the variable's name", ref.env);
+    if ("env" in ref && looksLikeSecret(ref.env)) throw createMisplacedSecretError("the variable's name", ref.env);
     throw new MissingSecret(`${secretLabel} is not set.`, { hint: "Set it, or name a file instead." });
   }
   const secret = secretText.replace(/\r?\n$/, "");
@@ -120,13 +119,13 @@ function describeSecret(ref: SecretRef): string {
 
 /** Text that looks like a token: at least 20 of these characters. A path contains a slash. */
 const TOKEN_LIKE_TEXT = /^[A-Za-z0-9._~+=:|-]{20,}$/;
-/** `api-token-2.txt`; what follows the last dot of a token (`eyJhbGciOi….eyJzdWIiOi….SflKxwRJSM`) is longer. */
+/** File extension, e.g. of `api-token-2.txt`; the part after the last dot of a token is longer. */
 const FILE_EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
-/** `PLENUM_TOKEN_OF_HOUSE_12`, `plenum-token-of-house12`. */
+/** Name of a variable or file, e.g. `PLENUM_TOKEN_OF_HOUSE_12`. */
 const VARIABLE_OR_FILE_NAME = /^[A-Za-z]{1,12}\d{0,4}([_-]([A-Za-z]{1,12}\d{0,4}|\d{1,4}))+$/;
 
 /** True if the text looks like a secret (`17|Zk3…`) instead of a path or a variable's name. */
-function seemsSecret(text: string): boolean {
+function looksLikeSecret(text: string): boolean {
   if (!TOKEN_LIKE_TEXT.test(text) || FILE_EXTENSION.test(text) || VARIABLE_OR_FILE_NAME.test(text)) return false;
   return text.includes("|") || (/[A-Za-z]/.test(text) && /\d/.test(text));
 }
@@ -150,7 +149,7 @@ function readPrivateFile(path: string): string {
     const code = systemCodeOf(error);
     const localFailure = localFailureOf(code, `${messageStart} opened`, error);
     if (localFailure !== null) throw localFailure;
-    if (seemsSecret(path)) throw createMisplacedSecretError("the path of its file", path);
+    if (looksLikeSecret(path)) throw createMisplacedSecretError("the path of its file", path);
     throw new (code === "ENOENT" ? MissingSecret : ConfigError)(`${messageStart} opened (${code}).`, {
       hint: "Check the path, and that the user that runs Plenum may read it.",
       cause: error,
@@ -165,8 +164,8 @@ function readPrivateFile(path: string): string {
     }
     const { mode, uid, size } = fileStats;
     if (isOpenToOthers(mode, uid)) {
-      const modeText = (mode & 0o777).toString(8).padStart(3, "0");
-      throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${modeText}).`, {
+      const permissionsText = (mode & 0o777).toString(8).padStart(3, "0");
+      throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${permissionsText}).`, {
         hint: `Run: chmod 600 ${path}`,
       });
     }
@@ -188,8 +187,8 @@ function readPrivateFile(path: string): string {
 function isOpenToOthers(mode: number, uid: number): boolean {
   if (process.platform === "win32") return false;
   if ((mode & 0o037) !== 0) return true;
-  const isHandedOut = uid !== process.geteuid?.() || (mode & 0o200) === 0;
-  return (mode & 0o040) !== 0 && !isHandedOut;
+  const isReadOnlyForWorker = uid !== process.geteuid?.() || (mode & 0o200) === 0;
+  return (mode & 0o040) !== 0 && !isReadOnlyForWorker;
 }
 
 /** Failure to read an opened file: except for a folder, the disk or the machine failed. */

@@ -2,12 +2,12 @@ import { readFileSync } from "node:fs";
 
 interface PackageManifest {
   readonly version: string;
-  readonly gitHead?: string;
+  readonly head?: string;
 }
 
 const COMMIT_DIGITS = 12;
 const packageManifest: PackageManifest = JSON.parse(readRepositoryFile("package.json") ?? "");
-const commitId = packageManifest.gitHead ?? readCheckedOutCommit();
+const commitId = packageManifest.head ?? readCheckedOutCommit();
 
 /** `0.1.0+1a2b3c4d5e6f`: version and commit; `.dirty` marks uncommitted files. */
 export const VERSION: string =

@@ -1,7 +1,7 @@
 import { backoffMs } from "./backoff.ts";
 import type { Clock } from "./clock.ts";
 
-/** Wakes waiting code. A loop that compares `wakeups` before and after its work misses none. */
+/** Wakes waiting code. A loop that compares `wakeups` before and after its work misses no wake-up. */
 export interface Wakeup {
   wakeUp(): void;
   wakeups(): number;
@@ -10,26 +10,26 @@ export interface Wakeup {
   listen(onWakeup: () => void): () => void;
 }
 
-/** Abort reason of a wait that ends early. It is shared, because an abort without a reason creates an error with a stack. */
-export const ENDED_EARLY: unknown = Object.freeze(new Error("This wait was ended early."));
+/** Abort reason of a wait that ends early. One shared object, because creating an error with a stack is slow. */
+export const WAIT_ENDED_EARLY: unknown = Object.freeze(new Error("This wait was ended early."));
 
 export function createWakeup(): Wakeup {
   const listeners = new Set<() => void>();
-  let count = 0;
-  const listen = (hear: () => void): (() => void) => {
-    const wake = () => {
-      listeners.delete(wake);
-      hear();
+  let wakeupCount = 0;
+  const listen = (onWakeup: () => void): (() => void) => {
+    const wakeListener = () => {
+      listeners.delete(wakeListener);
+      onWakeup();
     };
-    listeners.add(wake);
-    return () => void listeners.delete(wake);
+    listeners.add(wakeListener);
+    return () => void listeners.delete(wakeListener);
   };
   return {
     wakeUp() {
-      count += 1;
-      for (const wake of [...listeners]) wake();
+      wakeupCount += 1;
+      for (const notifyListener of [...listeners]) notifyListener();
     },
-    wakeups: () => count,
+    wakeups: () => wakeupCount,
     listen,
     nextWakeup: (signal) => waitForWakeup(listen, signal),
   };
@@ -38,29 +38,29 @@ export function createWakeup(): Wakeup {
 function waitForWakeup(listen: Wakeup["listen"], signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();
-    const wake = () => {
-      unlisten();
-      signal.removeEventListener("abort", wake);
+    const resolveWait = () => {
+      cancelListening();
+      signal.removeEventListener("abort", resolveWait);
       resolve();
     };
-    const unlisten = listen(wake);
-    signal.addEventListener("abort", wake, { once: true });
+    const cancelListening = listen(resolveWait);
+    signal.addEventListener("abort", resolveWait, { once: true });
   });
 }
 
-/** Wakes up when any of the given ones does; `wakeUp` wakes the first. */
+/** Wakes up when any of the given wake-ups does; `wakeUp` wakes the first. */
 export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
-  const listen = (hear: () => void): (() => void) => {
-    const unlisten = () => {
-      for (const stop of cancelFunctions) stop();
+  const listen = (onWakeup: () => void): (() => void) => {
+    const cancelAll = () => {
+      for (const cancel of cancelFunctions) cancel();
     };
     const cancelFunctions = sources.map((wakeup) =>
       wakeup.listen(() => {
-        unlisten();
-        hear();
+        cancelAll();
+        onWakeup();
       }),
     );
-    return unlisten;
+    return cancelAll;
   };
   return {
     wakeUp: sources[0].wakeUp,
@@ -73,13 +73,13 @@ export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wake
 /** Sleeps for `ms` or until a signal aborts. Returns true when the complete time has passed. */
 export async function sleepFor(clock: Pick<Clock, "sleep">, ms: number, ...signals: readonly AbortSignal[]) {
   if (signals.some((signal) => signal.aborted)) return false;
-  const [only] = signals;
-  if (only !== undefined && signals.length === 1) return sleepUnlessAborted(clock, ms, only);
-  const earlyEnd = combineSignals(...signals);
+  const [onlySignal] = signals;
+  if (onlySignal !== undefined && signals.length === 1) return sleepUnlessAborted(clock, ms, onlySignal);
+  const combinedSignal = combineSignals(...signals);
   try {
-    return await sleepUnlessAborted(clock, ms, earlyEnd.signal);
+    return await sleepUnlessAborted(clock, ms, combinedSignal.signal);
   } finally {
-    earlyEnd.end();
+    combinedSignal.end();
   }
 }
 
@@ -97,25 +97,25 @@ async function sleepUnlessAborted(clock: Pick<Clock, "sleep">, ms: number, signa
 export async function sleepUntilWoken(clock: Pick<Clock, "sleep">, ms: number, wakeup: Wakeup, signal: AbortSignal) {
   if (!Number.isFinite(ms)) return wakeup.nextWakeup(signal);
   if (signal.aborted) return;
-  const earlyEnd = combineSignals(signal);
-  const unlisten = wakeup.listen(() => earlyEnd.abort(ENDED_EARLY));
+  const sleepSignal = combineSignals(signal);
+  const cancelListening = wakeup.listen(() => sleepSignal.abort(WAIT_ENDED_EARLY));
   try {
-    await sleepUnlessAborted(clock, ms, earlyEnd.signal);
+    await sleepUnlessAborted(clock, ms, sleepSignal.signal);
   } finally {
-    unlisten();
-    earlyEnd.end();
+    cancelListening();
+    sleepSignal.end();
   }
 }
 
 /** Waits for work, for `ms` at most. Returns true when the work has ended, also with an error. */
 export async function endsWithin(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
-  const timerAbort = new AbortController();
-  const finished = Promise.allSettled([work]).then(() => true);
-  const timeUp = sleepFor(clock, ms, timerAbort.signal).then(() => false);
+  const timerController = new AbortController();
+  const workEnded = Promise.allSettled([work]).then(() => true);
+  const timerExpired = sleepFor(clock, ms, timerController.signal).then(() => false);
   try {
-    return await Promise.race([finished, timeUp]);
+    return await Promise.race([workEnded, timerExpired]);
   } finally {
-    timerAbort.abort(ENDED_EARLY);
+    timerController.abort(WAIT_ENDED_EARLY);
   }
 }
 
@@ -125,34 +125,34 @@ export interface WorkSignal {
   end(): void;
 }
 
-/** Aborts like the first signal. `AbortSignal.any` keeps listeners until a full collection, at 30 times the cost. */
+/** Aborts when the first signal aborts. `AbortSignal.any` would be slower and free its listeners late. */
 export function combineSignals(...signals: readonly AbortSignal[]): WorkSignal {
   const controller = new AbortController();
-  const cancelFunctions = signals.map((signal) => {
-    const cut = () => controller.abort(signal.reason);
-    if (signal.aborted) cut();
-    else signal.addEventListener("abort", cut, { once: true });
-    return () => signal.removeEventListener("abort", cut);
+  const listenerRemovers = signals.map((signal) => {
+    const abortCombined = () => controller.abort(signal.reason);
+    if (signal.aborted) abortCombined();
+    else signal.addEventListener("abort", abortCombined, { once: true });
+    return () => signal.removeEventListener("abort", abortCombined);
   });
   return {
     signal: controller.signal,
     abort: (reason) => controller.abort(reason),
     end() {
-      for (const stop of cancelFunctions) stop();
+      for (const removeListener of listenerRemovers) removeListener();
     },
   };
 }
 
-/** `AbortSignal.timeout` keeps its listeners until the time is up: 4 MB at 2 writes of 64 KiB a second and 30 s. */
-export function timeLimit(signal: AbortSignal, ms: number, late?: () => unknown): WorkSignal {
-  const timeout = () => new DOMException("The operation was aborted due to timeout", "TimeoutError");
-  const limit = combineSignals(signal);
-  const timer = setTimeout(() => limit.abort((late ?? timeout)()), ms);
+/** Aborts after `ms`. `AbortSignal.timeout` would keep its listeners in memory until the time is up. */
+export function timeLimit(signal: AbortSignal, ms: number, createError?: () => unknown): WorkSignal {
+  const createTimeoutError = () => new DOMException("The operation was aborted due to timeout", "TimeoutError");
+  const limitedSignal = combineSignals(signal);
+  const timer = setTimeout(() => limitedSignal.abort((createError ?? createTimeoutError)()), ms);
   return {
-    ...limit,
+    ...limitedSignal,
     end() {
       clearTimeout(timer);
-      limit.end();
+      limitedSignal.end();
     },
   };
 }
@@ -163,7 +163,7 @@ export function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal): Prom
     const abort = () => reject(signal.reason);
     if (signal.aborted) abort();
     else signal.addEventListener("abort", abort, { once: true });
-    // Also after an abort, so that a late rejection is handled.
+    // Handle the promise also after an abort, because its later rejection would otherwise be unhandled.
     promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
   });
 }
@@ -196,24 +196,24 @@ export interface LoopOptions {
 
 const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 
-/** Runs turns until the signal aborts. It backs off after faults and yields to the event loop between turns, so it never spins. */
+/** Calls `turn` until the signal aborts. Waits longer after each fault, and yields to the event loop between turns. */
 export async function runLoop(options: LoopOptions): Promise<void> {
   const { clock, signal, wakeup = createWakeup(), backoff = FAULT_BACKOFF } = options;
-  let faults = 0;
+  let consecutiveFaults = 0;
   while (!signal.aborted) {
-    const count = wakeup.wakeups();
+    const wakeupsBeforeTurn = wakeup.wakeups();
     try {
-      const againMs = await options.turn();
-      faults = 0;
-      if (signal.aborted || againMs === null) return;
-      if (againMs <= 0 || wakeup.wakeups() !== count) await sleepFor(clock, 0, signal);
-      else await sleepUntilWoken(options.onlyChecks === true ? inFullSeconds(clock) : clock, againMs, wakeup, signal);
+      const delayMs = await options.turn();
+      consecutiveFaults = 0;
+      if (signal.aborted || delayMs === null) return;
+      if (delayMs <= 0 || wakeup.wakeups() !== wakeupsBeforeTurn) await sleepFor(clock, 0, signal);
+      else await sleepUntilWoken(options.onlyChecks === true ? inFullSeconds(clock) : clock, delayMs, wakeup, signal);
     } catch (error) {
       if (signal.aborted) return;
-      faults += 1;
-      const inMs = backoffMs(backoff, faults, options.random);
-      options.fault(error, inMs);
-      await sleepFor(clock, inMs, signal);
+      consecutiveFaults += 1;
+      const retryDelayMs = backoffMs(backoff, consecutiveFaults, options.random);
+      options.fault(error, retryDelayMs);
+      await sleepFor(clock, retryDelayMs, signal);
     }
   }
 }
@@ -227,14 +227,14 @@ export interface RetryOptions<T> extends Pick<LoopOptions, "clock" | "signal" | 
 /** Tries once even after the signal aborted, and rejects with the signal's reason if that attempt fails. */
 export async function retryUntilDone<T>(options: RetryOptions<T>): Promise<T> {
   const { clock, signal, backoff = FAULT_BACKOFF } = options;
-  for (let failed = 1; ; failed += 1) {
+  for (let failedAttempts = 1; ; failedAttempts += 1) {
     try {
       return await options.work();
     } catch (error) {
       signal.throwIfAborted();
-      const inMs = backoffMs(backoff, failed, options.random);
-      options.fault(error, inMs, failed);
-      await sleepFor(clock, inMs, signal);
+      const retryDelayMs = backoffMs(backoff, failedAttempts, options.random);
+      options.fault(error, retryDelayMs, failedAttempts);
+      await sleepFor(clock, retryDelayMs, signal);
       signal.throwIfAborted();
     }
   }
@@ -244,11 +244,11 @@ export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** One pass over so many objects takes 5 to 30 ms; several passes over 50,000 tags blocked the event loop for 80 ms. */
-const MANY_OBJECTS = 10_000;
+/** Number of objects from which a loop yields, because a pass over them blocks the event loop for 5 to 30 ms. */
+const YIELD_OBJECT_COUNT = 10_000;
 
-export async function yieldIfMany(things: number): Promise<void> {
-  if (things >= MANY_OBJECTS) await yieldToEventLoop();
+export async function yieldIfMany(objectCount: number): Promise<void> {
+  if (objectCount >= YIELD_OBJECT_COUNT) await yieldToEventLoop();
 }
 
 /** Lets the event loop run other work. Rejects with the signal's reason when it has aborted. */
@@ -264,10 +264,10 @@ export async function runInSlices<T>(
   clock: Clock,
   signal: AbortSignal,
 ): Promise<T> {
-  for (let walked = 1; ; walked += 1) {
+  for (let stepCount = 1; ; stepCount += 1) {
     const { done, value } = steps.next();
     if (done === true) return value;
-    if (walked % stepsAtOnce === 0) await yieldUnlessAborted(clock, signal);
+    if (stepCount % stepsAtOnce === 0) await yieldUnlessAborted(clock, signal);
   }
 }
 
@@ -275,65 +275,64 @@ const SECOND_MS = 1_000;
 /** Timers may fire some milliseconds early. A wake-up in the last 50 ms of a second counts for the next second. */
 const TIMER_TOLERANCE_MS = 50;
 
-const ABANDONED_SECOND: unknown = Object.freeze(new Error("All sleepers of this second have left."));
+const ALL_SLEEPERS_LEFT: unknown = Object.freeze(new Error("All sleepers of this second have left."));
 
 type SleepClock = Pick<Clock, "sleep">;
 
-/** A full second, and the sleepers that it wakes. */
 interface SharedSecond {
   readonly sleepers: Set<PromiseWithResolvers<void>>;
   readonly abandoned: AbortController;
 }
 
-const secondClocks = new WeakMap<Clock, SleepClock>();
+const fullSecondClocks = new WeakMap<Clock, SleepClock>();
 
 /** Ends sleeps of a second or more at a full second, up to a second early, so that all sleepers share one wake-up. */
 export function inFullSeconds(clock: Clock): SleepClock {
-  const sleep = secondClocks.get(clock) ?? { sleep: sleepBySeconds(clock) };
-  secondClocks.set(clock, sleep);
-  return sleep;
+  const fullSecondClock = fullSecondClocks.get(clock) ?? { sleep: createFullSecondSleep(clock) };
+  fullSecondClocks.set(clock, fullSecondClock);
+  return fullSecondClock;
 }
 
-function sleepBySeconds(clock: Clock): Clock["sleep"] {
-  const seconds = new Map<number, SharedSecond>();
-  async function wakeSleepers(number: number, { sleepers, abandoned }: SharedSecond): Promise<void> {
+function createFullSecondSleep(clock: Clock): Clock["sleep"] {
+  const sharedSeconds = new Map<number, SharedSecond>();
+  async function wakeSleepers(secondNumber: number, { sleepers, abandoned }: SharedSecond): Promise<void> {
     try {
-      await clock.sleep(number * SECOND_MS - clock.monotonic(), abandoned.signal);
+      await clock.sleep(secondNumber * SECOND_MS - clock.monotonic(), abandoned.signal);
       for (const { resolve } of sleepers) resolve();
     } catch (error) {
       for (const { reject } of sleepers) reject(error);
     } finally {
-      if (seconds.get(number)?.sleepers === sleepers) seconds.delete(number);
+      if (sharedSeconds.get(secondNumber)?.sleepers === sleepers) sharedSeconds.delete(secondNumber);
     }
   }
 
-  function sharedSecond(number: number): SharedSecond {
-    const existingSecond = seconds.get(number);
+  function getSharedSecond(secondNumber: number): SharedSecond {
+    const existingSecond = sharedSeconds.get(secondNumber);
     if (existingSecond !== undefined) return existingSecond;
     const fullSecond: SharedSecond = { sleepers: new Set(), abandoned: new AbortController() };
-    seconds.set(number, fullSecond);
-    void wakeSleepers(number, fullSecond);
+    sharedSeconds.set(secondNumber, fullSecond);
+    void wakeSleepers(secondNumber, fullSecond);
     return fullSecond;
   }
   return async (ms, signal) => {
     if (ms < SECOND_MS) return clock.sleep(ms, signal);
     signal?.throwIfAborted();
-    const number = Math.floor((clock.monotonic() + ms + TIMER_TOLERANCE_MS) / SECOND_MS);
-    const fullSecond = sharedSecond(number);
+    const secondNumber = Math.floor((clock.monotonic() + ms + TIMER_TOLERANCE_MS) / SECOND_MS);
+    const fullSecond = getSharedSecond(secondNumber);
     const sleeper = Promise.withResolvers<void>();
     fullSecond.sleepers.add(sleeper);
-    const leave = () => {
+    const removeSleeper = () => {
       fullSecond.sleepers.delete(sleeper);
       sleeper.reject(signal?.reason);
       if (fullSecond.sleepers.size > 0) return;
-      seconds.delete(number);
-      fullSecond.abandoned.abort(ABANDONED_SECOND);
+      sharedSeconds.delete(secondNumber);
+      fullSecond.abandoned.abort(ALL_SLEEPERS_LEFT);
     };
-    signal?.addEventListener("abort", leave, { once: true });
+    signal?.addEventListener("abort", removeSleeper, { once: true });
     try {
       await sleeper.promise;
     } finally {
-      signal?.removeEventListener("abort", leave);
+      signal?.removeEventListener("abort", removeSleeper);
     }
   };
 }

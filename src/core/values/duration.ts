@@ -38,8 +38,8 @@ export function parseDuration(text: string): number | null {
 
 /** `M` and `MS` are rejected: they may mean months and megaseconds. */
 function parseUnit(word: string): string | undefined {
-  const isPlain = word === word.toLowerCase() || !/^ms?$/i.test(word);
-  return isPlain ? UNIT_SPELLINGS.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
+  const isUnambiguousUnit = word === word.toLowerCase() || !/^ms?$/i.test(word);
+  return isUnambiguousUnit ? UNIT_SPELLINGS.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
 }
 
 function describeDurationProblem(text: string): string {

@@ -1,4 +1,4 @@
-/** The last result: the 20 values of a response have the same time and share its text. */
+/** Cache of the last result, because all values of a response have the same time. */
 let lastIso = { ms: Number.NaN, text: "" };
 
 /** Milliseconds since 1970 as ISO 8601 UTC with milliseconds and a trailing `Z`. */

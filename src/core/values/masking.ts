@@ -1,6 +1,6 @@
 /** Texts from outside may echo secrets, so they pass `masked` first. Secrets of this process are registered here. */
 
-/** Consecutive characters of a secret that are masked; of a shorter secret all. */
+/** Number of consecutive characters of a secret that are masked; a shorter secret is masked only as a whole. */
 const MASKED_LENGTH = 12;
 /** Shorter secrets are not masked, because ordinary words contain them. */
 const MIN_SECRET_LENGTH = 8;
@@ -9,11 +9,10 @@ const MAX_REPLACED_SECRETS = 64;
 export const SECRET_MASK = "[redacted]";
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
-/** Current secret by the place where it was read. */
 const secretByPlace = new Map<string, string>();
 /** Parts of all spellings by length, with the number of spellings that contain the part. */
 const secretParts = new Map<number, Map<string, number>>();
-/** Marks the hash of each part's first characters: other positions need no lookup, which is ten times as fast. */
+/** Marks hashes of the first characters of secret parts, so that other positions in a text need no lookup. */
 const PREFIX_HASHES = 2 ** 20;
 let prefixHashMarks = new Uint8Array(0);
 let changeCount = 0;
@@ -26,11 +25,11 @@ export function registerSecret(secret: string): void {
   knownSecrets.add(secret);
   changeCount += 1;
   if (prefixHashMarks.length === 0) prefixHashMarks = new Uint8Array(PREFIX_HASHES);
-  for (const maskedPart of listMaskedParts(secret)) {
-    const partCounts = secretParts.get(maskedPart.length) ?? new Map<string, number>();
-    secretParts.set(maskedPart.length, partCounts);
-    partCounts.set(maskedPart, (partCounts.get(maskedPart) ?? 0) + 1);
-    prefixHashMarks[hashPrefix(maskedPart, 0)] = 1;
+  for (const secretPart of listMaskedParts(secret)) {
+    const partCounts = secretParts.get(secretPart.length) ?? new Map<string, number>();
+    secretParts.set(secretPart.length, partCounts);
+    partCounts.set(secretPart, (partCounts.get(secretPart) ?? 0) + 1);
+    prefixHashMarks[hashPrefix(secretPart, 0)] = 1;
   }
 }
 
@@ -134,7 +133,6 @@ interface UnescapedText {
 const ESCAPE_SEQUENCE = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
 const MAY_BE_ESCAPED = /[\\%\r\n\t]/;
 
-/** The text in lower case without escapes. */
 function withoutEscapes(text: string): UnescapedText {
   if (!MAY_BE_ESCAPED.test(text)) {
     const characters = toLowerCaseSameLength(text);
@@ -171,9 +169,9 @@ function encodeSecret(secret: string): readonly string[] {
 function encodeBase64(text: string): readonly string[] {
   return [0, 1, 2].flatMap((offset) => {
     const base64 = Buffer.from("\0".repeat(offset) + text, "latin1").toString("base64");
-    const stableStart = base64.slice(offset === 0 ? 0 : offset + 1).replace(/=+$/, "");
-    const stableText = (offset + text.length) % 3 === 0 ? stableStart : stableStart.slice(0, -1);
-    return [stableText, stableText.replaceAll("+", "-").replaceAll("/", "_")];
+    const base64WithoutStart = base64.slice(offset === 0 ? 0 : offset + 1).replace(/=+$/, "");
+    const base64WithoutEdges = (offset + text.length) % 3 === 0 ? base64WithoutStart : base64WithoutStart.slice(0, -1);
+    return [base64WithoutEdges, base64WithoutEdges.replaceAll("+", "-").replaceAll("/", "_")];
   });
 }
 

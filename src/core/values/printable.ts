@@ -9,12 +9,12 @@ export function toPrintable(text: string): string {
   return text.toWellFormed().replace(LINE_SPACES, " ").replace(CONTROL_CHARS, "\ufffd").replace(INVISIBLE_CHARS, "");
 }
 
-/** JSON text with the same value and such characters as \uXXXX. */
+/** JSON text of the same value, with control and invisible characters as \uXXXX. */
 export function toPrintableJson(json: string): string {
   return json.replace(/[\u007f-\u009f\u2028\u2029\p{Cf}\p{Default_Ignorable_Code_Point}]/gu, escapeCharacter);
 }
 
-/** A character beyond U+FFFF takes two, e.g. U+E0041: "\udb40\udc41". */
+/** A character above U+FFFF becomes two escapes, e.g. U+E0041: "\udb40\udc41". */
 function escapeCharacter(character: string): string {
   return Array.from({ length: character.length }, (_, i) => {
     return `\\u${character.charCodeAt(i).toString(16).padStart(4, "0")}`;

@@ -18,10 +18,9 @@ export function formatSuggestion(word: string, words: readonly string[]): string
   return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
 }
 
-/** Longer texts are no typing errors. */
+/** Longer texts are not typing mistakes. */
 const MAX_WORD_LENGTH = 100;
 
-/** Levenshtein distance. */
 function editDistance(a: string, b: string): number {
   if (a.length > MAX_WORD_LENGTH || b.length > MAX_WORD_LENGTH) return MAX_WORD_LENGTH;
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);

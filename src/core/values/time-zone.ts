@@ -6,7 +6,7 @@ export function describeZoneProblem(zone: string): string | null {
   // An offset has no daylight saving time.
   if (zoneName === null || !/^[A-Za-z]/.test(zone))
     return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${suggestZone(zone)}`;
-  // Other capitals work here, but not in every service.
+  // Node.js ignores upper and lower case in zone names, but some services do not.
   if (zoneName !== zone && zoneName.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${zoneName}.`;
   return null;
 }
@@ -23,6 +23,6 @@ function suggestZone(zone: string): string {
   const zones = Intl.supportedValuesOf("timeZone");
   const cityZone = zones.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));
   if (cityZone !== undefined) return ` Did you mean ${cityZone}?`;
-  const close = zone.includes("/") ? formatSuggestion(zone, zones) : "";
-  return close.startsWith(" Did") ? close : "";
+  const similarZone = zone.includes("/") ? formatSuggestion(zone, zones) : "";
+  return similarZone.startsWith(" Did") ? similarZone : "";
 }

@@ -1,7 +1,7 @@
 import type { Sink } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { ENDED_EARLY, rejectOnAbort, sleepFor } from "../../core/runtime/waiting.ts";
+import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 
 const CHECK_EVERY_MS = 30_000;
@@ -102,7 +102,7 @@ export function createRestartWatch(options: {
       log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
     } finally {
-      answerController.abort(ENDED_EARLY);
+      answerController.abort(WAIT_ENDED_EARLY);
       await timer;
     }
   }

@@ -4,7 +4,7 @@ import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { combineSignals, ENDED_EARLY, retryUntilDone, sleepFor } from "../../core/runtime/waiting.ts";
+import { combineSignals, retryUntilDone, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
 import {
   applyReceipt,
@@ -353,7 +353,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
       throw limitSignal.signal.aborted ? limitSignal.signal.reason : error;
     } finally {
       limitSignal.end();
-      doneController.abort(ENDED_EARLY);
+      doneController.abort(WAIT_ENDED_EARLY);
       await stallWatchPromise;
     }
   }

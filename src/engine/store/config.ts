@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { z } from "zod";
-import { parseAddress, postgresUrl, SchemaName, splitUrl, staysPrivate } from "../../core/postgres/address.ts";
+import { isProtected, parseAddress, postgresUrl, SchemaName, splitUrl } from "../../core/postgres/address.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSize } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";
@@ -33,7 +33,7 @@ export const PostgresState = z
     }),
   })
   .superRefine(({ url, allow_plain }, context) => {
-    if (allow_plain || splitUrl(url).every((each) => staysPrivate(parseAddress({ url: each })))) return;
+    if (allow_plain || splitUrl(url).every((each) => isProtected(parseAddress({ url: each })))) return;
     context.addIssue({
       code: "custom",
       path: ["url"],

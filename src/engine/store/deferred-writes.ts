@@ -1,6 +1,6 @@
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { ENDED_EARLY, sleepFor } from "../../core/runtime/waiting.ts";
+import { sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import type { Database } from "./sqlite.ts";
 
 const MAX_WRITE_DELAY_MS = 5_000;
@@ -85,7 +85,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
     /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
     isBehind: () => isBehind,
     flush,
-    stop: (): void => stopController.abort(ENDED_EARLY),
+    stop: (): void => stopController.abort(WAIT_ENDED_EARLY),
   };
 }
 

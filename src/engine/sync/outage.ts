@@ -3,7 +3,7 @@ import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup, ENDED_EARLY, rejectOnAbort, sleepFor } from "../../core/runtime/waiting.ts";
+import { createWakeup, rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Availability } from "./availability.ts";
@@ -127,7 +127,7 @@ export function createOutage(options: OutageOptions) {
     try {
       return await probeService(signal);
     } finally {
-      probeEnded.abort(ENDED_EARLY);
+      probeEnded.abort(WAIT_ENDED_EARLY);
       await healthChecks;
     }
   }

@@ -1,5 +1,5 @@
 import { isStopping, Stopping } from "../../core/runtime/lifecycle.ts";
-import { ENDED_EARLY, type LoopOptions, runLoop } from "../../core/runtime/waiting.ts";
+import { type LoopOptions, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 
 /** Waits for a slot, chooses a request, calls `begun`, and sends the request. A rejection ends all lanes. */
 type LaneRequest = (begun: () => void, signal: AbortSignal) => Promise<void>;
@@ -67,7 +67,7 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
   const lookups = runLoop({ ...options.lookups, onlyChecks: true, signal: lookupSignal });
   await Promise.all(lanes.map(keepLaneBusy));
   await Promise.all(requests);
-  allEnded.abort(ENDED_EARLY);
+  allEnded.abort(WAIT_ENDED_EARLY);
   await lookups;
   if (failure !== undefined) throw failure.error;
 }

@@ -1,5 +1,5 @@
 import { encodeEvent } from "../../core/codec/stored-event.ts";
-import { type Event, type EventKind, isTelemetry, isUrgent, ofWorkerFor } from "../../core/model/event.ts";
+import { assignToWorker, type Event, type EventKind, isTelemetry, isUrgent } from "../../core/model/event.ts";
 import type { QueryValues } from "../../core/postgres/session.ts";
 import { arrayText, textList } from "../../core/postgres/sql-text.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -115,7 +115,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     committed: noteCommitted,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
       const preparedAppend = prepareAppend(
-        events.map((event) => ofWorkerFor(source, event)),
+        events.map((event) => assignToWorker(source, event)),
         nowMs,
       );
       if (preparedAppend === null) return () => undefined;

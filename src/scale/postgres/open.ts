@@ -1,13 +1,13 @@
 import { ConfigError, type Failure, Retryable } from "../../core/errors/errors.ts";
 import { type PostgresAddress, parseAddress, splitUrl } from "../../core/postgres/address.ts";
 import { type ErrorWording, toFailure } from "../../core/postgres/error-meaning.ts";
-import { createPool, cutSessionAfter } from "../../core/postgres/pool.ts";
+import { createPool, cutSessionAfterTimeout } from "../../core/postgres/pool.ts";
 import { openPrimary } from "../../core/postgres/primary.ts";
 import { isServerError, type PostgresSession, type SessionOptions } from "../../core/postgres/session.ts";
 import { quoteName } from "../../core/postgres/sql-text.ts";
-import { transact, transactAtOnce } from "../../core/postgres/transaction.ts";
+import { runStatementsInTransaction, transact } from "../../core/postgres/transaction.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
-import { createWakeup, ENDED_EARLY, runLoop } from "../../core/runtime/waiting.ts";
+import { createWakeup, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
 import { KeyConflict } from "../../engine/store/store.ts";
 import { decodeKey } from "./documents.ts";
@@ -59,7 +59,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     );
     // Creating the schema, or waiting for another member that creates it, takes longer.
     try {
-      return await cutSessionAfter(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
+      return await cutSessionAfterTimeout(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
         await session.query(`set search_path = ${quoteName(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
         await prepareSchema(session, schema, migrate);
         isPrepared = true;
@@ -101,7 +101,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
             (session) => transact(session, { statementMs: withinMs }, () => session.query(text, values)),
             withinMs + TRANSACTION_TIMEOUT_MS,
           ),
-    transact: (asked) => useSession((session) => transactAtOnce(session, transactionLimits, asked)),
+    transact: (asked) => useSession((session) => runStatementsInTransaction(session, transactionLimits, asked)),
     work: (work) =>
       useSession((session) =>
         transact(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : transactionLimits, () => work(session)),
@@ -201,7 +201,7 @@ function createNotifications(
       isDisconnected = false;
     } else {
       const checkedSession = session;
-      await cutSessionAfter(checkedSession, REPLY_TIMEOUT_MS, () => checkedSession.query("select 1"));
+      await cutSessionAfterTimeout(checkedSession, REPLY_TIMEOUT_MS, () => checkedSession.query("select 1"));
     }
     for (const topic of [...listeners.keys()]) callListeners(topic);
     return LISTEN_CHECK_INTERVAL_MS;
@@ -230,8 +230,8 @@ function createNotifications(
       return () => void all.delete(listener);
     },
     async close(): Promise<void> {
-      closeController.abort(ENDED_EARLY);
-      session?.cut(ENDED_EARLY);
+      closeController.abort(WAIT_ENDED_EARLY);
+      session?.cut(WAIT_ENDED_EARLY);
       await running;
     },
   };

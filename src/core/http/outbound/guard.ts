@@ -28,7 +28,7 @@ interface GuardOptions {
 export function guardedConnector(options: GuardOptions): buildConnector.connector {
   const networkRules = createNetworkRules(options.allowNetworks);
   const isEncrypted = options.url.protocol === "https:";
-  function refusal(address: string): ConfigError | null {
+  function checkAddress(address: string): ConfigError | null {
     if (!networkRules.isOpen(address)) {
       return new ConfigError(`${options.url.origin} leads to ${address}, which is not a public address.`, {
         field: "url",
@@ -47,7 +47,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
       const firstAddress = addresses?.[0];
       if (error !== null || firstAddress === undefined) return done(createUnknownHostError(host, error), "", 0);
-      const addressRefusal = addresses.map(({ address }) => refusal(address)).find((answer) => answer !== null);
+      const addressRefusal = addresses.map(({ address }) => checkAddress(address)).find((answer) => answer !== null);
       if (addressRefusal !== undefined) done(addressRefusal, "", 0);
       else if (wanted.all === true) done(null, addresses);
       else done(null, firstAddress.address, firstAddress.family);
@@ -64,7 +64,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     // `lookup` is not called for an address in the URL.
     const host = target.hostname.replace(/^\[|\]$/g, "");
     const address = options.proxy !== null && isLoopback(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
-    const addressRefusal = isIP(address) === 0 ? null : refusal(address);
+    const addressRefusal = isIP(address) === 0 ? null : checkAddress(address);
     if (addressRefusal !== null) done(addressRefusal, null);
     else if (options.proxy === null) connect(target, done);
     else {
@@ -78,7 +78,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   };
 }
 
-export function tryConnection(
+export function testConnection(
   connect: buildConnector.connector,
   url: Pick<URL, "hostname" | "host" | "protocol" | "port">,
   signal: AbortSignal,

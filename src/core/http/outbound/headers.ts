@@ -2,7 +2,6 @@ import { ConfigError } from "../../errors/errors.ts";
 import type { Clock } from "../../runtime/clock.ts";
 import { cachedSecret, type SecretRef } from "../../runtime/secret.ts";
 
-/** Configured request headers. Secrets are read at each call. Throws `ConfigError` for a secret invalid in a header. */
 export function createHeaderReader(headers: Readonly<Record<string, string | SecretRef>>, clock: Clock) {
   const texts = Object.entries(headers).map(([name, value]) => {
     if (typeof value === "string") return [name.toLowerCase(), () => value] as const;

@@ -6,7 +6,7 @@ export interface IpNetwork {
   readonly family: "ipv4" | "ipv6";
 }
 
-/** Null for invalid text. A single address needs its prefix length, e.g. `10.0.0.7/32`. */
+/** Returns null for an invalid text. A single address needs a prefix length, e.g. `10.0.0.7/32`. */
 export function parseNetwork(text: string): IpNetwork | null {
   const networkMatch = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
   const address = networkMatch?.[1] ?? "";
@@ -43,25 +43,25 @@ const NON_PUBLIC_NETWORKS: readonly string[] = [
 ];
 
 export function createNetworkRules(allowNetworks: readonly string[]) {
-  const allowed = createNetworkMatcher(allowNetworks);
-  const closed = createNetworkMatcher(NON_PUBLIC_NETWORKS);
+  const isConfiguredAddress = createNetworkMatcher(allowNetworks);
+  const isNonPublicAddress = createNetworkMatcher(NON_PUBLIC_NETWORKS);
   return {
-    isAllowed: allowed,
-    /** Public or allowed; false for text that is no address. */
-    isOpen: (address: string) => isIP(address) !== 0 && (allowed(address) || !closed(address)),
+    isAllowed: isConfiguredAddress,
+    /** True for public and allowed addresses; false for a text that is no address. */
+    isOpen: (address: string) => isIP(address) !== 0 && (isConfiguredAddress(address) || !isNonPublicAddress(address)),
   };
 }
 
 /** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */
 function createNetworkMatcher(networks: readonly string[]): (address: string) => boolean {
-  const lists = { ipv4: new BlockList(), ipv6: new BlockList() };
+  const blockLists = { ipv4: new BlockList(), ipv6: new BlockList() };
   for (const networkText of networks) {
     const network = parseNetwork(networkText);
-    if (network !== null) lists[network.family].addSubnet(network.address, network.prefix, network.family);
+    if (network !== null) blockLists[network.family].addSubnet(network.address, network.prefix, network.family);
   }
   return (address) => {
     const version = isIP(address);
     if (version === 0) return false;
-    return version === 4 ? lists.ipv4.check(address, "ipv4") : lists.ipv6.check(address, "ipv6");
+    return version === 4 ? blockLists.ipv4.check(address, "ipv4") : blockLists.ipv6.check(address, "ipv6");
   };
 }

@@ -5,12 +5,12 @@ import type { Clock } from "../../runtime/clock.ts";
 import { readCertificates } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
 import { timeLimit } from "../../runtime/waiting.ts";
-import { demandsTls, detectTlsPort, failureOfConnection, type ServerInfo, tlsRequired } from "../connection-problem.ts";
+import { asksForTls, detectTlsPort, failureOfConnection, type ServerInfo, tlsRequired } from "../connection-problem.ts";
 import { isHtmlPage } from "../html-page.ts";
 import { openProxy } from "../proxy.ts";
 import { parseSeconds, retryAfterMs } from "../retry-after.ts";
 import type { OutboundConfig } from "./config.ts";
-import { type DnsLookup, guardedConnector, tryConnection } from "./guard.ts";
+import { type DnsLookup, guardedConnector, testConnection } from "./guard.ts";
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const KEEP_ALIVE_MS = 4_000;
@@ -25,7 +25,7 @@ interface HttpRequest {
 
 export interface HttpResponse {
   readonly status: number;
-  /** Names in lower case; the last of several headers of one name. */
+  /** Header names are in lower case. Of repeated headers, only the last is kept. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
   readonly isCut: boolean;
@@ -55,14 +55,14 @@ export function createHttpClient(options: {
     });
   }
 
-  async function failureWithoutResponse(error: unknown, signal: AbortSignal): Promise<unknown> {
+  async function findFailureWithoutResponse(error: unknown, signal: AbortSignal): Promise<unknown> {
     if (signal.aborted) return signal.reason;
     const receiver = describeReceiver(url.origin);
-    const secure = new URL(url.href.replace(/^http:/, "https:"));
-    const address = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
-    const connectTls = (limit: AbortSignal) => tryConnection(connector(secure), address, limit);
-    const mismatch = await detectTlsPort(error, url, receiver, connectTls, signal);
-    return signal.aborted ? signal.reason : (mismatch ?? failureOfConnection(error, receiver));
+    const httpsUrl = new URL(url.href.replace(/^http:/, "https:"));
+    const tlsAddress = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
+    const connectTls = (limit: AbortSignal) => testConnection(connector(httpsUrl), tlsAddress, limit);
+    const tlsPortError = await detectTlsPort(error, url, receiver, connectTls, signal);
+    return signal.aborted ? signal.reason : (tlsPortError ?? failureOfConnection(error, receiver));
   }
   return {
     origin: url.origin,
@@ -77,21 +77,21 @@ export function createHttpClient(options: {
       signal.throwIfAborted();
       client ??= new Client(url.origin, { connect: connector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
       lastRequestMs = clock.monotonic();
-      const limit = timeLimit(signal, config.timeout);
+      const requestTimeLimit = timeLimit(signal, config.timeout);
       try {
-        const response = await client.request({ ...request, signal: limit.signal });
+        const response = await client.request({ ...request, signal: requestTimeLimit.signal });
         const { text, isCut } = await readBodyStart(response.body, bodyBytes(response.statusCode));
         return { status: response.statusCode, headers: flattenHeaders(response.headers), body: text, isCut };
       } catch (error) {
-        throw await failureWithoutResponse(error, signal);
+        throw await findFailureWithoutResponse(error, signal);
       } finally {
-        limit.end();
+        requestTimeLimit.end();
       }
     },
 
     async probeConnection(signal: AbortSignal): Promise<void> {
-      await tryConnection(connector(url), url, signal).catch(async (error: unknown) => {
-        throw await failureWithoutResponse(error, signal);
+      await testConnection(connector(url), url, signal).catch(async (error: unknown) => {
+        throw await findFailureWithoutResponse(error, signal);
       });
     },
 
@@ -135,7 +135,7 @@ function flattenHeaders(headers: Readonly<Record<string, string | string[] | und
 const MAX_RESPONSE_BYTES = 256 * 1024;
 
 /** Larger numbers are seconds since 1970; smaller ones are seconds from now. */
-const MIN_EPOCH_SECONDS = 1e9;
+const MIN_UNIX_TIME_SECONDS = 1e9;
 const MAX_RESET_WAIT_MS = 3_600_000;
 
 export interface ReceiverRequest {
@@ -153,7 +153,7 @@ export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
   readonly json: unknown;
 }
 
-/** Sends one request. Throws what `failureOfResponse` makes of a refusal. */
+/** Sends one request. Throws the failure of `failureOfResponse` if the receiver refuses the request. */
 export async function sendRequest(client: HttpClient, request: ReceiverRequest, clock: Clock, signal: AbortSignal) {
   const { json, method, path, text } = request;
   const body = text?.body ?? (json === undefined ? null : JSON.stringify(json));
@@ -174,8 +174,8 @@ export async function sendRequest(client: HttpClient, request: ReceiverRequest, 
     signal,
     () => MAX_RESPONSE_BYTES,
   );
-  const isUnderstood = request.allow?.includes(response.status) === true;
-  const failure = isUnderstood ? null : failureOfResponse(response, client.origin, clock.now());
+  const isAllowedStatus = request.allow?.includes(response.status) === true;
+  const failure = isAllowedStatus ? null : failureOfResponse(response, client.origin, clock.now());
   if (failure !== null) throw failure;
   const { status, headers } = response;
   return { status, headers, body: response.body, json: response.isCut ? undefined : parseJson(response.body) };
@@ -224,29 +224,28 @@ export function failureOfResponse(response: HttpResponse, origin: string, nowMs:
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     const { date, "retry-after": retryAfter } = response.headers;
-    const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? limitResetMs(response.headers, nowMs);
+    const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? rateLimitResetMs(response.headers, nowMs);
     return new Throttled(`${responseSummary}: it asks us to wait.`, waitMs, {
       scope: status === 429 ? "allowance" : "everything",
     });
   }
   const fullSummary = `${responseSummary}.${quoteBody(response.body)}`;
   if (status >= 500 || status === 408 || status === 425) return new Retryable(fullSummary);
-  if (status === 400 && demandsTls(response.body)) return tlsRequired(describeReceiver(origin));
+  if (status === 400 && asksForTls(response.body)) return tlsRequired(describeReceiver(origin));
   return new Rejected(fullSummary);
 }
 
-/** Milliseconds by headers in seconds from now (Discord), seconds since 1970 (Mattermost, Zulip) or a time (Jira). */
-function limitResetMs(headers: HttpResponse["headers"], nowMs: number): number | null {
-  const { "x-ratelimit-reset": reset, "x-ratelimit-reset-after": resetAfter } = headers;
+/** Rate-limit headers contain seconds from now (Discord), seconds since 1970 (Mattermost, Zulip) or a date (Jira). */
+function rateLimitResetMs(headers: HttpResponse["headers"], nowMs: number): number | null {
+  const { "x-ratelimit-reset": resetText, "x-ratelimit-reset-after": resetAfter } = headers;
   const secondsUntilReset = parseSeconds(resetAfter);
   if (secondsUntilReset !== null) return secondsUntilReset * 1_000;
-  const resetSeconds = parseSeconds(reset);
-  const untilMs = resetSeconds === null ? Date.parse(reset ?? "") : resetSeconds * 1_000;
-  const ms = resetSeconds !== null && resetSeconds < MIN_EPOCH_SECONDS ? untilMs : untilMs - nowMs;
-  return ms > 0 && ms <= MAX_RESET_WAIT_MS ? ms : null;
+  const resetSeconds = parseSeconds(resetText);
+  const resetTimeMs = resetSeconds === null ? Date.parse(resetText ?? "") : resetSeconds * 1_000;
+  const resetWaitMs = resetSeconds !== null && resetSeconds < MIN_UNIX_TIME_SECONDS ? resetTimeMs : resetTimeMs - nowMs;
+  return resetWaitMs > 0 && resetWaitMs <= MAX_RESET_WAIT_MS ? resetWaitMs : null;
 }
 
-/** Start of the response's text for people; empty for a web page. */
 function quoteBody(body: string): string {
   const bodyText = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
   return bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 300)}`;

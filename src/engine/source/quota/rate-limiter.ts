@@ -1,7 +1,7 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { TimePoint } from "../../../core/runtime/elapsed-time.ts";
-import { ENDED_EARLY } from "../../../core/runtime/waiting.ts";
+import { WAIT_ENDED_EARLY } from "../../../core/runtime/waiting.ts";
 import { LANES, type Lane, type QuotaEndpoint, type RateLimitStatus, type SlotOffer } from "../source.ts";
 import { createOtherClientWatch, createRefusalSlowdown, type OtherClientUse } from "./caution.ts";
 import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./record.ts";
@@ -179,14 +179,14 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   function wakeUpAt(ms: number): void {
     if (ms >= wakeAtMs || !Number.isFinite(ms)) return;
-    wakeUpTimer?.abort(ENDED_EARLY);
+    wakeUpTimer?.abort(WAIT_ENDED_EARLY);
     wakeUpTimer = new AbortController();
     wakeAtMs = ms;
     clock.sleep(ms - clock.monotonic(), wakeUpTimer.signal).then(recheckQueues, () => undefined);
   }
 
   function recheckQueues(): void {
-    wakeUpTimer?.abort(ENDED_EARLY);
+    wakeUpTimer?.abort(WAIT_ENDED_EARLY);
     wakeAtMs = Number.POSITIVE_INFINITY;
     startReadyRequests();
   }
@@ -285,7 +285,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     closedUntilMs: () => closedUntilMs,
     retire(): readonly QuotaRequest[] {
       isRetired = true;
-      wakeUpTimer?.abort(ENDED_EARLY);
+      wakeUpTimer?.abort(WAIT_ENDED_EARLY);
       return queues.all();
     },
     change(share: QuotaShare): void {
