@@ -25,7 +25,7 @@ import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import { readCredentials } from "../ui/status/access.ts";
-import { createCache, WATCHED_MS } from "../ui/status/cached-documents.ts";
+import { createCache, WATCHED_DATA_AGE_MS } from "../ui/status/cached-documents.ts";
 import { createReadiness, joinExpositions, type Readiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/server.ts";
 import { type DatabaseTime, openDatabaseTime } from "./database-time.ts";
@@ -158,7 +158,7 @@ async function buildMember(
     digest: digestSharedConfig(config),
     page: () => server.url(),
   });
-  const fleetStatus = () => cache("fleet", WATCHED_MS, fleet.status);
+  const fleetStatus = () => cache("fleet", WATCHED_DATA_AGE_MS, fleet.status);
   const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
   const findOtherHolder = async (source: string) =>
     names.includes(source) ? describeHolder(source, await fleetStatus()) : null;

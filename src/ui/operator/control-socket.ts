@@ -38,7 +38,6 @@ export function createControlSocket(options: { readonly stateFolder: string; rea
   );
 }
 
-/** Removes the socket of a killed worker. Throws ConfigError if a worker listens on it. */
 async function removeLeftover(stateFolder: string): Promise<void> {
   if (process.platform === "win32" || findSocket(stateFolder) === "nothing") return;
   const code = await connectToWorker(stateFolder).then(

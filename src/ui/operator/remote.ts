@@ -38,7 +38,6 @@ export interface ControlSocket {
   readonly stateFolder: string;
 }
 
-/** No worker listens on the socket. */
 export class WorkerGone extends Retryable {
   constructor(cause: unknown) {
     super("The worker does not answer any more.", {
@@ -159,7 +158,6 @@ export type FoundWorker =
   | { readonly kind: "none" }
   | { readonly kind: "silent"; readonly failure: Retryable };
 
-/** Throws ConfigError when other users could replace the socket, or when this user may not connect. */
 export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
   refuseWritableByOthers(stateFolder);
   if (findSocket(stateFolder) === "nothing") return { kind: "none" };

@@ -32,7 +32,6 @@ export interface OperatorOptions {
     /** False if writing was stopped again meanwhile; it stays stopped. */
     resume(): Promise<boolean>;
   };
-  /** Message for a source that this worker does not have. */
   readonly noSource?: (name: string) => Promise<string>;
   readonly log: () => readonly string[];
 }

@@ -8,7 +8,6 @@ export const LARGEST_SIGNED = 2 ** 51;
 export class ByteWriter {
   readonly #bytes: number[] = [];
 
-  /** 0 to 2^53 - 1. */
   unsigned(value: number): void {
     let remainder = value;
     for (; remainder >= 128; remainder = Math.floor(remainder / 128)) this.#bytes.push((remainder % 128) + 128);

@@ -2,7 +2,6 @@ import type { Hour, Samples } from "./samples.ts";
 
 /** Columns of a plot. A null marks a gap: two points are further apart than either of them covers. */
 export interface Line {
-  /** Seconds since 1970, rising. */
   readonly t: readonly number[];
   readonly value: readonly (number | null)[];
   /** Absent when each step has one value. */
@@ -18,14 +17,14 @@ interface Point {
   readonly low: number | null;
   readonly high: number | null;
   /** Seconds that the point covers: until then the next point is expected. */
-  readonly reachS: number;
+  readonly validS: number;
 }
 
 const MOST_POINTS = 1_500;
 const HOUR_S = 3_600;
 /** A reading covers this many median distances, a logged value this many buckets. */
-const READING_REACH = 3;
-const BUCKET_REACH = 1.5;
+const READING_VALID_INTERVALS = 3;
+const BUCKET_VALID_INTERVALS = 1.5;
 
 /** Line of all readings, or of steps when the plot has too many points. */
 export function readingsLine(options: {
@@ -40,8 +39,8 @@ export function readingsLine(options: {
   const { everyS, fromS, logged, read, toS } = options;
   const distanceS = medianDistance(read.times);
   const all = [
-    ...logged.flatMap(({ bucketS, samples }) => toPoints(samples, BUCKET_REACH * bucketS)),
-    ...toPoints(read, Math.max(READING_REACH * distanceS, 2 * everyS)),
+    ...logged.flatMap(({ bucketS, samples }) => samplesToPoints(samples, BUCKET_VALID_INTERVALS * bucketS)),
+    ...samplesToPoints(read, Math.max(READING_VALID_INTERVALS * distanceS, 2 * everyS)),
   ];
   // The clock may have been set back. Of equal times the last point counts.
   const points = all
@@ -50,16 +49,16 @@ export function readingsLine(options: {
     .filter(({ t }, n, rising) => rising[n + 1]?.t !== t);
   if (points.length <= MOST_POINTS) {
     const stepS = points.length > 1 ? medianDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
-    const { t, value } = withRange(withGaps(points), stepS);
+    const { t, value } = lineFromPoints(insertGapPoints(points), stepS);
     return { t, value, stepS };
   }
   const stepS = Math.ceil((toS - fromS) / MOST_POINTS);
-  return withRange(withGaps(inSteps(points, fromS, stepS)), stepS);
+  return lineFromPoints(insertGapPoints(groupPointsIntoSteps(points, fromS, stepS)), stepS);
 }
 
 export function hoursLine(hours: readonly (readonly [begin: number, hour: Hour])[]): Line {
-  const points = hours.map(([t, { high, last, low }]): Point => ({ t, value: last, low, high, reachS: HOUR_S }));
-  return withRange(withGaps(points), HOUR_S);
+  const points = hours.map(([t, { high, last, low }]): Point => ({ t, value: last, low, high, validS: HOUR_S }));
+  return lineFromPoints(insertGapPoints(points), HOUR_S);
 }
 
 /** Logged values at times without readings. `bucketS`: seconds that a logged value covers. */
@@ -78,19 +77,19 @@ export function loggedInGaps(read: Samples, logged: Samples, bucketS: number): S
   return { times, values };
 }
 
-function toPoints({ times, values }: Samples, reachS: number): readonly Point[] {
+function samplesToPoints({ times, values }: Samples, validS: number): readonly Point[] {
   return times
     .map((t, n) => [t, values[n] ?? null] as const)
-    .map(([t, value]) => ({ t, value, low: value, high: value, reachS }));
+    .map(([t, value]) => ({ t, value, low: value, high: value, validS }));
 }
 
-function inSteps(points: readonly Point[], fromS: number, stepS: number): readonly Point[] {
+function groupPointsIntoSteps(points: readonly Point[], fromS: number, stepS: number): readonly Point[] {
   const pointsByStep = Map.groupBy(points, ({ t }) => fromS + Math.floor((t - fromS) / stepS) * stepS);
   return [...pointsByStep].map(([t, all]) => {
-    const reachS = Math.max(stepS, ...all.map((point) => point.reachS));
+    const validS = Math.max(stepS, ...all.map((point) => point.validS));
     const readValues = all.map(({ value }) => value).filter((value) => value !== null);
-    if (readValues.length === 0) return { t, value: null, low: null, high: null, reachS };
-    return { t, value: readValues.at(-1) ?? null, low: Math.min(...readValues), high: Math.max(...readValues), reachS };
+    if (readValues.length === 0) return { t, value: null, low: null, high: null, validS };
+    return { t, value: readValues.at(-1) ?? null, low: Math.min(...readValues), high: Math.max(...readValues), validS };
   });
 }
 
@@ -100,16 +99,16 @@ function medianDistance(times: readonly number[]): number {
   return Math.max(1, sortedDistances[Math.floor(sortedDistances.length / 2)] ?? 1);
 }
 
-function withGaps(points: readonly Point[]): readonly Point[] {
+function insertGapPoints(points: readonly Point[]): readonly Point[] {
   return points.flatMap((point, n) => {
     const prevPoint = points[n - 1];
-    if (prevPoint === undefined || point.t - prevPoint.t <= Math.max(point.reachS, prevPoint.reachS)) return [point];
+    if (prevPoint === undefined || point.t - prevPoint.t <= Math.max(point.validS, prevPoint.validS)) return [point];
     const t = Math.floor((prevPoint.t + point.t) / 2);
-    return [{ t, value: null, low: null, high: null, reachS: 0 }, point];
+    return [{ t, value: null, low: null, high: null, validS: 0 }, point];
   });
 }
 
-function withRange(points: readonly Point[], stepS: number): Line {
+function lineFromPoints(points: readonly Point[], stepS: number): Line {
   return {
     t: points.map(({ t }) => t),
     value: points.map(({ value }) => value),

@@ -34,7 +34,7 @@ const WORKER_PLOTS = "plot-own";
 const MINUTES = "minutes";
 const MINUTE_MS = 60_000;
 /** Most values that are restored from the event log after a crash: ten minutes of one quota. */
-const RECOVERED = 5_000;
+const MAX_RECOVERED_EVENTS = 5_000;
 
 /** Time series for the page's plots, of bounded size. The events are the record of the data; a crash may lose minutes of plots. */
 export function createPlots(options: {
@@ -71,14 +71,14 @@ export function createPlots(options: {
       Date.parse(event.time) > (eventPlots(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
     const [lastReading] = await store.outbox.latest(1, ["tag-value"]);
     if (lastReading === undefined || !isMissing(lastReading.event)) return;
-    for (const { event } of (await store.outbox.latest(RECOVERED, ["tag-value"])).toReversed()) {
+    for (const { event } of (await store.outbox.latest(MAX_RECOVERED_EVENTS, ["tag-value"])).toReversed()) {
       if (!isMissing(event)) continue;
       const { tag, value, time } = (event as Event<"tag-value">).data;
       eventPlots(event)?.add(tag.id, value, Date.parse(time));
     }
   }
 
-  async function noteMinute(): Promise<void> {
+  async function recordMinute(): Promise<void> {
     const minute = Math.round(clock.now() / MINUTE_MS) - 1;
     if (minute === notedMinute) return;
     const counts = await numbers.counts();
@@ -99,7 +99,7 @@ export function createPlots(options: {
   }
 
   async function runMinute(): Promise<number> {
-    await noteMinute();
+    await recordMinute();
     const chunk = chunkNumber(clock.now());
     if (chunk !== writtenChunk) await write(false);
     writtenChunk = chunk;

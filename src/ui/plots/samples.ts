@@ -19,13 +19,11 @@ interface GrowingSamples extends Samples {
 
 export interface SeriesFormat<T, Reading> {
   first(atS: number, reading: Reading): T;
-  /** Adds a reading; may change and return the given object. */
   more(data: T, atS: number, reading: Reading): T;
   /** Joins data of one time range, earlier data first. */
   join(before: T, after: T): T;
   /** `begin`: start of the time range, seconds since 1970. */
   write(writer: ByteWriter, value: T, begin: number): void;
-  /** Throws `RangeError` for damaged bytes. */
   read(reader: ByteReader, begin: number): T;
 }
 

@@ -7,10 +7,9 @@ import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, type SeriesFormat,
 export const CHUNK_S = 600;
 const CHUNK_COUNT = 150;
 const HOUR_S = 3_600;
-/** 31 days and the current hours. */
 const HOUR_COUNT = 768;
 const DAY_MS = 86_400_000;
-const MOST_AT_ONCE = 100;
+const MAX_CHUNKS_PER_WRITE = 100;
 const GROUPS_KEY = "groups";
 
 export function plotSet(source: string): string {
@@ -141,7 +140,7 @@ export function createTagIndexes() {
 type RingStore = Pick<Store, "commit" | "document" | "documents">;
 
 /** Time ranges that wait in memory while writes fail; a further range displaces the oldest. */
-const MOST_WAITING = 12;
+const MAX_WAITING_TIME_RANGES = 12;
 
 interface Chunk<T> {
   readonly parts: Map<number, T>;
@@ -188,7 +187,7 @@ function createRing<T, Reading>(
       const data = chunk.parts.get(index);
       chunk.parts.set(index, data === undefined ? form.first(atS, reading) : form.more(data, atS, reading));
       chunk.isChanged = true;
-      if (chunksByBegin.size > MOST_WAITING) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
+      if (chunksByBegin.size > MAX_WAITING_TIME_RANGES) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
     },
     async read(tag: number | undefined, fromMs: number, toMs: number) {
       const foundData: (readonly [begin: number, value: T])[] = [];
@@ -210,8 +209,8 @@ function createRing<T, Reading>(
         .filter(([begin]) => begin < beforeS)
         .flatMap(([begin, chunks]) => [...chunks].map(([group, chunk]) => ({ begin, group, chunk })))
         .filter(({ chunk }) => chunk.isChanged);
-      for (let batchStart = 0; batchStart < changedChunks.length; batchStart += MOST_AT_ONCE) {
-        const batch = changedChunks.slice(batchStart, batchStart + MOST_AT_ONCE);
+      for (let batchStart = 0; batchStart < changedChunks.length; batchStart += MAX_CHUNKS_PER_WRITE) {
+        const batch = changedChunks.slice(batchStart, batchStart + MAX_CHUNKS_PER_WRITE);
         const put: (readonly [string, string])[] = [];
         for (const { begin, group, chunk } of batch) {
           await load(chunk, group, begin);

@@ -64,7 +64,6 @@ function unpackColumn(text: string): readonly (number | null)[] {
 export interface RaisedAlarm {
   readonly source: string;
   readonly site: number;
-  /** YYYY-MM-DD */
   readonly day: string;
   readonly priority: string;
   readonly count: number;
@@ -76,10 +75,10 @@ interface StoredAlarms {
   readonly alarms: readonly RaisedAlarm[];
 }
 
-const RAISED_KEY = "raised";
+const RAISED_ALARMS_KEY = "raised";
 const RETENTION_MS = 31 * 86_400_000;
 /** Numbers of latest events that are read until one of them is already counted. */
-const READ_SIZES = [50, 1_000, 50_000];
+const EVENT_READ_LIMITS = [50, 1_000, 50_000];
 
 /** Counts raised alarms by UTC day. The log deletes its events earlier than the month that is plotted. */
 export function createRaisedAlarms(
@@ -91,10 +90,10 @@ export function createRaisedAlarms(
   /** Returns `stored` itself if there is no new event. */
   async function currentAlarms(): Promise<StoredAlarms> {
     const { alarms, through } = storedAlarms;
-    for (const limit of READ_SIZES) {
+    for (const limit of EVENT_READ_LIMITS) {
       const latestEvents = await store.outbox.latest(limit, ["alarm-raised"]);
       const isComplete = latestEvents.length < limit || (latestEvents.at(-1)?.position ?? 0) <= through;
-      if (!isComplete && limit !== READ_SIZES.at(-1)) continue;
+      if (!isComplete && limit !== EVENT_READ_LIMITS.at(-1)) continue;
       const events = latestEvents.filter(({ position }) => position > through);
       if (events.length === 0) return storedAlarms;
       const added = events.map(({ event }) => toRaisedAlarm(event as Event<"alarm-raised">));
@@ -104,7 +103,7 @@ export function createRaisedAlarms(
   }
   return {
     async load(): Promise<void> {
-      storedAlarms = (await store.document<StoredAlarms>(set, RAISED_KEY)) ?? storedAlarms;
+      storedAlarms = (await store.document<StoredAlarms>(set, RAISED_ALARMS_KEY)) ?? storedAlarms;
     },
     all: async () => (await currentAlarms()).alarms,
     async write(nowMs: number): Promise<void> {
@@ -112,7 +111,7 @@ export function createRaisedAlarms(
       if (nextAlarms === storedAlarms) return;
       const firstDay = isoUtc(nowMs - RETENTION_MS).slice(0, 10);
       const retainedAlarms = { ...nextAlarms, alarms: nextAlarms.alarms.filter(({ day }) => day >= firstDay) };
-      await store.commit({ documents: [{ set, put: [[RAISED_KEY, retainedAlarms]] }] });
+      await store.commit({ documents: [{ set, put: [[RAISED_ALARMS_KEY, retainedAlarms]] }] });
       storedAlarms = retainedAlarms;
     },
   };
@@ -136,16 +135,15 @@ function sumByDay(alarms: readonly RaisedAlarm[]): readonly RaisedAlarm[] {
 export type Refusals = ReturnType<typeof createRefusals>;
 
 export interface RefusedRequest {
-  /** UTC. */
   readonly at: string;
   readonly what: string;
   readonly words: string;
 }
 
-const REFUSED_KEY = "refused";
+const REFUSALS_KEY = "refused";
 const MOST_REFUSALS = 50;
 /** An equal refusal is noted once in this time, so that an outage does not displace all others. */
-const REPEAT_AFTER_MS = 3_600_000;
+const REPEATED_REFUSAL_MS = 3_600_000;
 
 /** Recent rejections and failures of the service, by source. */
 export function createRefusals(set: string, store: Pick<Store, "commit" | "document">) {
@@ -153,7 +151,7 @@ export function createRefusals(set: string, store: Pick<Store, "commit" | "docum
   let isChanged = false;
   return {
     async load(): Promise<void> {
-      bySource = (await store.document<typeof bySource>(set, REFUSED_KEY)) ?? {};
+      bySource = (await store.document<typeof bySource>(set, REFUSALS_KEY)) ?? {};
     },
     note(source: string, refused: RefusedRequest): void {
       const previousRefusals = bySource[source] ?? [];
@@ -161,7 +159,7 @@ export function createRefusals(set: string, store: Pick<Store, "commit" | "docum
         ({ at, what, words }) =>
           what === refused.what &&
           words === refused.words &&
-          Math.abs(Date.parse(refused.at) - Date.parse(at)) < REPEAT_AFTER_MS,
+          Math.abs(Date.parse(refused.at) - Date.parse(at)) < REPEATED_REFUSAL_MS,
       );
       if (isRepeated) return;
       bySource = { ...bySource, [source]: [refused, ...previousRefusals].slice(0, MOST_REFUSALS) };
@@ -171,7 +169,7 @@ export function createRefusals(set: string, store: Pick<Store, "commit" | "docum
     of: (source: string) => bySource[source] ?? [],
     async write(): Promise<void> {
       if (!isChanged) return;
-      await store.commit({ documents: [{ set, put: [[REFUSED_KEY, bySource]] }] });
+      await store.commit({ documents: [{ set, put: [[REFUSALS_KEY, bySource]] }] });
       isChanged = false;
     },
   };

@@ -11,7 +11,6 @@ const SYSTEM_LISTS = 3;
 export type BuildingSummary = ReturnType<typeof summarizeBuilding>;
 
 export interface UnitCount {
-  /** "" for tags without a unit. */
   readonly unit: string;
   readonly tags: number;
 }

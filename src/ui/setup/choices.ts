@@ -52,9 +52,9 @@ export const STEPS_MS: readonly number[] = [
 ];
 
 const FIRST_STEP = STEPS_MS.indexOf(30_000);
-const METERS_AT_LEAST_MS = 15 * MINUTE_MS;
+const MIN_METER_INTERVAL_MS = 15 * MINUTE_MS;
 /** Target share of the quota; the rest is for backfill, manual requests and growth. */
-const TARGET_SHARE = 0.8;
+const TARGET_QUOTA_SHARE = 0.8;
 
 /**
  * Returns the shortest intervals that use at most 80 % of the quota. Tags without a unit get a four times longer interval than
@@ -70,7 +70,7 @@ export function proposedChoices(
   const choicesForStep = (step: number): SetupChoices => ({
     every: {
       readings: groups.has("readings") ? stepMs(step) : null,
-      meters: groups.has("meters") ? Math.max(METERS_AT_LEAST_MS, stepMs(step + 2)) : null,
+      meters: groups.has("meters") ? Math.max(MIN_METER_INTERVAL_MS, stepMs(step + 2)) : null,
       // A single group gets the shortest interval.
       rest: groups.has("rest") ? stepMs(groups.size === 1 ? step : step + 2) : null,
     },
@@ -83,7 +83,7 @@ export function proposedChoices(
   let highStep = STEPS_MS.length - 1;
   while (lowStep < highStep) {
     const middleStep = Math.floor((lowStep + highStep) / 2);
-    if (planOf(choicesForStep(middleStep)).load <= TARGET_SHARE) highStep = middleStep;
+    if (planOf(choicesForStep(middleStep)).load <= TARGET_QUOTA_SHARE) highStep = middleStep;
     else lowStep = middleStep + 1;
   }
   return choicesForStep(lowStep);

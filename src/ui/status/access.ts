@@ -64,12 +64,12 @@ const FREE_GUESSES = 5;
 /** Time after which one wrong password is forgotten, in milliseconds: 5 at once, then two a minute. */
 const FORGET_ONE_MS = 30_000;
 /** Most wrong passwords that are counted, so that an attack of hours does not slow the address down for hours. */
-const MOST_COUNTED = 10;
+const MAX_COUNTED_GUESSES = 10;
 /** Delays before a password is checked, in milliseconds. The longest is shorter than the 5 s that the page waits. */
-const DELAY_MS = 1_000;
-const LONGEST_DELAY_MS = 4_000;
+const DELAY_STEP_MS = 1_000;
+const MAX_DELAY_MS = 4_000;
 /** Most stored addresses; beyond, the address with the fewest attempts is removed first. */
-const MOST_ADDRESSES = 1_000;
+const MAX_GUESSING_ADDRESSES = 1_000;
 
 /** Counts wrong passwords per address. Only time reduces the count: a viewer could reset it with the viewer's password. */
 export function createGuesses(clock: Pick<Clock, "monotonic">) {
@@ -77,7 +77,7 @@ export function createGuesses(clock: Pick<Clock, "monotonic">) {
   const forgottenAtMs = new Map<string, number>();
   function makeRoom(nowMs: number): void {
     for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
-    if (forgottenAtMs.size < MOST_ADDRESSES) return;
+    if (forgottenAtMs.size < MAX_GUESSING_ADDRESSES) return;
     const [leastGuessed] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
     if (leastGuessed !== undefined) forgottenAtMs.delete(leastGuessed[0]);
   }
@@ -91,12 +91,12 @@ export function createGuesses(clock: Pick<Clock, "monotonic">) {
     /** Milliseconds until the address may send another password; 0 when it may now. */
     waitMs,
     /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
-    delayMs: (owner: string) => Math.min(LONGEST_DELAY_MS, Math.ceil(waitMs(owner) / FORGET_ONE_MS) * DELAY_MS),
+    delayMs: (owner: string) => Math.min(MAX_DELAY_MS, Math.ceil(waitMs(owner) / FORGET_ONE_MS) * DELAY_STEP_MS),
     wrong(owner: string): void {
       const nowMs = clock.monotonic();
-      if (!forgottenAtMs.has(owner) && forgottenAtMs.size >= MOST_ADDRESSES) makeRoom(nowMs);
+      if (!forgottenAtMs.has(owner) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) makeRoom(nowMs);
       const laterMs = Math.max(nowMs, forgottenAtMs.get(owner) ?? 0) + FORGET_ONE_MS;
-      forgottenAtMs.set(owner, Math.min(laterMs, nowMs + MOST_COUNTED * FORGET_ONE_MS));
+      forgottenAtMs.set(owner, Math.min(laterMs, nowMs + MAX_COUNTED_GUESSES * FORGET_ONE_MS));
     },
     countedAddresses: () => forgottenAtMs.size,
   };
@@ -117,7 +117,7 @@ export function roleIn(context: Context): Role | null {
 }
 
 /** Emergency stop of writing. The only change that needs no password when none is configured: it harms no building. */
-export const STOP = "/api/writes/stop";
+export const STOP_PATH = "/api/writes/stop";
 
 /**
  * Checks the password if one is configured. Without a password, requests to our own host names may look and stop writing:
@@ -151,7 +151,7 @@ const COMMANDS: readonly (readonly [path: string, command: string])[] = [
 
 /** Reason why a visitor may not post to a path; null when the visitor may. */
 export function refusalFor(role: Role | null, path: string): string | null {
-  if (role === "operator" || (role === null && path === STOP)) return null;
+  if (role === "operator" || (role === null && path === STOP_PATH)) return null;
   if (role !== null) return "A viewer may look, and change nothing.";
   const [, command] = COMMANDS.find(([prefix]) => path.startsWith(prefix)) ?? [];
   const alternative = command === undefined ? "" : `, or run \`${command}\` as the user of the worker`;
@@ -174,7 +174,7 @@ function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => 
     const authorization = context.req.header("authorization");
     if (authorization === undefined) return unauthorized(context);
     const address = visitorAddress(context, config.trusted_proxy?.address);
-    const visitor = context.req.path === STOP ? `${address}, stop` : address;
+    const visitor = context.req.path === STOP_PATH ? `${address}, stop` : address;
     const proof = createHmac("sha256", key).update(authorization).digest("hex");
     const isProven = isEqual(getCookie(context, COOKIE) ?? "", proof);
     const delayMs = isProven ? 0 : guesses.delayMs(visitor);
@@ -230,7 +230,6 @@ export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
   await next();
   for (const [name, value] of Object.entries(PAGE_SECURITY_HEADERS)) context.header(name, value);
-  // Assets set their own header.
   if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };
 

@@ -12,7 +12,7 @@ import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
 import { findSinksBehind, readTickets, type Ticket, ticketKey } from "../../engine/views/tickets.ts";
 import { findTag } from "../../engine/views/time-series.ts";
-import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";
 import type { AlarmQuery, AlarmsQuery } from "./queries.ts";
 import { type Silenced, silencedBy } from "./silences.ts";
@@ -22,7 +22,6 @@ export interface AlarmRow {
   readonly alarm: Alarm;
   readonly state: StoredAlarm["state"];
   readonly tickets: readonly Ticket[];
-  /** Null when notifications are sent. */
   readonly silenced: Silenced | null;
 }
 
@@ -40,10 +39,9 @@ type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 
 const ALARM_KINDS = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
 const MOST_EVENTS = 200;
-const EVENTS_MS = 5_000;
-const MOST_LETTERS = 500;
+const ALARM_EVENTS_CACHE_MS = 5_000;
+const MAX_DEAD_LETTERS = 500;
 
-/** True for an active alarm, and for one that is missing from a listing. */
 function mayBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
@@ -55,10 +53,10 @@ export async function alarmRows(
   sinks: readonly string[],
   silences: readonly Silence[],
 ): Promise<readonly AlarmRow[]> {
-  const tickets = await readTickets((set) => cache.documents(set, WATCHED_MS), sinks);
+  const tickets = await readTickets((set) => cache.documents(set, WATCHED_DATA_AGE_MS), sinks);
   const rows: AlarmRow[] = [];
   for (const source of sources) {
-    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
+    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS);
     for (const { alarm, episode, state } of alarms.values()) {
       if (!mayBeActive({ state })) continue;
       const silenced = silencedBy(silences, source, alarm);
@@ -83,7 +81,7 @@ export function alarmList(all: readonly AlarmRow[], { limit, priority, site, sou
 }
 
 export async function activeAlarms(cache: CachedDocuments, source: string, matches: (alarm: Alarm) => boolean) {
-  const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
+  const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS);
   return [...alarms.values()]
     .filter((each) => mayBeActive(each) && matches(each.alarm))
     .sort(byUrgency)
@@ -139,8 +137,8 @@ async function findAlarmEvents(
 ): Promise<readonly AlarmEvent[]> {
   const site = stored?.alarm.site.id;
   // The site of an alarm that is no longer stored is unknown.
-  const sites = site === undefined ? (await cache.documents(documentSet("site", source), STEADY_MS)).keys() : [site];
-  const events = await cache.computed(`alarm ${source} ${id} ${site}`, EVENTS_MS, () =>
+  const sites = site === undefined ? (await cache.documents(documentSet("site", source), SLOW_DATA_MS)).keys() : [site];
+  const events = await cache.computed(`alarm ${source} ${id} ${site}`, ALARM_EVENTS_CACHE_MS, () =>
     store.outbox.latest(MOST_EVENTS, ALARM_KINDS, {
       source: sourceUri(source),
       subjects: [...sites].map((each) => eventSubject("alarm", Number(each), id)),
@@ -225,14 +223,14 @@ async function deliveryBySink(
   newestFirst: readonly AlarmEvent[],
 ) {
   const { sinks, filterBySink } = sinksAndFilters();
-  const lags = await cache.computed("alarm lag", WATCHED_MS, () => store.outbox.lag(filterBySink));
-  const documents = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
+  const lags = await cache.computed("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
+  const documents = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
   const tickets = (await readTickets(documents, sinks)).get(episode);
   const unsent = await findSinksBehind(documents, sinks, episode);
   return Promise.all(
     sinks.map(async (sink) => {
-      const letters = await cache.computed(`dead ${sink}`, WATCHED_MS, () =>
-        store.outbox.deadLetters(sink, MOST_LETTERS),
+      const letters = await cache.computed(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>
+        store.outbox.deadLetters(sink, MAX_DEAD_LETTERS),
       );
       const deadLetter = letters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
       const filter = filterBySink.get(sink);

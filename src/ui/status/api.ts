@@ -148,7 +148,7 @@ export interface WriteRequest {
 }
 
 const LARGEST_BODY = 16 * 1024;
-const MOST_RETRIED = 1_000;
+const MAX_RESENT_EVENTS = 1_000;
 const Scalar = z.union([z.number(), z.boolean()], { error: "A value is a number, true or false." });
 const WriteBody = z.strictObject({
   source: queries.requiredText("source", 200),
@@ -160,14 +160,14 @@ const RetryBody = z.strictObject({
   name: queries.requiredText("name"),
   ids: z
     .array(z.string().regex(/^\d{1,15}$/, "An id is the number of a dead letter."), "ids is a list of numbers as text.")
-    .max(MOST_RETRIED, `Send ${MOST_RETRIED} at once at most, or all by leaving ids out.`)
+    .max(MAX_RESENT_EVENTS, `Send ${MAX_RESENT_EVENTS} at once at most, or all by leaving ids out.`)
     .optional(),
 });
 
 /** States of a command that was accepted: it waits, or its result is not known yet. */
 const ACCEPTED: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
 const LATEST_COMMANDS = 50;
-const UNRECORDED =
+const UNRECORDED_WRITE_MESSAGE =
   "Plenum rejected the command. It rejects so many commands now that it only counts them; the log says why.";
 
 /** Changes that an operator makes from the page. The guard rejects everybody else. */
@@ -190,7 +190,7 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
     const rows = await answers.commands({ source, tag: tagId, limit: LATEST_COMMANDS });
     const row = rows.find((each) => each.id === id);
     if (row !== undefined && ACCEPTED.has(row.state)) return context.json({ id }, 202);
-    return context.json({ id, message: row?.words ?? UNRECORDED }, 409);
+    return context.json({ id, message: row?.words ?? UNRECORDED_WRITE_MESSAGE }, 409);
   });
 
   /** {name, ids?: string[]}: sends dead letters of a sink again. → {again: number} */

@@ -7,13 +7,13 @@ export type Cache = <T>(name: string, maxAgeMs: number, load: () => Promise<T>) 
 export type CachedDocuments = ReturnType<typeof createCachedDocuments>;
 
 /** Age limits for data that people watch, and for data that rarely changes. */
-export const WATCHED_MS = 1_000;
-export const STEADY_MS = 15_000;
+export const WATCHED_DATA_AGE_MS = 1_000;
+export const SLOW_DATA_MS = 15_000;
 
 /** Cache for the responses to all open pages. Returned values must not be changed. */
 export function createCachedDocuments(store: Pick<Store, "documents" | "version">, clock: Pick<Clock, "monotonic">) {
   const computed = createCache(clock);
-  const sizes = new Map<string, number>();
+  const documentCounts = new Map<string, number>();
   const versions = new Map<string, number>();
 
   /** Caches a value that is computed from one set. `name` must not be the name of a set. */
@@ -21,8 +21,8 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
     const version = await store.version(set);
     const isChanged = versions.has(name) && versions.get(name) !== version;
     // Otherwise a worker that has just started would show no tags for as long as tags may be old.
-    const wantedMs = isChanged ? Math.min(maxAgeMs, WATCHED_MS) : maxAgeMs;
-    return computed(name, Math.max(wantedMs, ageOf(sizes.get(set) ?? 0)), () => {
+    const requestedAgeMs = isChanged ? Math.min(maxAgeMs, WATCHED_DATA_AGE_MS) : maxAgeMs;
+    return computed(name, Math.max(requestedAgeMs, ageOf(documentCounts.get(set) ?? 0)), () => {
       versions.set(name, version);
       return load();
     });
@@ -34,7 +34,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
     documents: <T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>> =>
       computedFrom(set, set, maxAgeMs, async () => {
         const documents = await store.documents<T>(set);
-        sizes.set(set, documents.size);
+        documentCounts.set(set, documents.size);
         return documents;
       }),
   };

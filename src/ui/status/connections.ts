@@ -36,7 +36,7 @@ export const delayedConnections = new WeakSet<object>();
 interface Connection {
   readonly socket: Socket;
   readonly owner: string;
-  readonly isNear: boolean;
+  readonly isLocalOrProxy: boolean;
   exchange: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
 }
 
@@ -74,13 +74,13 @@ export function limitConnections(
 
   server.on("connection", (socket: Socket) => {
     const owner = addressOwner(socket.remoteAddress ?? "");
-    const isNear = owner === LOOPBACK || owner === proxyOwner;
+    const isLocalOrProxy = owner === LOOPBACK || owner === proxyOwner;
     const hasRoom =
-      makeRoom(isNear ? limits.near : limits.perAddress, (each) => each.owner === owner) &&
-      (isNear || makeRoom(limits.others, (each) => !each.isNear)) &&
+      makeRoom(isLocalOrProxy ? limits.near : limits.perAddress, (each) => each.owner === owner) &&
+      (isLocalOrProxy || makeRoom(limits.others, (each) => !each.isLocalOrProxy)) &&
       makeRoom(limits.total, () => true);
     if (!hasRoom) return void socket.destroy();
-    openConnections.set(socket, { socket, owner, isNear, exchange: null });
+    openConnections.set(socket, { socket, owner, isLocalOrProxy, exchange: null });
     socket.once("close", () => openConnections.delete(socket));
   });
 

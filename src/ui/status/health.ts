@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createCache, WATCHED_MS } from "./cached-documents.ts";
+import { createCache, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { Status, StatusHealth } from "./report.ts";
 import type { LiveSink, SinkReport } from "./sinks.ts";
 import type { SourceHealth } from "./sources.ts";
@@ -41,18 +41,18 @@ export function createReadiness(options: {
     const message = `Nothing could be written to the state since ${commitFailure?.since}; the log says why.`;
     const commits: NotReady[] = commitFailure === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
     const health = await options.health().catch(() => null);
-    const reasons = [...commits, ...(health === null ? [UNREADABLE] : healthReasons(health))];
+    const reasons = [...commits, ...(health === null ? [STATE_UNREADABLE] : healthReasons(health))];
     const notes = health?.sources.flatMap(inventoryNote) ?? [];
     return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
   }
   return async () => {
-    if (isRunning()) return cache("readiness", WATCHED_MS, check);
+    if (isRunning()) return cache("readiness", WATCHED_DATA_AGE_MS, check);
     const message = "The worker is starting or stopping.";
     return { ready: false, reasons: [{ reason: "starting-or-stopping", subject: "worker", message }] };
   };
 }
 
-const UNREADABLE: NotReady = {
+const STATE_UNREADABLE: NotReady = {
   reason: "commit-failed",
   subject: "state",
   message: "The state cannot be read; the log says why.",
@@ -153,9 +153,9 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
     else metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
   }
   if (counts === null || !(alarms.state === "whole" || alarms.state === "part")) return;
-  const zeros = alarms.state === "whole" ? PRIORITIES.map((each) => [each, 0] as const) : [];
+  const zeroCounts = alarms.state === "whole" ? PRIORITIES.map((each) => [each, 0] as const) : [];
   for (const id of counts.siteIds) {
-    for (const [priority, count] of new Map([...zeros, ...(counts.activeAlarms.get(id) ?? [])]))
+    for (const [priority, count] of new Map([...zeroCounts, ...(counts.activeAlarms.get(id) ?? [])]))
       metrics.alarmsActive.set({ source, site: String(id), priority }, count);
   }
 }

@@ -41,7 +41,7 @@ const MOST_CACHED = 50;
 /** Lifetime of fetched data and of a rejection. */
 const CACHE_LIFETIME_MS = 600_000;
 const MAX_SLOT_WAIT_MS = 300_000;
-const NO_SAMPLES: Samples = { times: [], values: [] };
+const EMPTY_SAMPLES: Samples = { times: [], values: [] };
 const WAITING_STATE: FetchState = { state: "asked", why: "The request waits until the quota has a free slot." };
 
 class NoSlotInTime extends Error {}
@@ -50,12 +50,12 @@ class NoSlotInTime extends Error {}
 export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
   const entries = new Map<string, CachedSeries>();
   const stopController = new AbortController();
-  let versions = 0;
+  let versionCount = 0;
   const rangeKey = ({ id, resolution, source }: HistoryRange) => JSON.stringify([source, id, resolution]);
-  const samples = (range: HistoryRange) => entries.get(rangeKey(range))?.samples ?? NO_SAMPLES;
+  const samples = (range: HistoryRange) => entries.get(rangeKey(range))?.samples ?? EMPTY_SAMPLES;
   function save(range: HistoryRange, state: CachedSeries["state"], why: string | null, values: Samples): void {
     const { fromMs, id, source } = range;
-    const version = ++versions;
+    const version = ++versionCount;
     entries.delete(rangeKey(range));
     entries.set(rangeKey(range), { source, id, state, why, atMs: clock.monotonic(), fromMs, samples: values, version });
     for (const [old, series] of entries) {
@@ -64,7 +64,6 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     }
   }
 
-  /** State of a cached range; null when it has to be requested. */
   function cachedState(range: HistoryRange): FetchState | null {
     const series = entries.get(rangeKey(range));
     if (series === undefined) return null;
@@ -79,7 +78,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     try {
       const log = (await response).find(({ id }) => id === range.id);
       if (log?.unreadable?.timesMs === null) throw new Malformed(log.unreadable.said, "");
-      save(range, "fetched", null, log === undefined ? NO_SAMPLES : toSamples(Points.of(log.measurements)));
+      save(range, "fetched", null, log === undefined ? EMPTY_SAMPLES : toSamples(Points.of(log.measurements)));
     } catch (error) {
       if (!stopController.signal.aborted) save(range, "refused", failureReason(error), samples(range));
     }
@@ -131,7 +130,6 @@ function toSamples(points: Iterable<{ readonly time: string; readonly value: Tag
   return byTime(pairs);
 }
 
-/** Time in the format of the service, without milliseconds. */
 function wholeSecond(ms: number): string {
   return `${isoUtc(ms).slice(0, 19)}Z`;
 }
@@ -149,7 +147,7 @@ const PLOT_SPANS = {
 /** Newest events of the log that are searched, which takes 0.1 s. */
 const SEARCHED_EVENTS = 75_000;
 const MOST_EVENTS = 2_000;
-const LOGGED_MS = 60_000;
+const LOGGED_SAMPLES_CACHE_MS = 60_000;
 const EMITTED = ["5m", "1h"] as const satisfies readonly Resolution[];
 const HOUR_S = 3_600;
 
@@ -193,9 +191,9 @@ async function drawPlot(
     const hours = [...hoursByBegin].sort(([one], [other]) => one - other);
     return { line: hoursLine(hours), origin: plotOrigin(readHours.length, hours.length - readHours.length) };
   }
-  const [fine = NO_SAMPLES, coarse = NO_SAMPLES] = emitted;
+  const [fine = EMPTY_SAMPLES, coarse = EMPTY_SAMPLES] = emitted;
   const bucketS = BUCKET_MS[PLOT_SPANS[span].log] / 1_000;
-  const readSamples = (await plots?.samples(tag.id, fromMs, toMs)) ?? NO_SAMPLES;
+  const readSamples = (await plots?.samples(tag.id, fromMs, toMs)) ?? EMPTY_SAMPLES;
   const finerSamples = loggedInGaps(readSamples, mergeSamples(fine, fetched), bucketS);
   const logged = [
     { samples: finerSamples, bucketS },
@@ -212,7 +210,7 @@ function emittedSamples(
   resolution: Resolution,
   sinceMs: number,
 ): Promise<Samples> {
-  return cache.computed(`logged ${source} ${tag.id} ${resolution}`, LOGGED_MS, async () => {
+  return cache.computed(`logged ${source} ${tag.id} ${resolution}`, LOGGED_SAMPLES_CACHE_MS, async () => {
     const subjects = [`${eventSubject("tag", siteId, tag.id)}/history/${resolution}`];
     const limits = { sinceMs, maxSearched: SEARCHED_EVENTS, limit: MOST_EVENTS };
     const events = await store.outbox.recent({ source: sourceUri(source), subjects }, ["tag-history"], limits);

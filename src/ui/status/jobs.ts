@@ -46,21 +46,21 @@ export function jobReports(options: {
   }
 
   /** Milliseconds until the poll is late, negative when it is late; null: never. */
-  function leftMs(dueTime: DueTime, last: PollTime | undefined, stored: string | null): number | null {
+  function msUntilLate(dueTime: DueTime, last: PollTime | undefined, stored: string | null): number | null {
     const remainingAfter = (lastMs: number, elapsedMs: number) => {
-      const dueMs = dueTime(lastMs);
-      return dueMs === null ? null : dueMs - lastMs - elapsedMs;
+      const dueAtMs = dueTime(lastMs);
+      return dueAtMs === null ? null : dueAtMs - lastMs - elapsedMs;
     };
     if (last !== undefined) return remainingAfter(last.atMs, now.monotonicMs - last.monotonicMs);
-    const storedMs = stored === null ? null : Date.parse(stored);
-    if (started === null) return storedMs === null ? null : remainingAfter(storedMs, now.atMs - storedMs);
-    const ranMs = now.monotonicMs - started.monotonicMs;
-    if (storedMs === null) {
-      const waitedMs = now.monotonicMs - (inventoryMs ?? started.monotonicMs);
-      return remainingAfter(started.atMs, Math.min(ranMs, waitedMs));
+    const successMs = stored === null ? null : Date.parse(stored);
+    if (started === null) return successMs === null ? null : remainingAfter(successMs, now.atMs - successMs);
+    const workerUptimeMs = now.monotonicMs - started.monotonicMs;
+    if (successMs === null) {
+      const inventoryWaitMs = now.monotonicMs - (inventoryMs ?? started.monotonicMs);
+      return remainingAfter(started.atMs, Math.min(workerUptimeMs, inventoryWaitMs));
     }
-    const leftAtStart = remainingAfter(storedMs, Math.max(0, started.atMs - storedMs));
-    return leftAtStart === null ? null : Math.max(leftAtStart, FIRST_POLL_MS) - ranMs;
+    const remainingAtStartMs = remainingAfter(successMs, Math.max(0, started.atMs - successMs));
+    return remainingAtStartMs === null ? null : Math.max(remainingAtStartMs, FIRST_POLL_MS) - workerUptimeMs;
   }
   return [...new Set([...dueTimes.keys(), ...polls.keys()])]
     .filter((name) => dueTimes.get(name) !== "off")
@@ -72,7 +72,7 @@ export function jobReports(options: {
       const lastAttempt = laterTime(poll?.lastAttempt ?? null, lastSuccess);
       const problem = poll?.problem ?? null;
       const dueTime = dueTimes.get(name);
-      const remainingMs = typeof dueTime === "function" ? leftMs(dueTime, lastPoll, storedTime) : null;
+      const remainingMs = typeof dueTime === "function" ? msUntilLate(dueTime, lastPoll, storedTime) : null;
       return {
         name,
         lastSuccess,
@@ -124,7 +124,6 @@ export function reliabilityOf(
   return { state: job.partly ? "part" : "whole", at, held };
 }
 
-/** The number, or null while it is unknown. */
 export function knownCount({ state, held }: CountReliability): number | null {
   return state === "whole" ? held : null;
 }

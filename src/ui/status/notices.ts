@@ -9,9 +9,9 @@ const DAY_MS = 86_400_000;
 /** Days before the token's expiry from which the page warns; the event `token-expiring` comes at 30, 14, 7 and 1. */
 const TOKEN_DAYS = 14;
 /** The warning about a copied state ends after a week; the original may still run elsewhere. */
-const COPY_MS = 7 * DAY_MS;
+const COPY_WARNING_MS = 7 * DAY_MS;
 /** `plenum status --json` names all objects. */
-const MOST_NAMED = 5;
+const MAX_LISTED_NAMES = 5;
 
 type Notices = readonly string[];
 
@@ -24,8 +24,8 @@ function noticeIfAny<T>(items: readonly T[], text: (items: readonly T[]) => stri
 }
 
 function listWords(words: readonly string[], total = words.length): string {
-  const unlistedCount = total - Math.min(words.length, MOST_NAMED);
-  return `${words.slice(0, MOST_NAMED).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
+  const unlistedCount = total - Math.min(words.length, MAX_LISTED_NAMES);
+  return `${words.slice(0, MAX_LISTED_NAMES).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
 }
 
 /** Warnings, worst first. An empty page must never look like "no alarms" while something fails. */
@@ -84,7 +84,7 @@ function diskNotices({ file, free, diskBytes }: Pick<StateReport, "file" | "free
 }
 
 function copyNotices({ from, isHere, isOriginalThere, at }: NonNullable<StateReport["copy"]>, nowMs: number): Notices {
-  if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > COPY_MS) return [];
+  if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > COPY_WARNING_MS) return [];
   const copyPlace = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
   return [
     `This state was copied from ${copyPlace} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
@@ -94,7 +94,7 @@ function copyNotices({ from, isHere, isOriginalThere, at }: NonNullable<StateRep
 function damagedNotice(damaged: StateReport["damaged"]): string {
   const rows = damaged.map(({ table, part, rows: count }) => `${count} of ${table} ${part}`.trimEnd());
   const [lastFoundAt] = damaged.map(({ lastFound }) => lastFound).toSorted((a, b) => (a < b ? 1 : -1));
-  const kinds = damaged.length > MOST_NAMED ? " kinds" : "";
+  const kinds = damaged.length > MAX_LISTED_NAMES ? " kinds" : "";
   return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${listWords(rows)}${kinds}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
 }
 

@@ -57,7 +57,6 @@ export interface ResponsesOptions {
     readonly filterBySink: ReadonlyMap<string, LagFilter>;
   };
   readonly live: LiveWorker;
-  /** Null when no time series are stored. */
   readonly plots: Pick<Plots, "minutes" | "raised" | "refused" | "tags"> | null;
 }
 

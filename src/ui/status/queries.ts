@@ -32,7 +32,6 @@ const SORTS = ["name", "-name", "value", "-value", "age", "-age", "site", "-site
 export const TagsQuery = query({
   source: source.optional(),
   site: site.optional(),
-  /** Part of a name, description or id, in any case. */
   search: z.string().max(200, "Search for 200 characters at most.").optional(),
   show: oneOf("show", ["all", "bad", "stale", "unread"]).default("all"),
   /** `-` sorts in descending order. */
@@ -44,7 +43,6 @@ export type TagsQuery = z.output<typeof TagsQuery>;
 
 export const TagQuery = query({ source, id: requiredText("id") });
 
-/** Without `episode`: the latest known one. */
 export const AlarmQuery = query({ source, id: requiredText("id"), episode: requiredText("episode").optional() });
 export type AlarmQuery = z.output<typeof AlarmQuery>;
 

@@ -4,7 +4,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { getSilences } from "../../engine/silence/silence.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import { type AlarmRow, alarmRows } from "./alarms.ts";
-import { createCachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import { createCachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import { noticesOf } from "./notices.ts";
 import type { ScopeQuery } from "./queries.ts";
 import { isActive, type SilenceRow, silenceRows } from "./silences.ts";
@@ -44,7 +44,6 @@ export interface CommandsReport {
   readonly waiting: number;
 }
 
-/** Data of `/readyz` and `/metrics`, which reads no tag, value or alarm. */
 export interface StatusHealth {
   readonly now: string;
   readonly sources: readonly SourceHealth[];
@@ -93,7 +92,7 @@ export function createStatus(options: StatusOptions): Status {
     Promise.all(options.sources.map((source) => report(source, live?.source(source.name) ?? null)));
   async function sinks(): Promise<readonly SinkReport[]> {
     // Counting filtered events is expensive, so all open pages share one result.
-    const lags = await cache.computed("lag", WATCHED_MS, () => store.outbox.lag(options.filterBySink));
+    const lags = await cache.computed("lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(options.filterBySink));
     const liveSinks = live?.sinks() ?? [];
     return sinkReports(lags, liveSinks, options.sinks ?? liveSinks.map(({ name }) => name));
   }
@@ -103,7 +102,7 @@ export function createStatus(options: StatusOptions): Status {
       const time = { started, now: now() };
       const [sources, { file }] = await Promise.all([
         ofSources((source, liveSource) => sourceHealth(cache, source, liveSource, time)),
-        cache.computed("store", STEADY_MS, store.describe),
+        cache.computed("store", SLOW_DATA_MS, store.describe),
       ]);
       return {
         now: isoUtc(time.now.atMs),

@@ -15,7 +15,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Service } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
-import { type Guard, guard, roleIn, STOP, sameOriginOnly, securityHeaders, visitorName } from "./access.ts";
+import { type Guard, guard, roleIn, STOP_PATH, sameOriginOnly, securityHeaders, visitorName } from "./access.ts";
 import { type ActionRoutes, actionRoutes, type Responses, responseRoutes } from "./api.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, listen, listeningService, REQUEST_TIMES } from "./connections.ts";
@@ -150,7 +150,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
       ? context.json({ message: "This worker is no member of a fleet." }, 404)
       : context.json(await fleet()),
   );
-  app.post(STOP, sameOriginOnly, async (context) => {
+  app.post(STOP_PATH, sameOriginOnly, async (context) => {
     if (stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
     await stopWrites(visitorName(context, config));
     return context.json({ stopped: true });

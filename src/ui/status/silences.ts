@@ -17,7 +17,7 @@ import {
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredAlarm, StoredItem } from "../../engine/sync/snapshot.ts";
 import { jsonFromPage, sameOriginOnly, visitorName } from "./access.ts";
-import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { StatusConfig } from "./config.ts";
 import type { ScopeQuery } from "./queries.ts";
 
@@ -30,15 +30,14 @@ export interface SilenceRow extends Silenced {
   readonly isActive: boolean;
 }
 
-/** True between the beginning and the end of a silence; `at` is UTC. */
 export function isActive({ from, to }: Silence, at: string): boolean {
   return from <= at && to > at;
 }
 
 /** The longest silence that covers the alarm; null without one. */
 export function silencedBy(silences: readonly Silence[], source: string, alarm: Alarm): Silenced | null {
-  const covering = silences.filter((silence) => isSilenced(silence, source, alarm));
-  const [longest] = covering.sort((a, b) => b.to.localeCompare(a.to));
+  const coveringSilences = silences.filter((silence) => isSilenced(silence, source, alarm));
+  const [longest] = coveringSilences.sort((a, b) => b.to.localeCompare(a.to));
   return longest === undefined ? null : { to: longest.to, reason: longest.reason, madeBy: longest.madeBy };
 }
 
@@ -71,7 +70,7 @@ async function mayConcern(
   if (site === undefined) return true;
   if (silence.alarm === null) return silence.site === null || silence.site === site;
   for (const each of source === undefined ? sources : [source]) {
-    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", each), WATCHED_MS);
+    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", each), WATCHED_DATA_AGE_MS);
     if (alarms.get(silence.alarm)?.alarm.site.id === site) return true;
   }
   return false;
@@ -81,8 +80,8 @@ async function silenceNames(cache: CachedDocuments, sources: readonly string[], 
   const source = silence.source ?? (sources.length === 1 ? sources[0] : undefined);
   if (source === undefined || !sources.includes(source)) return {};
   const [alarms, sites] = await Promise.all([
-    cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS),
-    cache.documents<StoredItem<Site>>(documentSet("site", source), STEADY_MS),
+    cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS),
+    cache.documents<StoredItem<Site>>(documentSet("site", source), SLOW_DATA_MS),
   ]);
   const alarm = alarms.get(silence.alarm ?? "")?.alarm;
   const site = sites.get(String(silence.site))?.value;
@@ -131,7 +130,7 @@ const NewSilence = z
 export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRoutes): Hono {
   const app = new Hono();
   // Concurrent requests would each count the silences before any of them is stored.
-  const inTurn = oneAtATime();
+  const runOneAtATime = oneAtATime();
 
   app.post("/", jsonFromPage(LARGEST_BODY, "That is too long for a silence."), async (context) => {
     const request = NewSilence.safeParse(await context.req.json().catch(() => null));
@@ -146,7 +145,7 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
     const target = { source, site, alarm, priorities: null, name: null };
     const silence = toSilence({ ...target, reason, fromMs, toMs, madeBy: visitorName(context, config) }, fromMs);
     try {
-      await inTurn(() => addSilence(store, silence));
+      await runOneAtATime(() => addSilence(store, silence));
     } catch (error) {
       if (error instanceof ConfigError) return context.json({ message: error.message }, 409);
       throw error;
@@ -157,7 +156,7 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
   app.post("/:id/end", sameOriginOnly, async (context) => {
     const by = visitorName(context, config);
     const id = context.req.param("id");
-    return (await inTurn(() => endSilence(id, isoUtc(clock.now()), by)))
+    return (await runOneAtATime(() => endSilence(id, isoUtc(clock.now()), by)))
       ? context.json({ ended: id })
       : context.json({ message: "There is no such silence (any more)." }, 404);
   });

@@ -31,7 +31,7 @@ export interface LiveSink {
   readonly waiting?: number;
 }
 
-const NEVER_STARTED = {
+const UNSTARTED_SINK_STATE = {
   ...{ depth: null, again: null, exact: false, oldest: null },
   ...{ deadLetters: null, dropped: null, remembered: null, ended: null },
 };
@@ -57,7 +57,7 @@ export function sinkReports(lags: readonly SinkLag[], running: readonly LiveSink
       const report = sinkReport(sink, "not running", { ...lag, depth });
       return lag.ended === null ? report : { ...report, state: "ended", problem: lag.ended };
     }),
-    ...unstartedSinks.map((name) => sinkReport(name, "never started", NEVER_STARTED)),
+    ...unstartedSinks.map((name) => sinkReport(name, "never started", UNSTARTED_SINK_STATE)),
   ];
 }
 
@@ -78,7 +78,7 @@ export interface Columns {
 
 export type SinkResponse = Awaited<ReturnType<typeof sinkResponse>>;
 
-const MOST_DEAD = 100;
+const MAX_DEAD_LETTERS = 100;
 const MINUTE_MS = 60_000;
 
 export async function sinkResponse(
@@ -87,7 +87,7 @@ export async function sinkResponse(
   plots: Pick<Plots, "minutes"> | null,
   nowMs: number,
 ) {
-  const letters = await outbox.deadLetters(sink, MOST_DEAD);
+  const letters = await outbox.deadLetters(sink, MAX_DEAD_LETTERS);
   return {
     ...{ sink, connector, state, problem },
     /** Undelivered events that pass the filter, for each minute of the last 24 hours. */
@@ -104,7 +104,6 @@ export async function sinkResponse(
   };
 }
 
-/** Returns a number for each of the last 1,440 complete minutes. */
 export function lastDay(plots: Pick<Plots, "minutes"> | null, nowMs: number, name: string): Columns {
   const lastMinute = Math.floor(nowMs / MINUTE_MS) - 1;
   const t = Array.from({ length: 1_440 }, (_, n) => (lastMinute - 1_439 + n) * 60);

@@ -3,7 +3,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import { type StoredItem, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
 import { activeAlarms } from "./alarms.ts";
-import { STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import { SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";
 import type { ScopeQuery } from "./queries.ts";
 
@@ -11,7 +11,6 @@ export type SiteResponse = NonNullable<Awaited<ReturnType<typeof siteResponse>>>
 
 /** GET /api/alarm-days?source&site: raised alarms of the last 30 UTC days. */
 export interface AlarmDays {
-  /** YYYY-MM-DD, rising, without gaps. */
   readonly days: readonly string[];
   /** Each priority that occurs has a number for each day. */
   readonly byPriority: Readonly<Record<string, readonly number[]>>;
@@ -21,7 +20,7 @@ const DAYS = 30;
 const DAY_MS = 86_400_000;
 
 export async function alarmDays({ cache, clock, plots }: PageContext, scope: ScopeQuery): Promise<AlarmDays> {
-  const raisedAlarms = await cache.computed("raised", STEADY_MS, async () => (await plots?.raised.all()) ?? []);
+  const raisedAlarms = await cache.computed("raised", SLOW_DATA_MS, async () => (await plots?.raised.all()) ?? []);
   const nowMs = clock.now();
   const days = Array.from({ length: DAYS }, (_, n) => isoUtc(nowMs - (DAYS - 1 - n) * DAY_MS).slice(0, 10));
   const byPriority = new Map<string, number[]>();
@@ -49,8 +48,8 @@ export async function siteResponse(context: PageContext, source: string, id: num
       .sort((a, b) => a.displayName.localeCompare(b.displayName, "en", { numeric: true }));
   };
   const [gateways, systems, tagCounts] = await Promise.all([
-    listed<Gateway>("gateway", WATCHED_MS),
-    listed<System>("system", STEADY_MS),
+    listed<Gateway>("gateway", WATCHED_DATA_AGE_MS),
+    listed<System>("system", SLOW_DATA_MS),
     tagsBySystem(context, source, id),
   ]);
   return {
@@ -71,7 +70,7 @@ export async function siteResponse(context: PageContext, source: string, id: num
 
 /** Number of the site's tags in each system; null when the tags of systems are not read. */
 async function tagsBySystem({ cache, tags }: PageContext, source: string, site: number) {
-  const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), STEADY_MS);
+  const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), SLOW_DATA_MS);
   if (systemsOfTags.size === 0) return null;
   const counts = new Map<string, number>();
   for (const { tag } of await tags.ofSite(source, site)) {

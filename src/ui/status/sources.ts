@@ -19,7 +19,7 @@ import {
 } from "../../engine/sync/snapshot.ts";
 import type { FirstInventoryReport, PollTime, SourceCounts, SuddenChange } from "../../engine/sync/work.ts";
 import { minuteSeriesNames, type Plots } from "../plots/plots.ts";
-import { type CachedDocuments, oncePer, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import { type CachedDocuments, oncePer, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import { type DueTimes, jobReports, knownCount, lastCount, reliabilityOf } from "./jobs.ts";
 import { lastDay } from "./sinks.ts";
 
@@ -98,9 +98,9 @@ async function sourcePolls(
   newestValue?: string | null,
 ) {
   const [polls, availability, tokens] = await Promise.all([
-    cache.documents<StoredPoll>(documentSet("poll", name), WATCHED_MS),
-    cache.documents<StoredUnavailability>(syncSet("availability", name), WATCHED_MS),
-    cache.documents<StoredToken>(documentSet("token", name), WATCHED_MS),
+    cache.documents<StoredPoll>(documentSet("poll", name), WATCHED_DATA_AGE_MS),
+    cache.documents<StoredUnavailability>(syncSet("availability", name), WATCHED_DATA_AGE_MS),
+    cache.documents<StoredToken>(documentSet("token", name), WATCHED_DATA_AGE_MS),
   ]);
   const jobs = jobReports({
     ...{ polls, dueTimes, started, now },
@@ -138,8 +138,8 @@ export async function sourceReport(
   time: ReportTime,
 ) {
   const { name, origin } = source;
-  const readWatched = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
-  const readSteady = <T>(set: string) => cache.documents<T>(set, STEADY_MS);
+  const readWatched = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
+  const readSteady = <T>(set: string) => cache.documents<T>(set, SLOW_DATA_MS);
   const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] = await Promise.all([
     readWatched<StoredItem<Site>>(documentSet("site", name)),
     readSteady<StoredItem<Tag>>(documentSet("tag", name)),
@@ -217,7 +217,7 @@ export async function sourceReport(
     }),
     suddenChanges: live?.suddenChanges?.() ?? [],
     firstInventory: live?.firstInventory?.() ?? null,
-    plan: live && (await cache.computedFrom(documentSet("tag", name), `plan of ${name}`, STEADY_MS, live.plan)),
+    plan: live && (await cache.computedFrom(documentSet("tag", name), `plan of ${name}`, SLOW_DATA_MS, live.plan)),
   };
 }
 
@@ -236,7 +236,7 @@ const countTags = oncePer((tags: ReadonlyMap<string, StoredItem<Tag>>) =>
   countBy(tags.values(), ({ siteId }) => siteId),
 );
 
-const MOST_UNREADABLE = 20;
+const MAX_UNREADABLE_SERIES = 20;
 
 /** State of the logged history. A series is a tag at one resolution, such as `10001 5m`. */
 
@@ -252,7 +252,7 @@ const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredHistory>) => {
     /** Time up to which every followed series was emitted. */
     toldUntil: earliest(followed.map(({ watermark }) => watermark)),
     unreadableCount: unreadable.length,
-    unreadable: unreadable.slice(0, MOST_UNREADABLE),
+    unreadable: unreadable.slice(0, MAX_UNREADABLE_SERIES),
   };
 });
 

@@ -64,7 +64,6 @@ export function watchCommits(store: Store, clock: Clock) {
   }
   const { outbox, quotaStore } = store;
   return {
-    /** The oldest failure; null after a successful write. */
     trouble: () => [...troubles.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
     store: {
       ...store,

@@ -3,7 +3,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredItem, StoredValue } from "../../engine/sync/snapshot.ts";
 import type { TagReading } from "../../engine/sync/work.ts";
-import { ageOf, WATCHED_MS } from "./cached-documents.ts";
+import { ageOf, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery, TagsQuery } from "./queries.ts";
 
 /** GET /api/tags?source&site&search&show&sort&offset&limit */
@@ -35,13 +35,12 @@ export interface TagIndexOptions {
   readonly store: Pick<Store, "document" | "documents" | "version">;
   readonly clock: Pick<Clock, "monotonic" | "now">;
   readonly sources: readonly string[];
-  /** Null for a tag that is not read. */
   readonly readingOf: (source: string, id: string) => TagReading | null;
 }
 
 /** A late reading counts as stale after 110 % of the promised age plus 10 s: 76 s for a promised minute. */
-const GRACE_SHARE = 0.1;
-const GRACE_MS = 10_000;
+const STALE_GRACE_SHARE = 0.1;
+const STALE_GRACE_MS = 10_000;
 const MOST_CACHED_SELECTIONS = 20;
 
 interface NamedTag extends IndexedTag {
@@ -74,7 +73,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   let lastSnapshot: Promise<Snapshot> | null = null;
   async function snapshot(): Promise<Snapshot> {
     const cached = await lastSnapshot?.catch(() => null);
-    if (cached != null && clock.monotonic() - cached.atMs < Math.max(WATCHED_MS, ageOf(cached.tags.length)))
+    if (cached != null && clock.monotonic() - cached.atMs < Math.max(WATCHED_DATA_AGE_MS, ageOf(cached.tags.length)))
       return cached;
     lastSnapshot = takeSnapshot();
     return lastSnapshot;
@@ -171,7 +170,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
 function isStale(value: StoredValue | undefined, reading: TagReading | null, nowMs: number): boolean {
   if (value === undefined || reading === null) return false;
   const ageMs = nowMs - Date.parse(value.time);
-  return ageMs < -GRACE_MS || ageMs > reading.promisedMs * (1 + GRACE_SHARE) + GRACE_MS;
+  return ageMs < -STALE_GRACE_MS || ageMs > reading.promisedMs * (1 + STALE_GRACE_SHARE) + STALE_GRACE_MS;
 }
 
 const FILTERS: Readonly<Record<TagsQuery["show"], (tag: TagState) => boolean>> = {

@@ -14,7 +14,7 @@ import {
 } from "../../engine/sync/snapshot.ts";
 import { findTag } from "../../engine/views/time-series.ts";
 import { activeAlarms } from "./alarms.ts";
-import { WATCHED_MS } from "./cached-documents.ts";
+import { WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
@@ -59,7 +59,7 @@ async function tagSystems(store: Store, source: string, id: string) {
 }
 
 async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
-  const gateways = await cache.documents<StoredItem<Gateway>>(documentSet("gateway", source), WATCHED_MS);
+  const gateways = await cache.documents<StoredItem<Gateway>>(documentSet("gateway", source), WATCHED_DATA_AGE_MS);
   const id = siteId === null ? undefined : findOfflineGateways(gateways).get(siteId);
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }

@@ -102,7 +102,7 @@ const GROUPS = {
   rest: () => [t("The rest"), t("states, modes and values without a unit")],
 };
 const BACKFILL_DAYS = [0, 1, 7, 30, 90, 365, 1095];
-const SHARES = [0.2, 0.4, 0.6, 0.8, 1];
+const QUOTA_SHARES = [0.2, 0.4, 0.6, 0.8, 1];
 /** Pause after the last movement of a slider before the page requests a plan. */
 const DEBOUNCE_MS = 200;
 
@@ -179,7 +179,7 @@ function ChoicesForm({ looked, done, back }) {
         )}
         <${History} wishes=${wishes} setWishes=${setWishes} />
         <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
-          steps=${SHARES} value=${wishes.polite} text=${(share) => `${new Intl.NumberFormat(regionOf()).format(share * 100)} %`}
+          steps=${QUOTA_SHARES} value=${wishes.polite} text=${(share) => `${new Intl.NumberFormat(regionOf()).format(share * 100)} %`}
           change=${(polite) => setWishes((all) => ({ ...all, polite }))} />`
       }
       <${Plan} plan=${plan} />
@@ -271,11 +271,11 @@ function DoneStep({ written }) {
   </section>`;
 }
 
-const TRY_EVERY_MS = 500;
+const WORKER_RETRY_MS = 500;
 
 async function openWorkerPage() {
   for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, TRY_EVERY_MS));
+    await new Promise((resolve) => setTimeout(resolve, WORKER_RETRY_MS));
     const health = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
     if (health?.ok) return location.assign("/");
   }

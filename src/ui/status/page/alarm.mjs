@@ -7,7 +7,7 @@ import { span, t } from "/language.mjs";
 import { CopyAddress, Head, Missing, Panel, priorityMark, Stale, siteAddress, Table, tagAddress } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
-const EVERY_MS = 4000;
+const ALARM_POLL_MS = 4000;
 const PHASES = {
   raised: "active",
   retriggered: "active",
@@ -22,7 +22,7 @@ const MARK_COLOURS = { raised: "bad", acknowledged: "warn", resolved: "good" };
 
 export function View({ parts: [source = "", id = "", episode = ""], query }) {
   const parameters = new URLSearchParams({ source, id, ...(episode === "" ? {} : { episode }) });
-  const answer = usePolled(`/api/alarm?${parameters}`, null, EVERY_MS);
+  const answer = usePolled(`/api/alarm?${parameters}`, null, ALARM_POLL_MS);
   if (answer.data === null || answer.missing) return html`<${Missing} answer=${answer} what="alarm" />`;
   const { brief, alarm, life, tag, sinks, episodes } = answer.data;
   const marks = life

@@ -165,7 +165,6 @@ const commandFor = ({ source, alarm, site }) =>
     alarm === undefined ? `--site=${site}` : `--alarm=${argument(alarm)}`
   } --for 4h --reason "…"`;
 
-/** Form for a silence. `what`: `{ source, alarm }` or `{ source, site }`. */
 export function BeginSilence({ what, name, done }) {
   const [isOpen, setOpen] = useState(false);
   const [reason, setReason] = useState("");

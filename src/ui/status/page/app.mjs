@@ -7,8 +7,8 @@ import { setNeedsPassword } from "/parts.mjs";
 import { lostSince, useMoved, usePolled } from "/request.mjs";
 import { listQuery, Tags } from "/tags.mjs";
 
-const STATUS_MS = 2000;
-const CHECK_MS = 1000;
+const STATUS_POLL_MS = 2000;
+const WORKER_CHECK_MS = 1000;
 
 /** Views that are loaded on demand, by the first part of the address. */
 const VIEWS = {
@@ -31,7 +31,7 @@ function useLost(status, movedAtMs) {
       setLost((last) => (last?.what === nextLost?.what && last?.sinceMs === nextLost?.sinceMs ? last : nextLost));
     };
     check();
-    const timer = setInterval(check, CHECK_MS);
+    const timer = setInterval(check, WORKER_CHECK_MS);
     return () => clearInterval(timer);
   }, [status.failed, movedAtMs]);
   return lost;
@@ -67,7 +67,7 @@ function CurrentView({ address: { view, parts, query }, ...props }) {
 function Page() {
   const address = useAddress();
   const [language, setLanguage] = useState(null);
-  const status = usePolled("/api/status", null, STATUS_MS);
+  const status = usePolled("/api/status", null, STATUS_POLL_MS);
   const report = status.data;
   const movedAtMs = useMoved(report, status.atMs);
   const clock = useRef(null);
@@ -87,7 +87,6 @@ function Page() {
       : html`<p class="loading problem">${t("The worker does not respond:")} ${status.failed}</p>`;
   }
 
-  // A lost connection is reported once, not in each part.
   const during = (answer) => (lost === null ? answer : { ...answer, failed: null });
   const { view, parts } = address;
   return html`

@@ -120,7 +120,6 @@ function optionsFor(uPlot, box, { from, to, series, bands, marks, levels, floor 
   };
 }
 
-/** Width of the value axis, so that its longest label is not cut. */
 function axisWidth(plot, labels, rem) {
   const longestLabel = labels.reduce((most, each) => (each.length > most.length ? each : most), "");
   if (longestLabel === "") return 2.75 * rem;

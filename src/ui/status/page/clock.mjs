@@ -4,10 +4,10 @@ import { ago, at, exactTime, until } from "/language.mjs";
 /** The worker's time, which continues by the browser's clock while the worker does not respond. */
 
 /** Interval in milliseconds in which ages and responses are drawn. */
-const BEAT_MS = 2000;
+const REDRAW_INTERVAL_MS = 2000;
 /** Wait for the requests of a beat to start, and longest wait for their responses, in milliseconds. */
-const START_MS = 50;
-const RESPONSE_MS = 1000;
+const REQUEST_START_WAIT_MS = 50;
+const MAX_RESPONSE_WAIT_MS = 1000;
 let aheadMs = 0;
 const listeners = new Set();
 export const nowMs = () => Date.now() + aheadMs;
@@ -44,11 +44,10 @@ function drawUpdates() {
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 void (async () => {
   for (;;) {
-    await pause(untilBeat(BEAT_MS) + START_MS);
+    await pause(untilBeat(REDRAW_INTERVAL_MS) + REQUEST_START_WAIT_MS);
     if (openRequests === 0) drawUpdates();
     else {
-      // The last response draws, unless it takes too long.
-      await pause(RESPONSE_MS);
+      await pause(MAX_RESPONSE_WAIT_MS);
       if (openRequests > 0) drawUpdates();
     }
   }
@@ -74,7 +73,6 @@ export function Now({ say }) {
   return words;
 }
 
-/** Only visible relative times are updated. */
 const updatesByElement = new WeakMap();
 const visibility = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -109,7 +107,6 @@ function RelativeTime({ iso, say }) {
   return html`<time datetime=${iso} title=${exactTime(iso)} ref=${element}></time>`;
 }
 
-/** Age of a time; hovering shows the exact time. */
 export const Age = ({ of }) => (of ? html`<${RelativeTime} iso=${of} say=${ago} />` : ago(of, nowMs()));
 export const Until = ({ time }) => html`<${RelativeTime} iso=${time} say=${until} />`;
 export const At = ({ time }) => html`<time datetime=${time} title=${exactTime(time)}>${at(time, nowMs())}</time>`;

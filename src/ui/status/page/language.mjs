@@ -80,7 +80,6 @@ export function countText(count, noun) {
   return `${formatNumber(count)} ${t(count === 1 ? noun : `${noun}s`)}`;
 }
 
-/** An age, rounded: `89 s`, `3 min`. */
 export function span(seconds) {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
@@ -118,7 +117,6 @@ export function at(iso, now) {
   return dayOf(ms) === dayOf(now) ? clock : `${dayOf(ms)} ${clock}`;
 }
 
-/** Complete time with day, year and time zone, for a tooltip. */
 export const exactTime = (iso) => formatTime(Date.parse(iso), { dateStyle: "full", timeStyle: "long" });
 
 /** Reason why a number may be wrong; null for a reliable number. `what`: in the plural. */

@@ -8,8 +8,8 @@ import { post, usePolled } from "/request.mjs";
 import { Plan, Source } from "/sources.mjs";
 import { listQuery, Tags } from "/tags.mjs";
 
-const LISTS_MS = 6000;
-const SELDOM_MS = 10_000;
+const LISTS_POLL_MS = 6000;
+const RARE_CHANGES_POLL_MS = 10_000;
 export const sitesOf = (sources) =>
   sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
 
@@ -17,9 +17,9 @@ export const sitesOf = (sources) =>
 export function Overview({ report, query, during }) {
   const { sources, sinks } = report;
   const priority = query.get("priority");
-  const alarms = useAlarms(null, priority, LISTS_MS);
-  const events = usePolled("/api/events", [], LISTS_MS);
-  const silences = usePolled("/api/silences", [], SELDOM_MS);
+  const alarms = useAlarms(null, priority, LISTS_POLL_MS);
+  const events = usePolled("/api/events", [], LISTS_POLL_MS);
+  const silences = usePolled("/api/silences", [], RARE_CHANGES_POLL_MS);
   const reloadSilences = () => {
     silences.again();
     alarms.again();
@@ -55,7 +55,6 @@ function Tile({ name, value, mood = "", children }) {
 
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 
-/** Sum of a number over all sources, and the reasons why it may be wrong. */
 function sumReadings(sources, name) {
   const readings = sources.map((source) => [source, source.readings[name]]);
   const states = readings.map(([, { state }]) => state);

@@ -74,7 +74,6 @@ export const CopyAddress = () => html`<${Copy} text=${location.href} name=${t("c
 
 export function Head({ above = [], name, children }) {
   const heading = useRef(null);
-  // Keyboard users continue from the heading.
   useEffect(() => heading.current.focus({ preventScroll: true }), []);
   return html`<div class="head">
     <p class="path"><a href="#/">${t("Overview")}</a>${above.map(

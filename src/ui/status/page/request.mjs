@@ -3,15 +3,15 @@ import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 
 /** A working worker responds in milliseconds; a suspended one accepts requests and never responds. */
-const TIMEOUT_MS = 5000;
+const REQUEST_TIMEOUT_MS = 5000;
 /** Age from which a report with an unchanged time is stale, in milliseconds. */
-const STALE_MS = 10_000;
+const STALE_REPORT_AGE_MS = 10_000;
 /** Latest responses by path, so that a return to a view shows its last content at once. */
 const MOST_CACHED = 20;
 const cachedAnswers = new Map();
 
 async function getText(path) {
-  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
   const text = await response.text();
   if (response.ok) return text;
   let body = {};
@@ -62,7 +62,6 @@ export function usePolled(path, start, everyMs) {
     };
     const poll = async () => {
       clearTimeout(timer);
-      // A hidden page sends no requests.
       if (!document.hidden)
         await duringRequest(async () => {
           try {
@@ -100,7 +99,7 @@ export function useMoved(report, atMs) {
 /** Null while the worker sends current reports; otherwise what is wrong, and since when by the browser's clock. */
 export function lostSince({ failed, heard }, movedAtMs, atMs) {
   if (failed !== null) return { sinceMs: movedAtMs, what: "away" };
-  const isStale = heard.current - movedAtMs > STALE_MS && atMs - movedAtMs > STALE_MS;
+  const isStale = heard.current - movedAtMs > STALE_REPORT_AGE_MS && atMs - movedAtMs > STALE_REPORT_AGE_MS;
   return isStale ? { sinceMs: movedAtMs, what: "old" } : null;
 }
 
@@ -111,7 +110,7 @@ export async function post(path, body) {
       method: "POST",
       // Another site cannot send this header without a CORS preflight request, which is never granted.
       headers: { "x-plenum": "status-page", "content-type": "application/json" },
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const result = await response.json();

@@ -80,7 +80,6 @@ function foreignWords({ perWindow, sinceMs }) {
       });
 }
 
-/** Purpose of each share of a minute's requests. */
 const LANE_PURPOSES = {
   write: "reserved for writes",
   live: "live values",

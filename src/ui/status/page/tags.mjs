@@ -6,7 +6,7 @@ import { usePolled } from "/request.mjs";
 
 const PAGE_SIZE = 100;
 const EVERY_MS = 4000;
-const TYPING_MS = 250;
+const SEARCH_DELAY_MS = 250;
 const SHOW_LABELS = { all: "all", bad: "unreadable", stale: "too old", unread: "never read" };
 const COLUMNS = [
   ["name", "name", ""],
@@ -30,7 +30,6 @@ export function Tags({ query, amend, sites }) {
   const hasSite = sites !== undefined;
   const { total, rows: list, counts } = answer.data ?? { total: 0, rows: [], counts: null };
   const order = useStillOrder(list, (row) => `${row.source} ${row.tag.id}`, answer.of);
-  // An equal list is not compared row by row.
   const rows = useMemo(
     () => order.rows.map((row) => html`<${Row} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${hasSite} />`),
     [answer.data, order.version, hasSite],
@@ -67,12 +66,11 @@ export function Tags({ query, amend, sites }) {
 function Search({ value, apply }) {
   const [text, setText] = useState(value);
   const timer = useRef(null);
-  // The browser's history changes the text, too.
   useEffect(() => setText(value), [value]);
   const input = ({ target }) => {
     setText(target.value);
     clearTimeout(timer.current);
-    timer.current = setTimeout(apply, TYPING_MS, target.value);
+    timer.current = setTimeout(apply, SEARCH_DELAY_MS, target.value);
   };
   return html`<input type="search" placeholder=${t("search name or id")} value=${text} aria-label=${t("search tags")}
     onInput=${input} autocomplete="off" spellcheck=${false} />`;
