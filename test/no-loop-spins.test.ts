@@ -3,7 +3,7 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
-import { createPruningService } from "#src/engine/delivery/pruning.ts";
+import { createPruningService } from "#src/engine/delivery/event-log-pruning.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { breakable, countingLog, WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";

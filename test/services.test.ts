@@ -16,15 +16,15 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { createAvailability } from "#src/engine/sync/availability.ts";
+import { clockTicker } from "#src/engine/sync/cron-schedule.ts";
 import { createHeartbeat } from "#src/engine/sync/heartbeat.ts";
 import type { Job } from "#src/engine/sync/job.ts";
 import { createOutage } from "#src/engine/sync/outage.ts";
-import { clockTicker } from "#src/engine/sync/schedule.ts";
 import { createScheduler } from "#src/engine/sync/scheduler.ts";
-import { createTokenScope } from "#src/engine/sync/scope.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
+import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 import { createStatusServer } from "#src/ui/status/server.ts";
 import { createRig } from "./commands/rig.ts";
@@ -46,7 +46,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/core/runtime/clock-check.ts": "clock/doubt.test.ts",
   "src/engine/commands/commands.ts": "services.test.ts",
   "src/engine/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
-  "src/engine/delivery/pruning.ts": "delivery/pruning.test.ts",
+  "src/engine/delivery/event-log-pruning.ts": "delivery/pruning.test.ts",
   "src/scale/fleet/fleet.ts": "fleet/virtual-faults.test.ts",
   "src/scale/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
   "src/app/reload/file-watch.ts": "services.test.ts",

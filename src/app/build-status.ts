@@ -1,7 +1,7 @@
 import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { LagFilter, Store } from "../engine/store/store.ts";
-import { cronMatcher } from "../engine/sync/schedule.ts";
+import { cronMatcher } from "../engine/sync/cron-schedule.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { Credentials } from "../ui/status/access.ts";
 import type { DueTime, DueTimes } from "../ui/status/jobs.ts";

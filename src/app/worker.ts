@@ -12,7 +12,7 @@ import type { Transport } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
 import { openStore } from "../engine/store/open.ts";
 import type { QuotaStore, Store } from "../engine/store/store.ts";
-import { clockTicker } from "../engine/sync/schedule.ts";
+import { clockTicker } from "../engine/sync/cron-schedule.ts";
 import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
 import { readCredentials } from "../ui/status/access.ts";

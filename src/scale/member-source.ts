@@ -16,7 +16,7 @@ import type { CheckBeforeSend } from "../engine/source/send.ts";
 import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
-import type { ScheduleTicker } from "../engine/sync/schedule.ts";
+import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
 import { type DatabaseTime, withSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/holdings.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";

@@ -20,7 +20,7 @@ import type { Source } from "../engine/source/source.ts";
 import { canReachService } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
 import { fileSystemType, prepareStateFolder } from "../engine/store/folder.ts";
-import { clockTicker } from "../engine/sync/schedule.ts";
+import { clockTicker } from "../engine/sync/cron-schedule.ts";
 import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
 import type { SourceWork } from "../ui/operator/work.ts";

@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from "vitest";
 import type { ClockDifference } from "#src/core/runtime/clock-check.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createPruningService } from "#src/engine/delivery/pruning.ts";
+import { createPruningService } from "#src/engine/delivery/event-log-pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { type DispatcherRig, openDispatcherRig } from "./dispatcher-rig.ts";

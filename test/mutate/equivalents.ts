@@ -112,7 +112,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["MAX_POINT_BYTES = «60 → (60 * 2)»;", ANY_BOUND],
     ["if (index > «0 → 1») bytes[at", "The first two points are always one interval apart."],
   ],
-  "src/engine/delivery/pruning.ts": [
+  "src/engine/delivery/event-log-pruning.ts": [
     ["MAX_COUNTED_MS) : «0 → 1»;", "One millisecond of a minute."],
     ["MAX_COUNTED_MS = «2 → (2 * 2)» * PRUNE_EVERY_MS", ANY_BOUND],
     ["onlyChecks: «true → false»,", FIRST_CHECK],
@@ -145,7 +145,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["const CLOCK_STEP_MIN_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],
   "src/engine/store/outbox-rules.ts": [["value }).slice(«1 → (1 * 2)», -1);", "No other field ends in this word."]],
-  "src/engine/sync/completeness/account.ts": [
+  "src/engine/sync/completeness/bucket-counts-of-day.ts": [
     ["else if (pending «> → >=» 0 && ledger", "With no bucket, none is refused."],
   ],
   "src/engine/sync/completeness/finalized-days.ts": [

@@ -10,6 +10,7 @@ import { endSilence } from "#src/engine/silence/silence.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createActiveAlarmCounts } from "#src/engine/sync/alarms/stored-alarms.ts";
+import type { SourceCounts } from "#src/engine/sync/live-tag-state.ts";
 import { type PlanFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredAlarm,
@@ -18,7 +19,6 @@ import {
   type StoredValue,
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
-import type { SourceCounts } from "#src/engine/sync/work.ts";
 import type { Plots } from "#src/ui/plots/plots.ts";
 import { createResponses, type Responses } from "#src/ui/status/api.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";

@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { NOT_CONFIGURED } from "#src/engine/delivery/registration.ts";
+import { NOT_CONFIGURED } from "#src/engine/delivery/sink-registration.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";

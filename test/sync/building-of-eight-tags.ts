@@ -1,4 +1,4 @@
-import type { SeenBuilding } from "#src/engine/sync/compare.ts";
+import type { SeenBuilding } from "#src/engine/sync/selection-mismatches.ts";
 
 const tag = (id: string, displayName: string, unit: string | null, siteId = 1, systemIds: string[] = []) => ({
   tag: { id, displayName, description: null, unit },

@@ -6,8 +6,8 @@ import {
   findWritableMismatches,
   joinFirst,
   type WritableTag,
-} from "#src/engine/sync/compare.ts";
-import type { Selection } from "#src/engine/sync/select.ts";
+} from "#src/engine/sync/selection-mismatches.ts";
+import type { Selection } from "#src/engine/sync/tag-selection.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 
 const UNITS = 'there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/account.ts";
-import { dateToDay } from "#src/engine/sync/completeness/days.ts";
+import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/bucket-counts-of-day.ts";
+import { dateToDay } from "#src/engine/sync/completeness/complete-days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 

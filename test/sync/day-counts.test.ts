@@ -14,7 +14,7 @@ import {
   loadCount,
   splitCounts,
   utcDay,
-} from "#src/engine/sync/completeness/days.ts";
+} from "#src/engine/sync/completeness/complete-days.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import { bucketEnd, bucketStart, bucketStartFinder, countBuckets, DAY_MS } from "#src/engine/sync/history/buckets.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { GatewayFact } from "#src/core/model/event.ts";
 import { findOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
-import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
+import { expectedTags } from "#src/engine/sync/inventory/requestable-tags.ts";
 import { findDueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, SELDOM, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { Page, Source } from "#src/engine/source/source.ts";
-import { describeListProgress, type ListProgress, tagsFromLists } from "#src/engine/sync/seen-building.ts";
+import { describeListProgress, type ListProgress, tagsFromLists } from "#src/engine/sync/visible-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
 test("the progress of the lists states the remaining time for 24 pages at once and 24 pages in each following minute", () => {

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import type { Gateway } from "#src/core/model/building.ts";
 import type { Page } from "#src/engine/source/source.ts";
+import { cronMatcher } from "#src/engine/sync/cron-schedule.ts";
 import { createOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
-import { cronMatcher } from "#src/engine/sync/schedule.ts";
 import type { StoredItem } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 

@@ -3,8 +3,8 @@ import type { TagReading, TagValue } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { LeftOut } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { describeLiveTag } from "#src/engine/sync/live-tag-state.ts";
 import { type StoredLeftOut, type StoredQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
-import { describeLiveTag } from "#src/engine/sync/work.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
   createTrialQuota,

@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
-import { clockTicker, cronMatcher, scheduleComplaint } from "#src/engine/sync/schedule.ts";
+import { clockTicker, cronMatcher, scheduleComplaint } from "#src/engine/sync/cron-schedule.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START = Date.UTC(2026, 0, 31, 23, 59, 30);

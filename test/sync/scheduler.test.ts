@@ -5,13 +5,13 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { createAvailability } from "#src/engine/sync/availability.ts";
+import { clockTicker } from "#src/engine/sync/cron-schedule.ts";
 import type { Follower, Job } from "#src/engine/sync/job.ts";
 import { createOutage } from "#src/engine/sync/outage.ts";
-import { clockTicker } from "#src/engine/sync/schedule.ts";
 import { createScheduler } from "#src/engine/sync/scheduler.ts";
-import { createTokenScope } from "#src/engine/sync/scope.ts";
 import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
+import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
 

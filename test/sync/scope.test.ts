@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Source } from "#src/engine/source/source.ts";
-import { createTokenScope } from "#src/engine/sync/scope.ts";
+import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const START = Date.parse("2026-11-22T12:00:00Z");

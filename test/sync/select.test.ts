@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { globMatches } from "#src/core/values/glob.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "#src/engine/sync/select.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "#src/engine/sync/tag-selection.ts";
 import { effortOf } from "../effort.ts";
 
 function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] }): SelectableTag {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { buildDayFact, createSiteDay, type SiteSeries } from "#src/engine/sync/completeness/account.ts";
-import { dateToDay, dayReach } from "#src/engine/sync/completeness/days.ts";
+import { buildDayFact, createSiteDay, type SiteSeries } from "#src/engine/sync/completeness/bucket-counts-of-day.ts";
+import { dateToDay, dayReach } from "#src/engine/sync/completeness/complete-days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { describeLiveTag, tagReading } from "#src/engine/sync/live-tag-state.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import { describeLiveTag, tagReading } from "#src/engine/sync/work.ts";
 import { TAG } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 

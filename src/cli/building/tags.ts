@@ -3,8 +3,8 @@ import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { createClassFinder } from "../../engine/sync/select.ts";
 import { type StoredHistory, type StoredTagSystems, type StoredValue, syncSet } from "../../engine/sync/snapshot.ts";
+import { createClassFinder } from "../../engine/sync/tag-selection.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
 import {

@@ -3,6 +3,7 @@ import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
+import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
   type ClassComparison,
   compareClasses,
@@ -13,8 +14,7 @@ import {
   joinFirst,
   type Mismatch,
   type SeenBuilding,
-} from "../../engine/sync/compare.ts";
-import type { PlanReport } from "../../engine/sync/plan/report.ts";
+} from "../../engine/sync/selection-mismatches.ts";
 import { DEFINED_PRIORITIES } from "../shell/known-ids.ts";
 import { type CheckLine, passedCheck, warningLine, wrongLine } from "./check-line.ts";
 

@@ -6,15 +6,15 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClock } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
-import { joinFirst } from "../../engine/sync/compare.ts";
 import { countActiveAlarms, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
+import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import {
   type BuildingSelection,
   buildingFromLists,
   buildingFromState,
   describeListProgress,
-} from "../../engine/sync/seen-building.ts";
+} from "../../engine/sync/visible-building.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
 import { compareSource, planLines, writableTags } from "./check-building.ts";

@@ -9,7 +9,7 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { joinFirst } from "../../engine/sync/compare.ts";
+import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";

@@ -12,7 +12,7 @@ import { formatCount } from "../../core/values/plural.ts";
 import { approvalState } from "../../engine/commands/approval/approving.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { matchesFilter } from "../../engine/delivery/filter.ts";
-import type { SeenBuilding } from "../../engine/sync/compare.ts";
+import type { SeenBuilding } from "../../engine/sync/selection-mismatches.ts";
 import { readCredentials } from "../../ui/status/access.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";

@@ -10,8 +10,8 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
-import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/account.ts";
-import { isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/days.ts";
+import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/bucket-counts-of-day.ts";
+import { isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
 import { loadRequestLedgers } from "../../engine/sync/facts-for-plan.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/progress.ts";
@@ -22,8 +22,8 @@ import {
   parseBackfill,
   type SeriesLedger,
 } from "../../engine/sync/history/series.ts";
-import { Selection } from "../../engine/sync/select.ts";
 import { type StoredBackfill, type StoredItem, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
+import { Selection } from "../../engine/sync/tag-selection.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill.ts";

@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { DateTime } from "luxon";
 import { parseDuration } from "../../core/values/duration.ts";
-import { Selection } from "../../engine/sync/select.ts";
+import { Selection } from "../../engine/sync/tag-selection.ts";
 import { parseInteger } from "./context.ts";
 
 export interface SelectionOptions {

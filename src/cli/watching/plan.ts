@@ -7,7 +7,7 @@ import { durationText } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { describeListProgress, type ListProgress } from "../../engine/sync/seen-building.ts";
+import { describeListProgress, type ListProgress } from "../../engine/sync/visible-building.ts";
 import { requestPlan } from "../../ui/operator/remote.ts";
 import { formatMinute } from "../past/backfill.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";

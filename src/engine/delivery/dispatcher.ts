@@ -2,8 +2,8 @@ import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
 import { createWakeup, endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { SinkLag } from "../store/store.ts";
 import { lagFiltersBySink } from "./filter.ts";
-import { createSinkRegistration } from "./registration.ts";
 import type { DeliveryContext } from "./sink-loop.ts";
+import { createSinkRegistration } from "./sink-registration.ts";
 import { type ConfiguredSink, createSinkRunner, INTERNAL_FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
 import type { SinkStatus } from "./sink-status.ts";
 

@@ -2,8 +2,8 @@ import type { Sink } from "../../core/connector.ts";
 import { Stopping } from "../../core/runtime/lifecycle.ts";
 import { endsWithin, runLoop, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
-import type { SinkRegistration } from "./registration.ts";
 import { createSinkDelivery, type DeliveryContext, type SinkDelivery } from "./sink-loop.ts";
+import type { SinkRegistration } from "./sink-registration.ts";
 import { createSinkStatus } from "./sink-status.ts";
 
 export interface ConfiguredSink {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../core/values/duration.ts";
-import { expandNickname, scheduleComplaint } from "./schedule.ts";
+import { expandNickname, scheduleComplaint } from "./cron-schedule.ts";
 
 const CronSchedule = z
   .union([

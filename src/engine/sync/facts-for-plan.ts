@@ -1,6 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
+import { cronIntervalMs } from "./cron-schedule.ts";
 import type { HistoryConfig } from "./history/config.ts";
 import { computeProgress } from "./history/progress.ts";
 import { INITIAL_SIZE, planValues, valuesBelowLimit } from "./history/request-size.ts";
@@ -12,13 +13,10 @@ import {
   prepareLedger,
   type SeriesLedger,
 } from "./history/series.ts";
-import { expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
+import { expectedTags, type LocatedTag, visibleSites } from "./inventory/requestable-tags.ts";
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";
 import type { ClassFreshness } from "./read/tag-schedule.ts";
-import { cronIntervalMs } from "./schedule.ts";
-import { type ListProgress, tagsFromLists } from "./seen-building.ts";
-import { createClassFinder } from "./select.ts";
 import {
   type StoredAlarm,
   type StoredCut,
@@ -27,6 +25,8 @@ import {
   type StoredWindow,
   syncSet,
 } from "./snapshot.ts";
+import { createClassFinder } from "./tag-selection.ts";
+import { type ListProgress, tagsFromLists } from "./visible-building.ts";
 
 export interface PlanSettings {
   readonly source: string;

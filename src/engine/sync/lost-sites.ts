@@ -5,9 +5,9 @@ import { rejectOnAbort, runLoop } from "../../core/runtime/waiting.ts";
 import { type DocumentChange, documentSet } from "../store/store.ts";
 import type { Availability } from "./availability.ts";
 import type { Outage } from "./outage.ts";
-import type { TokenScope } from "./scope.ts";
 import type { StoredItem, StoredToken } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
+import type { TokenScope } from "./token-scope.ts";
 
 /**
  * Emits one event when a site leaves the token's scope, within a minute, and one when it is back. Compares the reported sites

@@ -9,8 +9,8 @@ import type { Source } from "../source/source.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
 import { MAX_ORDERED_RETRY_MS } from "./retry-times.ts";
-import type { TokenScope } from "./scope.ts";
 import type { StoredHealth } from "./snapshot.ts";
+import type { TokenScope } from "./token-scope.ts";
 
 /**
  * Outage of the complete service. All requests pause except one probe. When the service is back, `source-available` is

@@ -7,12 +7,12 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, oneAtATime, rejectOnAbort, runLoop, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
+import { cronIntervalMs, type ScheduleTicker } from "./cron-schedule.ts";
 import type { Follower, Job } from "./job.ts";
 import type { Outage } from "./outage.ts";
 import { followerRetryMs, jobRetryMs, UNEXPLAINED_RETRY_MS, unexplainedRetryMs } from "./retry-times.ts";
-import { cronIntervalMs, type ScheduleTicker } from "./schedule.ts";
-import type { TokenScope } from "./scope.ts";
 import type { StoredPoll } from "./snapshot.ts";
+import type { TokenScope } from "./token-scope.ts";
 
 export interface SchedulerOptions {
   readonly source: string;

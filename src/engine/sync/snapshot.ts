@@ -180,7 +180,7 @@ export interface StoredHistory {
   readonly wished: string;
   /** Fetched and refused ranges, ascending and disjoint; gaps between the ranges were not requested yet. */
   readonly spans: readonly StoredRange[];
-  /** Points by UTC day (src/engine/sync/completeness/days.ts); older days may be in `StoredDays`. Absent in older ledgers. */
+  /** Points by UTC day (src/engine/sync/completeness/complete-days.ts); older days may be in `StoredDays`. Absent in older ledgers. */
   readonly days?: string;
   readonly daysMoved?: true;
   readonly countedFrom?: string;

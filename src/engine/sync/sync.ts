@@ -12,6 +12,7 @@ import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
 import { createActiveAlarmCounts } from "./alarms/stored-alarms.ts";
 import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
+import { cronIntervalMs, cronMatcher, type ScheduleTicker } from "./cron-schedule.ts";
 import { createFirstInventory } from "./first-inventory.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/gateways.ts";
@@ -20,13 +21,12 @@ import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Follower, Job, PollTime, RunnableJob } from "./job.ts";
 import { watchLostSites } from "./lost-sites.ts";
 import { createOutage } from "./outage.ts";
-import type { PollParts } from "./poll-parts.ts";
-import { cronIntervalMs, cronMatcher, type ScheduleTicker } from "./schedule.ts";
+import type { PollParts } from "./poll-dependencies.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
-import { createTokenScope } from "./scope.ts";
 import { type StoredAlarm, type StoredItem, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, withSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
+import { createTokenScope } from "./token-scope.ts";
 
 export interface SyncOptions {
   readonly source: Source;

@@ -3,7 +3,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../store/store.ts";
 import { parseUtcMs } from "./alarms/times.ts";
 import { JOB_OK, type JobOutcome } from "./job.ts";
-import type { PollParts } from "./poll-parts.ts";
+import type { PollParts } from "./poll-dependencies.ts";
 import type { StoredToken } from "./snapshot.ts";
 
 const EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;

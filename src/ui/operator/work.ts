@@ -1,8 +1,14 @@
 import { type Context, Hono } from "hono";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
+import type {
+  FirstInventoryReport,
+  LiveTag,
+  SourceCounts,
+  SuddenChange,
+  TagReading,
+} from "../../engine/sync/live-tag-state.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import type { FirstInventoryReport, LiveTag, SourceCounts, SuddenChange, TagReading } from "../../engine/sync/work.ts";
 
 /** Work of a running worker on one source, for `plenum plan` and `plenum explain`. */
 export interface SourceWork {

@@ -1,7 +1,7 @@
 import { asFailure, ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
 import type { Page, Source } from "../../engine/source/source.ts";
-import type { LocatedTag } from "../../engine/sync/inventory/located-tags.ts";
+import type { LocatedTag } from "../../engine/sync/inventory/requestable-tags.ts";
 
 /** Most lists of tags and systems that an inspection requests: the list rate limit passes these without a delay. */
 const MAX_LISTS = 18;

@@ -1,6 +1,6 @@
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import type { PollTime } from "../../engine/sync/live-tag-state.ts";
 import type { StoredPoll } from "../../engine/sync/snapshot.ts";
-import type { PollTime } from "../../engine/sync/work.ts";
 
 export interface JobReport {
   readonly name: string;

@@ -3,7 +3,7 @@ import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { HistoryQuery } from "../../engine/source/source.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
-import type { LiveTag, TagReading } from "../../engine/sync/work.ts";
+import type { LiveTag, TagReading } from "../../engine/sync/live-tag-state.ts";
 import type { Plots } from "../plots/plots.ts";
 import type { CachedDocuments } from "./cached-documents.ts";
 import type { ListCommands } from "./commands.ts";

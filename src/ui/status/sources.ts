@@ -1,6 +1,7 @@
 import type { Gateway, Site, Tag } from "../../core/model/building.ts";
 import type { QuotaStatus } from "../../engine/source/source.ts";
 import { documentSet } from "../../engine/store/store.ts";
+import type { FirstInventoryReport, PollTime, SourceCounts, SuddenChange } from "../../engine/sync/live-tag-state.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
   isComplete,
@@ -17,7 +18,6 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import type { FirstInventoryReport, PollTime, SourceCounts, SuddenChange } from "../../engine/sync/work.ts";
 import { minuteSeriesNames, type Plots } from "../plots/plots.ts";
 import { type CachedDocuments, oncePer, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import { type DueTimes, jobReports, knownCount, lastCount, reliabilityOf } from "./jobs.ts";

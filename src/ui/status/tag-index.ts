@@ -1,8 +1,8 @@
 import type { Site, Tag, TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
+import type { TagReading } from "../../engine/sync/live-tag-state.ts";
 import type { StoredItem, StoredValue } from "../../engine/sync/snapshot.ts";
-import type { TagReading } from "../../engine/sync/work.ts";
 import { ageOf, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery, TagsQuery } from "./queries.ts";
 

@@ -1,5 +1,5 @@
-import { createTagFilter } from "#src/engine/sync/select.ts";
 import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
+import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";

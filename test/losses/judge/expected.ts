@@ -1,5 +1,5 @@
 import type { Resolution } from "#src/core/model/building.ts";
-import { createTagFilter } from "#src/engine/sync/select.ts";
+import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import { createBuckets } from "#src/simulator/history.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";

@@ -1,4 +1,4 @@
-import { createTagFilter } from "#src/engine/sync/select.ts";
+import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { SourceFault } from "../faults.ts";
 import type { ReceivedEvents } from "../received-events.ts";

@@ -11,8 +11,8 @@ import {
   readPages,
   readTwice,
 } from "../listing.ts";
-import { visitSites } from "../per-site.ts";
-import type { PollParts } from "../poll-parts.ts";
+import type { PollParts } from "../poll-dependencies.ts";
+import { visitSites } from "../site-visits.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { Coverage } from "./diff-alarms.ts";
 import { createPageTrust } from "./page-trust.ts";

@@ -6,7 +6,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import { incompleteOutcome, JOB_OK, type JobOutcome } from "../job.ts";
-import type { PollParts } from "../poll-parts.ts";
+import type { PollParts } from "../poll-dependencies.ts";
 import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { diffResolved } from "./diff-resolved.ts";

@@ -4,7 +4,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
 import { fingerprint, joinById, type Listing, listItems } from "../listing.ts";
-import { concernsAllSites } from "../per-site.ts";
+import { concernsAllSites } from "../site-visits.ts";
 import { episodeKey } from "./episode.ts";
 
 type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;

@@ -1,7 +1,7 @@
 import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
 import { createGatewayFinder } from "../inventory/gateways.ts";
-import type { PollParts } from "../poll-parts.ts";
+import type { PollParts } from "../poll-dependencies.ts";
 import { type StoredAlarm, type StoredAlarmSite, type StoredItem, type StoredSweep, syncSet } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { latestTimeMs, parseUtcMs } from "./times.ts";

@@ -1,5 +1,5 @@
 import type { Alarm } from "../../../core/model/building.ts";
-import type { PollParts } from "../poll-parts.ts";
+import type { PollParts } from "../poll-dependencies.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { type Coverage, fillRecord } from "./diff-alarms.ts";

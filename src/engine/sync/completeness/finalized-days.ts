@@ -18,7 +18,14 @@ import {
   type StoredItem,
   syncSet,
 } from "../snapshot.ts";
-import { buildCompleteEvent, buildDayFact, countSeriesDay, createSiteDay, groupKey, type SiteDay } from "./account.ts";
+import {
+  buildCompleteEvent,
+  buildDayFact,
+  countSeriesDay,
+  createSiteDay,
+  groupKey,
+  type SiteDay,
+} from "./bucket-counts-of-day.ts";
 import {
   addCounts,
   allCounts,
@@ -37,7 +44,7 @@ import {
   loadCount,
   splitCounts,
   utcDay,
-} from "./days.ts";
+} from "./complete-days.ts";
 
 export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { RESOLUTIONS } from "../../../core/model/building.ts";
 import { Duration } from "../../../core/values/duration.ts";
 import { TimeZone } from "../../source/config.ts";
-import { rejectDuplicateNames, Selection } from "../select.ts";
+import { rejectDuplicateNames, Selection } from "../tag-selection.ts";
 
 export const HistoryClass = z.strictObject({
   name: z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." }),

@@ -3,11 +3,11 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { expectedTags, type LocatedTag } from "../inventory/located-tags.ts";
+import { expectedTags, type LocatedTag } from "../inventory/requestable-tags.ts";
 import type { FollowedHistory } from "../plan/overload.ts";
-import type { TokenScope } from "../scope.ts";
-import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "../select.ts";
 import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "../tag-selection.ts";
+import type { TokenScope } from "../token-scope.ts";
 import { bucketEnd, bucketStart, clipRange, parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
 import {

@@ -6,7 +6,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
-import type { EmittedCounts } from "../completeness/days.ts";
+import type { EmittedCounts } from "../completeness/complete-days.ts";
 import type { DayChangeNotes, FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type TimeRange } from "./buckets.ts";

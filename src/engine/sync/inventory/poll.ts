@@ -9,8 +9,8 @@ import type { Page, FindStored as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { incompleteOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
 import { type Listing, listItems, readPages } from "../listing.ts";
-import { buildOutcome, visitSites } from "../per-site.ts";
-import type { PollParts } from "../poll-parts.ts";
+import type { PollParts } from "../poll-dependencies.ts";
+import { buildOutcome, visitSites } from "../site-visits.ts";
 import { type StoredItem, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
 import {
   compareInventory,

@@ -3,8 +3,8 @@ import { rejectOnAbort, yieldUnlessAborted } from "../../../core/runtime/waiting
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { JobOutcome, RunnableJob } from "../job.ts";
 import { type Listing, listItems } from "../listing.ts";
-import { buildOutcome, visitSites } from "../per-site.ts";
-import type { PollParts } from "../poll-parts.ts";
+import type { PollParts } from "../poll-dependencies.ts";
+import { buildOutcome, visitSites } from "../site-visits.ts";
 import {
   commitTimes,
   createDropCheck,

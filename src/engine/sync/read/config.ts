@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
-import { rejectDuplicateNames, Selection } from "../select.ts";
+import { rejectDuplicateNames, Selection } from "../tag-selection.ts";
 
 const className = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
 const classSelection = Selection.prefault({}).meta({

@@ -1,10 +1,10 @@
 import { yieldIfMany } from "../../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { expectedTags, inventorySets } from "../inventory/located-tags.ts";
+import { expectedTags, inventorySets } from "../inventory/requestable-tags.ts";
 import { type HistoryDemand, liveQuotaShare, type Overload } from "../plan/overload.ts";
-import { createClassFinder } from "../select.ts";
 import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
+import { createClassFinder } from "../tag-selection.ts";
 import type { ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
 import type { TagSchedule } from "./tag-schedule.ts";

@@ -4,7 +4,7 @@ import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/mo
 import type { Quality, TagValueFact, ValueType } from "../../../core/model/tag-facts.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply } from "../../source/source.ts";
-import type { LocatedTag } from "../inventory/located-tags.ts";
+import type { LocatedTag } from "../inventory/requestable-tags.ts";
 import { type EmittedReading, lastEmittedOf, lastGoodOf, type StoredValue, type UnverifiedType } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";
 

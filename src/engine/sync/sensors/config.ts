@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
-import { Selection } from "../select.ts";
+import { Selection } from "../tag-selection.ts";
 
 const DAY_MS = 86_400_000;
 

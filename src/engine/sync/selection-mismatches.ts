@@ -1,5 +1,5 @@
 import type { Site } from "../../core/model/building.ts";
-import { createClassFinder, createTagFilter, type SelectableTag, type Selection } from "./select.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, type Selection } from "./tag-selection.ts";
 
 export interface SeenBuilding {
   readonly sites: readonly Site[];

@@ -5,8 +5,8 @@ import type { Source } from "../source/source.ts";
 import type { StoreChange } from "../store/store.ts";
 import type { SyncConfig } from "./config.ts";
 import type { FirstInventoryProgress } from "./first-inventory.ts";
-import type { TokenScope } from "./scope.ts";
 import type { SyncState } from "./sync-state.ts";
+import type { TokenScope } from "./token-scope.ts";
 
 export interface PollParts {
   readonly source: Source;

@@ -3,9 +3,15 @@ import type { Log } from "../../core/runtime/log.ts";
 import { yieldIfMany } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import { compareClasses, type LocatedObject, type NamedThing, type SeenBuilding, type TagClass } from "./compare.ts";
 import { minutesLeft } from "./first-inventory.ts";
-import { compareTagIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
+import { compareTagIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/requestable-tags.ts";
+import {
+  compareClasses,
+  type LocatedObject,
+  type NamedThing,
+  type SeenBuilding,
+  type TagClass,
+} from "./selection-mismatches.ts";
 import { type StoredItem, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
 
 export interface BuildingSelection {

@@ -12,7 +12,15 @@ import { countBuckets, DAY_MS, parseTime, type TimeRange } from "../history/buck
 import { closedUntilMs } from "../history/ledger.ts";
 import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
-import { type DayCount, type DayCounts, type DayRange, type DaySeries, dayDate, isWanted, wantedFrom } from "./days.ts";
+import {
+  type DayCount,
+  type DayCounts,
+  type DayRange,
+  type DaySeries,
+  dayDate,
+  isWanted,
+  wantedFrom,
+} from "./complete-days.ts";
 
 export interface ServiceStatement {
   readonly said: string | null;
