@@ -136,11 +136,13 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["parse(askedAt) «> → >=» MAX_LIST_WAIT_MS |", "One millisecond of ten minutes."],
   ],
   "src/engine/silence/silence.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
-  "src/engine/source/quota/caution.ts": [["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."]],
+  "src/engine/source/quota/refusal-slowdown.ts": [
+    ["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."],
+  ],
   "src/engine/source/quota/quota.ts": [
     ["allLimiters().length > «1 → (1 * 2)») return;", "There is one limiter, or three."],
   ],
-  "src/engine/source/quota/record.ts": [
+  "src/engine/source/quota/sent-request-store.ts": [
     ["clockJumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["const CLOCK_STEP_MIN_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],

@@ -3,8 +3,8 @@ import {
   createOtherClientWatch,
   createRefusalSlowdown,
   type OtherClientUse,
-} from "#src/engine/source/quota/caution.ts";
-import { createSpentSlots } from "#src/engine/source/quota/record.ts";
+} from "#src/engine/source/quota/refusal-slowdown.ts";
+import { createSpentSlots } from "#src/engine/source/quota/sent-request-store.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
 const MINUTE_MS = 60_000;

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
+import { endOrStartMs } from "#src/engine/sync/alarms/alarm-times.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmReading, type DiffOptions, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
-import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
-import { endOrStartMs } from "#src/engine/sync/alarms/times.ts";
+import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";

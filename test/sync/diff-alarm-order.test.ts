@@ -4,7 +4,7 @@ import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmReading, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
-import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
+import { diffResolved } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import { fillFromStored, relateRecord } from "#src/engine/sync/alarms/episode.ts";
 import { type Repetitions, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";

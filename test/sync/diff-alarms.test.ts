@@ -10,7 +10,7 @@ import {
   diffAlarms,
   findAbsent,
 } from "#src/engine/sync/alarms/diff-alarms.ts";
-import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
+import { diffResolved } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import { episodeKey, isResolved } from "#src/engine/sync/alarms/episode.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";

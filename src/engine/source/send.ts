@@ -9,7 +9,7 @@ import { cachedSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
-import { createLongWaits, type PauseScope } from "./long-waits.ts";
+import { createLongWaits, type PauseScope } from "./long-request-pauses.ts";
 import type { QuotaLimiter } from "./quota/quota.ts";
 import { type CountUnusualField, parseHealth } from "./records.ts";
 import { type DecodedReply, decodeReply, parseJson, type ReplyContext } from "./reply.ts";

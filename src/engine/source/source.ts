@@ -13,7 +13,7 @@ import type {
   TagTotal,
   TokenInfo,
 } from "../../core/model/building.ts";
-import type { OtherClientUse } from "./quota/caution.ts";
+import type { OtherClientUse } from "./quota/refusal-slowdown.ts";
 
 /** Failures are the classes of src/core/errors/errors.ts. Pages contain `stored` records in place of equal ones. */
 export interface Source {

@@ -9,7 +9,7 @@ const FOLLOWER_BACKOFF = { firstMs: 15_000, maxMs: 120_000 };
 const REFUSED_RETRY_MS = 900_000;
 export const UNEXPLAINED_RETRY_MS = 60_000;
 const MAX_UNEXPLAINED_RETRIES = 5;
-/** Longest pause after a 429 or 503, so that a request is waiting when the ordered wait ends (long-waits.ts). */
+/** Longest pause after a 429 or 503, so that a request is waiting when the ordered wait ends. */
 export const MAX_ORDERED_RETRY_MS = 60_000;
 
 export function jobRetryMs(failure: Failure | null, failures: number, random: () => number): number {

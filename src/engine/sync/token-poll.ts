@@ -1,7 +1,7 @@
 import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../store/store.ts";
-import { parseUtcMs } from "./alarms/times.ts";
+import { parseUtcMs } from "./alarms/alarm-times.ts";
 import { JOB_OK, type JobOutcome } from "./job.ts";
 import type { PollParts } from "./poll-dependencies.ts";
 import type { StoredToken } from "./snapshot.ts";

@@ -4,9 +4,9 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import type { QuotaStore } from "../../store/store.ts";
 import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type QuotaStatus, type SlotOffer } from "../source.ts";
-import type { OtherClientUse } from "./caution.ts";
 import { createRateLimiter, type QuotaShare, type RateLimiter } from "./rate-limiter.ts";
-import { createQuotaRecord, type PauseScope, type SpentSlot } from "./record.ts";
+import type { OtherClientUse } from "./refusal-slowdown.ts";
+import { createQuotaRecord, type PauseScope, type SpentSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
   /** `choose` returns null to take the slot or milliseconds to pass; its error rejects `run`. */

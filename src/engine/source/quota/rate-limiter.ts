@@ -3,8 +3,8 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { TimePoint } from "../../../core/runtime/elapsed-time.ts";
 import { WAIT_ENDED_EARLY } from "../../../core/runtime/waiting.ts";
 import { LANES, type Lane, type QuotaEndpoint, type RateLimitStatus, type SlotOffer } from "../source.ts";
-import { createOtherClientWatch, createRefusalSlowdown, type OtherClientUse } from "./caution.ts";
-import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./record.ts";
+import { createOtherClientWatch, createRefusalSlowdown, type OtherClientUse } from "./refusal-slowdown.ts";
+import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./sent-request-store.ts";
 
 interface QuotaRequest {
   readonly lane: Lane;

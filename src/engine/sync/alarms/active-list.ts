@@ -15,8 +15,8 @@ import type { PollParts } from "../poll-dependencies.ts";
 import { visitSites } from "../site-visits.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { Coverage } from "./diff-alarms.ts";
-import { createPageTrust } from "./page-trust.ts";
-import { alarmId, createSiteListReader, type ReadLimits, type ReadOptions, stateKey } from "./site-list.ts";
+import { createPageTrust } from "./list-page-faults.ts";
+import { alarmId, createSiteListReader, type ReadLimits, type ReadOptions, stateKey } from "./site-alarm-list.ts";
 
 export interface ActiveAlarms {
   readonly listed: readonly Alarm[];
@@ -36,7 +36,7 @@ const LISTS_PER_MINUTE_PER_SITE = 3;
 /** Gap between two pages, in milliseconds, from which alarms may have moved between these pages. */
 const SLOW_PAGE_GAP_MS = 10_000;
 
-/** Reads one alarm list of all sites, and some sites singly while that list's pages are unreliable (page-trust.ts). */
+/** Reads one alarm list of all sites, and some sites singly while that list's pages are unreliable. */
 export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts) {
   const configuredSites = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));

@@ -3,8 +3,8 @@ import type { Alarm } from "../../../core/model/building.ts";
 import { type AlarmFact, type Event, type EventData, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { StoredAlarm } from "../snapshot.ts";
+import { isSameMoment, parseUtcMs, startShiftMs } from "./alarm-times.ts";
 import { addFormerEpisode, compareActivity, episodeKey, findLastEnd } from "./episode.ts";
-import { isSameMoment, parseUtcMs, startShiftMs } from "./times.ts";
 
 export interface DiffContext {
   readonly source: string;

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFact, Event, EventKind } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
+import { endOrStartMs } from "./alarm-times.ts";
 import {
   announceAtStart,
   beginEpisode,
@@ -27,7 +28,6 @@ import {
   isSameEpisode,
   relateRecord,
 } from "./episode.ts";
-import { endOrStartMs } from "./times.ts";
 
 export interface AlarmReading {
   readonly listed: readonly Alarm[];

@@ -1,6 +1,6 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { FormerEpisode, StoredAlarm } from "../snapshot.ts";
-import { endOrStartMs, isSameMoment, isSameTime, maxOfKnown, parseUtcMs, startShiftMs } from "./times.ts";
+import { endOrStartMs, isSameMoment, isSameTime, maxOfKnown, parseUtcMs, startShiftMs } from "./alarm-times.ts";
 
 /** An episode is one raise and one end of an alarm. This file decides to which episode a record belongs. */
 

@@ -13,7 +13,7 @@ import { type ActiveAlarms, createAlarmList, joinReadings } from "./active-list.
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { type AlarmDiff, type AlarmReading, cutDiff, type DiffOptions, diffAlarms, findAbsent } from "./diff-alarms.ts";
 import { contradictsItself, endsBeforeStart, isEmittedEnd, isResolved } from "./episode.ts";
-import { createMassGuard, findMassChange, findMassEnds } from "./mass-change.ts";
+import { createMassGuard, findMassChange, findMassEnds } from "./mass-alarm-changes.ts";
 import {
   checkEnds,
   countRequests,
@@ -23,8 +23,8 @@ import {
   restrictSearches,
   searchAlarms,
   selectDue,
-} from "./search.ts";
-import type { ReadOptions } from "./site-list.ts";
+} from "./missing-alarm-search.ts";
+import type { ReadOptions } from "./site-alarm-list.ts";
 import { type AlarmStore, expiredAlarmIds, noteFirstListings, openAlarmStore } from "./stored-alarms.ts";
 import { createUnverifiedReport, isUndisputed, type Repetitions, sortRecords } from "./unverified-records.ts";
 

@@ -8,11 +8,11 @@ import type { DocumentChange } from "../../store/store.ts";
 import { incompleteOutcome, JOB_OK, type JobOutcome } from "../job.ts";
 import type { PollParts } from "../poll-dependencies.ts";
 import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
+import { endOrStartMs, latestTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
-import { diffResolved } from "./diff-resolved.ts";
-import { createMassGuard } from "./mass-change.ts";
+import { diffResolved } from "./diff-resolved-alarms.ts";
+import { createMassGuard } from "./mass-alarm-changes.ts";
 import { noteFirstListings, openAlarmStore } from "./stored-alarms.ts";
-import { endOrStartMs, latestTimeMs, parseUtcMs } from "./times.ts";
 import { describeUnreadable } from "./unverified-records.ts";
 
 /** Time for which the learned order of the list of resolved alarms is trusted before all pages are read again. */

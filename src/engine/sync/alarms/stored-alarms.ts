@@ -3,8 +3,8 @@ import { documentSet } from "../../store/store.ts";
 import { createGatewayFinder } from "../inventory/gateways.ts";
 import type { PollParts } from "../poll-dependencies.ts";
 import { type StoredAlarm, type StoredAlarmSite, type StoredItem, type StoredSweep, syncSet } from "../snapshot.ts";
+import { latestTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
-import { latestTimeMs, parseUtcMs } from "./times.ts";
 
 /** Retention of ended alarms without a readable time, and of vanished or unacknowledged alarms. */
 const UNSURE_RETENTION_MS = 7 * 86_400_000;

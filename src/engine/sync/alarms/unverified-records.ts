@@ -14,7 +14,7 @@ import {
   isResolved,
   relateRecord,
 } from "./episode.ts";
-import type { EndCheck } from "./search.ts";
+import type { EndCheck } from "./missing-alarm-search.ts";
 
 /** Records of the list of active alarms that count only after confirmation. In memory only: a restart counts again. */
 

@@ -3,8 +3,8 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
 import { listItems, readPages, readTwice } from "../listing.ts";
 import type { StoredAlarm } from "../snapshot.ts";
+import { endOrStartMs, parseUtcMs } from "./alarm-times.ts";
 import { endsBeforeStart, episodeKey, isResolved, relateRecord } from "./episode.ts";
-import { endOrStartMs, parseUtcMs } from "./times.ts";
 
 /** Most alarm names searched one by one; for more, reading the list of resolved alarms costs fewer requests. */
 const MAX_SEARCHED_NAMES = 2;

@@ -1,6 +1,7 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
+import { endOrStartMs, latestTimeMs } from "./alarm-times.ts";
 import { acknowledgeEnded, type DiffContext, isOpenAlarm } from "./diff-alarm.ts";
 import { type AlarmDiff, beginAndEnd, endEpisode, fillRecord, groupById, sortEpisodeEvents } from "./diff-alarms.ts";
 import {
@@ -14,7 +15,6 @@ import {
   mayBeDropped,
   relateRecord,
 } from "./episode.ts";
-import { endOrStartMs, latestTimeMs } from "./times.ts";
 
 export interface ResolvedDiffOptions extends DiffContext {
   /** Unknown episodes that ended before this time are skipped; milliseconds since 1970 by the service's clock. */
