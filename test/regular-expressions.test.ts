@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { withoutCredentials } from "#src/core/runtime/log.ts";
-import { isSilenced } from "#src/engine/silence/silence.ts";
+import { isSilenced } from "#src/engine/silence/alarm-silences.ts";
 import { normalizeTime } from "#src/engine/source/records.ts";
 import { effortOf } from "./effort.ts";
 import { ALARM } from "./sample-events.ts";

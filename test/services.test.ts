@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 import { createCommandListening } from "#src/app/build-sinks.ts";
 import { buildSensors } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
-import { watchFile } from "#src/app/reload/file-watch.ts";
+import { watchFile } from "#src/app/reload/config-file-watch.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
 import type { CommandSource } from "#src/core/connector.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
@@ -49,9 +49,9 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/engine/delivery/event-log-pruning.ts": "delivery/pruning.test.ts",
   "src/scale/fleet/fleet.ts": "fleet/virtual-faults.test.ts",
   "src/scale/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
-  "src/app/reload/file-watch.ts": "services.test.ts",
+  "src/app/reload/config-file-watch.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
-  "src/engine/silence/silence.ts": "silence.test.ts",
+  "src/engine/silence/alarm-silences.ts": "silence.test.ts",
   "src/ui/operator/control-socket.ts": "services.test.ts",
   "src/ui/plots/plots.ts": "plots/plots.test.ts",
   "src/ui/status/connections.ts": "services.test.ts",

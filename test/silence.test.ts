@@ -13,7 +13,7 @@ import {
   type Silence,
   type SilenceRequest,
   toSilence,
-} from "#src/engine/silence/silence.ts";
+} from "#src/engine/silence/alarm-silences.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM } from "./sample-events.ts";
 import { describeService } from "./suites/service-suite.ts";

@@ -14,20 +14,19 @@ import type { WritingGuards } from "../engine/commands/guards.ts";
 import { type BackPressure, createBackPressure, createLogSpaceMonitor } from "../engine/delivery/back-pressure.ts";
 import { createDispatcher, type Dispatcher } from "../engine/delivery/dispatcher.ts";
 import { createPruningService, type PruningService } from "../engine/delivery/event-log-pruning.ts";
-import { createSilenceKeeper } from "../engine/silence/silence.ts";
+import { createSilenceKeeper } from "../engine/silence/alarm-silences.ts";
 import type { CheckBeforeSend } from "../engine/source/send.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
+import { withTickets } from "../engine/views/alarm-tickets.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
-import { withTickets } from "../engine/views/tickets.ts";
 import { readCredentials } from "../ui/status/access.ts";
 import { createResponses } from "../ui/status/api.ts";
 import { refreshGauges } from "../ui/status/health.ts";
 import { createStatus } from "../ui/status/report.ts";
 import { commitNotices, watchCommits } from "../ui/status/state-health.ts";
-import { buildPlots, listSinkAddresses } from "./build-page.ts";
 import {
   type BuiltSinks,
   buildSinks,
@@ -42,10 +41,11 @@ import {
   type SinkParts,
 } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
-import { type PageSettings, readLiveSource, readStateWarnings } from "./build-status.ts";
+import { buildPlots, listSinkAddresses } from "./build-status-page.ts";
 import { type BuiltSync, buildSync } from "./build-sync.ts";
 import { type Config, writingSettings } from "./config/config.ts";
 import type { ReconfigurablePart } from "./reload/reloader.ts";
+import { type PageSettings, readLiveSource, readStateWarnings } from "./status-page-settings.ts";
 
 export interface LeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws if the request must not be sent. */

@@ -7,7 +7,7 @@ import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { folderGuards } from "../engine/commands/guards.ts";
-import { endSilence } from "../engine/silence/silence.ts";
+import { endSilence } from "../engine/silence/alarm-silences.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
 import { openStore } from "../engine/store/open.ts";
@@ -18,13 +18,13 @@ import { operatorRoutes } from "../ui/operator/routes.ts";
 import { readCredentials } from "../ui/status/access.ts";
 import { createReadiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/server.ts";
-import { buildActions } from "./build-page.ts";
 import { buildPipeline } from "./build-pipeline.ts";
 import type { ReplaceSink } from "./build-sinks.ts";
-import { createPageSettings } from "./build-status.ts";
+import { buildActions } from "./build-status-page.ts";
 import type { Config } from "./config/config.ts";
 import { writingSettings } from "./config/config.ts";
 import { type ConfigFile, createReloader, type Reloader } from "./reload/reloader.ts";
+import { createPageSettings } from "./status-page-settings.ts";
 
 export interface WorkerOptions {
   readonly config: Config;

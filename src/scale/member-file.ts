@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
-import { findConfigChanges } from "../app/config/changes.ts";
 import type { Config } from "../app/config/config.ts";
-import { formatProblems } from "../app/config/problems.ts";
-import { watchFile } from "../app/reload/file-watch.ts";
+import { findConfigChanges } from "../app/config/config-changes.ts";
+import { formatProblems } from "../app/config/config-problems.ts";
+import { watchFile } from "../app/reload/config-file-watch.ts";
 import type { ConfigFile } from "../app/reload/reloader.ts";
 import {
   type ConfigurationState,

@@ -1,7 +1,7 @@
 import { buildPipeline, type LeaseContext, type Pipeline } from "../app/build-pipeline.ts";
-import { createPageSettings } from "../app/build-status.ts";
 import type { Config, SourceEntry } from "../app/config/config.ts";
 import { writingSettings } from "../app/config/config.ts";
+import { createPageSettings } from "../app/status-page-settings.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { openProxy } from "../core/http/proxy.ts";
 import { assignToWorker } from "../core/model/event.ts";

@@ -4,7 +4,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
-import { cutSilence, endSilence, SILENCE_SET } from "../engine/silence/silence.ts";
+import { cutSilence, endSilence, SILENCE_SET } from "../engine/silence/alarm-silences.ts";
 import { joinStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
 import type { Responses, SourceHolder } from "../ui/status/api.ts";

@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
-import { buildActions } from "../app/build-page.ts";
 import type { Pipeline } from "../app/build-pipeline.ts";
-import { createPageSettings } from "../app/build-status.ts";
+import { buildActions } from "../app/build-status-page.ts";
 import type { Config } from "../app/config/config.ts";
 import type { ConfigFile } from "../app/reload/reloader.ts";
+import { createPageSettings } from "../app/status-page-settings.ts";
 import type { AcceptCommand } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";

@@ -1,6 +1,6 @@
 import type { Devices } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { ALARM_ID_STEP_PER_COPY, type AlarmEpisode, type Site, type World } from "./world.ts";
+import { ALARM_ID_STEP_PER_COPY, type AlarmEpisode, type Site, type World } from "./simulated-sites.ts";
 
 // Alarms of the simulated service: recorded ones and those that the control interface raised or changed.
 

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { LOG_RESOLUTIONS } from "./history.ts";
-import { INVENTORY_KINDS } from "./records.ts";
+import { INVENTORY_KINDS } from "./response-records.ts";
 import type { Simulator } from "./simulator.ts";
+import { LOG_RESOLUTIONS } from "./tag-history.ts";
 
 // The control interface under /_simulator/, documented in README.md: validates a request and calls the method.
 

@@ -1,6 +1,6 @@
 import type { SimulatorOptions } from "./options.ts";
-import { lastAtOrBefore } from "./recording.ts";
-import type { Tag, World } from "./world.ts";
+import { lastAtOrBefore } from "./recorded-buildings.ts";
+import type { Tag, World } from "./simulated-sites.ts";
 
 // The devices of the buildings: the value of each tag at any time, and which gateways are online.
 

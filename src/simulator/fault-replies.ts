@@ -1,4 +1,4 @@
-import type { Fault } from "./faults.ts";
+import type { Fault } from "./fault-plan.ts";
 import type { RetryAfter } from "./options.ts";
 import {
   errorReply,
@@ -9,8 +9,8 @@ import {
   type Transport,
   tooManyReply,
   UNEXPECTED_ERROR,
-} from "./replies.ts";
-import type { World } from "./world.ts";
+} from "./reply-bodies.ts";
+import type { World } from "./simulated-sites.ts";
 
 const ERROR_MESSAGES: Readonly<Record<number, string>> = {
   401: "Unauthenticated.",

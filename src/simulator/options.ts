@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { FaultRule } from "./faults.ts";
+import { FaultRule } from "./fault-plan.ts";
 
 export const TOKEN_ABILITIES = [
   "read:alarms",

@@ -1,12 +1,12 @@
+import type { Token, Tokens } from "./access-tokens.ts";
 import type { ApiCall, Endpoint, ServiceContext } from "./endpoints/endpoint.ts";
 import { readQuery } from "./endpoints/endpoint.ts";
-import { alarms, gateways, hosts, sites, systems, tags, visibleSites } from "./endpoints/lists.ts";
+import { alarms, gateways, hosts, sites, systems, tags, visibleSites } from "./endpoints/paginated-lists.ts";
 import { history, read, write } from "./endpoints/tags.ts";
+import type { EndpointName, Fault, FaultPlan, MatchedRequest } from "./fault-plan.ts";
 import { applyFault, replyOfFailingService, replyOfProxy } from "./fault-replies.ts";
-import type { EndpointName, Fault, FaultPlan, MatchedRequest } from "./faults.ts";
-import { createLimiter, type LimitVerdict } from "./limiters.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { utc } from "./records.ts";
+import { createLimiter, type LimitVerdict } from "./rate-limiters.ts";
 import {
   errorReply,
   forbiddenReply,
@@ -16,9 +16,9 @@ import {
   type SimReply,
   type SimRequest,
   tooManyReply,
-} from "./replies.ts";
+} from "./reply-bodies.ts";
 import type { LoggedRequest } from "./request-log.ts";
-import type { Token, Tokens } from "./tokens.ts";
+import { utc } from "./response-records.ts";
 
 // Steps of each request: proxy faults, token, rate limit, service faults, rights, endpoint, reply faults.
 

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import { handleControl } from "./control-requests.ts";
-import type { SimReply } from "./replies.ts";
+import type { SimReply } from "./reply-bodies.ts";
 import type { Simulator } from "./simulator.ts";
 
 export type SimulatorServer = Awaited<ReturnType<typeof startSimulatorServer>>;

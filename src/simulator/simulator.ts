@@ -1,16 +1,16 @@
+import { createTokens } from "./access-tokens.ts";
 import { createAlarmStore } from "./alarms.ts";
-import { createControl } from "./control.ts";
 import { createDevices, fromRawValue, type Value } from "./devices.ts";
-import { createFaultPlan } from "./faults.ts";
-import { createBuckets, createHistory, type LogPoint, type Resolution } from "./history.ts";
+import { createFaultPlan } from "./fault-plan.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
-import { createRandom } from "./random.ts";
-import { loadRecording } from "./recording.ts";
-import { createInventory } from "./records.ts";
+import { loadRecording } from "./recorded-buildings.ts";
 import { createRequestHandler } from "./request-handler.ts";
 import { createRequestLog } from "./request-log.ts";
-import { createTokens } from "./tokens.ts";
-import { buildWorld, type Tag } from "./world.ts";
+import { createInventory } from "./response-records.ts";
+import { createRandom } from "./seeded-random.ts";
+import { buildWorld, type Tag } from "./simulated-sites.ts";
+import { createControl } from "./simulator-control.ts";
+import { createBuckets, createHistory, type LogPoint, type Resolution } from "./tag-history.ts";
 
 // The simulated service without a socket. `handle` responds, `control` changes the world, `truth` returns the facts.
 

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { readSourceStores, readState } from "#src/cli/shell/state-access.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
-import type { Silence } from "#src/engine/silence/silence.ts";
+import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { FleetStatus } from "#src/scale/fleet/status.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { configInForceAfter, findConfigChanges } from "#src/app/config/changes.ts";
 import type { Config } from "#src/app/config/config.ts";
+import { configInForceAfter, findConfigChanges } from "#src/app/config/config-changes.ts";
 import { configured, KEY, type Parts } from "./configured.ts";
 
 const changesAfter = (change: (whole: Parts) => void) => findConfigChanges(configured(), configured(change));

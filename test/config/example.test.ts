@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { loadYaml } from "#src/app/config/load.ts";
-import { optionPaths } from "#src/app/config/schema-walk.ts";
+import { optionPaths } from "#src/app/config/schema-lookup.ts";
 import { PostgresState, StateConfig } from "#src/engine/store/config.ts";
 
 const root = join(import.meta.dirname, "../..");

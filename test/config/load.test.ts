@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { Config } from "#src/app/config/config.ts";
+import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { loadYaml, parseYaml } from "#src/app/config/load.ts";
-import { ConfigurationError } from "#src/app/config/problems.ts";
 import { effortOf } from "../effort.ts";
 
 const SOURCE = `

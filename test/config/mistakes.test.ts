@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
-import { locationsInText } from "#src/app/config/yaml-text.ts";
+import { locationsInText } from "#src/app/config/yaml-variables-and-errors.ts";
 import { compareSource, filterLines } from "#src/cli/checking/check-building.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
 

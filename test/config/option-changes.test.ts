@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { configInForceAfter, findConfigChanges } from "#src/app/config/changes.ts";
 import { Config } from "#src/app/config/config.ts";
+import { configInForceAfter, findConfigChanges } from "#src/app/config/config-changes.ts";
 import { configured, type Parts } from "./configured.ts";
 
 interface Schema {

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { refuseUntrustedFile } from "#src/app/config/trusted-file.ts";
+import { refuseUntrustedFile } from "#src/app/config/file-permission-check.ts";
 import { smallDisk } from "../small-disk.ts";
 
 const ownUid = process.geteuid?.() ?? null;

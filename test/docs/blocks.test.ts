@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
-import { optionPaths } from "#src/app/config/schema-walk.ts";
+import { optionPaths } from "#src/app/config/schema-lookup.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";

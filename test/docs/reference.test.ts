@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
-import { optionPaths } from "#src/app/config/schema-walk.ts";
+import { optionPaths } from "#src/app/config/schema-lookup.ts";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { buildManualPage } from "#src/cli/manual/man.ts";
 import { EVENT_KINDS } from "#src/core/model/event.ts";

@@ -4,7 +4,7 @@ import { Ajv, type ValidateFunction } from "ajv";
 import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
-import { optionPaths } from "#src/app/config/schema-walk.ts";
+import { optionPaths } from "#src/app/config/schema-lookup.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { listCommandLines, listHints } from "./texts.ts";
 

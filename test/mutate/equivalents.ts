@@ -95,7 +95,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["end = setTimeOfDay(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return currentSilences.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
-  "src/app/reload/file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
+  "src/app/reload/config-file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [
     ["kindAt < 0 || kindAt «> → >=» dataAt || !text", "The kind and the points never begin at the same index."],
     ["MAX_QUOTED_BYTES + 4 + «2 → (2 * 2)» * MARGIN_BYTES", ANY_BOUND],
@@ -135,7 +135,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/delivery/snapshot.ts": [
     ["parse(askedAt) «> → >=» MAX_LIST_WAIT_MS |", "One millisecond of ten minutes."],
   ],
-  "src/engine/silence/silence.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
+  "src/engine/silence/alarm-silences.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/engine/source/quota/refusal-slowdown.ts": [
     ["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."],
   ],

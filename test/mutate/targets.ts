@@ -67,7 +67,7 @@ export const TARGETS: readonly MutationTarget[] = [
       "timing holder-description restored-database kill-switch virtual-fleet virtual-faults assign-sources digest fleet-document",
     "test/member": "database-time member-file guards",
   }),
-  mutate("reload", "src/app/reload/*.ts src/app/config/changes.ts", {
+  mutate("reload", "src/app/reload/*.ts src/app/config/config-changes.ts", {
     "test/config": "changes option-changes",
     "test/reload": "file-watch reloader",
   }),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { addSilence, endSilence } from "#src/engine/silence/silence.ts";
+import { addSilence, endSilence } from "#src/engine/silence/alarm-silences.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createNoticeBoard } from "./notice-board.ts";
 import { createSinkTest, gatewayOffline, gatewayOnline, START, sampleAlarm } from "./trial.ts";

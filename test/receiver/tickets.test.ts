@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import { readTickets, ticketKey, withTickets } from "#src/engine/views/tickets.ts";
+import { readTickets, ticketKey, withTickets } from "#src/engine/views/alarm-tickets.ts";
 import { createNoticeBoard } from "./notice-board.ts";
 import { createSinkTest, sampleAlarm } from "./trial.ts";
 

@@ -1,6 +1,6 @@
 import { utimesSync, writeFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { ConfigurationError } from "#src/app/config/problems.ts";
+import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import { startReloader } from "./reloader-rig.ts";
 

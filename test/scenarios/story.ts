@@ -5,7 +5,7 @@ import { z } from "zod";
 import { Duration } from "#src/core/values/duration.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import { SimulatorOptions } from "#src/simulator/options.ts";
-import { INVENTORY_KINDS } from "#src/simulator/records.ts";
+import { INVENTORY_KINDS } from "#src/simulator/response-records.ts";
 
 const NamedAlarm = z.strictObject({ name: z.string(), site: z.int().default(3), tag: z.string().optional() });
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ConfigurationError } from "#src/app/config/problems.ts";
+import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { draftConfiguration } from "#src/cli/running/setup.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import type { BuildingSummary } from "#src/ui/setup/building.ts";

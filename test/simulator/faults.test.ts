@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { FaultRule } from "#src/simulator/faults.ts";
+import type { FaultRule } from "#src/simulator/fault-plan.ts";
 import { errorStatuses, simulatedService } from "./simulated-service.ts";
 
 type Rule = { readonly [Key in keyof FaultRule]?: unknown };

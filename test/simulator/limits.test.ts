@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { createLimiter } from "#src/simulator/limiters.ts";
 import type { RateLimit, SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { createLimiter } from "#src/simulator/rate-limiters.ts";
 import { type Answer, simulatedService } from "./simulated-service.ts";
 
 const SECOND_MS = 1000;

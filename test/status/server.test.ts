@@ -3,7 +3,7 @@ import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { Secret } from "#src/core/runtime/log.ts";
-import { addSilence, beginSilence, getSilences, type Silence } from "#src/engine/silence/silence.ts";
+import { addSilence, beginSilence, getSilences, type Silence } from "#src/engine/silence/alarm-silences.ts";
 import { createGuesses, readCredentials } from "#src/ui/status/access.ts";
 import type { AlarmList } from "#src/ui/status/alarms.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";

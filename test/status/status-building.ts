@@ -6,7 +6,7 @@ import type { Alarm, Tag } from "#src/core/model/building.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createLog, type Secret } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { endSilence } from "#src/engine/silence/silence.ts";
+import { endSilence } from "#src/engine/silence/alarm-silences.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createActiveAlarmCounts } from "#src/engine/sync/alarms/stored-alarms.ts";

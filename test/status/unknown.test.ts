@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { configView } from "#src/app/build-status.ts";
 import { Config } from "#src/app/config/config.ts";
+import { configView } from "#src/app/status-page-settings.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
-import { addSilence } from "#src/engine/silence/silence.ts";
+import { addSilence } from "#src/engine/silence/alarm-silences.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "./accessibility.ts";
 import { DEFAULT_RESPONSES, samplePages } from "./sample-pages.ts";

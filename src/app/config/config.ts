@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { getConnector } from "../../../connectors/catalog.ts";
 import { ConfigSections, findConnector, type SinkEntry } from "./config-sections.ts";
-import { findContradictions } from "./contradictions.ts";
+import { findContradictions } from "./contradictory-options.ts";
 
 export const Config = ConfigSections.superRefine((config, context) => {
   for (const { path, message } of findContradictions(config)) {

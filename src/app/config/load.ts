@@ -4,12 +4,18 @@ import type { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Environment } from "../../core/runtime/secret.ts";
 import { PostgresState } from "../../engine/store/config.ts";
-import { tokenVariables } from "./contradictions.ts";
+import { type ConfigProblem, ConfigurationError } from "./config-problems.ts";
+import { tokenVariables } from "./contradictory-options.ts";
 import { type ConfigFinding, describeIssues, type WrittenConfig } from "./problem-messages.ts";
-import { type ConfigProblem, ConfigurationError } from "./problems.ts";
-import { knownKeys } from "./schema-walk.ts";
-import { adviceForMissingName } from "./suggestions.ts";
-import { aliasOffset, findLikelyMistakes, findOffset, findSyntaxProblems, interpolateVariables } from "./yaml-text.ts";
+import { knownKeys } from "./schema-lookup.ts";
+import { adviceForMissingName } from "./suggested-fixes.ts";
+import {
+  aliasOffset,
+  findLikelyMistakes,
+  findOffset,
+  findSyntaxProblems,
+  interpolateVariables,
+} from "./yaml-variables-and-errors.ts";
 
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { closestWord } from "../../core/values/suggest.ts";
-import { findDescription, knownKeys } from "./schema-walk.ts";
-import { adviceForKey, suggestValue } from "./suggestions.ts";
+import { findDescription, knownKeys } from "./schema-lookup.ts";
+import { adviceForKey, suggestValue } from "./suggested-fixes.ts";
 
 export interface ConfigFinding {
   readonly path: readonly PropertyKey[];

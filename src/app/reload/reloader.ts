@@ -16,11 +16,11 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, oneAtATime, retryUntilDone } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { configInForceAfter, findConfigChanges } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";
-import { sharedTokens } from "../config/contradictions.ts";
-import { formatProblems } from "../config/problems.ts";
-import { watchFile } from "./file-watch.ts";
+import { configInForceAfter, findConfigChanges } from "../config/config-changes.ts";
+import { formatProblems } from "../config/config-problems.ts";
+import { sharedTokens } from "../config/contradictory-options.ts";
+import { watchFile } from "./config-file-watch.ts";
 
 export interface ReconfigurablePart {
   readonly name: string;

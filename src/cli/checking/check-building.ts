@@ -1,5 +1,5 @@
 import type { Config, SourceEntry } from "../../app/config/config.ts";
-import type { LocateOption } from "../../app/config/yaml-text.ts";
+import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";

@@ -1,5 +1,5 @@
 import type { Config } from "../../app/config/config.ts";
-import type { LocateOption } from "../../app/config/yaml-text.ts";
+import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { checkStateFolder, freeDiskBytes } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";

@@ -1,6 +1,6 @@
 import { planSettings } from "../../app/build-sync.ts";
 import type { Config, SourceEntry } from "../../app/config/config.ts";
-import type { LocateOption } from "../../app/config/yaml-text.ts";
+import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";

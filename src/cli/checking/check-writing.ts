@@ -1,6 +1,6 @@
 import { acceptsCommands, type Config, canAcceptCommands } from "../../app/config/config.ts";
 import { findConnector } from "../../app/config/config-sections.ts";
-import type { LocateOption } from "../../app/config/yaml-text.ts";
+import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { armingRefusal, readArmRequest } from "../../engine/commands/arming.ts";
 import { openAuditSize } from "../../engine/commands/audit/audit.ts";

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
 import { findConnector } from "../../app/config/config-sections.ts";
-import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
-import { locationsInFile } from "../../app/config/yaml-text.ts";
+import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/file-permission-check.ts";
+import { locationsInFile } from "../../app/config/yaml-variables-and-errors.ts";
 import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { parseDocument } from "yaml";
 import { Config } from "../../app/config/config.ts";
-import { findSecrets } from "../../app/config/contradictions.ts";
+import { ConfigurationError } from "../../app/config/config-problems.ts";
+import { findSecrets } from "../../app/config/contradictory-options.ts";
 import { loadYaml } from "../../app/config/load.ts";
-import { ConfigurationError } from "../../app/config/problems.ts";
 import { errorText } from "../../core/errors/errors.ts";
 import { type Environment, readSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { registerSecret } from "../../core/values/masking.ts";

@@ -1,5 +1,5 @@
 import { configJsonSchema } from "../../app/config/config.ts";
-import { parseSecretRef } from "../../app/config/contradictions.ts";
+import { parseSecretRef } from "../../app/config/contradictory-options.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { Environment, SecretRef } from "../../core/runtime/secret.ts";
 import { SECRET_MASK } from "../../core/values/masking.ts";

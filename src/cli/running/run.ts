@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
+import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/file-permission-check.ts";
 import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";

@@ -1,6 +1,6 @@
 import { basename, delimiter, dirname } from "node:path";
 import { CommanderError } from "commander";
-import { ConfigurationError, formatProblem } from "../../app/config/problems.ts";
+import { ConfigurationError, formatProblem } from "../../app/config/config-problems.ts";
 import { asFailure, errorText } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
-import { configView } from "../../app/build-status.ts";
 import { planSettings } from "../../app/build-sync.ts";
+import { configView } from "../../app/status-page-settings.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { EVENT_KINDS, type Event, eventSubject, isTelemetry, isUrgent, sourceUri } from "../../core/model/event.ts";
@@ -22,7 +22,7 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { readTickets, type Ticket, ticketKey } from "../../engine/views/tickets.ts";
+import { readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
 import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/remote.ts";
 import { gapReasonText } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";

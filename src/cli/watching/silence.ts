@@ -4,7 +4,14 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { addSilence, alarmText, cutSilence, endSilence, getSilences, toSilence } from "../../engine/silence/silence.ts";
+import {
+  addSilence,
+  alarmText,
+  cutSilence,
+  endSilence,
+  getSilences,
+  toSilence,
+} from "../../engine/silence/alarm-silences.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError } from "commander";
-import { configView } from "../../app/build-status.ts";
 import type { Config } from "../../app/config/config.ts";
+import { configView } from "../../app/status-page-settings.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";

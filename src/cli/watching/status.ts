@@ -1,6 +1,6 @@
 import type { Command } from "commander";
-import { configView } from "../../app/build-status.ts";
 import type { Config } from "../../app/config/config.ts";
+import { configView } from "../../app/status-page-settings.ts";
 import { Rejected, Retryable } from "../../core/errors/errors.ts";
 import { refusedNotice } from "../../core/model/reload-facts.ts";
 import { systemClock } from "../../core/runtime/clock.ts";

@@ -7,7 +7,7 @@ import type {
   ValueView,
 } from "../../core/connector.ts";
 import type { System, Tag } from "../../core/model/building.ts";
-import { getSilences, isSilenced } from "../silence/silence.ts";
+import { getSilences, isSilenced } from "../silence/alarm-silences.ts";
 import { documentSet, type SetName } from "../store/store.ts";
 import {
   lastGoodOf,
@@ -19,7 +19,7 @@ import {
   type StoredValue,
   syncSet,
 } from "../sync/snapshot.ts";
-import { createTimeSeriesReader, type TimeSeriesStore } from "./time-series.ts";
+import { createTimeSeriesReader, type TimeSeriesStore } from "./alarm-time-series.ts";
 
 /** Creates the view of all sources' documents for connectors. `zones` has each source's time zone by name. */
 export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {

@@ -1,15 +1,15 @@
 import { IANAZone } from "luxon";
+import type { Token } from "../access-tokens.ts";
 import type { AlarmStore } from "../alarms.ts";
 import type { Devices } from "../devices.ts";
-import type { EndpointName } from "../faults.ts";
-import type { Buckets, History } from "../history.ts";
+import type { EndpointName } from "../fault-plan.ts";
 import type { SimulatorOptions } from "../options.ts";
-import type { Random } from "../random.ts";
-import type { Inventory } from "../records.ts";
-import type { InvalidField, SimReply, SimRequest } from "../replies.ts";
+import type { InvalidField, SimReply, SimRequest } from "../reply-bodies.ts";
 import type { RequestLog } from "../request-log.ts";
-import type { Token } from "../tokens.ts";
-import type { World } from "../world.ts";
+import type { Inventory } from "../response-records.ts";
+import type { Random } from "../seeded-random.ts";
+import type { World } from "../simulated-sites.ts";
+import type { Buckets, History } from "../tag-history.ts";
 
 export interface ServiceContext {
   readonly options: SimulatorOptions;

@@ -1,6 +1,5 @@
+import { maySeeSite } from "../access-tokens.ts";
 import { fromRawValue, toRawValue, type Value } from "../devices.ts";
-import { LOG_RESOLUTIONS, type Period } from "../history.ts";
-import { tagRecord, utc } from "../records.ts";
 import {
   errorReply,
   forbiddenReply,
@@ -10,10 +9,11 @@ import {
   notFoundReply,
   type SimReply,
   UNEXPECTED_ERROR,
-} from "../replies.ts";
+} from "../reply-bodies.ts";
 import type { WrittenValue } from "../request-log.ts";
-import { maySeeSite } from "../tokens.ts";
-import type { Tag } from "../world.ts";
+import { tagRecord, utc } from "../response-records.ts";
+import type { Tag } from "../simulated-sites.ts";
+import { LOG_RESOLUTIONS, type Period } from "../tag-history.ts";
 import { type ApiCall, type Endpoint, MAX_TAGS, requiredMessage } from "./endpoint.ts";
 
 // The rate-limited endpoints: read, write and history of up to 20 tags.

@@ -7,11 +7,11 @@ import {
   eventSubject,
   sourceUri,
 } from "../../core/model/event.ts";
-import type { Silence } from "../../engine/silence/silence.ts";
+import type { Silence } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
-import { findSinksBehind, readTickets, type Ticket, ticketKey } from "../../engine/views/tickets.ts";
-import { findTag } from "../../engine/views/time-series.ts";
+import { findSinksBehind, readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
+import { findTag } from "../../engine/views/alarm-time-series.ts";
 import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";
 import type { AlarmQuery, AlarmsQuery } from "./queries.ts";

@@ -1,7 +1,7 @@
 import type { ConfigurationState } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { getSilences } from "../../engine/silence/silence.ts";
+import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import { type AlarmRow, alarmRows } from "./alarms.ts";
 import { createCachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";

@@ -13,7 +13,7 @@ import {
   MAX_REASON_LENGTH,
   type Silence,
   toSilence,
-} from "../../engine/silence/silence.ts";
+} from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredAlarm, StoredItem } from "../../engine/sync/snapshot.ts";
 import { jsonFromPage, sameOriginOnly, visitorName } from "./access.ts";

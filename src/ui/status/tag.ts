@@ -12,7 +12,7 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { findTag } from "../../engine/views/time-series.ts";
+import { findTag } from "../../engine/views/alarm-time-series.ts";
 import { activeAlarms } from "./alarms.ts";
 import { WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";

@@ -4,7 +4,7 @@ import { DatabaseSync } from "node:sqlite";
 import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit.ts";
 import { sameValue } from "#src/engine/commands/gate.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
-import type { SimReply, SimRequest } from "#src/simulator/replies.ts";
+import type { SimReply, SimRequest } from "#src/simulator/reply-bodies.ts";
 import type { Simulator } from "#src/simulator/simulator.ts";
 import { type Arrival, kindOf, type Ledger } from "./ledger.ts";
 import { RANGE } from "./messages.ts";

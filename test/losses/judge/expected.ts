@@ -1,6 +1,6 @@
 import type { Resolution } from "#src/core/model/building.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
-import { createBuckets } from "#src/simulator/history.ts";
+import { createBuckets } from "#src/simulator/tag-history.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 

@@ -4,8 +4,8 @@ import { withoutCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { Config } from "./config.ts";
 import { findConnector, type SinkEntry } from "./config-sections.ts";
-import { parseSecretRef } from "./contradictions.ts";
-import { isTextOption } from "./schema-walk.ts";
+import { parseSecretRef } from "./contradictory-options.ts";
+import { isTextOption } from "./schema-lookup.ts";
 
 /** Reasons why a changed option needs a restart, by option path; `*` is a user-defined name. */
 const RESTART_REASONS: Readonly<Record<string, string>> = {

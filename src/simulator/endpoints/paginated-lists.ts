@@ -1,4 +1,6 @@
+import { maySeeSite } from "../access-tokens.ts";
 import type { Alarm } from "../alarms.ts";
+import { forbiddenReply, invalidReply, listReply, type SimReply } from "../reply-bodies.ts";
 import {
   alarmRecord,
   gatewayRecord,
@@ -7,10 +9,8 @@ import {
   systemRecord,
   tagRecord,
   triggerRecord,
-} from "../records.ts";
-import { forbiddenReply, invalidReply, listReply, type SimReply } from "../replies.ts";
-import { maySeeSite } from "../tokens.ts";
-import type { Tag } from "../world.ts";
+} from "../response-records.ts";
+import type { Tag } from "../simulated-sites.ts";
 import type { ApiCall, Endpoint } from "./endpoint.ts";
 
 // The paginated lists: sites, alarms, and the four lists of one site.

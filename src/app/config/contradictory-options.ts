@@ -4,8 +4,8 @@ import { CONNECTOR_NAMES, getConnector } from "../../../connectors/catalog.ts";
 import { realFolder } from "../../core/errors/folder-problem.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
 import { formatSuggestion } from "../../core/values/suggest.ts";
+import type { ConfigContradiction } from "./config-problems.ts";
 import type { ConfigSections } from "./config-sections.ts";
-import type { ConfigContradiction } from "./problems.ts";
 
 export function findContradictions(config: ConfigSections): readonly ConfigContradiction[] {
   return [

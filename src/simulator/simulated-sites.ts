@@ -8,7 +8,7 @@ import {
   type RecordedTrigger,
   type Recording,
   type SeriesTable,
-} from "./recording.ts";
+} from "./recorded-buildings.ts";
 
 // The sites, devices and tags of the simulated world: the recording, its copies and their timelines.
 

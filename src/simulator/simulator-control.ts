@@ -1,10 +1,10 @@
+import type { Tokens } from "./access-tokens.ts";
 import type { AlarmChange, AlarmFacts, AlarmTransition } from "./alarms.ts";
 import { toRawValue, type Value } from "./devices.ts";
 import type { ServiceContext } from "./endpoints/endpoint.ts";
-import { type FaultPlan, FaultRule } from "./faults.ts";
+import { type FaultPlan, FaultRule } from "./fault-plan.ts";
 import type { SimulatorOptions } from "./options.ts";
-import type { Tokens } from "./tokens.ts";
-import type { Tag } from "./world.ts";
+import type { Tag } from "./simulated-sites.ts";
 
 /** `siteId` is required when the alarm names neither a trigger nor a tag. */
 export type NewAlarm = {

@@ -1,8 +1,8 @@
 import type { Alarm } from "./alarms.ts";
 import type { Devices } from "./devices.ts";
-import type { Buckets } from "./history.ts";
-import { seededChance } from "./random.ts";
-import type { Gateway, Host, Site, System, Tag, World } from "./world.ts";
+import { seededChance } from "./seeded-random.ts";
+import type { Gateway, Host, Site, System, Tag, World } from "./simulated-sites.ts";
+import type { Buckets } from "./tag-history.ts";
 
 // Records of the interface: the recording with the changes of the control interface.
 

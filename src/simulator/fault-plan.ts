@@ -1,5 +1,5 @@
 import { z } from "zod";
-import type { Random } from "./random.ts";
+import type { Random } from "./seeded-random.ts";
 
 // The fault plan: its options, and which of its rules apply to a request. fault-replies.ts makes the replies.
 

@@ -1,8 +1,8 @@
 import { DateTime, IANAZone } from "luxon";
 import { type Devices, fromRawValue, type Value, type VisitSample } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { seededChance } from "./random.ts";
-import type { Tag } from "./world.ts";
+import { seededChance } from "./seeded-random.ts";
+import type { Tag } from "./simulated-sites.ts";
 
 // The log of the service: samples of the devices, grouped into buckets of local time.
 
