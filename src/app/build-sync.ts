@@ -8,7 +8,7 @@ import type { Metrics } from "../core/runtime/metrics.ts";
 import { readSecretFileStamp } from "../core/runtime/secret.ts";
 import { type BackPressure, maxHistoryResponseBytes } from "../engine/delivery/back-pressure.ts";
 import { serviceClock } from "../engine/source/clock-skew.ts";
-import type { StateConfig } from "../engine/store/config.ts";
+import type { StateConfig } from "../engine/store/state-config.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
 import { factsFromState, type PlanSettings } from "../engine/sync/facts-for-plan.ts";

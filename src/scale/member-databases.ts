@@ -1,10 +1,10 @@
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { durationText } from "../core/values/duration.ts";
-import type { PostgresState } from "../engine/store/config.ts";
-import { utcTextSql } from "./fleet/tables.ts";
-import { FLEET_TIMING } from "./fleet/timing.ts";
-import { openStateDatabase } from "./postgres/open.ts";
+import type { PostgresState } from "../engine/store/state-config.ts";
+import { utcTextSql } from "./fleet/fleet-tables.ts";
+import { FLEET_TIMING } from "./fleet/lease-timing.ts";
+import { openStateDatabase } from "./postgres/open-state-database.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 /** Connections of the urgent pool: two for statements, one for the fleet's status, one that listens for notifications. */

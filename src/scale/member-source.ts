@@ -18,7 +18,7 @@ import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
 import { type DatabaseTime, withSteadyTime } from "./database-time.ts";
-import type { Lease } from "./fleet/holdings.ts";
+import type { Lease } from "./fleet/held-sources.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 

@@ -3,7 +3,7 @@ import { realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { FLEET_TIMING } from "#src/scale/fleet/timing.ts";
+import { FLEET_TIMING } from "#src/scale/fleet/lease-timing.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { MoveResult } from "#src/scale/move/move.ts";
+import type { MoveResult } from "#src/scale/move-to-postgres/move-state.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { furnishTwo } from "../store/move/two-sources.ts";

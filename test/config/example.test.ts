@@ -7,7 +7,7 @@ import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { loadYaml } from "#src/app/config/load.ts";
 import { optionPaths } from "#src/app/config/schema-lookup.ts";
-import { PostgresState, StateConfig } from "#src/engine/store/config.ts";
+import { PostgresState, StateConfig } from "#src/engine/store/state-config.ts";
 
 const root = join(import.meta.dirname, "../..");
 const file = join(root, "config/example.yaml");

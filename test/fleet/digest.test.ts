@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { digestSharedConfig } from "#src/scale/fleet/tables.ts";
+import { digestSharedConfig } from "#src/scale/fleet/fleet-tables.ts";
 
 const SOURCE = { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" };
 const SINKS = { lake: { webhook: { url: "https://lake.example.com/in", secrets: [{ env: "LAKE_SECRET" }] } } };

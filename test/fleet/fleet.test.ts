@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
-import { readFleet } from "#src/scale/fleet/status.ts";
+import { readFleet } from "#src/scale/fleet/fleet-status.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createPostgresFleet, fleetsInPostgres } from "./postgres-fleet.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { describeHolder, memberPage } from "#src/scale/fleet/status.ts";
+import { describeHolder, memberPage } from "#src/scale/fleet/fleet-status.ts";
 
 const known = { name: "b", host: "machine-2", page: "http://10.0.0.2:9850" };
 const members = [{ name: "a" }, known].map((each) => ({

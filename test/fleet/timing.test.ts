@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
-import { createFailedStarts } from "#src/scale/fleet/holdings.ts";
-import { createHeartbeatObserver, createLeaseTrust, type MemberHeartbeat } from "#src/scale/fleet/timing.ts";
+import { createFailedStarts } from "#src/scale/fleet/held-sources.ts";
+import { createHeartbeatObserver, createLeaseTrust, type MemberHeartbeat } from "#src/scale/fleet/lease-timing.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 describe("the local lease time of a member", () => {

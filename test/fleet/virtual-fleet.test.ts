@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
-import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
+import { readFleet, setDraining } from "#src/scale/fleet/fleet-status.ts";
 import { begin, counts, end, fleet, SOURCES, started, takeoversByReason } from "./virtual-fleet.ts";
 
 afterEach(async () => expect(await end()).toEqual([]));

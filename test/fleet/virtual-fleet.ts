@@ -1,6 +1,6 @@
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { createFleet, type Fleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
-import type { HeldLease, Lease } from "#src/scale/fleet/holdings.ts";
+import type { HeldLease, Lease } from "#src/scale/fleet/held-sources.ts";
 import { countingLog } from "../broken-parts.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables, type MemoryLink, type MemoryTables } from "./memory-tables.ts";

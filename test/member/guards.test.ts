@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { openArming } from "#src/engine/commands/arming.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
-import { armFleetHere, DATABASE_ID_KEY, openFleetGuards } from "#src/scale/member-guards.ts";
+import { armFleetHere, DATABASE_ID_KEY, openFleetGuards } from "#src/scale/member-writing-guards.ts";
 import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

@@ -188,23 +188,23 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/scale/fleet/kill-switch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
-  "src/scale/fleet/status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
-  "src/scale/fleet/tables.ts": [
+  "src/scale/fleet/fleet-status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
+  "src/scale/fleet/fleet-tables.ts": [
     ["from === null «|| → &&» from ===", "Only a log line contains it."],
     ["from: from «=== → !==» null || from", "Only a log line contains it."],
     ["= randomBytes(«8 → (8 * 2)»).toString", "A unique name; its length does not matter."],
     ["found] = (rows[0]« ?? [] → »).map((cell", TYPES_ONLY],
   ],
   "src/scale/member-databases.ts": [['String(here[0]?.[0]« ?? "" → »));', TYPES_ONLY]],
-  "src/scale/member-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
-  "src/scale/postgres/open.ts": [
+  "src/scale/member-writing-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
+  "src/scale/postgres/open-state-database.ts": [
     ["MIGRATION_TIMEOUT_MS = «10 → (10 * 2)» * 60_000;", ANY_BOUND],
     ["MIGRATION_TIMEOUT_MS = 10 * «60_000 → (60_000 * 2)»;", ANY_BOUND],
     ["const TRANSACTION_TIMEOUT_MS = «10_000 → (10_000 * 2)»;", ANY_BOUND],
     ["isReplica] = rows[0]« ?? [] → »;", TYPES_ONLY],
   ],
   "src/scale/postgres/schema.ts": [["versions[0]?.[0]« ?? 0 → »);", TYPES_ONLY]],
-  "src/scale/postgres/writer.ts": [
+  "src/scale/postgres/transaction-writer.ts": [
     ["commits += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["= { firstMs: «100 → (100 * 2)», maxMs: 2_000", ANY_BOUND],
   ],

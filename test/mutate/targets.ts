@@ -34,10 +34,14 @@ export const TARGETS: readonly MutationTarget[] = [
   mutate("ledger", "src/engine/sync/history/{ledger,series,ledger-ranges,buckets}.ts", {
     "test/sync": "history-spans history-ledger history-buckets",
   }),
-  mutate("outbox", "src/engine/store/{outbox*,event-log,redeliveries,lag,deferred-writes,retention,sink-cursors}.ts", {
-    "test/store": "outbox-bounds sqlite-store one-damaged-row recent-events log-tail deferred-writes",
-    "test/delivery": "lag",
-  }),
+  mutate(
+    "outbox",
+    "src/engine/store/{outbox*,event-log,redeliveries,sink-lag,deferred-writes,retention,sink-cursors}.ts",
+    {
+      "test/store": "outbox-bounds sqlite-store one-damaged-row recent-events log-tail deferred-writes",
+      "test/delivery": "lag",
+    },
+  ),
   mutate("stored", "src/core/codec/{stored-event,history-event,points}.ts", { test: "stored-event history-event" }),
   mutate("quota", "src/engine/source/quota/*.ts", { "test/source": "quota-parts quota quota-sharing" }),
   mutate("receiver", "connectors/shared/receiver/*.ts", {
@@ -62,7 +66,7 @@ export const TARGETS: readonly MutationTarget[] = [
   mutate("postgres-store", "src/scale/postgres/*.ts", {
     "test/store/postgres": "documents suite fencing lost-answers notices opening",
   }),
-  mutate("fleet", "src/scale/fleet/*.ts src/scale/{database-time,member-databases,member-file,member-guards}.ts", {
+  mutate("fleet", "src/scale/fleet/*.ts src/scale/{database-time,member-{databases,config-file,writing-guards}}.ts", {
     "test/fleet":
       "timing holder-description restored-database kill-switch virtual-fleet virtual-faults assign-sources digest fleet-document",
     "test/member": "database-time member-file guards",

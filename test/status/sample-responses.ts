@@ -1,4 +1,4 @@
-import type { FleetStatus, MemberStatus } from "#src/scale/fleet/status.ts";
+import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { AlarmBrief, AlarmResponse } from "#src/ui/status/alarms.ts";
 import type { CommandRow } from "#src/ui/status/commands.ts";
 import type { PlotResponse } from "#src/ui/status/history.ts";

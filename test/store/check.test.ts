@@ -1,9 +1,9 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { checkState, isStateIntact } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { checkState, isStateIntact } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";
 import { editState } from "./store-steps.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { StateConfig } from "#src/engine/store/config.ts";
+import { StateConfig } from "#src/engine/store/state-config.ts";
 
 test("the state configuration has defaults and rejects a replay window shorter than 15 minutes", () => {
   expect(StateConfig.parse({})).toEqual({

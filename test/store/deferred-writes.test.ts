@@ -7,7 +7,7 @@ import { createStore } from "#src/engine/store/open.ts";
 import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { createWriter } from "#src/scale/postgres/writer.ts";
+import { createWriter } from "#src/scale/postgres/transaction-writer.ts";
 import { testFolder } from "../test-folder.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { values } from "./store-steps.ts";

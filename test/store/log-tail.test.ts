@@ -1,9 +1,9 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { createLogTail } from "#src/engine/store/log-tail.ts";
+import { salvageFile } from "#src/engine/store/damaged-state-recovery.ts";
+import { createLogTail } from "#src/engine/store/event-log-tail.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { salvageFile } from "#src/engine/store/salvage.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";

@@ -1,8 +1,8 @@
 import { rmSync } from "node:fs";
 import { expect } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { checkState } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
+import { checkState } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { type DurableStore, describeDurableStore } from "../suites/durable-store-suite.ts";
 import { describeStore } from "../suites/store-suite.ts";

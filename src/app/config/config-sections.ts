@@ -6,7 +6,7 @@ import { globMatches } from "../../core/values/glob.ts";
 import { CommandsConfig } from "../../engine/commands/config.ts";
 import { DeliveryConfig } from "../../engine/delivery/config.ts";
 import { SourceConfig } from "../../engine/source/config.ts";
-import { StateConfig } from "../../engine/store/config.ts";
+import { StateConfig } from "../../engine/store/state-config.ts";
 import { SyncConfig } from "../../engine/sync/config.ts";
 import { HistoryConfig } from "../../engine/sync/history/config.ts";
 import { ReadConfig } from "../../engine/sync/read/config.ts";

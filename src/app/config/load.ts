@@ -3,7 +3,7 @@ import { type Document, isMap, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Environment } from "../../core/runtime/secret.ts";
-import { PostgresState } from "../../engine/store/config.ts";
+import { PostgresState } from "../../engine/store/state-config.ts";
 import { type ConfigProblem, ConfigurationError } from "./config-problems.ts";
 import { tokenVariables } from "./contradictory-options.ts";
 import { type ConfigFinding, describeIssues, type WrittenConfig } from "./problem-messages.ts";

@@ -1,7 +1,7 @@
 import type { Config } from "../../app/config/config.ts";
 import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { checkStateFolder, freeDiskBytes } from "../../engine/store/folder.ts";
+import { checkStateFolder, freeDiskBytes } from "../../engine/store/state-folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/server.ts";

@@ -12,7 +12,7 @@ import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
-import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";
+import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-writing-guards.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { readSourceStores, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";

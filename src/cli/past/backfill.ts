@@ -7,7 +7,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { areSinksBehind } from "../../engine/delivery/back-pressure.ts";
-import type { StateConfig } from "../../engine/store/config.ts";
+import type { StateConfig } from "../../engine/store/state-config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { factsFromState, historyFromState, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
 import { hasEnded } from "../../engine/sync/history/series.ts";

@@ -4,9 +4,9 @@ import { Config } from "../../app/config/config.ts";
 import { readStateSection, type StateSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Environment } from "../../core/runtime/secret.ts";
-import { StateConfig } from "../../engine/store/config.ts";
-import { lockFile } from "../../engine/store/folder.ts";
-import { describeHolder, readFleet } from "../../scale/fleet/status.ts";
+import { StateConfig } from "../../engine/store/state-config.ts";
+import { lockFile } from "../../engine/store/state-folder.ts";
+import { describeHolder, readFleet } from "../../scale/fleet/fleet-status.ts";
 import {
   type ControlSocket,
   type FoundWorker,

@@ -5,7 +5,7 @@ import { createLog } from "../../core/runtime/log.ts";
 import { joinStores, type SourceStore } from "../../engine/store/joined-stores.ts";
 import { openStore } from "../../engine/store/open.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { openStateDatabase } from "../../scale/postgres/open.ts";
+import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 import { openShard } from "../../scale/postgres/store.ts";
 

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
-import type { FleetStatus } from "../../scale/fleet/status.ts";
-import { readFleet, setDraining } from "../../scale/fleet/status.ts";
+import type { FleetStatus } from "../../scale/fleet/fleet-status.ts";
+import { readFleet, setDraining } from "../../scale/fleet/fleet-status.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 import { keepPresentLines } from "../shell/terminal.ts";

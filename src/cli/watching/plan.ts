@@ -4,7 +4,7 @@ import type { Config, SourceEntry } from "../../app/config/config.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { durationText } from "../../core/values/duration.ts";
-import type { StateConfig } from "../../engine/store/config.ts";
+import type { StateConfig } from "../../engine/store/state-config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { describeListProgress, type ListProgress } from "../../engine/sync/visible-building.ts";

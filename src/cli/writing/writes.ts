@@ -23,7 +23,7 @@ import {
   unrestoredLine,
 } from "../../engine/commands/timed.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
-import { APPROVERS_KEY, armFleetHere } from "../../scale/member-guards.ts";
+import { APPROVERS_KEY, armFleetHere } from "../../scale/member-writing-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { findKillControls } from "./kill-controls.ts";

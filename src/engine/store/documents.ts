@@ -1,4 +1,4 @@
-import type { DamageQuarantine } from "./damage.ts";
+import type { DamageQuarantine } from "./damage-quarantine.ts";
 import { type Database, rowChecksum, type Statement } from "./sqlite.ts";
 import { type DocumentChange, KeyConflict, type LogRecord } from "./store.ts";
 

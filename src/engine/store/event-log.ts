@@ -2,8 +2,8 @@ import { encodeEvent } from "../../core/codec/stored-event.ts";
 import { type Event, type EventKind, isTelemetry, isUrgent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { beginEpoch, type DamageQuarantine } from "./damage.ts";
-import type { LogTail } from "./log-tail.ts";
+import { beginEpoch, type DamageQuarantine } from "./damage-quarantine.ts";
+import type { LogTail } from "./event-log-tail.ts";
 import {
   type EventText,
   IS_URGENT,
@@ -19,7 +19,7 @@ import {
   toLoggedEvent,
 } from "./outbox-rules.ts";
 import type { RemovedEvent } from "./retention.ts";
-import type { SqlSteps } from "./sql.ts";
+import type { SqlSteps } from "./sql-driver.ts";
 import { type Database, eventChecksum, isDamagedSql, rowChecksum, StateDamaged } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 
@@ -154,7 +154,7 @@ export function createEventLog(
     },
     passed: (position: number): void => tail?.dropThrough(position),
     readThrough: (after: number, through: number) => readBetween(after, through),
-    /** Corrects impossible counters at a start. `log-repair` later compares the counters with every row. */
+    /** Corrects impossible counters at a start. `event-log-repair` later compares the counters with every row. */
     repairCounters(): void {
       const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
       const bytes = eventLog.bytes();

@@ -3,11 +3,27 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
-import { detectCopy, detectLostLog, LOST_LOG_MESSAGE, readCopy, recordRegularClose } from "./copy-detection.ts";
-import { createDamageQuarantine } from "./damage.ts";
+import { detectCopy, detectLostLog, LOST_LOG_MESSAGE, readCopy, recordRegularClose } from "./copied-state-detection.ts";
+import { createDamageQuarantine } from "./damage-quarantine.ts";
+import { formatRecovery, recoverIntoNewFile, type SalvageReport } from "./damaged-state-recovery.ts";
 import { createSqliteDeferredWrites } from "./deferred-writes.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
+import {
+  createIndexRepair,
+  createLogCheck,
+  type LogCheck,
+  markCondemned,
+  readCondemnedMark,
+  removeCondemnedMark,
+} from "./event-log-repair.ts";
+import { createLogTail } from "./event-log-tail.ts";
+import { createOutbox } from "./outbox.ts";
+import { createQuotaStore } from "./quota-store.ts";
+import { findSchemaProblem, prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import { type Database, isSqlError, openDatabase, StateBusy, StateDamaged, shrinkFile } from "./sqlite.ts";
+import { createQuotaClocks, createQuotaDamage, createSqliteDriver } from "./sqlite-driver.ts";
+import { freePagesProblem, hasReadableWal, openPages, PAGE_BYTES } from "./sqlite-pages.ts";
 import {
   copyAndEmptyFile,
   copyWriteAheadLog,
@@ -22,23 +38,7 @@ import {
   removeLogCopy,
   removeStateFiles,
   stateFile,
-} from "./folder.ts";
-import {
-  createIndexRepair,
-  createLogCheck,
-  type LogCheck,
-  markCondemned,
-  readCondemnedMark,
-  removeCondemnedMark,
-} from "./log-repair.ts";
-import { createLogTail } from "./log-tail.ts";
-import { createOutbox } from "./outbox.ts";
-import { createQuotaStore } from "./quota-store.ts";
-import { formatRecovery, recoverIntoNewFile, type SalvageReport } from "./salvage.ts";
-import { findSchemaProblem, prepareSchema, SCHEMA_VERSION } from "./schema.ts";
-import { type Database, isSqlError, openDatabase, StateBusy, StateDamaged, shrinkFile } from "./sqlite.ts";
-import { createQuotaClocks, createQuotaDamage, createSqliteDriver } from "./sqlite-driver.ts";
-import { freePagesProblem, hasReadableWal, openPages, PAGE_BYTES } from "./sqlite-pages.ts";
+} from "./state-folder.ts";
 import type { Store } from "./store.ts";
 
 export interface StoreOptions {

@@ -2,11 +2,11 @@ import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { computeSinkLags } from "./lag.ts";
 import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
 import { createRetention, type RetainedLog } from "./retention.ts";
 import { type CursorRepair, createSinkCursors } from "./sink-cursors.ts";
-import type { Awaitable, SqlDriver } from "./sql.ts";
+import { computeSinkLags } from "./sink-lag.ts";
+import type { Awaitable, SqlDriver } from "./sql-driver.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
 
 /** The promise: after a crash a sink gets at most this many events again. */

@@ -1,4 +1,4 @@
-import type { SqlDriver, SqlStatement } from "./sql.ts";
+import type { SqlDriver, SqlStatement } from "./sql-driver.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "./store.ts";
 
 export interface QuotaDamage {

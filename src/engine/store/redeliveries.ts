@@ -3,7 +3,7 @@ import type { EventKind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, IS_URGENT, MAX_OFFER_BYTES, offeredSql, toLoggedEvent, URGENT_KIND } from "./outbox-rules.ts";
-import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql.ts";
+import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql-driver.ts";
 import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 
 /** Positions that one transaction marks, so that a million events do not block other commits. */

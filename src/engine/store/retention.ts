@@ -6,7 +6,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, lastWithinBytes } from "./outbox-rules.ts";
 import { removeOrphanedMarks } from "./redeliveries.ts";
 import type { SinkCursors } from "./sink-cursors.ts";
-import { runSql, type SqlDriver, type SqlSteps } from "./sql.ts";
+import { runSql, type SqlDriver, type SqlSteps } from "./sql-driver.ts";
 import type { PruneReport, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
 
 /** Each sink gets one gap event per reason in this time; later losses wait for the next one. */

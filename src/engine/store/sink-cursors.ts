@@ -1,6 +1,6 @@
 import type { Sequence } from "../../core/model/sequence.ts";
-import { createEpoch, type DamageQuarantine } from "./damage.ts";
-import type { SqlDriver, SqlStatement } from "./sql.ts";
+import { createEpoch, type DamageQuarantine } from "./damage-quarantine.ts";
+import type { SqlDriver, SqlStatement } from "./sql-driver.ts";
 import type { SinkPosition } from "./store.ts";
 
 export interface StoredSink extends SinkPosition {

@@ -1,9 +1,9 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { DamageQuarantine } from "./damage.ts";
+import type { DamageQuarantine } from "./damage-quarantine.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocuments } from "./documents.ts";
 import type { QuotaDamage } from "./quota-store.ts";
-import type { ColumnValues, Dialect, SqlDriver, SqlStatement, SqlSteps, SqlValue, StateTable } from "./sql.ts";
+import type { ColumnValues, Dialect, SqlDriver, SqlStatement, SqlSteps, SqlValue, StateTable } from "./sql-driver.ts";
 import { CHECKED_TABLES, checksumSql, type Database, type Statement as Prepared } from "./sqlite.ts";
 import type { ClockMark, QuotaStore } from "./store.ts";
 

@@ -1,5 +1,5 @@
 import { closeSync, fstatSync, openSync, readSync } from "node:fs";
-import { fileBytes } from "./folder.ts";
+import { fileBytes } from "./state-folder.ts";
 
 /** SQLite's record format: https://www.sqlite.org/fileformat2.html. Damaged bytes give null; every read is bounded. */
 export type StoredValue = string | number | null | Uint8Array;

@@ -2,7 +2,7 @@ import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { crc32 } from "node:zlib";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import type { StateTable } from "./sql.ts";
+import type { StateTable } from "./sql-driver.ts";
 
 /** The only importer of node:sqlite. Only these types bind the same way in all versions of Node.js. */
 export type Bindable = string | number | null | Uint8Array;

@@ -6,10 +6,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createWakeup, endsWithin, runLoop, sleepFor, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { createAssignment } from "./assignment.ts";
-import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./holdings.ts";
-import { createServiceReach } from "./service-reach.ts";
-import { buildFleetStatus, type FleetStatus, readFleet } from "./status.ts";
+import { buildFleetStatus, type FleetStatus, readFleet } from "./fleet-status.ts";
 import {
   announceLeaving,
   declareMembersGone,
@@ -23,14 +20,23 @@ import {
   releaseSources,
   renewLease,
   reportFailedStarts,
-} from "./tables.ts";
-import { createHeartbeatObserver, createLeaseTrust, FLEET_TIMING, type FleetTiming, withTimeLimit } from "./timing.ts";
+} from "./fleet-tables.ts";
+import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./held-sources.ts";
+import {
+  createHeartbeatObserver,
+  createLeaseTrust,
+  FLEET_TIMING,
+  type FleetTiming,
+  withTimeLimit,
+} from "./lease-timing.ts";
+import { createServiceReach } from "./service-reachability.ts";
+import { createAssignment } from "./source-handover.ts";
 
 /**
  * Member of a fleet without a leader: members divide the sources among themselves through the tables of one database.
  *
  * Five loops: renew this member's lease, detect silent members, act on the tables (`assignment.ts`), check unreached
- * services (`service-reach.ts`), and end expired leases in time.
+ * services (`service-reachability.ts`), and end expired leases in time.
  */
 export interface Fleet extends Service {
   /** Returns the last known status while the database is unavailable. */

@@ -6,7 +6,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { createFleetDocument, readBody, removeBody, writeBody } from "./fleet-document.ts";
-import { withTimeLimit } from "./timing.ts";
+import { withTimeLimit } from "./lease-timing.ts";
 
 /**
  * Kill switch of the fleet, stored in the database. Each member reads the switch every second, and treats it as thrown

@@ -1,8 +1,15 @@
 import type { Query, QueryResult } from "../../core/postgres/session.ts";
 import { arrayText, textList } from "../../core/postgres/sql-text.ts";
-import type { ColumnValues, Dialect, SqlDriver, SqlStatement, SqlValue, StateTable } from "../../engine/store/sql.ts";
+import type {
+  ColumnValues,
+  Dialect,
+  SqlDriver,
+  SqlStatement,
+  SqlValue,
+  StateTable,
+} from "../../engine/store/sql-driver.ts";
 import { changeDocuments, encodeText, type RunQuery } from "./documents.ts";
-import type { ShardWriter } from "./writer.ts";
+import type { ShardWriter } from "./transaction-writer.ts";
 
 /** SQL driver for the rows of one source. A commit passes the changed document sets to `changed`. */
 export function createPostgresDriver(

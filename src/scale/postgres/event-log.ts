@@ -3,7 +3,7 @@ import { assignToWorker, type Event, type EventKind, isTelemetry, isUrgent } fro
 import type { QueryValues } from "../../core/postgres/session.ts";
 import { arrayText, textList } from "../../core/postgres/sql-text.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { createLogTail } from "../../engine/store/log-tail.ts";
+import { createLogTail } from "../../engine/store/event-log-tail.ts";
 import {
   type EventText,
   IS_URGENT,
@@ -18,7 +18,7 @@ import {
   toLoggedEvent,
 } from "../../engine/store/outbox-rules.ts";
 import type { RemovedEvent } from "../../engine/store/retention.ts";
-import type { SqlStatement, SqlSteps } from "../../engine/store/sql.ts";
+import type { SqlStatement, SqlSteps } from "../../engine/store/sql-driver.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
 import { encodeKey, type RunQuery } from "./documents.ts";
 import { toRowObjects } from "./driver.ts";

@@ -1,7 +1,7 @@
 import type { PostgresSession, Query, QueryResult, QueryValues } from "../../core/postgres/session.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import type { PostgresState } from "../../engine/store/config.ts";
+import type { PostgresState } from "../../engine/store/state-config.ts";
 
 export type { Query, QueryResult, QueryValues } from "../../core/postgres/session.ts";
 

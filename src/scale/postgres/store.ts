@@ -2,14 +2,14 @@ import { createWakeup } from "../../core/runtime/waiting.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
 import { createOutbox } from "../../engine/store/outbox.ts";
 import { createQuotaStore } from "../../engine/store/quota-store.ts";
-import type { SqlDriver } from "../../engine/store/sql.ts";
+import type { SqlDriver } from "../../engine/store/sql-driver.ts";
 import type { ClockMark, QuotaStore, Store } from "../../engine/store/store.ts";
 import { appendRecords, changeDocuments, createDocuments, type RunQuery } from "./documents.ts";
 import { bindStatement, createPostgresDriver, toRowObjects } from "./driver.ts";
 import { type AppendRow, createEventLog } from "./event-log.ts";
-import { noSuchSourceError } from "./open.ts";
+import { noSuchSourceError } from "./open-state-database.ts";
 import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
-import { createWriter } from "./writer.ts";
+import { createWriter } from "./transaction-writer.ts";
 
 /** Opens the state of one source. Throws `FencedError` for another epoch, `ConfigError` for an unknown source. */
 export async function openShard(database: StateDatabase, options: ShardOptions): Promise<Store> {

@@ -15,7 +15,7 @@ import type { ReloadReport } from "../../core/model/reload-facts.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/source.ts";
-import { refuseWritableByOthers } from "../../engine/store/folder.ts";
+import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/report.ts";
 import type {

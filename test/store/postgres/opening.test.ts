@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ConfigError, errorText, Retryable } from "#src/core/errors/errors.ts";
-import { PostgresState } from "#src/engine/store/config.ts";
+import { PostgresState } from "#src/engine/store/state-config.ts";
 import { SCHEMA_VERSION } from "#src/scale/postgres/schema.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";

@@ -1,8 +1,8 @@
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import type { Log } from "#src/core/runtime/log.ts";
-import { PostgresState } from "#src/engine/store/config.ts";
+import { PostgresState } from "#src/engine/store/state-config.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { openStateDatabase } from "#src/scale/postgres/open.ts";
+import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import type { ShardAccess, StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { openShard } from "#src/scale/postgres/store.ts";
 import { askAt } from "../../ask-postgres.ts";

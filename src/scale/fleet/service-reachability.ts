@@ -2,7 +2,7 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isServiceReached, type ReachBySource } from "./assign-sources.ts";
-import { type FleetTables, findHolder } from "./tables.ts";
+import { type FleetTables, findHolder } from "./fleet-tables.ts";
 
 /** Consecutive failures after which a service counts as unreached. */
 const FAILURES_UNTIL_UNREACHED = 2;

@@ -2,7 +2,7 @@ import { parseEvent } from "../../core/codec/stored-event.ts";
 import { EVENT_KINDS, type EventKind, isTelemetry } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, URGENT_KIND } from "./outbox-rules.ts";
-import type { SqlDriver } from "./sql.ts";
+import type { SqlDriver } from "./sql-driver.ts";
 import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from "./store.ts";
 
 /**

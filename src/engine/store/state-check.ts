@@ -1,9 +1,9 @@
 import { existsSync, readdirSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { summarizeDamage } from "./damage.ts";
-import { fileBytes, isQuarantinedStateFile, stateFile } from "./folder.ts";
+import { summarizeDamage } from "./damage-quarantine.ts";
 import { findSchemaProblem, prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import { CHECKED_TABLE_NAMES, type Database, isDamagedSql, openDatabase, StateDamaged } from "./sqlite.ts";
+import { fileBytes, isQuarantinedStateFile, stateFile } from "./state-folder.ts";
 import type { DamagedRows } from "./store.ts";
 
 export interface StateReport {

@@ -3,8 +3,8 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin } from "../../core/runtime/waiting.ts";
-import type { TakeoverReason } from "./tables.ts";
-import type { LeaseTrust } from "./timing.ts";
+import type { TakeoverReason } from "./fleet-tables.ts";
+import type { LeaseTrust } from "./lease-timing.ts";
 
 export interface Lease {
   readonly source: string;

@@ -8,12 +8,17 @@ import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type MoveMark, readMoveMark, removeMoveMark, stateFile, writeMoveMark } from "../../engine/store/folder.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { type Database, isDamagedSql, openDatabase } from "../../engine/store/sqlite.ts";
+import {
+  type MoveMark,
+  readMoveMark,
+  removeMoveMark,
+  stateFile,
+  writeMoveMark,
+} from "../../engine/store/state-folder.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { type FolderReader, type FolderReaderOptions, readFolder, type UnmovedRows } from "./folder-reader.ts";
 import {
   findFirstDifference,
   type MoveSession,
@@ -22,7 +27,8 @@ import {
   type TableName,
   type TableSum,
   writeRows,
-} from "./rows.ts";
+} from "./moved-rows.ts";
+import { type FolderReader, type FolderReaderOptions, readFolder, type UnmovedRows } from "./state-folder-reader.ts";
 
 export interface MoveOptions {
   readonly folder: string;

@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import { beginEpoch } from "./damage.ts";
+import { beginEpoch } from "./damage-quarantine.ts";
 import { DAMAGED_EVENT_REASON, type EventLog } from "./event-log.ts";
 import { lastWithinBytes } from "./outbox-rules.ts";
 import { type DamageRepair, type Database, StateDamaged } from "./sqlite.ts";

@@ -1,10 +1,10 @@
 import { sourceName } from "../../core/model/event.ts";
 import { quoteText } from "../../core/postgres/sql-text.ts";
-import { createEpoch } from "../../engine/store/damage.ts";
+import { createEpoch } from "../../engine/store/damage-quarantine.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { encodeBody, encodeKey, encodeText } from "../postgres/documents.ts";
 import { assignDocuments, sourceInSetName } from "./document-owners.ts";
-import type { MovedRow } from "./rows.ts";
+import type { MovedRow } from "./moved-rows.ts";
 
 export interface UnmovedRows {
   readonly what: string;

@@ -4,8 +4,6 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { assignSources, type MemberBySource } from "./assign-sources.ts";
-import type { FailedStarts, HandoverLog, SourceHoldings } from "./holdings.ts";
-import type { ServiceReach } from "./service-reach.ts";
 import {
   type FleetTables,
   findHolder,
@@ -18,8 +16,10 @@ import {
   reportReach,
   type SourceRow,
   takeSources,
-} from "./tables.ts";
-import type { FleetTiming, LeaseTrust } from "./timing.ts";
+} from "./fleet-tables.ts";
+import type { FailedStarts, HandoverLog, SourceHoldings } from "./held-sources.ts";
+import type { FleetTiming, LeaseTrust } from "./lease-timing.ts";
+import type { ServiceReach } from "./service-reachability.ts";
 
 /** Limit of simultaneous starts, so that a member that joins a moment later gets its share. */
 const MAX_STARTING_SOURCES = 8;

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { StateTable } from "./sql.ts";
+import type { StateTable } from "./sql-driver.ts";
 import { type Bindable, CHECKED_TABLES, checksumSql, type Database, isDamagedSql, StateDamaged } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 

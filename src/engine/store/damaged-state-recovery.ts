@@ -6,12 +6,12 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import { createDamageQuarantine, createEpoch } from "./damage.ts";
+import { createDamageQuarantine, createEpoch } from "./damage-quarantine.ts";
 import { createEventLog } from "./event-log.ts";
-import { stateFile } from "./folder.ts";
 import { prepareSchema } from "./schema.ts";
 import { type Database, openDatabase, rowChecksum } from "./sqlite.ts";
 import { openPages, type SqlitePages, type StoredValue } from "./sqlite-pages.ts";
+import { stateFile } from "./state-folder.ts";
 
 export interface SalvageReport {
   readonly pages: number;

@@ -3,10 +3,10 @@ import { readFileSync, realpathSync, statSync } from "node:fs";
 import { hostname } from "node:os";
 import { dirname } from "node:path";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { beginEpoch } from "./damage.ts";
+import { beginEpoch } from "./damage-quarantine.ts";
 import type { createDocuments } from "./documents.ts";
-import { fileBytes, stateFile } from "./folder.ts";
 import type { Database } from "./sqlite.ts";
+import { fileBytes, stateFile } from "./state-folder.ts";
 import type { SeenCopy, StateCopy } from "./store.ts";
 
 interface StateLocation {

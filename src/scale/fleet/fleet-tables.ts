@@ -4,7 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import type { MemberCandidate, ReachBySource, SourceHolder } from "./assign-sources.ts";
-import type { MemberHeartbeat } from "./timing.ts";
+import type { MemberHeartbeat } from "./lease-timing.ts";
 
 /**
  * Session of a fleet member. The member's row is its lease and covers all its sources.

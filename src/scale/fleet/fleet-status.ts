@@ -10,8 +10,8 @@ import {
   readTables,
   type TakeoverReason,
   utcTextSql,
-} from "./tables.ts";
-import { FLEET_TIMING } from "./timing.ts";
+} from "./fleet-tables.ts";
+import { FLEET_TIMING } from "./lease-timing.ts";
 
 /** State of a fleet for people. Times are from the database's clock, ISO 8601 in UTC. */
 export interface FleetStatus {
