@@ -11,7 +11,7 @@ import { elapsedMs } from "../core/runtime/elapsed-time.ts";
 import { isStopping, Stopping } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
-import type { WritingGuards } from "../engine/commands/guards.ts";
+import type { WritingGuards } from "../engine/commands/writing-guards.ts";
 import type { CheckBeforeSend } from "../engine/source/send.ts";
 import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";

@@ -15,7 +15,7 @@ import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { endsWithin } from "../core/runtime/waiting.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
-import { approvalsPath } from "../engine/commands/approval/guard.ts";
+import { approvalsPath } from "../engine/commands/approval/approval-guard.ts";
 import type { Source } from "../engine/source/source.ts";
 import { canReachService } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/state-config.ts";

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 

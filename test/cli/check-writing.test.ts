@@ -5,7 +5,7 @@ import { Config } from "#src/app/config/config.ts";
 import type { CheckLine } from "#src/cli/checking/check-line.ts";
 import { checkWriting } from "#src/cli/checking/check-writing.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { armedDocument } from "#src/engine/commands/arming.ts";
+import { armedDocument } from "#src/engine/commands/write-arming.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { absent, startMosquitto } from "../real-servers.ts";

@@ -2,7 +2,7 @@ import { DateTime } from "luxon";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import type { HistoryGap } from "#src/engine/sync/history/progress.ts";
+import type { HistoryGap } from "#src/engine/sync/history/history-progress.ts";
 import { valueEvent } from "../sample-events.ts";
 import { onlyLine, type Running, readEvents, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 

@@ -2,7 +2,7 @@ import { existsSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { ARM_FILE, requestArming } from "#src/engine/commands/arming.ts";
+import { ARM_FILE, requestArming } from "#src/engine/commands/write-arming.ts";
 import type { Rig } from "./rig.ts";
 import { TAG as tag, testRig } from "./test-rig.ts";
 

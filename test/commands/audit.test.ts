@@ -3,7 +3,7 @@ import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
 import type { AuditHead } from "#src/core/model/command-facts.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { TAGS, testRig } from "./test-rig.ts";
 

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
-import { parsePayload } from "#src/engine/commands/payload.ts";
+import { parsePayload } from "#src/engine/commands/command-payload.ts";
 import { seed } from "../seed.ts";
 import { arrivalOf } from "./rig.ts";
 

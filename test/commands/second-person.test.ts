@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
-import { operatorArrival, operatorSecond } from "#src/engine/commands/operator-arrival.ts";
+import { operatorArrival, operatorSecond } from "#src/engine/commands/operator-message.ts";
 import { allowed, TAGS, testRig } from "./test-rig.ts";
 
 const SECOND: Partial<CommandMessage> = { purpose: "second", topic: "plenum/cmd/main/second" };

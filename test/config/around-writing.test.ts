@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Config, writingSettings } from "#src/app/config/config.ts";
-import { textToSign } from "#src/engine/commands/approval/approval.ts";
+import { textToSign } from "#src/engine/commands/approval/check-approval.ts";
 
 const plainConfig = {
   sources: { main: { base_url: "https://a.example", token: { env: "T" }, time_zone: "Europe/Oslo" } },

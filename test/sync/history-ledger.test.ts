@@ -13,6 +13,7 @@ import {
   totalLengthMs,
 } from "#src/engine/sync/history/buckets.ts";
 import { chooseBackfill, chooseFollowing } from "#src/engine/sync/history/choose-request.ts";
+import { listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
 import {
   closedUntilMs,
   createLedger,
@@ -30,7 +31,6 @@ import {
   targetPastRange,
 } from "#src/engine/sync/history/ledger.ts";
 import { fetchedRanges, isFetched, mergeLearnedRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import { listHistoryGaps } from "#src/engine/sync/history/progress.ts";
 import { type LegacyLedger, prepareLedger, upgradeLedger } from "#src/engine/sync/history/series.ts";
 import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./trial-history.ts";

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { matchesFilter } from "#src/engine/delivery/filter.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { CampaignResult, Problem } from "../campaign/campaign.ts";

@@ -2,12 +2,12 @@ import { acceptsCommands, type Config, canAcceptCommands } from "../../app/confi
 import { findConnector } from "../../app/config/config-sections.ts";
 import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { armingRefusal, readArmRequest } from "../../engine/commands/arming.ts";
-import { openAuditSize } from "../../engine/commands/audit/audit.ts";
-import { createBuildingReader } from "../../engine/commands/building-view.ts";
+import { openAuditSize } from "../../engine/commands/audit/audit-log.ts";
+import { createBuildingReader } from "../../engine/commands/building-reader.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
+import { armingRefusal, readArmRequest } from "../../engine/commands/write-arming.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";

@@ -9,7 +9,7 @@ import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { type Event, sourceUri } from "../../core/model/event.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
-import { approvalState } from "../../engine/commands/approval/approving.ts";
+import { approvalState } from "../../engine/commands/approval/sign-rules.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { matchesFilter } from "../../engine/delivery/filter.ts";
 import type { SeenBuilding } from "../../engine/sync/selection-mismatches.ts";

@@ -14,7 +14,7 @@ import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/buck
 import { isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
 import { loadRequestLedgers } from "../../engine/sync/facts-for-plan.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
-import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/progress.ts";
+import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import {
   type BackfillRequest,
   backfillRange,

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { historyFromState } from "../../engine/sync/facts-for-plan.ts";
-import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/progress.ts";
+import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { type CliContext, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { splitIds } from "../shell/options.ts";

@@ -10,8 +10,8 @@ import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import { cronMatcher } from "../../engine/sync/cron-schedule.ts";
 import { historyFromState } from "../../engine/sync/facts-for-plan.ts";
+import { listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
-import { listHistoryGaps } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
 import {
   type StoredAlarm,

@@ -5,15 +5,14 @@ import { writingSettings } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { approvedRules, type PinnedApprovers } from "../../engine/commands/approval/approval.ts";
+import { readPin } from "../../engine/commands/approval/approval-files.ts";
+import { approvedRules, type PinnedApprovers } from "../../engine/commands/approval/check-approval.ts";
 import {
   type ApprovalInputs,
   type ApprovalState,
   approvalState,
   signRules,
-} from "../../engine/commands/approval/approving.ts";
-import { readPin } from "../../engine/commands/approval/files.ts";
-import { requestArming } from "../../engine/commands/arming.ts";
+} from "../../engine/commands/approval/sign-rules.ts";
 import {
   RESTORE_SET,
   type Restore,
@@ -21,7 +20,8 @@ import {
   UNRESTORED_SET,
   type UnrestoredValue,
   unrestoredLine,
-} from "../../engine/commands/timed.ts";
+} from "../../engine/commands/timed-writes.ts";
+import { requestArming } from "../../engine/commands/write-arming.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { APPROVERS_KEY, armFleetHere } from "../../scale/member-writing-guards.ts";
 import type { CliContext } from "../shell/context.ts";

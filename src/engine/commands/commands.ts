@@ -8,24 +8,24 @@ import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
 import { createAllowList, type WritableTag, writableTag } from "./allow-list.ts";
-import { approvedRules, type RuleSet } from "./approval/approval.ts";
-import { createApprovalGuard } from "./approval/guard.ts";
-import { openArming } from "./arming.ts";
-import { createAuditSpace } from "./audit/space.ts";
-import { createBuildingReader } from "./building-view.ts";
-import { createClosingConditions } from "./closing-conditions.ts";
+import { createApprovalGuard } from "./approval/approval-guard.ts";
+import { approvedRules, type RuleSet } from "./approval/check-approval.ts";
+import { createAuditSpace } from "./audit/audit-log-space.ts";
+import { createBuildingReader } from "./building-reader.ts";
+import { createEndings } from "./command-endings.ts";
+import { createIntake } from "./command-intake.ts";
+import { type CommandWriter, createWriter, STOPPED_END } from "./command-writer.ts";
 import type { CommandsConfig } from "./config.ts";
-import { createEndings } from "./endings.ts";
 import { createFreshValues } from "./fresh-values.ts";
 import { checkClock } from "./gate.ts";
-import type { WritingGuards } from "./guards.ts";
-import { createIntake } from "./intake.ts";
 import { type AcceptedCommand, openJournal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
-import { createRefusals } from "./refusals.ts";
-import { createRestores } from "./restores.ts";
-import { type CommandWriter, createWriter, STOPPED_END } from "./writer.ts";
+import { createRefusals } from "./refusal-reporter.ts";
+import { createRestores } from "./restore-old-values.ts";
+import { openArming } from "./write-arming.ts";
+import { createClosingConditions } from "./write-closing-conditions.ts";
+import type { WritingGuards } from "./writing-guards.ts";
 
 /** Writes to the building: intake (gate and journal) → writer → read-back → result. A restart sends nothing again. */
 export interface Commands extends Service {

@@ -3,7 +3,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
-import type { BuildingReader } from "./building-view.ts";
+import type { BuildingReader } from "./building-reader.ts";
 import type { Command } from "./command.ts";
 import { type FreshValue, freshValue, isFromFuture, MAX_VALUE_AGE_MS, needsFreshValue } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";

@@ -4,8 +4,8 @@ import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/mo
 import { type ClockDifference, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import type { StoredItem, StoredValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
+import type { Request } from "./command-payload.ts";
 import type { AllowedTag } from "./config.ts";
-import type { Request } from "./payload.ts";
 
 /** Pure checks in the order of `REFUSALS`; the first failure determines the reason. `checkArrival` sends no request. */
 export interface WriteRefusal {

@@ -12,7 +12,7 @@ import {
   CHAIN_START,
   hashEntry,
   openAuditSize,
-} from "./audit/audit.ts";
+} from "./audit/audit-log.ts";
 import { type Command, type CommandEnd, type CommandState, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
@@ -31,7 +31,7 @@ import {
   toUnrestored,
   UNRESTORED_SET,
   type UnrestoredValue,
-} from "./timed.ts";
+} from "./timed-writes.ts";
 import { createWriteCountLimit, WRITE_COUNT_SET, type WriteCount } from "./write-count-limit.ts";
 
 /**

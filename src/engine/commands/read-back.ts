@@ -3,7 +3,7 @@ import type { TagValue } from "../../core/model/building.ts";
 import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Command, CommandEnd } from "./command.ts";
-import type { CommandEndings } from "./endings.ts";
+import type { CommandEndings } from "./command-endings.ts";
 import type { FreshValues, SourceParts } from "./fresh-values.ts";
 import { sameValue } from "./gate.ts";
 

@@ -3,7 +3,7 @@ import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { cronIntervalMs } from "./cron-schedule.ts";
 import type { HistoryConfig } from "./history/config.ts";
-import { computeProgress } from "./history/progress.ts";
+import { computeProgress } from "./history/history-progress.ts";
 import { INITIAL_SIZE, planValues, valuesBelowLimit } from "./history/request-size.ts";
 import {
   type BackfillRequest,

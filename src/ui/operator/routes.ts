@@ -6,7 +6,7 @@ import { asFailure, type ConfigReason, errorText, type Failure } from "../../cor
 import type { ReloadReport } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
-import { operatorArrival, operatorSecond } from "../../engine/commands/operator-arrival.ts";
+import { operatorArrival, operatorSecond } from "../../engine/commands/operator-message.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/report.ts";
 import { type WorkOptions, workRoutes } from "./work.ts";

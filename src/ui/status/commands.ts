@@ -1,5 +1,5 @@
 import type { Tag, TagValue } from "../../core/model/building.ts";
-import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit-log.ts";
 import { documentSet, type LogRecord, type Store } from "../../engine/store/store.ts";
 import type { StoredItem } from "../../engine/sync/snapshot.ts";
 import type { CommandsQuery } from "./queries.ts";

@@ -1,6 +1,6 @@
 import { COMMAND_OUTCOMES, type CommandResult } from "#src/core/model/command-facts.ts";
 import type { Event } from "#src/core/model/event.ts";
-import type { AuditRecord } from "#src/engine/commands/audit/audit.ts";
+import type { AuditRecord } from "#src/engine/commands/audit/audit-log.ts";
 import { kindOf, type Ledger } from "./ledger.ts";
 import { type Kind, REASONS } from "./messages.ts";
 import type { Connection, Delivery } from "./wire-tap.ts";

@@ -1,7 +1,7 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit-log.ts";
 import { sameValue } from "#src/engine/commands/gate.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { SimReply, SimRequest } from "#src/simulator/reply-bodies.ts";

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { createChainClosing } from "#src/cli/watching/state.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { CHAIN_START, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { CHAIN_START, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
 import { MOVE_MARK_FILE } from "#src/engine/store/state-folder.ts";

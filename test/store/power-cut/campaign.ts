@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { toCloudEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { FileConfig } from "../../../connectors/file/config.ts";
 import { createFileSink } from "../../../connectors/file/sink.ts";

@@ -1,6 +1,6 @@
 import { writeSync } from "node:fs";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { AUDIT_LOG, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../../sample-events.ts";
 

@@ -12,8 +12,8 @@ import { discoveryPerMinute, followingPerMinute, type HistoryDemand } from "../p
 import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { chooseBackfill, chooseFollowing, chooseTotal, chooseUserBackfill } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
+import { computeProgress, type HistoryProgress, setSeriesGauge } from "./history-progress.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
-import { computeProgress, type HistoryProgress, setSeriesGauge } from "./progress.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
 import { createLearnedRequestSize, createShortResponses } from "./request-size.ts";
 import { countFollowedSeries, createSeriesRegistry, type HistoryScope, type Series } from "./series.ts";

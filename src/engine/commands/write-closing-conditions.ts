@@ -2,13 +2,13 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { ApprovalGuard } from "./approval/guard.ts";
-import type { WriteArming } from "./arming.ts";
-import type { AuditSpace } from "./audit/space.ts";
+import type { ApprovalGuard } from "./approval/approval-guard.ts";
+import type { AuditSpace } from "./audit/audit-log-space.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { WriteRefusal } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
+import type { WriteArming } from "./write-arming.ts";
 
 const CHECK_INTERVAL_MS = 1_000;
 

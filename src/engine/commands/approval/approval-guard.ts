@@ -5,8 +5,8 @@ import { errorText } from "../../../core/errors/errors.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ApprovalConfig } from "../config.ts";
 import type { WriteRefusal } from "../gate.ts";
-import { checkApproval, type Pin, type PinnedApprovers, type RuleSet } from "./approval.ts";
-import { readApprovals } from "./files.ts";
+import { readApprovals } from "./approval-files.ts";
+import { checkApproval, type Pin, type PinnedApprovers, type RuleSet } from "./check-approval.ts";
 
 /** Checks before each write whether the rules are approved. A changed approvals file counts without a restart. */
 export type ApprovalGuard = ReturnType<typeof createApprovalGuard>;

@@ -1,6 +1,8 @@
 import { ConfigError, Rejected } from "../../../core/errors/errors.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ApprovalConfig } from "../config.ts";
+import { readApprovals, writeApprovals } from "./approval-files.ts";
+import { approvalsPath } from "./approval-guard.ts";
 import {
   type Approvals,
   type Approvers,
@@ -10,9 +12,7 @@ import {
   type RuleSet,
   settingLines,
   textToSign,
-} from "./approval.ts";
-import { readApprovals, writeApprovals } from "./files.ts";
-import { approvalsPath } from "./guard.ts";
+} from "./check-approval.ts";
 import { parsePrivateKey, publicKeyText, signText } from "./signature.ts";
 
 export interface ApprovalInputs {

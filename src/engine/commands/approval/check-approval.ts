@@ -1,4 +1,4 @@
-import { sortKeys } from "../audit/audit.ts";
+import { sortKeys } from "../audit/audit-log.ts";
 import type { ApprovalConfig, CommandsConfig } from "../config.ts";
 import type { WriteRefusal } from "../gate.ts";
 import { isSignedBy } from "./signature.ts";

@@ -4,9 +4,9 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
-import type { BuildingReader } from "./building-view.ts";
+import type { BuildingReader } from "./building-reader.ts";
 import { type Command, type CommandEnd, tagKey } from "./command.ts";
-import type { CommandEndings } from "./endings.ts";
+import type { CommandEndings } from "./command-endings.ts";
 import { isWithinLimits, sameValue } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 import {
@@ -18,7 +18,7 @@ import {
   restoringCommand,
   type UnrestoredValue,
   unrestoredLine,
-} from "./timed.ts";
+} from "./timed-writes.ts";
 
 /** Minimum and maximum wait between two attempts. Each may cost a request to read the present value. */
 const RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };

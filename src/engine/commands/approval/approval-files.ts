@@ -2,7 +2,7 @@ import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, write
 import { join } from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../../../core/errors/errors.ts";
-import type { Approvals, PinnedApprovers } from "./approval.ts";
+import type { Approvals, PinnedApprovers } from "./check-approval.ts";
 
 const PIN_FILE = "approvers.json";
 

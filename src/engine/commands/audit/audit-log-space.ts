@@ -2,7 +2,7 @@ import { statfsSync } from "node:fs";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import type { WriteRefusal } from "../gate.ts";
-import type { AuditSize } from "./audit.ts";
+import type { AuditSize } from "./audit-log.ts";
 
 /** Limits the audit log to the configured bytes or the free disk. When the log is full, writing closes. */
 export type AuditSpace = ReturnType<typeof createAuditSpace>;

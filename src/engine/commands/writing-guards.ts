@@ -1,8 +1,8 @@
-import type { Pin } from "./approval/approval.ts";
-import { readPin, writePin } from "./approval/files.ts";
-import { type ArmRequest, readArmRequest } from "./arming.ts";
-import { readFreeBytes } from "./audit/space.ts";
+import { readPin, writePin } from "./approval/approval-files.ts";
+import type { Pin } from "./approval/check-approval.ts";
+import { readFreeBytes } from "./audit/audit-log-space.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
+import { type ArmRequest, readArmRequest } from "./write-arming.ts";
 
 /** State outside the store that may close writing: files in the state folder, or rows that a fleet shares. */
 export interface WritingGuards {

@@ -3,16 +3,16 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
-import type { BuildingReader } from "./building-view.ts";
+import type { BuildingReader } from "./building-reader.ts";
 import { type Command, type CommandReason, tagKey } from "./command.ts";
+import { parsePayload, type Request, type SecondApproval } from "./command-payload.ts";
 import type { CommandsConfig } from "./config.ts";
 import { checkArrival, type WriteRefusal } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { parsePayload, type Request, type SecondApproval } from "./payload.ts";
-import type { RefusalReporter } from "./refusals.ts";
+import type { RefusalReporter } from "./refusal-reporter.ts";
 import type { MessageResult } from "./result-event.ts";
-import { isRestoreId } from "./timed.ts";
+import { isRestoreId } from "./timed-writes.ts";
 
 type CommandSubject = Pick<Request, "source" | "tagId" | "value">;
 
