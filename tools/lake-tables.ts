@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Table } from "../connectors/shared/lake/table.ts";
+import type { Table } from "../connectors/shared/lake/table-model.ts";
 import { TABLES } from "../connectors/shared/lake/tables.ts";
 
 /** `npm run lake:tables` writes the columns of all tables into docs/lake/tables.md. */

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
-import type { IncidentMessage } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../shared/receiver/receiver-interface.ts";
 import { cutText, toOneLine } from "../shared/receiver/text.ts";
 
 export interface AlertmanagerAlert {

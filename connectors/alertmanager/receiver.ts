@@ -4,8 +4,8 @@ import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
 import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
-import type { IncidentMessage, Receiver } from "../shared/receiver/receiver.ts";
-import { createAuthorization } from "../shared/receiver/ticket.ts";
+import type { IncidentMessage, Receiver } from "../shared/receiver/receiver-interface.ts";
+import { createAuthorization } from "../shared/receiver/ticket-receiver.ts";
 import {
   AlertIdentity,
   type AlertmanagerAlert,

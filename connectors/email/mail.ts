@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import type { SendMailOptions } from "nodemailer";
-import type { IncidentMessage } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../shared/receiver/receiver-interface.ts";
 import { cutText } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 

@@ -5,7 +5,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { failureOfConnection } from "../../src/core/http/connection-problem.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver-interface.ts";
 import { cutText, toOneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 import { describeMailServer, mapMailError } from "./failures.ts";

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { SharedStore } from "../../src/core/connector.ts";
 import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { findTemplateError } from "./layout.ts";
+import { findTemplateError } from "./folder-layout.ts";
 
 const MAX_COMPRESSED_FILE_MB = 256;
 

@@ -1,6 +1,6 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { FileConfig, findSharedFolder } from "./config.ts";
-import { buildSearchCommand } from "./layout.ts";
+import { buildSearchCommand } from "./folder-layout.ts";
 
 export const file = {
   name: "file",

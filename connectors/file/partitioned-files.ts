@@ -12,7 +12,7 @@ import {
   syncFolder,
   TEMPORARY_SUFFIX,
 } from "./durable-file.ts";
-import { buildFolderPath, splitIntoDayLines } from "./layout.ts";
+import { buildFolderPath, splitIntoDayLines } from "./folder-layout.ts";
 
 /** Maximum files finished in one tick. After a backfill, hundreds of files would delay new events. */
 const MAX_FINISHED_PER_TICK = 20;

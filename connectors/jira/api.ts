@@ -9,7 +9,7 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { toPrintable } from "../../src/core/values/printable.ts";
 import { cutText } from "../shared/receiver/text.ts";
-import { createAuthorization, mapTicketError } from "../shared/receiver/ticket.ts";
+import { createAuthorization, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import { type JiraConfig, RESERVED_FIELDS } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];

@@ -1,4 +1,4 @@
-import type { IncidentMessage, IncidentText } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentText } from "../shared/receiver/receiver-interface.ts";
 import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 
 const MAX_SUMMARY_LENGTH = 255;

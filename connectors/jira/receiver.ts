@@ -2,8 +2,13 @@ import { hash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Rejected } from "../../src/core/errors/errors.ts";
-import type { IncidentMessage, Receiver } from "../shared/receiver/receiver.ts";
-import { createTicketReceiver, createWarnOnce, type Ticket, type TicketSystem } from "../shared/receiver/ticket.ts";
+import type { IncidentMessage, Receiver } from "../shared/receiver/receiver-interface.ts";
+import {
+  createTicketReceiver,
+  createWarnOnce,
+  type Ticket,
+  type TicketSystem,
+} from "../shared/receiver/ticket-receiver.ts";
 import { createJiraApi, parseResponse } from "./api.ts";
 import { ADF_FORMAT, formatSummary, renderComment, renderDescription, WIKI_FORMAT } from "./body.ts";
 import type { JiraConfig } from "./config.ts";

@@ -1,7 +1,7 @@
 import type { SinkStateChange } from "../../src/core/connector.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { EPOCH_DAY, type LakePartition, toPartition } from "./paths.ts";
+import { EPOCH_DAY, type LakePartition, toPartition } from "./lake-paths.ts";
 import { buildDayKey, encodeChange, type SinkState, type UncompactedDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { TABLES } from "../shared/lake/tables.ts";
+import { TABLE_SCHEMAS_KEY } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { TABLE_SCHEMAS_KEY } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
 type LakeSchemas = Readonly<Record<string, Readonly<Record<string, string>>>>;

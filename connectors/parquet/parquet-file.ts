@@ -2,8 +2,8 @@ import { zstdCompressSync, zstdDecompressSync } from "node:zlib";
 import { type FileMetaData, parquetMetadata, parquetRead, type RowGroup, type SchemaElement } from "hyparquet";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
-import { type Columns, yieldIfBusy } from "./columns.ts";
+import type { Cell, Column, ColumnType, Table } from "../shared/lake/table-model.ts";
+import { type Columns, yieldIfBusy } from "./columnar-rows.ts";
 import { compareUtf8 } from "./object-store.ts";
 
 const TEXT_TYPE: Partial<SchemaElement> = {

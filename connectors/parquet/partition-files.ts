@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import { applyUpdates, type Row, type Table } from "../shared/lake/table.ts";
-import { type Columns, createColumns, createSorter, ROWS_PER_CHUNK, yieldIfBusy } from "./columns.ts";
+import { applyUpdates, type Row, type Table } from "../shared/lake/table-model.ts";
+import { type Columns, createColumns, createSorter, ROWS_PER_CHUNK, yieldIfBusy } from "./columnar-rows.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { encodeParquet, readParquet } from "./parquet-file.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";

@@ -1,12 +1,8 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
-import { formatUtcDay } from "../shared/lake/rows.ts";
+import { formatUtcDay } from "../shared/lake/event-rows.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { createColumns } from "./columns.ts";
-import { type CompactedFile, joinFiles, mergeFiles } from "./compaction.ts";
-import type { ObjectStore } from "./object-store.ts";
-import { encodeParquet } from "./parquet-file.ts";
-import { encodeReplacement, putBatches, readRows } from "./partition-files.ts";
+import { createColumns } from "./columnar-rows.ts";
 import {
   EMPTY_FILE_NAME,
   EPOCH_DAY,
@@ -16,7 +12,11 @@ import {
   parsePartition,
   tableFolder,
   toPartition,
-} from "./paths.ts";
+} from "./lake-paths.ts";
+import type { ObjectStore } from "./object-store.ts";
+import { encodeParquet } from "./parquet-file.ts";
+import { type CompactedFile, joinFiles, mergeFiles } from "./partition-compaction.ts";
+import { encodeReplacement, putBatches, readRows } from "./partition-files.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import { encodeChange, type StoredCompaction } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";

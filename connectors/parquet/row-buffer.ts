@@ -1,8 +1,8 @@
 import type { Event } from "../../src/core/model/event.ts";
-import { emitRows, formatUtcDay } from "../shared/lake/rows.ts";
-import { findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
-import { type Columns, createColumns, createSorter } from "./columns.ts";
-import { hasPartitions, type LakePartition, toPartition, undividedPartition } from "./paths.ts";
+import { emitRows, formatUtcDay } from "../shared/lake/event-rows.ts";
+import { findColumnIndex, type Row, type Table } from "../shared/lake/table-model.ts";
+import { type Columns, createColumns, createSorter } from "./columnar-rows.ts";
+import { hasPartitions, type LakePartition, toPartition, undividedPartition } from "./lake-paths.ts";
 
 /** Error for an event that cannot be mapped to rows; a retry cannot help. */
 export class UnmappableEvent extends Error {}
@@ -115,6 +115,6 @@ function findSiteIndex(table: Table): number {
 function findPartition(table: Table, row: Row): LakePartition {
   const site = row[findSiteIndex(table)];
   const timeMs = Number(row[findColumnIndex(table, table.time)]);
-  // rows.ts writes 0 for an alarm without a time.
+  // event-rows.ts writes 0 for an alarm without a time.
   return toPartition(table, timeMs === 0 ? null : formatUtcDay(timeMs), typeof site === "string" ? site : null);
 }

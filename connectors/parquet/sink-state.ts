@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
+import { writerPositionKey } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { writerPositionKey } from "./paths.ts";
 
 /**
  * State of the sink. After a crash, a repeated commit overwrites only its own files: a commit is recorded before

@@ -10,11 +10,10 @@ import type {
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { yieldIfBusy } from "./columns.ts";
-import { createIdempotentInserts, createStagedCommits, type StagedCommits } from "./commits.ts";
+import { yieldIfBusy } from "./columnar-rows.ts";
 import { type ParquetConfig, s3Endpoint } from "./config.ts";
+import { finalizeDay, writeUnaccountedManifest } from "./day-manifest.ts";
 import { createDeltaFormat } from "./delta-format.ts";
-import { finalizeDay, writeUnaccountedManifest } from "./finalize-day.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
 import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
 import { updateSchemas } from "./lake-schemas.ts";
@@ -29,6 +28,7 @@ import {
   openSinkState,
   parseCompleteDay,
 } from "./sink-state.ts";
+import { createIdempotentInserts, createStagedCommits, type StagedCommits } from "./staged-commits.ts";
 import type { UploadedFiles } from "./table-format.ts";
 
 const MAX_BATCH_EVENTS = 5_000;

@@ -1,6 +1,6 @@
-import type { Table } from "../shared/lake/table.ts";
+import type { Table } from "../shared/lake/table-model.ts";
+import type { LakePartition } from "./lake-paths.ts";
 import type { StoredFile } from "./object-store.ts";
-import type { LakePartition } from "./paths.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import type { StoredCompaction } from "./sink-state.ts";
 

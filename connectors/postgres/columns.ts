@@ -1,5 +1,5 @@
 import { Rejected } from "../../src/core/errors/errors.ts";
-import type { Cell, ColumnType } from "../shared/lake/table.ts";
+import type { Cell, ColumnType } from "../shared/lake/table-model.ts";
 
 /**
  * Cells of one column as a binary statement parameter: one value where all rows have the same cell, otherwise an array.

@@ -2,7 +2,7 @@ import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { PostgresSession } from "../../src/core/postgres/session.ts";
 import { transact } from "../../src/core/postgres/transaction.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
-import type { Column, Table } from "../shared/lake/table.ts";
+import type { Column, Table } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./columns.ts";
 import {
   buildAddColumn,

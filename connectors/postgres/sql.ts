@@ -1,5 +1,5 @@
 import { quoteName, quoteText } from "../../src/core/postgres/sql-text.ts";
-import type { Column, Table } from "../shared/lake/table.ts";
+import type { Column, Table } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./columns.ts";
 
 export interface TableTarget {

@@ -4,8 +4,15 @@ import { describeRejection, isDataError, isTableError } from "../../src/core/pos
 import type { PostgresSession, Query } from "../../src/core/postgres/session.ts";
 import { quoteName } from "../../src/core/postgres/sql-text.ts";
 import { runStatementsInTransaction, transact } from "../../src/core/postgres/transaction.ts";
-import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
-import { applyUpdates, type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
+import { emitRows, type OfferedEvent } from "../shared/lake/event-rows.ts";
+import {
+  applyUpdates,
+  type Cell,
+  type Column,
+  findColumnIndex,
+  type Row,
+  type Table,
+} from "../shared/lake/table-model.ts";
 import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./columns.ts";
 import { lockTables } from "./schema.ts";
 import { buildInsert, joinQuotedColumns, qualifiedName, type TableTarget } from "./sql.ts";

@@ -1,9 +1,14 @@
 import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import type { IncidentMessage, IncidentText, Receiver } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentText, Receiver } from "../shared/receiver/receiver-interface.ts";
 import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
-import { createTicketReceiver, createWarnOnce, type Ticket, type TicketSystem } from "../shared/receiver/ticket.ts";
+import {
+  createTicketReceiver,
+  createWarnOnce,
+  type Ticket,
+  type TicketSystem,
+} from "../shared/receiver/ticket-receiver.ts";
 import { createTableApi, type TaskRecord } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 

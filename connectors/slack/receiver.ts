@@ -3,7 +3,12 @@ import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
-import type { IncidentMessage, IncidentReference, IncidentStatus, Receiver } from "../shared/receiver/receiver.ts";
+import type {
+  IncidentMessage,
+  IncidentReference,
+  IncidentStatus,
+  Receiver,
+} from "../shared/receiver/receiver-interface.ts";
 import { cutText, escapeHtml, withFewerTimeSeries } from "../shared/receiver/text.ts";
 import {
   checkChannel,

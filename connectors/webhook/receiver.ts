@@ -11,7 +11,7 @@ import {
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver-interface.ts";
 import { isEventFormat, type WebhookConfig } from "./config.ts";
 import { ALARM_FORMATS, getFormatRequirements } from "./formats/by-name.ts";
 import {

@@ -5,7 +5,7 @@ import { gunzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
-import { buildFolderPath, findTemplateError } from "#connectors/file/layout.ts";
+import { buildFolderPath, findTemplateError } from "#connectors/file/folder-layout.ts";
 import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";

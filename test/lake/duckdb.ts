@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
-import { type AddRow, emitRows } from "#connectors/shared/lake/rows.ts";
-import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
-import { applyUpdates } from "#connectors/shared/lake/table.ts";
+import { type AddRow, emitRows } from "#connectors/shared/lake/event-rows.ts";
+import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table-model.ts";
+import { applyUpdates } from "#connectors/shared/lake/table-model.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 

@@ -1,7 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { toUcum } from "#connectors/shared/lake/cells.ts";
-import { emitRows, formatUtcDay } from "#connectors/shared/lake/rows.ts";
-import { type Cell, type ColumnType, findColumnIndex, type Row, type Table } from "#connectors/shared/lake/table.ts";
+import { emitRows, formatUtcDay } from "#connectors/shared/lake/event-rows.ts";
+import { toUcum } from "#connectors/shared/lake/row-cells.ts";
+import {
+  type Cell,
+  type ColumnType,
+  findColumnIndex,
+  type Row,
+  type Table,
+} from "#connectors/shared/lake/table-model.ts";
 import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Event, EventKind } from "#src/core/model/event.ts";

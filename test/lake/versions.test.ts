@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test } from "vitest";
-import { emitRows } from "#connectors/shared/lake/rows.ts";
-import { applyUpdates, findColumnIndex, type Row, type Table } from "#connectors/shared/lake/table.ts";
+import { emitRows } from "#connectors/shared/lake/event-rows.ts";
+import { applyUpdates, findColumnIndex, type Row, type Table } from "#connectors/shared/lake/table-model.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";

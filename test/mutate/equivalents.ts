@@ -33,7 +33,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["receipt.retry?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
     ['error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → »;', TYPES_ONLY],
   ],
-  "connectors/parquet/commits.ts": [
+  "connectors/parquet/staged-commits.ts": [
     ["buffer.characters «>= → >» MAX_BUFFERED_CHARACTERS", "One character of a bound of 16 million."],
   ],
   "connectors/parquet/delta-format.ts": [
@@ -41,7 +41,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["= randomBytes(«4 → (4 * 2)»).toString", "A random name; its length does not matter."],
     ["(let attempt = «0 → 1»; attempt <", ANY_BOUND],
   ],
-  "connectors/parquet/delta/log.ts": [
+  "connectors/parquet/delta/log-reader.ts": [
     [
       "signal, false))) return loadSnapshot(signal, «false → true»);",
       "The statistics stay in memory and are not read.",
@@ -79,8 +79,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["offer.positions[n]« ?? 0 → », offer.committedAt", TYPES_ONLY],
     ["positions[n] ?? «0 → 1», offer.committedAt", TYPES_ONLY],
   ],
-  "connectors/shared/lake/rows.ts": [['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".']],
-  "connectors/shared/lake/table.ts": [
+  "connectors/shared/lake/event-rows.ts": [
+    ['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".'],
+  ],
+  "connectors/shared/lake/table-model.ts": [
     ['"valid_from")]« ?? null → »);', TYPES_ONLY],
     ["index, by[index]« ?? null → »);", TYPES_ONLY],
     ['is_current") : -«1 → (1 * 2)»;', "Only tables of versions read it."],

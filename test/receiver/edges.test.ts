@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver-interface.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type Event, sourceUri } from "#src/core/model/event.ts";

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
-import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver-interface.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";

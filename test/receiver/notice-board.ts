@@ -1,4 +1,4 @@
-import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
 export interface BoardNote {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createNoticeBoard, failAfterCall } from "./notice-board.ts";
 import { createSinkTest, START, sampleAlarm } from "./trial.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Incident } from "#connectors/shared/receiver/receiver.ts";
+import type { Incident } from "#connectors/shared/receiver/receiver-interface.ts";
 import {
   buildIncidentText,
   CustomPhrases,

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";

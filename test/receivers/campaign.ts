@@ -1,4 +1,4 @@
-import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver-interface.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";

@@ -1,4 +1,4 @@
-import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver-interface.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { AlarmLife, EventfulBuilding } from "./eventful-building.ts";
 import type { ReceiverIncident } from "./receiver-server.ts";

@@ -3,7 +3,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { inspect } from "node:util";
 import type { SMTPServerOptions } from "smtp-server";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { clockAt, never } from "../connectors/context.ts";

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";

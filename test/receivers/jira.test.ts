@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { WIKI_FORMAT } from "#connectors/jira/body.ts";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";

@@ -7,7 +7,7 @@ import { JiraConfig } from "#connectors/jira/config.ts";
 import { createJiraReceiver } from "#connectors/jira/receiver.ts";
 import { ServiceNowConfig } from "#connectors/servicenow/config.ts";
 import { createServiceNowReceiver } from "#connectors/servicenow/receiver.ts";
-import type { Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { SlackConfig } from "#connectors/slack/config.ts";
 import { createSlackReceiver } from "#connectors/slack/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";

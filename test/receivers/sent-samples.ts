@@ -1,4 +1,8 @@
-import { computeIncidentKey, type Incident, type IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
+import {
+  computeIncidentKey,
+  type Incident,
+  type IncidentMessage,
+} from "#connectors/shared/receiver/receiver-interface.ts";
 import { buildIncidentText, choosePhrases } from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";

@@ -7,7 +7,7 @@ import {
   type IncidentMessage,
   type IncidentReference,
   type Receiver,
-} from "#connectors/shared/receiver/receiver.ts";
+} from "#connectors/shared/receiver/receiver-interface.ts";
 import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
 import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";

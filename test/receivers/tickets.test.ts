@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
 import { catchFailure, loggedContext } from "./receiver-helpers.ts";

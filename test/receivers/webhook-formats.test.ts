@@ -3,7 +3,7 @@ import { createRequire } from "node:module";
 import { createContext, runInContext } from "node:vm";
 import type { KnownBlock } from "@slack/types";
 import { describe, expect, test } from "vitest";
-import type { IncidentChange, IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentChange, IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
 import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { buildSlackMessage } from "#connectors/webhook/formats/chat.ts";
 import type { IncidentOperation, RequestContext } from "#connectors/webhook/formats/format.ts";

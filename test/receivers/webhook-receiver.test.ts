@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";

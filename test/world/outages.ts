@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { z } from "zod";
 import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";

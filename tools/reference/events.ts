@@ -5,7 +5,7 @@ import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
 import { buildMessages, type MqttMessage } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
-import { emitRows } from "../../connectors/shared/lake/rows.ts";
+import { emitRows } from "../../connectors/shared/lake/event-rows.ts";
 import { buildPayload, buildRequestHeaders, parseSigningKey } from "../../connectors/webhook/sink.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { Secret } from "../../src/core/runtime/log.ts";

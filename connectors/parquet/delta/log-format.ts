@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
-import { decodeUriOrKeep } from "../paths.ts";
+import { decodeUriOrKeep } from "../lake-paths.ts";
 
 /**
  * Actions in commits (JSON lines) and checkpoints of a Delta log. Unknown actions and fields are ignored, but kept in a

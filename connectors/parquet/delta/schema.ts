@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
-import type { ColumnType, Table } from "../../shared/lake/table.ts";
+import type { ColumnType, Table } from "../../shared/lake/table-model.ts";
 import { type MetaData, type Protocol, parseOrFail } from "./log-format.ts";
 
 /** Type and description of partition columns; the log has the values, not the files. */

@@ -2,7 +2,7 @@ import { gunzipSync, zstdDecompressSync } from "node:zlib";
 import { parquetMetadata, parquetReadObjects, parquetSchema, type SchemaElement } from "hyparquet";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
-import { decodeUriOrKeep } from "../paths.ts";
+import { decodeUriOrKeep } from "../lake-paths.ts";
 import {
   type AddAction,
   LogAction,

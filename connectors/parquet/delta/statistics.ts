@@ -1,6 +1,6 @@
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import type { Cell, ColumnType, Table } from "../../shared/lake/table.ts";
+import type { Cell, ColumnType, Table } from "../../shared/lake/table-model.ts";
 import { compareUtf8 } from "../object-store.ts";
 import type { ColumnBounds } from "../parquet-file.ts";
 

@@ -2,10 +2,8 @@ import { randomUUID } from "node:crypto";
 import { Retryable } from "../../../src/core/errors/errors.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Log } from "../../../src/core/runtime/log.ts";
-import type { Table } from "../../shared/lake/table.ts";
+import type { Table } from "../../shared/lake/table-model.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { buildCommitActions, type CommitOutcome, EMPTY_CHANGE, precheckCommit, type TableChange } from "./change.ts";
-import { createDeltaLogReader } from "./log.ts";
 import {
   checkpointFileName,
   commitFileName,
@@ -17,6 +15,7 @@ import {
   parseCommit,
   relativePath,
 } from "./log-format.ts";
+import { createDeltaLogReader } from "./log-reader.ts";
 import { checkProtocol, type PartitionColumn } from "./schema.ts";
 import {
   applyActions,
@@ -27,6 +26,13 @@ import {
   parseRowCount,
   type Snapshot,
 } from "./snapshot.ts";
+import {
+  buildCommitActions,
+  type CommitOutcome,
+  EMPTY_CHANGE,
+  precheckCommit,
+  type TableChange,
+} from "./table-change.ts";
 
 export type DeltaTable = ReturnType<typeof openDeltaTable>;
 

@@ -1,4 +1,4 @@
-import type { Column, ColumnType, Table } from "./table.ts";
+import type { Column, ColumnType, Table } from "./table-model.ts";
 
 /** Tables of the lake with their columns; docs/lake/tables.md is generated from them. */
 

@@ -4,7 +4,7 @@ import type { Priority } from "../../../src/core/model/building.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
 import type { IncidentRetries, Notifier } from "./notifier.ts";
-import type { Receiver } from "./receiver.ts";
+import type { Receiver } from "./receiver-interface.ts";
 import { findMembers, type IncidentLedger, isOver, type StoredIncident } from "./stored-incident.ts";
 
 /**

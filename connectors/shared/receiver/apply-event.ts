@@ -2,7 +2,7 @@ import type { Alarm } from "../../../src/core/model/building.ts";
 import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../../../src/core/model/event.ts";
 import { parseTimeOr } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { computeIncidentKey, type IncidentChange, type IncidentStatus } from "./receiver.ts";
+import { computeIncidentKey, type IncidentChange, type IncidentStatus } from "./receiver-interface.ts";
 import {
   createIncident,
   findMembers,

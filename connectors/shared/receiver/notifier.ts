@@ -4,7 +4,7 @@ import { asFailure, ConfigError, type Failure, Rejected, Throttled } from "../..
 import { backoffMs } from "../../../src/core/runtime/backoff.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import type { IncidentMessage, IncidentReference, RateLimit, Receiver, ReceiverCall } from "./receiver.ts";
+import type { IncidentMessage, IncidentReference, RateLimit, Receiver, ReceiverCall } from "./receiver-interface.ts";
 import { createIncident, isOver, type StoredIncident } from "./stored-incident.ts";
 
 const RECEIVER_BACKOFF = { firstMs: 1_000, maxMs: 300_000 };

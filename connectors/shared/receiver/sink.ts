@@ -30,7 +30,7 @@ import {
 } from "./apply-event.ts";
 import { INCIDENT_EVENT_KINDS, type ReceiverConfig } from "./config.ts";
 import { createNotifier, createRateLimitedCalls, createRetries, runTestAlarm } from "./notifier.ts";
-import type { IncidentMessage, Receiver, ReceiverCall } from "./receiver.ts";
+import type { IncidentMessage, Receiver, ReceiverCall } from "./receiver-interface.ts";
 import {
   clampTimes,
   getIncidentKey,

@@ -7,7 +7,7 @@ import {
   type IncidentMembers,
   type IncidentReference,
   type IncidentStatus,
-} from "./receiver.ts";
+} from "./receiver-interface.ts";
 
 /** Stored incident: facts from events, the last state sent to the receiver, and a request in progress. */
 export interface StoredIncident {

@@ -1,6 +1,6 @@
 import { DateTime } from "luxon";
 import { z } from "zod";
-import type { GroupMember, Incident, IncidentText } from "./receiver.ts";
+import type { GroupMember, Incident, IncidentText } from "./receiver-interface.ts";
 
 const ENGLISH_PHRASES = {
   active: "Active",

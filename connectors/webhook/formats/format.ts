@@ -2,7 +2,12 @@ import { type Failure, Rejected, Retryable } from "../../../src/core/errors/erro
 import { isHtmlPage } from "../../../src/core/http/html-page.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import { toPrintable } from "../../../src/core/values/printable.ts";
-import type { IncidentMessage, IncidentReference, IncidentText, Receiver } from "../../shared/receiver/receiver.ts";
+import type {
+  IncidentMessage,
+  IncidentReference,
+  IncidentText,
+  Receiver,
+} from "../../shared/receiver/receiver-interface.ts";
 import { cutText } from "../../shared/receiver/text.ts";
 
 export type IncidentOperation = "open" | "update" | "close";

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ConfigError, Rejected } from "../../../src/core/errors/errors.ts";
 import { RequestHeaders } from "../../../src/core/http/outbound/config.ts";
-import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver-interface.ts";
 import {
   buildRequestPath,
   createUnconfirmedFailure,

@@ -1,7 +1,7 @@
 import { encodeEventLines } from "#connectors/influxdb/event-points.ts";
 import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
-import { emitRows } from "#connectors/shared/lake/rows.ts";
+import { emitRows } from "#connectors/shared/lake/event-rows.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { parseLines } from "../line-protocol.ts";
 

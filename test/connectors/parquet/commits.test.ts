@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { createStagedCommits } from "#connectors/parquet/commits.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { openSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
+import { createStagedCommits } from "#connectors/parquet/staged-commits.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
 import { S3Config } from "#connectors/parquet/config.ts";
-import { toPartition } from "#connectors/parquet/paths.ts";
+import { toPartition } from "#connectors/parquet/lake-paths.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { createS3Store } from "#connectors/parquet/s3-store.ts";
 import { openSinkState } from "#connectors/parquet/sink-state.ts";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { createDeltaFormat, createVacuumSchedule } from "#connectors/parquet/delta-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { toPartition, undividedPartition } from "#connectors/parquet/paths.ts";
+import { toPartition, undividedPartition } from "#connectors/parquet/lake-paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import type { StoredCompaction } from "#connectors/parquet/sink-state.ts";
 import type { TableFormat } from "#connectors/parquet/table-format.ts";

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columns.ts";
+import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columnar-rows.ts";
 import { findSharedTables, normalizePrefix, ParquetConfig, S3Config, s3Endpoint } from "#connectors/parquet/config.ts";
-import { finalizeDay } from "#connectors/parquet/finalize-day.ts";
+import { finalizeDay } from "#connectors/parquet/day-manifest.ts";
 import { updateSchemas } from "#connectors/parquet/lake-schemas.ts";
 import { encodeParquet, readRowCount } from "#connectors/parquet/parquet-file.ts";
 import { readRows } from "#connectors/parquet/partition-files.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { toFailure } from "#connectors/parquet/s3-store.ts";
-import type { Row, Table } from "#connectors/shared/lake/table.ts";
+import type { Row, Table } from "#connectors/shared/lake/table-model.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore } from "./delta/memory-store.ts";

@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columns.ts";
+import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columnar-rows.ts";
 import { concatenateParquet, encodeParquet, readParquet } from "#connectors/parquet/parquet-file.ts";
 import { readRows } from "#connectors/parquet/partition-files.ts";
 import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";

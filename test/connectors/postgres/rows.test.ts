@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql.ts";
 import { encodeRows } from "#connectors/postgres/write.ts";
-import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
+import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table-model.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";

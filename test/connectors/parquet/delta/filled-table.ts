@@ -1,5 +1,5 @@
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
-import type { Row } from "#connectors/shared/lake/table.ts";
+import type { Row } from "#connectors/shared/lake/table-model.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";
 
 export const withUnit = (n: number): Row => [...reading(n), n % 2 === 0 ? "°C" : null];

@@ -1,9 +1,9 @@
 import { parquetWriteBuffer, type SchemaElement } from "hyparquet-writer";
-import { type AddedFile, EMPTY_CHANGE, type TableChange } from "#connectors/parquet/delta/change.ts";
 import { computeStatistics } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
+import { type AddedFile, EMPTY_CHANGE, type TableChange } from "#connectors/parquet/delta/table-change.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
-import type { Column, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
+import type { Column, ColumnType, Row, Table } from "#connectors/shared/lake/table-model.ts";
 import { createMemoryStore } from "./memory-store.ts";
 
 const column = (name: string, type: ColumnType, isNullable = true): Column => ({

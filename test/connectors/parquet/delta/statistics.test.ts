@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { computeStatistics } from "#connectors/parquet/delta/statistics.ts";
-import type { Cell, ColumnType, Table } from "#connectors/shared/lake/table.ts";
+import type { Cell, ColumnType, Table } from "#connectors/shared/lake/table-model.ts";
 import { replay, seed } from "../../../seed.ts";
 import { countLoopTurns } from "../engine.ts";
 

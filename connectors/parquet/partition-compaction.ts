@@ -1,7 +1,7 @@
-import { createColumns, sortDistinct } from "./columns.ts";
+import { createColumns, sortDistinct } from "./columnar-rows.ts";
+import type { LakePartition } from "./lake-paths.ts";
 import { type ColumnBounds, concatenateParquet, encodeParquet, readParquet, readRowCount } from "./parquet-file.ts";
 import type { EncodedRows } from "./partition-files.ts";
-import type { LakePartition } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**

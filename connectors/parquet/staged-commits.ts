@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { findColumnIndex } from "../shared/lake/table.ts";
-import { type Columns, createColumns } from "./columns.ts";
+import { findColumnIndex } from "../shared/lake/table-model.ts";
+import { type Columns, createColumns } from "./columnar-rows.ts";
+import { type LakePartition, stagedFileName, writerPositionKey } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { readParquet } from "./parquet-file.ts";
-import { type LakePartition, stagedFileName, writerPositionKey } from "./paths.ts";
 import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buffer.ts";
 import { type CompleteDay, encodeChange, parseCompleteDay, type SinkState, type StagedCommit } from "./sink-state.ts";
 import type { TableFormat, UploadedFiles } from "./table-format.ts";

@@ -19,7 +19,7 @@ export interface Column {
  */
 export type RowPolicy = "append" | "latest" | "versions";
 
-/** Table of the lake (docs/lake.md); rows.ts makes the rows. */
+/** Table of the lake (docs/lake.md); event-rows.ts makes the rows. */
 export interface Table {
   readonly name: string;
   readonly about: string;

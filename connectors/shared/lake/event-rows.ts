@@ -4,8 +4,8 @@ import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
 import { sourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcum } from "./cells.ts";
-import { type Cell, findColumnIndex, type Row, type RowCells, type Table } from "./table.ts";
+import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcum } from "./row-cells.ts";
+import { type Cell, findColumnIndex, type Row, type RowCells, type Table } from "./table-model.ts";
 import {
   ALARM_EPISODE_TABLE,
   ALARM_TABLE,

@@ -2,9 +2,9 @@ import { createHash } from "node:crypto";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
+import { hasPartitions, type LakePartition, manifestKey, toPartition } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { readRowCount } from "./parquet-file.ts";
-import { hasPartitions, type LakePartition, manifestKey, toPartition } from "./paths.ts";
 import type { CompleteDay, SiteDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 

@@ -5,7 +5,7 @@ import { failureOfResponse, type ReceiverResponse } from "../../../src/core/http
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { cachedSecret, type SecretRef } from "../../../src/core/runtime/secret.ts";
 import type { ReceiverConfig } from "./config.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "./receiver-interface.ts";
 import { choosePhrases, type PhraseName, toOneLine } from "./text.ts";
 
 /** Time until the next search for a ticket that may exist. */

@@ -1,5 +1,5 @@
 import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
-import { type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
+import { type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table-model.ts";
 
 export type Columns = ReturnType<typeof createColumns>;
 

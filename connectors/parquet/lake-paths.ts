@@ -1,4 +1,4 @@
-import type { Table } from "../shared/lake/table.ts";
+import type { Table } from "../shared/lake/table-model.ts";
 
 /**
  * Keys of files in the lake, in Hive's layout, so that query engines skip days and sites:

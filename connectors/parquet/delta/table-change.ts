@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
-import type { Table } from "../../shared/lake/table.ts";
+import type { Table } from "../../shared/lake/table-model.ts";
 import { encodePath, type LogAction, relativePath } from "./log-format.ts";
 import { buildMetaData, checkAppendOnly, fitTableSchema, type PartitionColumn, WRITTEN_PROTOCOL } from "./schema.ts";
 import { lastPartitionChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";

@@ -1,6 +1,6 @@
 import type { Tag } from "../../../src/core/model/building.ts";
 import type { EventData } from "../../../src/core/model/event.ts";
-import type { RowCells } from "./table.ts";
+import type { RowCells } from "./table-model.ts";
 
 export function tagCells({ id, displayName, description, unit }: Tag): RowCells {
   return { tag_id: id, name: displayName, description, unit, unit_ucum: toUcum(unit) };
