@@ -1,8 +1,8 @@
 import { describe, expect, test, vi } from "vitest";
 import type { Alarm, Resolution, Tag, TagValue } from "#src/core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
-import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
-import type { TagValueFact } from "#src/core/model/tag-facts.ts";
+import type { TagHistoryFact } from "#src/core/model/history-event-data.ts";
+import type { TagValueFact } from "#src/core/model/tag-event-data.ts";
 import type { DocumentChange } from "#src/engine/store/store.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM, TAG } from "./sample-events.ts";

@@ -1,5 +1,5 @@
 import { Agent, setGlobalDispatcher } from "undici";
-import { forgetSecrets } from "#src/core/values/masking.ts";
+import { forgetSecrets } from "#src/core/values/secret-masking.ts";
 
 forgetSecrets();
 

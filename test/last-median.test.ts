@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { createLastMedian } from "#src/core/runtime/last-median.ts";
+import { createLastMedian } from "#src/core/runtime/moving-median.ts";
 
 test("createLastMedian returns the median of the last values for any input, also after a reset", () => {
   fc.assert(

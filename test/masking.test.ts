@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog, Secret, withoutCredentials } from "#src/core/runtime/log.ts";
-import { maskSecrets, recordSecretAt, secretsVersion } from "#src/core/values/masking.ts";
+import { maskSecrets, recordSecretAt, secretsVersion } from "#src/core/values/secret-masking.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);

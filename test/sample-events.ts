@@ -1,5 +1,5 @@
 import type { Alarm, Gateway, Host, Site, System, Tag } from "#src/core/model/building.ts";
-import type { CommandResult } from "#src/core/model/command-facts.ts";
+import type { CommandResult } from "#src/core/model/command-event-data.ts";
 import {
   type AlarmFact,
   type Event,
@@ -10,7 +10,7 @@ import {
   sourceUri,
   WORKER_SUBJECT,
 } from "#src/core/model/event.ts";
-import type { DayAccount, SiteCompleteFact } from "#src/core/model/history-facts.ts";
+import type { DayAccount, SiteCompleteFact } from "#src/core/model/history-event-data.ts";
 
 export const SITE: Site = { id: 1, displayName: "Kvarnholmen 4" };
 export const TAG: Tag = { id: "10042", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C" };

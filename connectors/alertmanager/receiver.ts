@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
-import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
 import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { IncidentMessage, Receiver } from "../shared/receiver/receiver-interface.ts";
 import { createAuthorization } from "../shared/receiver/ticket-receiver.ts";
 import {

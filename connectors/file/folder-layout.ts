@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import { cloudEventTexts, dayTexts, historyText } from "../../src/core/codec/history-event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /** Folder name for events without a site, as in the topics of `mqtt`. */
 const NO_SITE_FOLDER = "_";

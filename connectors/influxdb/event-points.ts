@@ -1,5 +1,5 @@
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import type { DayAccount } from "../../src/core/model/history-facts.ts";
+import type { DayAccount } from "../../src/core/model/history-event-data.ts";
 import {
   buildValueFields,
   type EncodedLines,

@@ -1,6 +1,6 @@
 import { dataText } from "../../src/core/codec/history-event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { type Event, orderingKey } from "../../src/core/model/event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /** CloudEvent in binary mode (Kafka protocol binding of CloudEvents 1.0.2): attributes are headers, data is JSON. */
 export interface KafkaRecord {

@@ -1,4 +1,5 @@
 import { type HistoryText, historyText, listText } from "../../src/core/codec/history-event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import {
   type AlarmFact,
   type AnyEvent,
@@ -7,8 +8,7 @@ import {
   sourceName,
   toCloudEvent,
 } from "../../src/core/model/event.ts";
-import type { TagHistoryFact } from "../../src/core/model/history-facts.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
+import type { TagHistoryFact } from "../../src/core/model/history-event-data.ts";
 import type { MqttConfig } from "./config.ts";
 import type { Topics } from "./topics.ts";
 

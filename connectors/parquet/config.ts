@@ -5,7 +5,7 @@ import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import { quoteText } from "../../src/core/postgres/sql-text.ts";
+import { quoteText } from "../../src/core/postgres/sql-quoting.ts";
 import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 

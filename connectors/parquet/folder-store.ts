@@ -4,7 +4,7 @@ import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink 
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
-import { systemCodeOf } from "../../src/core/errors/local-failure.ts";
+import { systemCodeOf } from "../../src/core/errors/machine-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import { compareUtf8, type ObjectStore, type StoredFile } from "./object-store.ts";
 

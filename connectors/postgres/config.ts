@@ -1,7 +1,13 @@
 import { z } from "zod";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import { isProtected, parseAddress, postgresUrl, SchemaName, SslModeWord } from "../../src/core/postgres/address.ts";
-import { quoteText } from "../../src/core/postgres/sql-text.ts";
+import {
+  isProtected,
+  parseAddress,
+  postgresUrl,
+  SchemaName,
+  SslModeWord,
+} from "../../src/core/postgres/server-address.ts";
+import { quoteText } from "../../src/core/postgres/sql-quoting.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 

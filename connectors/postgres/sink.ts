@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
-import { parseAddress } from "../../src/core/postgres/address.ts";
 import { toFailure } from "../../src/core/postgres/error-meaning.ts";
-import { type DurabilitySettings, refuseUnsuitableServer } from "../../src/core/postgres/primary.ts";
+import { type DurabilitySettings, refuseUnsuitableServer } from "../../src/core/postgres/primary-server.ts";
+import { parseAddress } from "../../src/core/postgres/server-address.ts";
 import { openSession, type PostgresSession } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";

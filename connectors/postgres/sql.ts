@@ -1,4 +1,4 @@
-import { quoteName, quoteText } from "../../src/core/postgres/sql-text.ts";
+import { quoteName, quoteText } from "../../src/core/postgres/sql-quoting.ts";
 import type { Column, Table } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./columns.ts";
 

@@ -2,7 +2,7 @@ import type { Receipt, Rejection } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import { describeRejection, isDataError, isTableError } from "../../src/core/postgres/error-meaning.ts";
 import type { PostgresSession, Query } from "../../src/core/postgres/session.ts";
-import { quoteName } from "../../src/core/postgres/sql-text.ts";
+import { quoteName } from "../../src/core/postgres/sql-quoting.ts";
 import { runStatementsInTransaction, transact } from "../../src/core/postgres/transaction.ts";
 import { emitRows, type OfferedEvent } from "../shared/lake/event-rows.ts";
 import {

@@ -7,7 +7,7 @@ import {
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { toPrintable } from "../../src/core/values/printable.ts";
+import { toPrintable } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
 import { createAuthorization, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import type { ServiceNowConfig } from "./config.ts";

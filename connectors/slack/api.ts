@@ -11,7 +11,7 @@ import {
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
-import { toPrintable } from "../../src/core/values/printable.ts";
+import { toPrintable } from "../../src/core/values/printable-text.ts";
 import type { SlackConfig } from "./config.ts";
 
 export interface SlackResponse {

@@ -2,8 +2,8 @@ import type { Writable } from "node:stream";
 import { z } from "zod";
 import { ALL_ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import { sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { toCloudEvent } from "../../src/core/model/event.ts";
-import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 export const StdoutConfig = z.strictObject({}).meta({ description: "Events as JSON lines on standard output." });
 

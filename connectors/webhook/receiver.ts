@@ -2,13 +2,13 @@ import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { ReceiverUrl } from "../../src/core/http/outbound/config.ts";
-import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
 import {
   createHttpClient,
   type HttpClient,
   type ReceiverResponse,
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver-interface.ts";

@@ -3,11 +3,11 @@ import { ALL_ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/c
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
 import { asksForTls, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
-import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
 import { createHttpClient, describeReceiver, type HttpResponse } from "../../src/core/http/outbound/request.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { FleetAssignment } from "../core/connector.ts";
-import type { ConfigurationState } from "../core/model/reload-facts.ts";
+import type { ConfigurationState } from "../core/model/config-change-report.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { groupServices, orderServices } from "../core/runtime/lifecycle.ts";

@@ -1,8 +1,8 @@
 import type { ZodType } from "zod";
 import type { Alarm, Gateway, Host, Site, System, Tag, TagValue } from "./model/building.ts";
+import type { Sequence } from "./model/delivery-sequence.ts";
 import type { Event } from "./model/event.ts";
-import type { Sequence } from "./model/sequence.ts";
-import type { Quality, TagSystemsFact } from "./model/tag-facts.ts";
+import type { Quality, TagSystemsFact } from "./model/tag-event-data.ts";
 import type { Clock } from "./runtime/clock.ts";
 import type { Log } from "./runtime/log.ts";
 import type { Metrics } from "./runtime/metrics.ts";

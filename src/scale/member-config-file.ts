@@ -9,7 +9,7 @@ import {
   type ReloadCause,
   type ReloadReport,
   refusedNotice,
-} from "../core/model/reload-facts.ts";
+} from "../core/model/config-change-report.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { toPrintable, toPrintableJson } from "#src/core/values/printable.ts";
+import { toPrintable, toPrintableJson } from "#src/core/values/printable-text.ts";
 import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/timed-writes.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";

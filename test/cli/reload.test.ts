@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse, stringify } from "yaml";
-import type { ReloadReport } from "#src/core/model/reload-facts.ts";
+import type { ReloadReport } from "#src/core/model/config-change-report.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";

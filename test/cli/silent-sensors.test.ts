@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { SilentSensors } from "#src/core/model/tag-facts.ts";
+import type { SilentSensors } from "#src/core/model/tag-event-data.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent } from "../sample-events.ts";

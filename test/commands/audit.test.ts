@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
-import type { AuditHead } from "#src/core/model/command-facts.ts";
+import type { AuditHead } from "#src/core/model/command-event-data.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { CommandAccepted } from "#src/core/model/command-facts.ts";
+import type { CommandAccepted } from "#src/core/model/command-event-data.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Rig } from "./rig.ts";
 import { allowed, TAGS, TAG as tag, testRig } from "./test-rig.ts";

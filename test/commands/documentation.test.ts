@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { COMMAND_OUTCOMES } from "#src/core/model/command-facts.ts";
+import { COMMAND_OUTCOMES } from "#src/core/model/command-event-data.ts";
 import { COMMAND_ENDINGS, COMMAND_REFUSALS } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { allowed, testRig } from "./test-rig.ts";

@@ -3,7 +3,7 @@ import { pino } from "pino";
 import type { z } from "zod";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
-import type { CommandResult } from "#src/core/model/command-facts.ts";
+import type { CommandResult } from "#src/core/model/command-event-data.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import type { Log } from "#src/core/runtime/log.ts";

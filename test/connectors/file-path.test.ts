@@ -9,7 +9,7 @@ import { buildFolderPath, findTemplateError } from "#connectors/file/folder-layo
 import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
-import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
+import type { TagHistoryFact } from "#src/core/model/history-event-data.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { sampleEvent, TAG, valueEvent } from "../sample-events.ts";
 import { never, offerWith } from "./context.ts";

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { DnsLookup } from "#src/core/http/outbound/guard.ts";
-import { createNetworkRules, parseNetwork } from "#src/core/http/outbound/networks.ts";
+import { createNetworkRules, parseNetwork } from "#src/core/http/outbound/ip-network-ranges.ts";
 import { expectFailure } from "../receivers/receiver-helpers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { certificateFor } from "./certificate.ts";

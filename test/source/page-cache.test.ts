@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
-import { registerSecret } from "#src/core/values/masking.ts";
+import { registerSecret } from "#src/core/values/secret-masking.ts";
 import type { FindStored } from "#src/engine/source/source.ts";
 import { allItems, allPages, envelope, failureOf, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { registerSecret } from "#src/core/values/masking.ts";
+import { registerSecret } from "#src/core/values/secret-masking.ts";
 import { createRecordParsers } from "#src/engine/source/records.ts";
 import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 

@@ -1,6 +1,6 @@
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
-import type { ConfigurationState, ReloadReport } from "#src/core/model/reload-facts.ts";
+import type { ConfigurationState, ReloadReport } from "#src/core/model/config-change-report.ts";
 import { Secret } from "#src/core/runtime/log.ts";
 import { addSilence, getSilences, type Silence } from "#src/engine/silence/alarm-silences.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";

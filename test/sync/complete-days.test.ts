@@ -2,7 +2,12 @@ import { describe, expect, test } from "vitest";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import type { DayAccount, DaySealedFact, SeriesCompleteFact, SiteCompleteFact } from "#src/core/model/history-facts.ts";
+import type {
+  DayAccount,
+  DaySealedFact,
+  SeriesCompleteFact,
+  SiteCompleteFact,
+} from "#src/core/model/history-event-data.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { countSeriesDay } from "#src/engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay, loadCount, utcDay } from "#src/engine/sync/completeness/complete-days.ts";

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import type { TagTotal } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import type { DaySealedFact } from "#src/core/model/history-facts.ts";
+import type { DaySealedFact } from "#src/core/model/history-event-data.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";

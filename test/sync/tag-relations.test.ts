@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
-import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-facts.ts";
+import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
 import type { StoredItem, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, SELDOM, type TrialSync } from "./trial-sync.ts";
 

@@ -1,7 +1,7 @@
 import { NoLog, Retryable } from "#src/core/errors/errors.ts";
 import type { Measurement, Resolution, TagLog, TagTotal, TagValue } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
+import type { TagHistoryFact } from "#src/core/model/history-event-data.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery, Source } from "#src/engine/source/source.ts";
 import type { Store } from "#src/engine/store/store.ts";

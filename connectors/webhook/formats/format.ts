@@ -1,7 +1,7 @@
 import { type Failure, Rejected, Retryable } from "../../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../../src/core/http/html-page.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
-import { toPrintable } from "../../../src/core/values/printable.ts";
+import { toPrintable } from "../../../src/core/values/printable-text.ts";
 import type {
   IncidentMessage,
   IncidentReference,

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
-import { requireHeaderText } from "../../../src/core/http/outbound/headers.ts";
+import { requireHeaderText } from "../../../src/core/http/outbound/secret-headers.ts";
 import type { IncidentMessage } from "../../shared/receiver/receiver-interface.ts";
 import { cutText } from "../../shared/receiver/text.ts";
 import {

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import type { ConfigChange } from "../../core/model/reload-facts.ts";
+import type { ConfigChange } from "../../core/model/config-change-report.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { Config } from "./config.ts";

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { CONNECTOR_NAMES, getConnector } from "../../../connectors/catalog.ts";
 import { realFolder } from "../../core/errors/folder-problem.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
-import { formatSuggestion } from "../../core/values/suggest.ts";
+import { formatSuggestion } from "../../core/values/spelling-suggestion.ts";
 import type { ConfigContradiction } from "./config-problems.ts";
 import type { ConfigSections } from "./config-sections.ts";
 

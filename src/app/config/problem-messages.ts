@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { closestWord } from "../../core/values/suggest.ts";
+import { closestWord } from "../../core/values/spelling-suggestion.ts";
 import { findDescription, knownKeys } from "./schema-lookup.ts";
 import { adviceForKey, suggestValue } from "./suggested-fixes.ts";
 

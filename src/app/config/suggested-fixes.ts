@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { parseByteSize } from "../../core/values/byte-size.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { closestWord, formatSuggestion } from "../../core/values/suggest.ts";
+import { closestWord, formatSuggestion } from "../../core/values/spelling-suggestion.ts";
 import { knownKeys, optionPaths } from "./schema-lookup.ts";
 
 type AnySchema = z.core.$ZodType;

@@ -1,6 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
 import { ConfigError, errorText } from "../../core/errors/errors.ts";
-import { makeEvent } from "../../core/model/event.ts";
 import {
   type ConfigChange,
   type ConfigurationState,
@@ -8,7 +7,8 @@ import {
   type ReloadCause,
   type ReloadReport,
   refusedNotice,
-} from "../../core/model/reload-facts.ts";
+} from "../../core/model/config-change-report.ts";
+import { makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";

@@ -4,7 +4,7 @@ import { Config } from "../../app/config/config.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { createWorker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { systemCodeOf } from "../../core/errors/local-failure.ts";
+import { systemCodeOf } from "../../core/errors/machine-failure.ts";
 import { DEFAULT_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
 import { freePort } from "../shell/free-port.ts";

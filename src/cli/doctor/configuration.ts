@@ -6,7 +6,7 @@ import { findSecrets } from "../../app/config/contradictory-options.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { errorText } from "../../core/errors/errors.ts";
 import { type Environment, readSecret, type SecretRef } from "../../core/runtime/secret.ts";
-import { registerSecret } from "../../core/values/masking.ts";
+import { registerSecret } from "../../core/values/secret-masking.ts";
 import { MASKED_TEXT, maskConfig } from "./mask-config.ts";
 
 export interface ConfigurationFindings {

@@ -5,7 +5,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { toPrintableJson } from "../../core/values/printable.ts";
+import { toPrintableJson } from "../../core/values/printable-text.ts";
 import type { CliContext } from "../shell/context.ts";
 import { DEFAULT_FOLDER, findState, readStateSectionLeniently } from "../shell/find-worker.ts";
 import { keepPresentLines } from "../shell/terminal.ts";

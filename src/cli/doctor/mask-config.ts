@@ -2,7 +2,7 @@ import { configJsonSchema } from "../../app/config/config.ts";
 import { parseSecretRef } from "../../app/config/contradictory-options.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { Environment, SecretRef } from "../../core/runtime/secret.ts";
-import { SECRET_MASK } from "../../core/values/masking.ts";
+import { SECRET_MASK } from "../../core/values/secret-masking.ts";
 
 // Masks a configuration for strangers: shows only values that the schema expects at their path. Texts in place of secret
 // references, everything below unknown keys, and parts of addresses that may be keys are masked.

@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { WaitingSeries } from "../../core/model/history-facts.ts";
+import type { WaitingSeries } from "../../core/model/history-event-data.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay, dayDate, isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-facts.ts";
+import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-event-data.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, parseInteger, readSource } from "../shell/context.ts";

@@ -6,7 +6,7 @@ import { ConfigError, errorText, Rejected, Retryable } from "../../core/errors/e
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { toPrintable } from "../../core/values/printable.ts";
+import { toPrintable } from "../../core/values/printable-text.ts";
 import { describeZoneProblem } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
 import { type BuildingSummary, sourceName } from "../../ui/setup/building.ts";

@@ -1,5 +1,5 @@
 import { styleText } from "node:util";
-import { toPrintable, toPrintableJson } from "../../core/values/printable.ts";
+import { toPrintable, toPrintableJson } from "../../core/values/printable-text.ts";
 
 /**
  * Data goes to standard output, messages to standard error. Lines are cleaned, so that names from outside cannot control

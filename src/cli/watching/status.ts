@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
 import { configView } from "../../app/status-page-settings.ts";
 import { Rejected, Retryable } from "../../core/errors/errors.ts";
-import { refusedNotice } from "../../core/model/reload-facts.ts";
+import { refusedNotice } from "../../core/model/config-change-report.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import { formatCount } from "../../core/values/plural.ts";

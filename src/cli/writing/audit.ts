@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
-import type { AuditHead } from "../../core/model/command-facts.ts";
+import type { AuditHead } from "../../core/model/command-event-data.ts";
 import { globMatches } from "../../core/values/glob.ts";
 import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../../engine/commands/audit/audit-log.ts";
 import type { LogRecord, Store } from "../../engine/store/store.ts";

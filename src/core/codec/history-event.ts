@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Resolution, Tag } from "../model/building.ts";
 import { type Event, toCloudEvent } from "../model/event.ts";
-import type { TagHistoryFact } from "../model/history-facts.ts";
+import type { TagHistoryFact } from "../model/history-event-data.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 import { PointReader } from "./point-reader.ts";
 import { COMMA_CODE, MAX_POINT_BYTES, PackedTimes, type Points, valueLetter, WORDS_BY_LETTER } from "./points.ts";

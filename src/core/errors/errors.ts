@@ -1,4 +1,4 @@
-import { maskSecrets } from "../values/masking.ts";
+import { maskSecrets } from "../values/secret-masking.ts";
 
 /**
  * Every failure between packages has one of these meanings, decided where the failure is detected.

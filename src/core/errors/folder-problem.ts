@@ -1,7 +1,7 @@
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { asFailure, ConfigError, type Failure, Retryable } from "./errors.ts";
-import { systemCodeOf } from "./local-failure.ts";
+import { systemCodeOf } from "./machine-failure.ts";
 
 const FOLDER_SETTINGS: Readonly<Record<string, string>> = {
   EACCES: "Give the user that runs Plenum the right to write there.",

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { asFailure, ConfigError, type Failure, Malformed, Retryable } from "../errors/errors.ts";
-import { localFailureOf } from "../errors/local-failure.ts";
+import { localFailureOf } from "../errors/machine-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
 /**

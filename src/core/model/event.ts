@@ -1,5 +1,6 @@
 import type { Alarm, Gateway, Host, Priority, Site, System, Tag } from "./building.ts";
-import type { AuditHead, CommandAccepted, CommandNotRestored, CommandResult } from "./command-facts.ts";
+import type { AuditHead, CommandAccepted, CommandNotRestored, CommandResult } from "./command-event-data.ts";
+import type { ConfigurationChanged } from "./config-change-report.ts";
 import { type EventFacts, eventId, valueId } from "./event-ids.ts";
 import type {
   DaySealedFact,
@@ -7,10 +8,9 @@ import type {
   SiteCompleteFact,
   TagHistoryFact,
   TagTotalFact,
-} from "./history-facts.ts";
-import type { ConfigurationChanged } from "./reload-facts.ts";
-import type { SilenceFact } from "./silence-facts.ts";
-import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-facts.ts";
+} from "./history-event-data.ts";
+import type { SilenceFact } from "./silence-event-data.ts";
+import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-event-data.ts";
 
 /** Data by event kind. The id of an event derives from the source's facts, so it survives restarts and lost state. */
 export interface EventData {

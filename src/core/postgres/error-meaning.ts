@@ -1,6 +1,6 @@
 import { asFailure, ConfigError, type Failure, Retryable } from "../errors/errors.ts";
 import { failureOfConnection, type ServerInfo, tlsUnsupported } from "../http/connection-problem.ts";
-import { describeServer, type PostgresAddress } from "./address.ts";
+import { describeServer, type PostgresAddress } from "./server-address.ts";
 import { isServerError } from "./session.ts";
 import { CommitUnknown } from "./transaction.ts";
 

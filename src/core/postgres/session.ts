@@ -3,7 +3,7 @@ import { Client, types } from "pg";
 import { ConfigError } from "../errors/errors.ts";
 import { VERIFIED_TLS } from "../http/verified-tls.ts";
 import type { Secret } from "../runtime/log.ts";
-import { describeServer, type PostgresAddress } from "./address.ts";
+import { describeServer, type PostgresAddress } from "./server-address.ts";
 
 export type PostgresSession = Awaited<ReturnType<typeof openSession>>;
 

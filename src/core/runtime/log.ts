@@ -1,7 +1,7 @@
 import { inspect } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
-import { maskSecrets, registerSecret } from "../values/masking.ts";
-import { toPrintableJson } from "../values/printable.ts";
+import { toPrintableJson } from "../values/printable-text.ts";
+import { maskSecrets, registerSecret } from "../values/secret-masking.ts";
 
 export type Log = Logger;
 

@@ -3,8 +3,8 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { ConfigError, LocalFailure } from "../errors/errors.ts";
 import { realFolder } from "../errors/folder-problem.ts";
-import { localFailureOf, systemCodeOf } from "../errors/local-failure.ts";
-import { recordSecretAt, registerSecret } from "../values/masking.ts";
+import { localFailureOf, systemCodeOf } from "../errors/machine-failure.ts";
+import { recordSecretAt, registerSecret } from "../values/secret-masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";
 

@@ -1,4 +1,4 @@
-import { formatSuggestion } from "./suggest.ts";
+import { formatSuggestion } from "./spelling-suggestion.ts";
 
 /** One sentence on an invalid time zone for the `tz` of a history request; null when it is valid. */
 export function describeZoneProblem(zone: string): string | null {

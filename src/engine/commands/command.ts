@@ -1,5 +1,5 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
-import type { CommandOutcome } from "../../core/model/command-facts.ts";
+import type { CommandOutcome } from "../../core/model/command-event-data.ts";
 
 export interface Command {
   readonly id: string;

@@ -1,5 +1,5 @@
 import type { TagValue } from "../../core/model/building.ts";
-import type { CommandOutcome } from "../../core/model/command-facts.ts";
+import type { CommandOutcome } from "../../core/model/command-event-data.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, CommandEnd, CommandReason } from "./command.ts";
 

@@ -1,7 +1,7 @@
 import type { Receipt, SinkState, SinkStateChange } from "../../core/connector.ts";
 import { Retryable } from "../../core/errors/errors.ts";
+import type { Sequence } from "../../core/model/delivery-sequence.ts";
 import { type Event, isUrgent } from "../../core/model/event.ts";
-import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import {

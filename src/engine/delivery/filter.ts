@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { type AnyEvent, EVENT_KINDS, type Event, type EventKind } from "../../core/model/event.ts";
 import { globMatches } from "../../core/values/glob.ts";
-import { closestWord } from "../../core/values/suggest.ts";
+import { closestWord } from "../../core/values/spelling-suggestion.ts";
 import type { LagFilter } from "../store/store.ts";
 
 const KindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => matchesKindPattern(pattern, kind)), {

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Alarm } from "../../core/model/building.ts";
 import { type Event, makeEvent } from "../../core/model/event.ts";
-import type { AgreedSilence } from "../../core/model/silence-facts.ts";
+import type { AgreedSilence } from "../../core/model/silence-event-data.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";

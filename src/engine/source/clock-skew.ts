@@ -1,8 +1,8 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type ClockCheck, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
-import { createLastMedian } from "../../core/runtime/last-median.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
+import { createLastMedian } from "../../core/runtime/moving-median.ts";
 
 const CLOCK_COMPARISONS_MAX = 15;
 const REPLY_DURATION_MAX_MS = 10_000;

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { ConfigError, EndlessList, Malformed } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { secretsVersion } from "../../core/values/masking.ts";
+import { secretsVersion } from "../../core/values/secret-masking.ts";
 import { type CountUnusualField, cleanText, parseList, type RecordParser } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { FindStored, Page } from "./source.ts";

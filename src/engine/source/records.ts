@@ -11,8 +11,8 @@ import type {
   TokenInfo,
 } from "../../core/model/building.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { maskSecrets } from "../../core/values/masking.ts";
-import { toPrintable } from "../../core/values/printable.ts";
+import { toPrintable } from "../../core/values/printable-text.ts";
+import { maskSecrets } from "../../core/values/secret-masking.ts";
 import { isRecord, printableText } from "./reply.ts";
 
 interface NormalizedTime {

@@ -1,4 +1,4 @@
-import type { Sequence } from "../../core/model/sequence.ts";
+import type { Sequence } from "../../core/model/delivery-sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";

@@ -1,4 +1,4 @@
-import type { Sequence } from "../../core/model/sequence.ts";
+import type { Sequence } from "../../core/model/delivery-sequence.ts";
 import { createEpoch, type DamageQuarantine } from "./damage-quarantine.ts";
 import type { SqlDriver, SqlStatement } from "./sql-driver.ts";
 import type { SinkPosition } from "./store.ts";

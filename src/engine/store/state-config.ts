@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { z } from "zod";
-import { isProtected, parseAddress, postgresUrl, SchemaName, splitUrl } from "../../core/postgres/address.ts";
+import { isProtected, parseAddress, postgresUrl, SchemaName, splitUrl } from "../../core/postgres/server-address.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSize } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";

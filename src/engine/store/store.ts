@@ -1,5 +1,5 @@
+import type { Sequence } from "../../core/model/delivery-sequence.ts";
 import type { Event, EventKind } from "../../core/model/event.ts";
-import type { Sequence } from "../../core/model/sequence.ts";
 
 /** Durable state of a worker. A commit that has returned survives a kill and a power cut. */
 export interface Store {

@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
-import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
+import { LOCAL_RETRY_MS } from "../../core/errors/machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 
 const JOB_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };

@@ -1,6 +1,6 @@
 import type { Alarm, Resolution, TagValue, TokenInfo } from "../../core/model/building.ts";
-import type { DayAccount } from "../../core/model/history-facts.ts";
-import type { Quality } from "../../core/model/tag-facts.ts";
+import type { DayAccount } from "../../core/model/history-event-data.ts";
+import type { Quality } from "../../core/model/tag-event-data.ts";
 
 export type SyncSet =
   | "tag-system"

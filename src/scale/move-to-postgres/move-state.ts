@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { resolve } from "node:path";
 import { ConfigError, Rejected, Retryable } from "../../core/errors/errors.ts";
-import { textList } from "../../core/postgres/sql-text.ts";
+import { textList } from "../../core/postgres/sql-quoting.ts";
 import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";

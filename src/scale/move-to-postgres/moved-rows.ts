@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import type { PostgresSession } from "../../core/postgres/session.ts";
-import { textList } from "../../core/postgres/sql-text.ts";
+import { textList } from "../../core/postgres/sql-quoting.ts";
 
 /** Tables with rows of sources, and their columns without `source`. */
 const COLUMNS_BY_TABLE = {

@@ -1,5 +1,5 @@
 import { sourceName } from "../../core/model/event.ts";
-import { quoteText } from "../../core/postgres/sql-text.ts";
+import { quoteText } from "../../core/postgres/sql-quoting.ts";
 import { createEpoch } from "../../engine/store/damage-quarantine.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { encodeBody, encodeKey, encodeText } from "../postgres/documents.ts";

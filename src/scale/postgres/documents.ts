@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { textList } from "../../core/postgres/sql-text.ts";
+import { textList } from "../../core/postgres/sql-quoting.ts";
 import { type DocumentChange, KeyConflict, type LogRecord } from "../../engine/store/store.ts";
 import type { Query, QueryResult, QueryValues } from "./state-database.ts";
 

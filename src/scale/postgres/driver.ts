@@ -1,5 +1,5 @@
 import type { Query, QueryResult } from "../../core/postgres/session.ts";
-import { arrayText, textList } from "../../core/postgres/sql-text.ts";
+import { arrayText, textList } from "../../core/postgres/sql-quoting.ts";
 import type {
   ColumnValues,
   Dialect,

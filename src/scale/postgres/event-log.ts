@@ -1,7 +1,7 @@
 import { encodeEvent } from "../../core/codec/stored-event.ts";
 import { assignToWorker, type Event, type EventKind, isTelemetry, isUrgent } from "../../core/model/event.ts";
 import type { QueryValues } from "../../core/postgres/session.ts";
-import { arrayText, textList } from "../../core/postgres/sql-text.ts";
+import { arrayText, textList } from "../../core/postgres/sql-quoting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { createLogTail } from "../../engine/store/event-log-tail.ts";
 import {

@@ -1,10 +1,10 @@
 import { ConfigError, type Failure, Retryable } from "../../core/errors/errors.ts";
-import { type PostgresAddress, parseAddress, splitUrl } from "../../core/postgres/address.ts";
 import { type ErrorWording, toFailure } from "../../core/postgres/error-meaning.ts";
 import { createPool, cutSessionAfterTimeout } from "../../core/postgres/pool.ts";
-import { openPrimary } from "../../core/postgres/primary.ts";
+import { openPrimary } from "../../core/postgres/primary-server.ts";
+import { type PostgresAddress, parseAddress, splitUrl } from "../../core/postgres/server-address.ts";
 import { isServerError, type PostgresSession, type SessionOptions } from "../../core/postgres/session.ts";
-import { quoteName } from "../../core/postgres/sql-text.ts";
+import { quoteName } from "../../core/postgres/sql-quoting.ts";
 import { runStatementsInTransaction, transact } from "../../core/postgres/transaction.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
 import { createWakeup, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { PostgresSession } from "../../core/postgres/session.ts";
-import { quoteName } from "../../core/postgres/sql-text.ts";
+import { quoteName } from "../../core/postgres/sql-quoting.ts";
 
 /** SQL comment on the table `meta`, by which Plenum recognises its schema. */
 const SCHEMA_COMMENT = "The state of a fleet of Plenum";

@@ -11,7 +11,7 @@ import {
   Throttled,
 } from "../../core/errors/errors.ts";
 import type { Alarm, Gateway, Host, Site, System, Tag, TagLog, TagTotal } from "../../core/model/building.ts";
-import type { ReloadReport } from "../../core/model/reload-facts.ts";
+import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/source.ts";

@@ -3,7 +3,7 @@ import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
 import type { AcceptCommand } from "../../core/connector.ts";
 import { asFailure, type ConfigReason, errorText, type Failure } from "../../core/errors/errors.ts";
-import type { ReloadReport } from "../../core/model/reload-facts.ts";
+import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { operatorArrival, operatorSecond } from "../../engine/commands/operator-message.ts";

@@ -1,5 +1,5 @@
 import { formatDuration } from "../../core/values/duration.ts";
-import { toPrintable, toPrintableJson } from "../../core/values/printable.ts";
+import { toPrintable, toPrintableJson } from "../../core/values/printable-text.ts";
 import type { BuildingSummary } from "./building.ts";
 import { historyEveryMs, type SetupChoices, type UnitGroup, unitGroups } from "./choices.ts";
 import { englishText, tagCountMessage, tagsText } from "./messages.ts";

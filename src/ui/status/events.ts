@@ -1,5 +1,5 @@
 import type { AnyEvent, EventData, EventKind } from "../../core/model/event.ts";
-import type { SilenceFact } from "../../core/model/silence-facts.ts";
+import type { SilenceFact } from "../../core/model/silence-event-data.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 

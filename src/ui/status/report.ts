@@ -1,4 +1,4 @@
-import type { ConfigurationState } from "../../core/model/reload-facts.ts";
+import type { ConfigurationState } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";

@@ -5,7 +5,7 @@ import type { Alarm, Site } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { toPrintable } from "../../core/values/printable.ts";
+import { toPrintable } from "../../core/values/printable-text.ts";
 import {
   addSilence,
   alarmText,

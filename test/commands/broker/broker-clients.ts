@@ -1,5 +1,5 @@
 import { connectAsync } from "mqtt";
-import type { CommandResult } from "#src/core/model/command-facts.ts";
+import type { CommandResult } from "#src/core/model/command-event-data.ts";
 import { type RealServer, startMosquitto } from "../../real-servers.ts";
 import { CLIENT_ID } from "./building.ts";
 

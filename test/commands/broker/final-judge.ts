@@ -1,4 +1,4 @@
-import { COMMAND_OUTCOMES, type CommandResult } from "#src/core/model/command-facts.ts";
+import { COMMAND_OUTCOMES, type CommandResult } from "#src/core/model/command-event-data.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { AuditRecord } from "#src/engine/commands/audit/audit-log.ts";
 import { kindOf, type Ledger } from "./ledger.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
-import { parseAddress } from "#src/core/postgres/address.ts";
+import { parseAddress } from "#src/core/postgres/server-address.ts";
 
 const PARTS = { host: "db.example.com", database: "buildings", user: "plenum" };
 const PLAIN_REFUSAL =

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
-import { parseAddress } from "#src/core/postgres/address.ts";
 import { toFailure } from "#src/core/postgres/error-meaning.ts";
+import { parseAddress } from "#src/core/postgres/server-address.ts";
 import { connectTo } from "../../ask-postgres.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";

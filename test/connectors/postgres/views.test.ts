@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import type { SiteCompleteFact } from "#src/core/model/history-facts.ts";
+import type { SiteCompleteFact } from "#src/core/model/history-event-data.ts";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { ALARM, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
 import { createDatabase, type Database, write } from "./test-database.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
-import type { SensorFinding } from "#src/core/model/tag-facts.ts";
+import type { SensorFinding } from "#src/core/model/tag-event-data.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorTable, distanceFromBuckets } from "#src/engine/sync/sensors/sensor-table.ts";
 import { splitReport } from "#src/engine/sync/sensors/sensor-watch.ts";

@@ -2,7 +2,7 @@ import { pino } from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
-import type { SilentSensors } from "#src/core/model/tag-facts.ts";
+import type { SilentSensors } from "#src/core/model/tag-event-data.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { hasCredentials, SecretRef } from "../../runtime/secret.ts";
 import { Duration } from "../../values/duration.ts";
 import { ProxyConfig } from "../proxy.ts";
-import { parseNetwork } from "./networks.ts";
+import { parseNetwork } from "./ip-network-ranges.ts";
 
 /** Headers that the connection itself needs, or that would change how the request is read. */
 const RESERVED_HEADER =

@@ -6,7 +6,7 @@ import { ConfigError, Retryable } from "../../errors/errors.ts";
 import { isLoopback } from "../loopback.ts";
 import { type HttpProxy, toEndpoint } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
-import { createNetworkRules } from "./networks.ts";
+import { createNetworkRules } from "./ip-network-ranges.ts";
 
 /** `dns.lookup` with `all: true`, or a stand-in for it. */
 export type DnsLookup = (

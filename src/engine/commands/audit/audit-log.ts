@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { AuditHead } from "../../../core/model/command-facts.ts";
+import type { AuditHead } from "../../../core/model/command-event-data.ts";
 import { type Event, makeEvent } from "../../../core/model/event.ts";
 import type { Store } from "../../store/store.ts";
 

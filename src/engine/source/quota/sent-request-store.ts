@@ -1,6 +1,6 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ReadClock, TimePoint } from "../../../core/runtime/elapsed-time.ts";
-import { insertSorted } from "../../../core/runtime/last-median.ts";
+import { insertSorted } from "../../../core/runtime/moving-median.ts";
 import type { QuotaSlot, QuotaStore } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "../source.ts";
 

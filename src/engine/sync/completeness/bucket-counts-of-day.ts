@@ -6,7 +6,7 @@ import type {
   SeriesAccount,
   SeriesStatement,
   WaitingSeries,
-} from "../../../core/model/history-facts.ts";
+} from "../../../core/model/history-event-data.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { countBuckets, DAY_MS, parseTime, type TimeRange } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";

@@ -1,6 +1,6 @@
 import type { Site } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
-import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-facts.ts";
+import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";

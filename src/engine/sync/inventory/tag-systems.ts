@@ -1,6 +1,6 @@
 import type { System, Tag } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent } from "../../../core/model/event.ts";
-import type { SeriesBreak } from "../../../core/model/tag-facts.ts";
+import type { SeriesBreak } from "../../../core/model/tag-event-data.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import type { StoredItem, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
 import type { InventoryDiffOptions, InventoryStep } from "./diff.ts";

@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, NoLog, Rejected } from "../../../core/errors/errors.ts";
-import { createLastMedian } from "../../../core/runtime/last-median.ts";
+import { createLastMedian } from "../../../core/runtime/moving-median.ts";
 import type { RequestIsolation } from "../plan/group.ts";
 
 export interface TagIsolation extends RequestIsolation {

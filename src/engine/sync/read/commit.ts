@@ -1,6 +1,6 @@
 import { errorText } from "../../../core/errors/errors.ts";
 import type { TagValue } from "../../../core/model/building.ts";
-import type { Quality } from "../../../core/model/tag-facts.ts";
+import type { Quality } from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";

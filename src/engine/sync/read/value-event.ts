@@ -1,7 +1,7 @@
 import { Malformed } from "../../../core/errors/errors.ts";
 import type { TagReading, TagScalar, TagValue } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
-import type { Quality, TagValueFact, ValueType } from "../../../core/model/tag-facts.ts";
+import type { Quality, TagValueFact, ValueType } from "../../../core/model/tag-event-data.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply } from "../../source/source.ts";
 import type { LocatedTag } from "../inventory/requestable-tags.ts";

@@ -1,5 +1,5 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
-import type { SensorFinding, SensorFindingKind } from "../../../core/model/tag-facts.ts";
+import type { SensorFinding, SensorFindingKind } from "../../../core/model/tag-event-data.ts";
 import { durationText } from "../../../core/values/duration.ts";
 import type { LocatedTag } from "../inventory/requestable-tags.ts";
 import type { SensorRow } from "./sensor-table.ts";

@@ -6,7 +6,7 @@ import {
   type SensorFinding,
   type SensorFindingKind,
   type SilentSensors,
-} from "../../../core/model/tag-facts.ts";
+} from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../../core/runtime/clock-check.ts";
 import { type Service, Stopping, startedOnce } from "../../../core/runtime/lifecycle.ts";

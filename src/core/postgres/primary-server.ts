@@ -1,6 +1,6 @@
 import { ConfigError, Retryable } from "../errors/errors.ts";
-import { formatAddress, type PostgresAddress } from "./address.ts";
 import { type ErrorWording, toFailure } from "./error-meaning.ts";
+import { formatAddress, type PostgresAddress } from "./server-address.ts";
 import { openSession, type PostgresSession, type SessionOptions } from "./session.ts";
 
 export interface PrimaryOptions extends Omit<SessionOptions, "address"> {
