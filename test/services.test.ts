@@ -25,8 +25,8 @@ import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";
-import { createControlSocket } from "#src/ui/operator/control-socket.ts";
-import { createStatusServer } from "#src/ui/status/server.ts";
+import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
+import { createStatusServer } from "#src/ui/status/status-server.ts";
 import { createRig } from "./commands/rig.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
 import { serverOptions, statusBuilding } from "./status/status-building.ts";
@@ -52,10 +52,10 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/app/reload/config-file-watch.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
   "src/engine/silence/alarm-silences.ts": "silence.test.ts",
-  "src/ui/operator/control-socket.ts": "services.test.ts",
-  "src/ui/plots/plots.ts": "plots/plots.test.ts",
-  "src/ui/status/connections.ts": "services.test.ts",
-  "src/ui/status/server.ts": "services.test.ts",
+  "src/ui/operator/control-socket-server.ts": "services.test.ts",
+  "src/ui/plots/plot-storage.ts": "plots/plots.test.ts",
+  "src/ui/status/connection-limits.ts": "services.test.ts",
+  "src/ui/status/status-server.ts": "services.test.ts",
   "src/engine/sync/heartbeat.ts": "services.test.ts",
   "src/engine/sync/scheduler.ts": "services.test.ts",
   "src/engine/sync/sensors/sensor-watch.ts": "services.test.ts",

@@ -46,7 +46,7 @@ describe("imports of the sources", () => {
     ["connectors/mqtt/sink.ts", "src/engine/store/store.ts"],
     ["connectors/mqtt/sink.ts", "connectors/influxdb/sink.ts"],
     ["connectors/influxdb/sink.ts", "undici"],
-    ["src/ui/status/server.ts", "src/app/worker.ts"],
+    ["src/ui/status/status-server.ts", "src/app/worker.ts"],
     ["src/ui/status/page/app.mjs", "src/core/values/duration.ts"],
     ["src/app/worker.ts", "src/cli/running/run.ts"],
     ["src/app/build-sinks.ts", "connectors/mqtt/sink.ts"],

@@ -22,11 +22,11 @@ import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
 import { withTickets } from "../engine/views/alarm-tickets.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
-import { readCredentials } from "../ui/status/access.ts";
-import { createResponses } from "../ui/status/api.ts";
+import { readCredentials } from "../ui/status/access-control.ts";
 import { refreshGauges } from "../ui/status/health.ts";
-import { createStatus } from "../ui/status/report.ts";
-import { commitNotices, watchCommits } from "../ui/status/state-health.ts";
+import { createResponses } from "../ui/status/page-api.ts";
+import { commitNotices, watchCommits } from "../ui/status/state-disk-space.ts";
+import { createStatus } from "../ui/status/status-report.ts";
 import {
   type BuiltSinks,
   buildSinks,

@@ -10,11 +10,17 @@ import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
 import type { StoredPoll } from "../engine/sync/snapshot.ts";
-import type { SourceWork } from "../ui/operator/work.ts";
-import { clearPlots, createPlots, minuteSeriesNames, type Plots, type WorkerNumbers } from "../ui/plots/plots.ts";
-import type { Actions } from "../ui/status/api.ts";
-import type { LiveWorker } from "../ui/status/page-context.ts";
-import type { Status } from "../ui/status/report.ts";
+import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
+import {
+  clearPlots,
+  createPlots,
+  minuteSeriesNames,
+  type Plots,
+  type WorkerNumbers,
+} from "../ui/plots/plot-storage.ts";
+import type { Actions } from "../ui/status/page-api.ts";
+import type { LiveWorker } from "../ui/status/response-context.ts";
+import type { Status } from "../ui/status/status-report.ts";
 import type { Config } from "./config/config.ts";
 import { findConnector } from "./config/config-sections.ts";
 

@@ -25,7 +25,7 @@ import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/sens
 import { openSync } from "../engine/sync/sync.ts";
 import { createClassFinder } from "../engine/sync/tag-selection.ts";
 import { type ClassLists, createSelectionWarning } from "../engine/sync/visible-building.ts";
-import type { SourceWork } from "../ui/operator/work.ts";
+import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceEntry } from "./config/config.ts";
 

@@ -2,11 +2,11 @@ import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { LagFilter, Store } from "../engine/store/store.ts";
 import { cronMatcher } from "../engine/sync/cron-schedule.ts";
-import type { SourceWork } from "../ui/operator/work.ts";
-import type { Credentials } from "../ui/status/access.ts";
-import type { DueTime, DueTimes } from "../ui/status/jobs.ts";
+import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
+import type { Credentials } from "../ui/status/access-control.ts";
+import type { DueTime, DueTimes } from "../ui/status/job-reports.ts";
 
-import type { ConfiguredSource, LiveSource } from "../ui/status/sources.ts";
+import type { ConfiguredSource, LiveSource } from "../ui/status/source-reports.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
 export interface ConfigView {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
-import { sendCommand } from "#src/ui/operator/remote.ts";
+import { sendCommand } from "#src/ui/operator/control-socket-client.ts";
 import { MAIN } from "./hosted.ts";
 import { type Ended, type Service, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 

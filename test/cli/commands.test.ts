@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { localHook, simulatedServer, WRITING, workplace } from "./plenum.ts";
 

@@ -3,7 +3,7 @@ import { cpSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { Aedes } from "aedes";
 import { expect, onTestFinished, test } from "vitest";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
 async function broker() {

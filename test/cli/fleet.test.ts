@@ -7,7 +7,7 @@ import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { type Stage, setStage } from "../member/stage.ts";
 import { absent, freePort } from "../real-servers.ts";
 import { fleetOf, type Machine, PASSWORD, setMachine } from "./fleet-stage.ts";

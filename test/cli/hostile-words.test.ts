@@ -7,7 +7,7 @@ import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/timed-writes.t
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { FORBIDDEN, HOSTILE, poisoned, poisoningProxy } from "./hostile-words.ts";
 import { type Ended, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";

@@ -5,7 +5,7 @@ import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { findState } from "#src/cli/shell/find-worker.ts";
 import { readPointers, writePointer } from "#src/cli/shell/pointer.ts";
-import { createControlSocket } from "#src/ui/operator/control-socket.ts";
+import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 
 function createPointerFolder() {
   const folder = mkdtempSync(join(tmpdir(), "plenum-pointer-"));

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { writePointer } from "#src/cli/shell/pointer.ts";
 import { isWorkerReady } from "#src/cli/shell/probe.ts";
-import { socketPath } from "#src/ui/operator/socket.ts";
+import { socketPath } from "#src/ui/operator/control-socket-path.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 async function answering(body: object, { status = 200, isFleet = false } = {}) {

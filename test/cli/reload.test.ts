@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileS
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse, stringify } from "yaml";
 import type { ReloadReport } from "#src/core/model/config-change-report.ts";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { readEvents, simulatedServer, type Workplace, workplace } from "./plenum.ts";

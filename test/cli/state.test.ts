@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 function initialAlarms(cli: Workplace): readonly string[] {

@@ -12,8 +12,8 @@ import { Secret } from "#src/core/runtime/log.ts";
 import { readSecret } from "#src/core/runtime/secret.ts";
 import { parsePrivateKey } from "#src/engine/commands/approval/signature.ts";
 import { refuseWritableByOthers } from "#src/engine/store/state-folder.ts";
-import { readCredentials } from "#src/ui/status/access.ts";
-import { StatusConfig } from "#src/ui/status/config.ts";
+import { readCredentials } from "#src/ui/status/access-control.ts";
+import { StatusConfig } from "#src/ui/status/status-config.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { temporaryFolder } from "../real-servers.ts";
 

@@ -1,6 +1,6 @@
 import { setTimeout as pass } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
-import { findWorker, remoteReader } from "#src/ui/operator/remote.ts";
+import { findWorker, remoteReader } from "#src/ui/operator/control-socket-client.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 import { describeWithServers, POLL, type Stage, setStage } from "./stage.ts";

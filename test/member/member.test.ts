@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
-import { findWorker, requestReport } from "#src/ui/operator/remote.ts";
+import { findWorker, requestReport } from "#src/ui/operator/control-socket-client.ts";
 import { absent, programPath } from "../real-servers.ts";
 import { describeWithServers, expectQuotaKept, setStage } from "./stage.ts";
 

@@ -210,7 +210,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["commits += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["= { firstMs: «100 → (100 * 2)», maxMs: 2_000", ANY_BOUND],
   ],
-  "src/ui/setup/choices.ts": [["=== undefined «|| → &&» entry ===", TYPES_ONLY]],
-  "src/ui/setup/server.ts": [["changes[0]?.text« ?? null → »);", TYPES_ONLY]],
-  "src/ui/status/silences.ts": [['issues[0]?.message« ?? "" → » }, 400);', TYPES_ONLY]],
+  "src/ui/setup/setup-choices.ts": [["=== undefined «|| → &&» entry ===", TYPES_ONLY]],
+  "src/ui/setup/setup-server.ts": [["changes[0]?.text« ?? null → »);", TYPES_ONLY]],
+  "src/ui/status/silence-routes.ts": [['issues[0]?.message« ?? "" → » }, 400);', TYPES_ONLY]],
 };

@@ -75,7 +75,10 @@ export const TARGETS: readonly MutationTarget[] = [
     "test/config": "changes option-changes",
     "test/reload": "file-watch reloader",
   }),
-  mutate("silence", "src/engine/silence/*.ts src/ui/status/silences.ts", { test: "silence", "test/status": "server" }),
+  mutate("silence", "src/engine/silence/*.ts src/ui/status/silence-routes.ts", {
+    test: "silence",
+    "test/status": "server",
+  }),
   mutate("completeness", "src/engine/sync/completeness/*.ts", {
     "test/sync": "day-account site-day day-counts complete-days",
   }),

@@ -21,8 +21,8 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { createKillSwitch, KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { preparePrivateFile } from "#src/engine/store/state-folder.ts";
-import { createControlSocket } from "#src/ui/operator/control-socket.ts";
-import { callWorker, findWorker, WorkerGone, WorkerSilent } from "#src/ui/operator/remote.ts";
+import { callWorker, findWorker, WorkerGone, WorkerSilent } from "#src/ui/operator/control-socket-client.ts";
+import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const { signal } = new AbortController();

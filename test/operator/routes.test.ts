@@ -4,9 +4,9 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import type { TracedRequest } from "#src/engine/source/request-trace.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
-import { decodeFailure } from "#src/ui/operator/remote.ts";
-import { encodeFailure, operatorRoutes } from "#src/ui/operator/routes.ts";
-import type { SourceWork } from "#src/ui/operator/work.ts";
+import { decodeFailure } from "#src/ui/operator/control-socket-client.ts";
+import { encodeFailure, operatorRoutes } from "#src/ui/operator/control-socket-routes.ts";
+import type { SourceWork } from "#src/ui/operator/source-plan-routes.ts";
 import { PLAN_FACTS } from "../status/status-building.ts";
 
 const unexpected = (): Promise<never> => Promise.reject(new Error("unexpected request"));

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { hoursLine, loggedInGaps, readingsLine } from "#src/ui/plots/lines.ts";
-import type { Samples } from "#src/ui/plots/samples.ts";
+import { hoursLine, loggedInGaps, readingsLine } from "#src/ui/plots/plot-lines.ts";
+import type { Samples } from "#src/ui/plots/tag-samples.ts";
 
 const NO_SAMPLES: Samples = { times: [], values: [] };
 const OPTIONS = { read: NO_SAMPLES, logged: [], everyS: 60, fromS: 0, toS: 21_600 };

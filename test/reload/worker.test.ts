@@ -4,7 +4,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Receipt, Sink } from "#src/core/connector.ts";
 import { ConfigError } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { testFolder } from "../test-folder.ts";
 import { startVirtualWorker, type VirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";

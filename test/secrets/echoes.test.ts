@@ -3,7 +3,7 @@ import { join } from "node:path";
 import mqtt from "mqtt";
 import { expect, onTestFinished, test } from "vitest";
 import { startBroker } from "#src/cli/demo/services.ts";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
 import { type Canaries, canaries, findLeaks, SLOTS } from "./canaries.ts";
 import { echoingBroker, echoingProxy, echoingReceiver, echoingService } from "./echo-servers.ts";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { readAddress } from "#src/ui/setup/address.ts";
-import { englishText } from "#src/ui/setup/messages.ts";
+import { englishText } from "#src/ui/setup/building-messages.ts";
+import { readAddress } from "#src/ui/setup/service-address.ts";
 import { thrownText } from "./buildings.ts";
 
 test.each<[string, string, RegExp | null]>([

@@ -8,7 +8,7 @@ import {
   sourceName,
   summarizeBuilding,
   tagsForPlan,
-} from "#src/ui/setup/building.ts";
+} from "#src/ui/setup/building-inspection.ts";
 import { never } from "../connectors/context.ts";
 import { buildingWith, sitesNamed, TOKEN, tagsOf } from "./buildings.ts";
 

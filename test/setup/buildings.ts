@@ -1,7 +1,7 @@
 import { buildFrame } from "#src/cli/running/setup.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
-import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building.ts";
+import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building-inspection.ts";
 
 export const NOW = Date.parse("2026-11-02T12:00:00Z");
 export const TOKEN: TokenInfo = {

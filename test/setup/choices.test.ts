@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { draftConfiguration } from "#src/cli/running/setup.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
+import { englishText } from "#src/ui/setup/building-messages.ts";
 import {
   historyEveryMs,
   planMessages,
@@ -9,8 +10,7 @@ import {
   type SetupChoices,
   STEPS_MS,
   unitGroups,
-} from "#src/ui/setup/choices.ts";
-import { englishText } from "#src/ui/setup/messages.ts";
+} from "#src/ui/setup/setup-choices.ts";
 import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;

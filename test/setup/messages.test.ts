@@ -1,6 +1,12 @@
 import { expect, test } from "vitest";
-import type { BuildingSummary } from "#src/ui/setup/building.ts";
-import { buildingLines, buildingWarnings, englishText, guessZone, tokenMessage } from "#src/ui/setup/messages.ts";
+import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
+import {
+  buildingLines,
+  buildingWarnings,
+  englishText,
+  guessZone,
+  tokenMessage,
+} from "#src/ui/setup/building-messages.ts";
 import { ALARM } from "../sample-events.ts";
 import { buildingWith, NOW, sitesNamed } from "./buildings.ts";
 

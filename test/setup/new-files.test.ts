@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "#src/ui/setup/new-files.ts";
+import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "#src/ui/setup/new-config-files.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { thrownText } from "./buildings.ts";
 

@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { buildFrame, draftConfiguration } from "#src/cli/running/setup.ts";
-import type { BuildingSummary } from "#src/ui/setup/building.ts";
-import { proposedChoices, quotaText, type SetupChoices } from "#src/ui/setup/choices.ts";
+import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
+import { proposedChoices, quotaText, type SetupChoices } from "#src/ui/setup/setup-choices.ts";
 import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";
 
 function draftFor(building: BuildingSummary, change: (choices: SetupChoices) => SetupChoices = (choices) => choices) {

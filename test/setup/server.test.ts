@@ -2,8 +2,8 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { draftConfiguration } from "#src/cli/running/setup.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
-import type { BuildingSummary } from "#src/ui/setup/building.ts";
-import { type SetupServer, type SetupSteps, startSetupServer } from "#src/ui/setup/server.ts";
+import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
+import { type SetupServer, type SetupSteps, startSetupServer } from "#src/ui/setup/setup-server.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { buildingWith, FRAME, HISTORY, NOW } from "./buildings.ts";
 

@@ -2,11 +2,11 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import type { PlotResponse } from "#src/ui/status/history.ts";
-import type { SinkResponse } from "#src/ui/status/sinks.ts";
-import type { SourceResponse } from "#src/ui/status/sources.ts";
-import type { TagResponse } from "#src/ui/status/tag.ts";
+import type { SinkResponse } from "#src/ui/status/sink-reports.ts";
+import type { SourceResponse } from "#src/ui/status/source-reports.ts";
+import type { PlotResponse } from "#src/ui/status/tag-history-plot.ts";
 import type { TagList } from "#src/ui/status/tag-index.ts";
+import type { TagResponse } from "#src/ui/status/tag-response.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
 

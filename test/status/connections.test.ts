@@ -5,8 +5,8 @@ import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Secret } from "#src/core/runtime/log.ts";
-import { addressOwner, limitConnections } from "#src/ui/status/connections.ts";
-import { createStatusServer } from "#src/ui/status/server.ts";
+import { addressOwner, limitConnections } from "#src/ui/status/connection-limits.ts";
+import { createStatusServer } from "#src/ui/status/status-server.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { serverOptions, statusBuilding } from "./status-building.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { AnyEvent, EventData, EventKind } from "#src/core/model/event.ts";
-import { summaryOf } from "#src/ui/status/events.ts";
+import { summaryOf } from "#src/ui/status/event-summary.ts";
 import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
 
 /** Where more is said than the name of the thing. */

@@ -4,8 +4,8 @@ import { Points } from "#src/core/codec/points.ts";
 import { NoLog } from "#src/core/errors/errors.ts";
 import type { Resolution, TagLog } from "#src/core/model/building.ts";
 import { sourceUri } from "#src/core/model/event.ts";
-import { createFetchedHistory, type HistoryRange, type PlotResponse } from "#src/ui/status/history.ts";
-import { statusRoutes } from "#src/ui/status/server.ts";
+import { statusRoutes } from "#src/ui/status/status-server.ts";
+import { createFetchedHistory, type HistoryRange, type PlotResponse } from "#src/ui/status/tag-history-plot.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { fillSource, NOW, serverOptions, statusBuilding } from "./status-building.ts";
 

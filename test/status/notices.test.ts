@@ -4,8 +4,8 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createLogSpaceMonitor } from "#src/engine/delivery/back-pressure.ts";
 import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
-import { noticesOf } from "#src/ui/status/notices.ts";
-import { isAlmostFull } from "#src/ui/status/state-health.ts";
+import { noticesOf } from "#src/ui/status/page-warnings.ts";
+import { isAlmostFull } from "#src/ui/status/state-disk-space.ts";
 import { statusBuilding } from "./status-building.ts";
 
 const GIBIBYTE = 1024 ** 3;

@@ -1,7 +1,7 @@
 import { type Browser, chromium } from "playwright-core";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
-import type { WorkerParts } from "#src/ui/status/report.ts";
-import { createStatusServer } from "#src/ui/status/server.ts";
+import type { WorkerParts } from "#src/ui/status/status-report.ts";
+import { createStatusServer } from "#src/ui/status/status-server.ts";
 import { programPath } from "../real-servers.ts";
 import { serverOptions, statusBuilding, WORKER } from "./status-building.ts";
 

@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const MINUTE = 60_000;

@@ -13,8 +13,8 @@ import {
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
-import { createStatus } from "#src/ui/status/report.ts";
-import type { LiveSource } from "#src/ui/status/sources.ts";
+import type { LiveSource } from "#src/ui/status/source-reports.ts";
+import { createStatus } from "#src/ui/status/status-report.ts";
 import { valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import {

@@ -1,12 +1,12 @@
 import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet-status.ts";
-import type { AlarmBrief, AlarmResponse } from "#src/ui/status/alarms.ts";
-import type { CommandRow } from "#src/ui/status/commands.ts";
-import type { PlotResponse } from "#src/ui/status/history.ts";
-import type { SinkResponse } from "#src/ui/status/sinks.ts";
-import type { AlarmDays, SiteResponse } from "#src/ui/status/sites.ts";
-import type { SourceResponse } from "#src/ui/status/sources.ts";
-import type { TagResponse } from "#src/ui/status/tag.ts";
+import type { AlarmBrief, AlarmResponse } from "#src/ui/status/alarm-responses.ts";
+import type { CommandRow } from "#src/ui/status/command-list.ts";
+import type { SinkResponse } from "#src/ui/status/sink-reports.ts";
+import type { AlarmDays, SiteResponse } from "#src/ui/status/site-responses.ts";
+import type { SourceResponse } from "#src/ui/status/source-reports.ts";
+import type { PlotResponse } from "#src/ui/status/tag-history-plot.ts";
 import type { TagList, TagRow } from "#src/ui/status/tag-index.ts";
+import type { TagResponse } from "#src/ui/status/tag-response.ts";
 import { ALARM } from "../sample-events.ts";
 import { NOW } from "./status-building.ts";
 

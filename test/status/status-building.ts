@@ -19,14 +19,14 @@ import {
   type StoredValue,
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
-import type { Plots } from "#src/ui/plots/plots.ts";
-import { createResponses, type Responses } from "#src/ui/status/api.ts";
-import { StatusConfig } from "#src/ui/status/config.ts";
+import type { Plots } from "#src/ui/plots/plot-storage.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
-import type { LiveWorker } from "#src/ui/status/page-context.ts";
-import { createStatus, type Status, type WorkerParts } from "#src/ui/status/report.ts";
-import type { StatusServerOptions } from "#src/ui/status/server.ts";
-import type { LiveSource } from "#src/ui/status/sources.ts";
+import { createResponses, type Responses } from "#src/ui/status/page-api.ts";
+import type { LiveWorker } from "#src/ui/status/response-context.ts";
+import type { LiveSource } from "#src/ui/status/source-reports.ts";
+import { StatusConfig } from "#src/ui/status/status-config.ts";
+import { createStatus, type Status, type WorkerParts } from "#src/ui/status/status-report.ts";
+import type { StatusServerOptions } from "#src/ui/status/status-server.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 

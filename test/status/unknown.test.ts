@@ -6,7 +6,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { type StoredPoll, syncSet } from "#src/engine/sync/snapshot.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
-import { createStatus, type Status } from "#src/ui/status/report.ts";
+import { createStatus, type Status } from "#src/ui/status/status-report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { counting, fillSource, NOW, statusBuilding, WORKER } from "./status-building.ts";

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { PollTime } from "#src/engine/sync/live-tag-state.ts";
 import type { Readiness } from "#src/ui/status/health.ts";
-import { jobReports } from "#src/ui/status/jobs.ts";
+import { jobReports } from "#src/ui/status/job-reports.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;

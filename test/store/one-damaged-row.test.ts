@@ -6,7 +6,7 @@ import { openJournal } from "#src/engine/commands/journal.ts";
 import { DAMAGED_EVENT_REASON } from "#src/engine/store/event-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { createStatus } from "#src/ui/status/report.ts";
+import { createStatus } from "#src/ui/status/status-report.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { CLOCK } from "./furnished-state.ts";

@@ -2,7 +2,7 @@ import pino from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { statusLines } from "#src/cli/watching/status.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 import { type LargeBuilding, type LargeBuildingOptions, largeBuilding } from "./large-building.ts";
 

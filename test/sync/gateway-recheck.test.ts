@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import type { StatusReport } from "#src/ui/status/report.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;

@@ -11,7 +11,7 @@ import { SyncConfig } from "../../engine/sync/config.ts";
 import { HistoryConfig } from "../../engine/sync/history/config.ts";
 import { ReadConfig } from "../../engine/sync/read/config.ts";
 import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
-import { StatusConfig } from "../../ui/status/config.ts";
+import { StatusConfig } from "../../ui/status/status-config.ts";
 
 /** Name of a source or sink, which is used in topics, metrics and file names. */
 const EntryName = z

@@ -7,7 +7,7 @@ import { formatCount } from "../../core/values/plural.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredItem, StoredPoll } from "../../engine/sync/snapshot.ts";
-import type { SourceReader } from "../../ui/operator/remote.ts";
+import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
 import { type CliContext, chooseSource, collectPages, parseInteger } from "../shell/context.ts";
 import { splitIds } from "../shell/options.ts";
 import { readStateIfAny } from "../shell/state-access.ts";

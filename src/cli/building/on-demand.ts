@@ -3,7 +3,7 @@ import { IANAZone } from "luxon";
 import { asFailure, ConfigError, errorText, Rejected } from "../../core/errors/errors.ts";
 import { RESOLUTIONS, type Resolution, type TagReading } from "../../core/model/building.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../engine/source/source.ts";
-import type { SourceReader } from "../../ui/operator/remote.ts";
+import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnlisted } from "../shell/known-ids.ts";
 import { splitIds, timeOption } from "../shell/options.ts";

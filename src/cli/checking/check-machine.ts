@@ -3,8 +3,8 @@ import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts
 import { ConfigError } from "../../core/errors/errors.ts";
 import { checkStateFolder, freeDiskBytes } from "../../engine/store/state-folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
-import { requestReport } from "../../ui/operator/remote.ts";
-import { tryAddress } from "../../ui/status/server.ts";
+import { requestReport } from "../../ui/operator/control-socket-client.ts";
+import { tryAddress } from "../../ui/status/status-server.ts";
 import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";

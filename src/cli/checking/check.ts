@@ -13,7 +13,7 @@ import { approvalState } from "../../engine/commands/approval/sign-rules.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { matchesFilter } from "../../engine/delivery/filter.ts";
 import type { SeenBuilding } from "../../engine/sync/selection-mismatches.ts";
-import { readCredentials } from "../../ui/status/access.ts";
+import { readCredentials } from "../../ui/status/access-control.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { approvalQuestion } from "../writing/writes.ts";

@@ -24,7 +24,7 @@ import {
 } from "../../engine/sync/history/series.ts";
 import { type StoredBackfill, type StoredItem, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { Selection } from "../../engine/sync/tag-selection.ts";
-import { requestReport } from "../../ui/operator/remote.ts";
+import { requestReport } from "../../ui/operator/control-socket-client.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill.ts";
 

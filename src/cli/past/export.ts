@@ -10,7 +10,7 @@ import { openStore } from "../../engine/store/open.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
 import { closedUntilMs } from "../../engine/sync/history/ledger.ts";
 import { backfillRules } from "../../engine/sync/history/series.ts";
-import { findWorker } from "../../ui/operator/remote.ts";
+import { findWorker } from "../../ui/operator/control-socket-client.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { EXIT_CODE } from "../shell/exit.ts";
 import { addSelectionOptions, buildSelection, parseTime, type SelectionOptions } from "../shell/options.ts";

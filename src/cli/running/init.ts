@@ -8,11 +8,11 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { toPrintable } from "../../core/values/printable-text.ts";
 import { describeZoneProblem } from "../../core/values/time-zone.ts";
-import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
-import { type BuildingSummary, sourceName } from "../../ui/setup/building.ts";
-import { planMessages, proposedChoices, quotaText, type SetupChoices } from "../../ui/setup/choices.ts";
-import { buildingLines, englishText, guessZone, tagsText } from "../../ui/setup/messages.ts";
-import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
+import { type BuildingSummary, sourceName } from "../../ui/setup/building-inspection.ts";
+import { buildingLines, englishText, guessZone, tagsText } from "../../ui/setup/building-messages.ts";
+import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-config-files.ts";
+import { readAddress, type ServiceAddress } from "../../ui/setup/service-address.ts";
+import { planMessages, proposedChoices, quotaText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
 import type { CliContext } from "../shell/context.ts";
 import { keepPresentLines, type Terminal } from "../shell/terminal.ts";
 import {

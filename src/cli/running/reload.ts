@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { changeLine, type ReloadReport } from "../../core/model/config-change-report.ts";
-import { requestReload } from "../../ui/operator/remote.ts";
+import { requestReload } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { keepPresentLines } from "../shell/terminal.ts";

@@ -5,11 +5,16 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { describeZoneProblem } from "../../core/values/time-zone.ts";
-import { type BuildingSummary, explainInspectionError, inspectBuilding, sourceName } from "../../ui/setup/building.ts";
-import { planBuilding, quotaText, type SetupChoices } from "../../ui/setup/choices.ts";
-import { pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
+import {
+  type BuildingSummary,
+  explainInspectionError,
+  inspectBuilding,
+  sourceName,
+} from "../../ui/setup/building-inspection.ts";
+import { pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-config-files.ts";
 import { type ConfigurationFrame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
-import { type SetupSteps, startSetupServer } from "../../ui/setup/server.ts";
+import { planBuilding, quotaText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
+import { type SetupSteps, startSetupServer } from "../../ui/setup/setup-server.ts";
 import type { CliContext } from "../shell/context.ts";
 import { programName, shellWord } from "../shell/exit.ts";
 import { freePort } from "../shell/free-port.ts";

@@ -2,7 +2,7 @@ import type { AnyEvent } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
-import { eventSummary } from "../../ui/status/events.ts";
+import { eventSummary } from "../../ui/status/event-summary.ts";
 import { formatClockTime } from "../shell/terminal.ts";
 
 export type TerminalFeed = ReturnType<typeof createTerminalFeed>;

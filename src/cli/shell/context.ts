@@ -9,7 +9,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { remoteReader, type SourceReader } from "../../ui/operator/remote.ts";
+import { remoteReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
 import { type AcceptedConfig, acceptedConfig, controlSocketFor, keptConfigText } from "./find-worker.ts";
 import { readPointers } from "./pointer.ts";

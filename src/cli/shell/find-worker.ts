@@ -13,7 +13,7 @@ import {
   findWorker,
   requestConfiguration,
   requestReport,
-} from "../../ui/operator/remote.ts";
+} from "../../ui/operator/control-socket-client.ts";
 import { errorLines } from "./exit.ts";
 import { readPointers } from "./pointer.ts";
 import { listFolders } from "./probe.ts";

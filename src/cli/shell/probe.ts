@@ -1,7 +1,7 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Environment } from "../../core/runtime/secret.ts";
-import { connectToWorker, findSocket } from "../../ui/operator/socket.ts";
+import { connectToWorker, findSocket } from "../../ui/operator/control-socket-path.ts";
 import { trustedPointers } from "./pointer.ts";
 
 /** After this time the full command asks again and reports the problem. */

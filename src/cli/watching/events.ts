@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { Filter, matchesFilter } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
-import { eventSummary } from "../../ui/status/events.ts";
+import { eventSummary } from "../../ui/status/event-summary.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
 import { addLogOptions, collectWords } from "../shell/options.ts";

@@ -23,7 +23,7 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
-import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/remote.ts";
+import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/control-socket-client.ts";
 import { gapReasonText } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";

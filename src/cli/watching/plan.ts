@@ -8,7 +8,7 @@ import type { StateConfig } from "../../engine/store/state-config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { describeListProgress, type ListProgress } from "../../engine/sync/visible-building.ts";
-import { requestPlan } from "../../ui/operator/remote.ts";
+import { requestPlan } from "../../ui/operator/control-socket-client.ts";
 import { formatMinute } from "../past/backfill.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";

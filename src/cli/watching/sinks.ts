@@ -8,7 +8,7 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { buildSnapshotRequest } from "../../engine/delivery/snapshot.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { backlogText } from "../../ui/status/sinks.ts";
+import { backlogText } from "../../ui/status/sink-reports.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { withState } from "../shell/state-access.ts";

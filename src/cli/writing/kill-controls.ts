@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
-import { requestFleetWrites } from "../../ui/operator/remote.ts";
+import { requestFleetWrites } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/context.ts";
 import { errorLines } from "../shell/exit.ts";
 import { findState, type RunningWorker, rejectedFileText } from "../shell/find-worker.ts";

@@ -7,7 +7,7 @@ import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { type ControlSocket, sendCommand, sendSecond } from "../../ui/operator/remote.ts";
+import { type ControlSocket, sendCommand, sendSecond } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/context.ts";
 import { controlSocketFor } from "../shell/find-worker.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";

@@ -1,7 +1,7 @@
 import type { TagValue } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, type SeriesFormat, writeChunk } from "./samples.ts";
+import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, type SeriesFormat, writeChunk } from "./tag-samples.ts";
 
 /** Seconds of readings in a chunk. The ring has the chunks of one day and the current chunk. */
 export const CHUNK_S = 600;

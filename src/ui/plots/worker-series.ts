@@ -1,7 +1,7 @@
 import { type Event, sourceName } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { ByteReader, ByteWriter, readColumn, writeColumn } from "./encoding.ts";
+import { ByteReader, ByteWriter, readColumn, writeColumn } from "./number-encoding.ts";
 
 export interface PackedMinutes {
   readonly last: number;

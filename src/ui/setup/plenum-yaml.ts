@@ -1,8 +1,8 @@
 import { formatDuration } from "../../core/values/duration.ts";
 import { toPrintable, toPrintableJson } from "../../core/values/printable-text.ts";
-import type { BuildingSummary } from "./building.ts";
-import { historyEveryMs, type SetupChoices, type UnitGroup, unitGroups } from "./choices.ts";
-import { englishText, tagCountMessage, tagsText } from "./messages.ts";
+import type { BuildingSummary } from "./building-inspection.ts";
+import { englishText, tagCountMessage, tagsText } from "./building-messages.ts";
+import { historyEveryMs, type SetupChoices, type UnitGroup, unitGroups } from "./setup-choices.ts";
 
 export interface ConfigurationFrame {
   readonly name: string;

@@ -2,10 +2,10 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createCache, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { Status, StatusHealth } from "./report.ts";
-import type { LiveSink, SinkReport } from "./sinks.ts";
-import type { SourceHealth } from "./sources.ts";
-import { type CommitTrouble, isFull } from "./state-health.ts";
+import type { LiveSink, SinkReport } from "./sink-reports.ts";
+import type { SourceHealth } from "./source-reports.ts";
+import { type CommitTrouble, isFull } from "./state-disk-space.ts";
+import type { Status, StatusHealth } from "./status-report.ts";
 
 /** Response of `/readyz`. The request needs no password, so the response contains no texts of other systems. */
 export interface Readiness {

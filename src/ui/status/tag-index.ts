@@ -4,7 +4,7 @@ import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { TagReading } from "../../engine/sync/live-tag-state.ts";
 import type { StoredItem, StoredValue } from "../../engine/sync/snapshot.ts";
 import { ageOf, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { ScopeQuery, TagsQuery } from "./queries.ts";
+import type { ScopeQuery, TagsQuery } from "./query-parameters.ts";
 
 /** GET /api/tags?source&site&search&show&sort&offset&limit */
 export interface TagList {

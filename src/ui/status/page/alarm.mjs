@@ -1,11 +1,21 @@
-import { viewAddress } from "/address.mjs";
 import { AlarmBriefs, acknowledgement, BeginSilence } from "/alarms.mjs";
 import { TagPlot } from "/chart.mjs";
-import { Age, At, Now, nowMs } from "/clock.mjs";
 import { html } from "/htm.mjs";
 import { span, t } from "/language.mjs";
-import { CopyAddress, Head, Missing, Panel, priorityMark, Stale, siteAddress, Table, tagAddress } from "/parts.mjs";
-import { usePolled } from "/request.mjs";
+import {
+  CopyAddress,
+  Head,
+  Missing,
+  Panel,
+  priorityMark,
+  Stale,
+  siteAddress,
+  Table,
+  tagAddress,
+} from "/shared-components.mjs";
+import { viewAddress } from "/view-address.mjs";
+import { Age, At, Now, nowMs } from "/worker-clock.mjs";
+import { usePolled } from "/worker-requests.mjs";
 
 const ALARM_POLL_MS = 4000;
 const PHASES = {

@@ -1,4 +1,3 @@
-import { Age, nowMs } from "/clock.mjs";
 import { html, useState } from "/htm.mjs";
 import { at, countText, dayOf, t, until, valueText } from "/language.mjs";
 import {
@@ -15,8 +14,9 @@ import {
   Stale,
   Twice,
   useStillOrder,
-} from "/parts.mjs";
-import { post, usePolled } from "/request.mjs";
+} from "/shared-components.mjs";
+import { Age, nowMs } from "/worker-clock.mjs";
+import { post, usePolled } from "/worker-requests.mjs";
 
 const NO_ALARMS = { priorities: {}, rows: [] };
 /** Alarms shown at first, alarms added by each click, and the most that the worker returns. */

@@ -1,11 +1,11 @@
-import { amend, useAddress } from "/address.mjs";
-import { Now, setClock } from "/clock.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
 import { ago, at, countText, LanguageButton, loadLanguage, minuteOf, t, valueText } from "/language.mjs";
 import { Overview, sitesOf } from "/overview.mjs";
-import { setNeedsPassword } from "/parts.mjs";
-import { lostSince, useMoved, usePolled } from "/request.mjs";
+import { setNeedsPassword } from "/shared-components.mjs";
 import { listQuery, Tags } from "/tags.mjs";
+import { amend, useAddress } from "/view-address.mjs";
+import { Now, setClock } from "/worker-clock.mjs";
+import { lostSince, useMoved, usePolled } from "/worker-requests.mjs";
 
 const STATUS_POLL_MS = 2000;
 const WORKER_CHECK_MS = 1000;

@@ -1,9 +1,9 @@
-import { amend } from "/address.mjs";
-import { nowMs } from "/clock.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
 import { at, countText, dayOf, intervalText, minuteOf, t, valueText } from "/language.mjs";
-import { Choice, Panel, Stale } from "/parts.mjs";
-import { usePolled } from "/request.mjs";
+import { Choice, Panel, Stale } from "/shared-components.mjs";
+import { amend } from "/view-address.mjs";
+import { nowMs } from "/worker-clock.mjs";
+import { usePolled } from "/worker-requests.mjs";
 
 const DAY_S = 86_400;
 let library;

@@ -1,8 +1,8 @@
-import { At } from "/clock.mjs";
 import { html } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
-import { Head, Missing, Panel, Stale, Table, tagAddress } from "/parts.mjs";
-import { usePolled } from "/request.mjs";
+import { Head, Missing, Panel, Stale, Table, tagAddress } from "/shared-components.mjs";
+import { At } from "/worker-clock.mjs";
+import { usePolled } from "/worker-requests.mjs";
 
 const EVERY_MS = 4000;
 const MAX_COMMANDS = 200;

@@ -1,8 +1,8 @@
-import { At } from "/clock.mjs";
 import { html } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
-import { Copy, Head, Missing, Panel, quotedText, Stale, Table } from "/parts.mjs";
-import { usePolled } from "/request.mjs";
+import { Copy, Head, Missing, Panel, quotedText, Stale, Table } from "/shared-components.mjs";
+import { At } from "/worker-clock.mjs";
+import { usePolled } from "/worker-requests.mjs";
 
 const EVERY_MS = 2000;
 const STATE_LABELS = {

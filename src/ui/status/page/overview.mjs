@@ -1,12 +1,12 @@
-import { amend, viewAddress } from "/address.mjs";
 import { Alarms, AllAlarmDays, Silences, useAlarms } from "/alarms.mjs";
-import { Age, At, Now, nowMs } from "/clock.mjs";
 import { html } from "/htm.mjs";
 import { ago, countText, doubtReason, t, valueText } from "/language.mjs";
-import { Doubt, Panel, Priorities, Stale, siteAddress, Table, Twice, unknownMark } from "/parts.mjs";
-import { post, usePolled } from "/request.mjs";
+import { Doubt, Panel, Priorities, Stale, siteAddress, Table, Twice, unknownMark } from "/shared-components.mjs";
 import { Plan, Source } from "/sources.mjs";
 import { listQuery, Tags } from "/tags.mjs";
+import { amend, viewAddress } from "/view-address.mjs";
+import { Age, At, Now, nowMs } from "/worker-clock.mjs";
+import { post, usePolled } from "/worker-requests.mjs";
 
 const LISTS_POLL_MS = 6000;
 const RARE_CHANGES_POLL_MS = 10_000;

@@ -1,5 +1,4 @@
 import { Chart, pointTime } from "/chart.mjs";
-import { At } from "/clock.mjs";
 import { html, useMemo, useState } from "/htm.mjs";
 import { countText, t, valueText } from "/language.mjs";
 import {
@@ -15,8 +14,9 @@ import {
   Stale,
   Table,
   Twice,
-} from "/parts.mjs";
-import { post, usePolled } from "/request.mjs";
+} from "/shared-components.mjs";
+import { At } from "/worker-clock.mjs";
+import { post, usePolled } from "/worker-requests.mjs";
 
 const EVERY_MS = 10_000;
 

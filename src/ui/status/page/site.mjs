@@ -1,10 +1,10 @@
-import { amend, viewAddress } from "/address.mjs";
 import { AlarmDays, Alarms, BeginSilence, Silences, useAlarms } from "/alarms.mjs";
 import { html } from "/htm.mjs";
 import { countText, t, valueText } from "/language.mjs";
-import { CopyAddress, Head, Missing, Panel, Stale, Table, unknownMark } from "/parts.mjs";
-import { usePolled } from "/request.mjs";
+import { CopyAddress, Head, Missing, Panel, Stale, Table, unknownMark } from "/shared-components.mjs";
 import { listQuery, Tags } from "/tags.mjs";
+import { amend, viewAddress } from "/view-address.mjs";
+import { usePolled } from "/worker-requests.mjs";
 
 const EVERY_MS = 10_000;
 const LISTS_MS = 4000;

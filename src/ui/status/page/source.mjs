@@ -1,10 +1,10 @@
 import { Chart, pointTime } from "/chart.mjs";
-import { At } from "/clock.mjs";
 import { html, useMemo } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
-import { CopyAddress, Head, Missing, Panel, Stale, Table } from "/parts.mjs";
-import { usePolled } from "/request.mjs";
+import { CopyAddress, Head, Missing, Panel, Stale, Table } from "/shared-components.mjs";
 import { Plan, Source } from "/sources.mjs";
+import { At } from "/worker-clock.mjs";
+import { usePolled } from "/worker-requests.mjs";
 
 const EVERY_MS = 10_000;
 const LANE_COLOURS = [

@@ -1,8 +1,8 @@
-import { viewAddress } from "/address.mjs";
-import { Age, At, Now, nowMs, Until } from "/clock.mjs";
 import { html } from "/htm.mjs";
 import { at, countText, decimal, intervalText, percent, t, until, valueText } from "/language.mjs";
-import { Panel, Table } from "/parts.mjs";
+import { Panel, Table } from "/shared-components.mjs";
+import { viewAddress } from "/view-address.mjs";
+import { Age, At, Now, nowMs, Until } from "/worker-clock.mjs";
 
 export function Source({ source, isLinked = true }) {
   const { quota, token, health, history } = source;

@@ -1,13 +1,13 @@
-import { viewAddress } from "/address.mjs";
 import { AlarmBriefs } from "/alarms.mjs";
 import { TagPlot } from "/chart.mjs";
-import { Age, nowMs, Until } from "/clock.mjs";
 import { CommandRows } from "/commands.mjs";
 import { html, useState } from "/htm.mjs";
 import { at, intervalText, t, valueText } from "/language.mjs";
-import { Copy, CopyAddress, Head, Missing, Panel, Stale, siteAddress, Table } from "/parts.mjs";
-import { post, usePolled } from "/request.mjs";
+import { Copy, CopyAddress, Head, Missing, Panel, Stale, siteAddress, Table } from "/shared-components.mjs";
 import { valueProblem } from "/tags.mjs";
+import { viewAddress } from "/view-address.mjs";
+import { Age, nowMs, Until } from "/worker-clock.mjs";
+import { post, usePolled } from "/worker-requests.mjs";
 
 const EVERY_MS = 4000;
 

@@ -1,8 +1,8 @@
-import { Age } from "/clock.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
-import { Choice, NewOrder, Panel, Stale, siteAddress, tagAddress, useStillOrder } from "/parts.mjs";
-import { usePolled } from "/request.mjs";
+import { Choice, NewOrder, Panel, Stale, siteAddress, tagAddress, useStillOrder } from "/shared-components.mjs";
+import { Age } from "/worker-clock.mjs";
+import { usePolled } from "/worker-requests.mjs";
 
 const PAGE_SIZE = 100;
 const EVERY_MS = 4000;

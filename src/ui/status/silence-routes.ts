@@ -16,10 +16,10 @@ import {
 } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredAlarm, StoredItem } from "../../engine/sync/snapshot.ts";
-import { jsonFromPage, sameOriginOnly, visitorName } from "./access.ts";
+import { jsonFromPage, sameOriginOnly, visitorName } from "./access-control.ts";
 import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { StatusConfig } from "./config.ts";
-import type { ScopeQuery } from "./queries.ts";
+import type { ScopeQuery } from "./query-parameters.ts";
+import type { StatusConfig } from "./status-config.ts";
 
 export type Silenced = Pick<Silence, "to" | "reason" | "madeBy">;
 

@@ -1,6 +1,6 @@
-import { batchUpdate, duringRequest, untilBeat } from "/clock.mjs";
 import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
+import { batchUpdate, duringRequest, untilBeat } from "/worker-clock.mjs";
 
 /** A working worker responds in milliseconds; a suspended one accepts requests and never responds. */
 const REQUEST_TIMEOUT_MS = 5000;

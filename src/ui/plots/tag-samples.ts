@@ -1,4 +1,4 @@
-import { ByteReader, ByteWriter, readColumn, writeColumn } from "./encoding.ts";
+import { ByteReader, ByteWriter, readColumn, writeColumn } from "./number-encoding.ts";
 
 /** Readings of one tag in order of arrival: seconds since 1970, and null for a value that could not be read. */
 export interface Samples {

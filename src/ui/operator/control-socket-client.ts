@@ -17,7 +17,8 @@ import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/source.ts";
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import type { StatusReport } from "../status/report.ts";
+import type { StatusReport } from "../status/status-report.ts";
+import { connectToWorker, findSocket } from "./control-socket-path.ts";
 import type {
   AcceptedConfiguration,
   CommandBody,
@@ -25,9 +26,8 @@ import type {
   SecondBody,
   SourceRequest,
   WritesBody,
-} from "./routes.ts";
-import { connectToWorker, findSocket } from "./socket.ts";
-import type { TagWork } from "./work.ts";
+} from "./control-socket-routes.ts";
+import type { TagWork } from "./source-plan-routes.ts";
 
 /** A busy small machine needs seconds even for a ping. */
 const PING_LIMIT_MS = 5_000;

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
-import { type Message, message } from "./messages.ts";
+import { type Message, message } from "./building-messages.ts";
 
 export type ServiceAddress = ReturnType<typeof readAddress>;
 

@@ -1,4 +1,4 @@
-import type { Hour, Samples } from "./samples.ts";
+import type { Hour, Samples } from "./tag-samples.ts";
 
 /** Columns of a plot. A null marks a gap: two points are further apart than either of them covers. */
 export interface Line {

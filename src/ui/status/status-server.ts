@@ -15,14 +15,22 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Service } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
-import { type Guard, guard, roleIn, STOP_PATH, sameOriginOnly, securityHeaders, visitorName } from "./access.ts";
-import { type ActionRoutes, actionRoutes, type Responses, responseRoutes } from "./api.ts";
-import type { StatusConfig } from "./config.ts";
-import { limitConnections, listen, listeningService, REQUEST_TIMES } from "./connections.ts";
-import { eventSummary } from "./events.ts";
+import {
+  type Guard,
+  guard,
+  roleIn,
+  STOP_PATH,
+  sameOriginOnly,
+  securityHeaders,
+  visitorName,
+} from "./access-control.ts";
+import { limitConnections, listen, listeningService, REQUEST_TIMES } from "./connection-limits.ts";
+import { eventSummary } from "./event-summary.ts";
 import type { Readiness } from "./health.ts";
-import type { Status } from "./report.ts";
-import { type SilenceRoutes, silenceRoutes } from "./silences.ts";
+import { type ActionRoutes, actionRoutes, type Responses, responseRoutes } from "./page-api.ts";
+import { type SilenceRoutes, silenceRoutes } from "./silence-routes.ts";
+import type { StatusConfig } from "./status-config.ts";
+import type { Status } from "./status-report.ts";
 
 type Encoding = "br" | "gzip" | "identity";
 

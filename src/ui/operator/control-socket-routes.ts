@@ -8,8 +8,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { operatorArrival, operatorSecond } from "../../engine/commands/operator-message.ts";
 import type { Source } from "../../engine/source/source.ts";
-import type { StatusReport } from "../status/report.ts";
-import { type WorkOptions, workRoutes } from "./work.ts";
+import type { StatusReport } from "../status/status-report.ts";
+import { type WorkOptions, workRoutes } from "./source-plan-routes.ts";
 
 /** Requests of the command line use the quota and the gate of the worker, so that no second process spends the quota. */
 export interface OperatorOptions {

@@ -1,7 +1,7 @@
-import { viewAddress } from "/address.mjs";
-import { nowMs } from "/clock.mjs";
 import { html, useEffect, useRef, useState } from "/htm.mjs";
 import { doubtReason, t } from "/language.mjs";
+import { viewAddress } from "/view-address.mjs";
+import { nowMs } from "/worker-clock.mjs";
 
 /** Components that several views use. Text only ever goes into text nodes. */
 

@@ -1,9 +1,9 @@
 import { MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { formatCount } from "../../core/values/plural.ts";
-import type { SinkReport } from "./sinks.ts";
-import type { SourceReport } from "./sources.ts";
-import { isAlmostFull, isFull, type StateReport } from "./state-health.ts";
+import type { SinkReport } from "./sink-reports.ts";
+import type { SourceReport } from "./source-reports.ts";
+import { isAlmostFull, isFull, type StateReport } from "./state-disk-space.ts";
 
 const DAY_MS = 86_400_000;
 /** Days before the token's expiry from which the page warns; the event `token-expiring` comes at 30, 14, 7 and 1. */

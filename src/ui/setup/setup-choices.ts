@@ -4,8 +4,8 @@ import { RESOLUTIONS } from "../../core/model/building.ts";
 import { durationText } from "../../core/values/duration.ts";
 import { factsFromTags, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building.ts";
-import { englishText, type Message, message } from "./messages.ts";
+import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building-inspection.ts";
+import { englishText, type Message, message } from "./building-messages.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;

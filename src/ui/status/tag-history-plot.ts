@@ -4,10 +4,10 @@ import { BUCKET_MS, type Resolution, type TagLog, type TagValue } from "../../co
 import { type Event, eventSubject, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { hoursLine, loggedInGaps, readingsLine } from "../plots/lines.ts";
-import { HOUR_FORMAT, type Hour, type Samples } from "../plots/samples.ts";
-import type { FetchHistory, PageContext } from "./page-context.ts";
-import type { PlotQuery } from "./queries.ts";
+import { hoursLine, loggedInGaps, readingsLine } from "../plots/plot-lines.ts";
+import { HOUR_FORMAT, type Hour, type Samples } from "../plots/tag-samples.ts";
+import type { PlotQuery } from "./query-parameters.ts";
+import type { FetchHistory, PageContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
 /** State of filling gaps from history: idle | asked (poll again) | refused, with the reason | off. */

@@ -13,12 +13,12 @@ import { asFailure, ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import { createGuesses, isEqual, knownHosts, sameOriginOnly, securityHeaders } from "../status/access.ts";
-import { limitConnections, listen, REQUEST_TIMES } from "../status/connections.ts";
-import { readAddress } from "./address.ts";
-import type { BuildingSummary } from "./building.ts";
-import { planMessages, proposedChoices, quotaMessage, SetupChoices, STEPS_MS, unitGroups } from "./choices.ts";
-import { buildingWarnings, guessZone, tagCountMessage, tokenMessage } from "./messages.ts";
+import { createGuesses, isEqual, knownHosts, sameOriginOnly, securityHeaders } from "../status/access-control.ts";
+import { limitConnections, listen, REQUEST_TIMES } from "../status/connection-limits.ts";
+import type { BuildingSummary } from "./building-inspection.ts";
+import { buildingWarnings, guessZone, tagCountMessage, tokenMessage } from "./building-messages.ts";
+import { readAddress } from "./service-address.ts";
+import { planMessages, proposedChoices, quotaMessage, SetupChoices, STEPS_MS, unitGroups } from "./setup-choices.ts";
 
 /**
  * Serves the setup page on loopback to a person with the code from the terminal. Requests are POSTs of the page itself; failures are

@@ -4,10 +4,10 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { HistoryQuery } from "../../engine/source/source.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import type { LiveTag, TagReading } from "../../engine/sync/live-tag-state.ts";
-import type { Plots } from "../plots/plots.ts";
+import type { Plots } from "../plots/plot-storage.ts";
 import type { CachedDocuments } from "./cached-documents.ts";
-import type { ListCommands } from "./commands.ts";
-import type { LiveSink } from "./sinks.ts";
+import type { ListCommands } from "./command-list.ts";
+import type { LiveSink } from "./sink-reports.ts";
 import type { TagIndex } from "./tag-index.ts";
 
 /** Topic or query of a sink that sends a tag, ready to be copied. */

@@ -13,9 +13,9 @@ import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
 import { findSinksBehind, readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
 import { findTag } from "../../engine/views/alarm-time-series.ts";
 import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { PageContext } from "./page-context.ts";
-import type { AlarmQuery, AlarmsQuery } from "./queries.ts";
-import { type Silenced, silencedBy } from "./silences.ts";
+import type { AlarmQuery, AlarmsQuery } from "./query-parameters.ts";
+import type { PageContext } from "./response-context.ts";
+import { type Silenced, silencedBy } from "./silence-routes.ts";
 
 export interface AlarmRow {
   readonly source: string;

@@ -1,6 +1,6 @@
 import { DateTime } from "luxon";
 import { formatCount } from "../../core/values/plural.ts";
-import type { BuildingSummary } from "./building.ts";
+import type { BuildingSummary } from "./building-inspection.ts";
 
 /** English text with placeholders such as `{tags}` for `values.tags`. The text is the key of the page's translation. */
 export interface Message {

@@ -2,10 +2,10 @@ import type { Gateway, Site, System } from "../../core/model/building.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import { type StoredItem, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
-import { activeAlarms } from "./alarms.ts";
+import { activeAlarms } from "./alarm-responses.ts";
 import { SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { PageContext } from "./page-context.ts";
-import type { ScopeQuery } from "./queries.ts";
+import type { ScopeQuery } from "./query-parameters.ts";
+import type { PageContext } from "./response-context.ts";
 
 export type SiteResponse = NonNullable<Awaited<ReturnType<typeof siteResponse>>>;
 

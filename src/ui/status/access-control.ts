@@ -9,8 +9,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Secret } from "../../core/runtime/log.ts";
 import { type Environment, readSecret } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import type { StatusConfig } from "./config.ts";
-import { addressOwner, delayedConnections, plainAddress } from "./connections.ts";
+import { addressOwner, delayedConnections, plainAddress } from "./connection-limits.ts";
+import type { StatusConfig } from "./status-config.ts";
 
 /** An operator may do everything, a viewer only looks, and a scraper gets nothing but the metrics. */
 export type Role = "operator" | "viewer" | "scraper";

@@ -13,9 +13,9 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { findTag } from "../../engine/views/alarm-time-series.ts";
-import { activeAlarms } from "./alarms.ts";
+import { activeAlarms } from "./alarm-responses.ts";
 import { WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { PageContext } from "./page-context.ts";
+import type { PageContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
 export type TagResponse = NonNullable<Awaited<ReturnType<typeof tagResponse>>>;

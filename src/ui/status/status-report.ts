@@ -3,12 +3,12 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
-import { type AlarmRow, alarmRows } from "./alarms.ts";
+import { type AlarmRow, alarmRows } from "./alarm-responses.ts";
 import { createCachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import { noticesOf } from "./notices.ts";
-import type { ScopeQuery } from "./queries.ts";
-import { isActive, type SilenceRow, silenceRows } from "./silences.ts";
-import { type LiveSink, type SinkReport, sinkReports } from "./sinks.ts";
+import { noticesOf } from "./page-warnings.ts";
+import type { ScopeQuery } from "./query-parameters.ts";
+import { isActive, type SilenceRow, silenceRows } from "./silence-routes.ts";
+import { type LiveSink, type SinkReport, sinkReports } from "./sink-reports.ts";
 import {
   type ConfiguredSource,
   type LiveSource,
@@ -16,8 +16,8 @@ import {
   type SourceReport,
   sourceHealth,
   sourceReport,
-} from "./sources.ts";
-import { type DiskSpace, diskSpace, type StateReport } from "./state-health.ts";
+} from "./source-reports.ts";
+import { type DiskSpace, diskSpace, type StateReport } from "./state-disk-space.ts";
 
 /** State of a worker for the web page, `plenum status`, health and metrics. */
 export interface StatusReport {

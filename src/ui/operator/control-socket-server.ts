@@ -4,8 +4,8 @@ import { createAdaptorServer } from "@hono/node-server";
 import type { Hono } from "hono";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Service } from "../../core/runtime/lifecycle.ts";
-import { listen, listeningService } from "../status/connections.ts";
-import { connectToWorker, findSocket, socketPath, withShortPath } from "./socket.ts";
+import { listen, listeningService } from "../status/connection-limits.ts";
+import { connectToWorker, findSocket, socketPath, withShortPath } from "./control-socket-path.ts";
 
 const MOST_CONNECTIONS = 64;
 

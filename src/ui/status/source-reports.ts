@@ -18,10 +18,10 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { minuteSeriesNames, type Plots } from "../plots/plots.ts";
+import { minuteSeriesNames, type Plots } from "../plots/plot-storage.ts";
 import { type CachedDocuments, oncePer, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import { type DueTimes, jobReports, knownCount, lastCount, reliabilityOf } from "./jobs.ts";
-import { lastDay } from "./sinks.ts";
+import { type DueTimes, jobReports, knownCount, lastCount, reliabilityOf } from "./job-reports.ts";
+import { lastDay } from "./sink-reports.ts";
 
 export interface ConfiguredSource {
   readonly name: string;

@@ -2,7 +2,7 @@ import type { Tag, TagValue } from "../../core/model/building.ts";
 import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit-log.ts";
 import { documentSet, type LogRecord, type Store } from "../../engine/store/store.ts";
 import type { StoredItem } from "../../engine/sync/snapshot.ts";
-import type { CommandsQuery } from "./queries.ts";
+import type { CommandsQuery } from "./query-parameters.ts";
 
 export interface CommandRow {
   readonly id: string;

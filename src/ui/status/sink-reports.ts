@@ -1,7 +1,7 @@
 import type { AnyEvent } from "../../core/model/event.ts";
 import type { SinkLag, Store } from "../../engine/store/store.ts";
-import { minuteSeriesNames, type Plots } from "../plots/plots.ts";
-import { summaryOf } from "./events.ts";
+import { minuteSeriesNames, type Plots } from "../plots/plot-storage.ts";
+import { summaryOf } from "./event-summary.ts";
 
 export interface SinkReport {
   readonly sink: string;
