@@ -60,15 +60,18 @@ export async function searchAlarms(absent: readonly StoredAlarm[], options: Sear
   };
 }
 
-/** Restricts searches to some alarms; those that no search answers are postponed. A search of null is unfinished. */
-export function restrictSearches(
+/**
+ * Joins searches, and restricts all but the found records to some alarms: an end that an earlier search found is valid
+ * even if this poll did not list the alarm's site. Alarms without a finished search are postponed.
+ */
+export function joinSearches(
   searches: readonly (Awaited<ReturnType<typeof searchAlarms>> | null)[],
   alarms: readonly StoredAlarm[],
 ) {
   const finished = searches.filter((search) => search !== null);
   const ids = new Set(alarms.map(({ alarm }) => alarm.id));
   return {
-    found: finished.flatMap(({ found }) => found).filter(({ id }) => ids.has(id)),
+    found: finished.flatMap(({ found }) => found),
     searched: ids.intersection(new Set(finished.flatMap(({ searched }) => [...searched]))),
     failures: new Map(finished.flatMap(({ failures }) => [...failures])),
     postponed: ids.difference(new Set(finished.flatMap(({ answered }) => [...answered]))),

@@ -20,7 +20,7 @@ import {
   type EndCheck,
   type RequestCounts,
   restrictEndCheck,
-  restrictSearches,
+  joinSearches,
   searchAlarms,
   selectDue,
 } from "./missing-alarm-search.ts";
@@ -294,9 +294,9 @@ async function searchAbsentAlarms(
   const hasEarlier = state.unfinished.has(name);
   const first = await finishInTime(state, name, () => searchAlarms(visible, settings), untilMs);
   const unanswered = visible.filter(({ alarm }) => first?.answered.has(alarm.id) === false);
-  if (!hasEarlier || unanswered.length === 0) return restrictSearches([first], visible);
+  if (!hasEarlier || unanswered.length === 0) return joinSearches([first], visible);
   const second = await finishInTime(state, name, () => searchAlarms(unanswered, settings), untilMs);
-  return restrictSearches([first, second], visible);
+  return joinSearches([first, second], visible);
 }
 
 async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
