@@ -1,7 +1,7 @@
 import { Agent, setGlobalDispatcher } from "undici";
-import { forgetSecrets } from "#src/core/values/secret-masking.ts";
+import { forgetAllSecrets } from "#src/core/values/secret-masking.ts";
 
-forgetSecrets();
+forgetAllSecrets();
 
 // Connections close after each request: a test that computes for seconds would reuse a closed connection.
 setGlobalDispatcher(new Agent({ pipelining: 0 }));

@@ -1,15 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
-  cloudEventTexts,
-  dataText,
-  dayTexts,
-  historyEvent,
-  historyText,
-  listText,
+  cloudEventParts,
+  eventDataJson,
+  makeHistoryEvent,
+  pointsToJson,
+  splitHistoryEvent,
+  splitPackedPointsByDay,
 } from "#src/core/codec/history-event.ts";
 import { PointReader } from "#src/core/codec/point-reader.ts";
-import { Points } from "#src/core/codec/points.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Measurement, TagValue } from "#src/core/model/building.ts";
 import { type Event, makeEvent, toCloudEvent } from "#src/core/model/event.ts";
@@ -17,7 +17,7 @@ import { AWKWARD_TEXTS } from "./sample-events.ts";
 import { seed } from "./seed.ts";
 
 /** The same event of history, built from objects. */
-function plainEvent(fields: Parameters<typeof historyEvent>[0]): Event<"tag-history"> {
+function plainEvent(fields: Parameters<typeof makeHistoryEvent>[0]): Event<"tag-history"> {
   const { tag, resolution, timeZone, origin, revisedAt, points, source, subject, time, siteId } = fields;
   const pointList = [...points];
   return makeEvent({
@@ -64,7 +64,7 @@ const anyFields = fc
     tag: { id: name, displayName: name, description: null, unit },
     resolution: "5m" as const,
     timeZone: zone,
-    points: Points.of(list).ascending(),
+    points: TagPoints.of(list).ascending(),
     ...rest,
   }));
 
@@ -73,24 +73,26 @@ describe("the stored text of a history event", () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
-        const event = historyEvent(fields);
-        expect({ ...parseEvent(encodeEvent(event)) }).toEqual({ ...parseEvent(JSON.stringify(plain)) });
+        const event = makeHistoryEvent(fields);
+        expect({ ...parseEvent(encodeEvent(event)) }).toEqual({
+          ...parseEvent(JSON.stringify(plain)),
+        });
         expect(JSON.stringify(parseEvent(encodeEvent(event)))).toBe(JSON.stringify(plain));
         expect(JSON.stringify(event)).toBe(JSON.stringify(plain));
         expect(event.id).toBe(plain.id);
         expect({ ...event }).toEqual({ ...(JSON.parse(JSON.stringify(plain)) as Event) });
-        expect(cloudEventTexts(event).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
-        expect(cloudEventTexts(plain).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
-        expect(dataText(event)).toBe(JSON.stringify(plain.data));
-        expect(dataText(plain)).toBe(JSON.stringify(plain.data));
+        expect(cloudEventParts(event).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
+        expect(cloudEventParts(plain).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
+        expect(eventDataJson(event)).toBe(JSON.stringify(plain.data));
+        expect(eventDataJson(plain)).toBe(JSON.stringify(plain.data));
       }),
       { seed, numRuns: 500 },
     );
   });
 
-  function fieldsWith(list: readonly Measurement[]): Parameters<typeof historyEvent>[0] {
+  function fieldsWith(list: readonly Measurement[]): Parameters<typeof makeHistoryEvent>[0] {
     const [fields] = fc.sample(anyFields, { numRuns: 1, seed });
-    return { ...(fields as Parameters<typeof historyEvent>[0]), points: Points.of(list) };
+    return { ...(fields as Parameters<typeof makeHistoryEvent>[0]), points: TagPoints.of(list) };
   }
 
   test.each([
@@ -100,7 +102,7 @@ describe("the stored text of a history event", () => {
     ["+010000-01-01T00:00:00.000Z", false],
   ])("packs only points whose years have four digits (%s)", (end, isPacked) => {
     const fields = fieldsWith([{ time: end, value: 1 }]);
-    const event = historyEvent(fields);
+    const event = makeHistoryEvent(fields);
     expect(JSON.stringify(parseEvent(encodeEvent(event)))).toBe(JSON.stringify(plainEvent(fields)));
     expect(event.id).toBe(plainEvent(fields).id);
     expect(encodeEvent(event).includes(`,"points":"`)).toBe(isPacked);
@@ -112,7 +114,7 @@ describe("the stored text of a history event", () => {
       value: -1.2345678901234568e-300 / (n + 1),
     }));
     const fields = fieldsWith(list);
-    const event = historyEvent(fields);
+    const event = makeHistoryEvent(fields);
     expect(event.id).toBe(plainEvent(fields).id);
     expect(encodeEvent(event).length).toBeGreaterThan(500_000);
     expect(parseEvent(encodeEvent(event)).data).toMatchObject({ points: list });
@@ -123,12 +125,16 @@ describe("the stored text of a history event", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const { points, ...fact } = JSON.parse(JSON.stringify(plain.data)) as Event<"tag-history">["data"];
-        for (const event of [plain, historyEvent(fields), parseEvent(JSON.stringify(plain)) as Event<"tag-history">]) {
-          const splitEvent = historyText(event);
+        for (const event of [
+          plain,
+          makeHistoryEvent(fields),
+          parseEvent(JSON.stringify(plain)) as Event<"tag-history">,
+        ]) {
+          const splitEvent = splitHistoryEvent(event);
           expect(JSON.parse(JSON.stringify(splitEvent.fact))).toEqual(fact);
-          expect(listText(splitEvent.points)).toBe(JSON.stringify(points));
+          expect(pointsToJson(splitEvent.points)).toBe(JSON.stringify(points));
           expect(read(splitEvent.points)).toEqual(points.map(({ time, value }) => ({ time, value })));
-          const days = [...dayTexts(splitEvent.points)];
+          const days = [...splitPackedPointsByDay(splitEvent.points)];
           expect(`[${days.map((day) => day.text).join(",")}]`).toBe(JSON.stringify(points));
           for (const { time: first, text: list } of days)
             for (const { time } of JSON.parse(`[${list}]`) as Measurement[])
@@ -147,9 +153,9 @@ describe("the stored text of a history event", () => {
       { time: "2026-01-01T00:15:00.000Z", value: null },
       { time: "2026-01-01T02:15:00.000Z", value: -20 },
     ];
-    const event = historyEvent(fieldsWith(points));
+    const event = makeHistoryEvent(fieldsWith(points));
     const packed = "1767225600000+300000:21.5,21.6,t,n;7200000:-20";
-    expect(historyText(event).points).toBe(packed);
+    expect(splitHistoryEvent(event).points).toBe(packed);
     expect(encodeEvent(event)).toContain(`,"points":"${packed}",`);
     expect(event.data.points).toEqual(points);
   });

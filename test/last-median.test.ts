@@ -1,14 +1,14 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { createLastMedian } from "#src/core/runtime/moving-median.ts";
+import { createMovingMedian } from "#src/core/runtime/moving-median.ts";
 
-test("createLastMedian returns the median of the last values for any input, also after a reset", () => {
+test("createMovingMedian returns the median of the last values for any input, also after a reset", () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 1, max: 8 }),
       fc.array(fc.oneof(fc.integer({ min: -3, max: 3 }), fc.constant(null)), { maxLength: 60 }),
       (remembered, steps) => {
-        const median = createLastMedian(remembered);
+        const median = createMovingMedian(remembered);
         let all: number[] = [];
         for (const step of steps) {
           if (step === null) {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { withoutCredentials } from "#src/core/runtime/log.ts";
+import { maskCredentials } from "#src/core/runtime/log.ts";
 
-describe("withoutCredentials", () => {
+describe("maskCredentials", () => {
   test.each([
     "The token lacks the ability, the site or the permission; the token information tells which.",
     "The token expired yesterday.",
@@ -9,7 +9,7 @@ describe("withoutCredentials", () => {
     "The proxy wants basic authentication",
     "Its token misconfiguration cannot pass by itself.",
   ])("keeps a text without a secret: %s", (text) => {
-    expect(withoutCredentials(text)).toBe(text);
+    expect(maskCredentials(text)).toBe(text);
   });
 
   test.each([
@@ -22,6 +22,6 @@ describe("withoutCredentials", () => {
     ["token eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "token [redacted]"],
     ["mqtt://user:pw@host refused", "mqtt://[redacted]@host refused"],
   ])("replaces the secret in the text %s", (text, left) => {
-    expect(withoutCredentials(text)).toBe(left);
+    expect(maskCredentials(text)).toBe(left);
   });
 });

@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { createLog, Secret, withoutCredentials } from "#src/core/runtime/log.ts";
-import { maskSecrets, recordSecretAt, secretsVersion } from "#src/core/values/secret-masking.ts";
+import { createLog, maskCredentials, Secret } from "#src/core/runtime/log.ts";
+import { maskSecrets, recordSecretPlace, secretsVersion } from "#src/core/values/secret-masking.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);
@@ -69,7 +69,7 @@ test("a short secret is masked only if complete, and a secret below eight charac
 describe("the registry of many secrets", () => {
   const registerAt = (place: string, secret: string) => {
     new Secret(secret);
-    recordSecretAt(place, secret);
+    recordSecretPlace(place, secret);
   };
   const tokenOf = (n: number) => `${n}|${"abcdefghijklmnopqrstuvwxyz".slice(n % 13)}-${n * 7919}`;
 
@@ -114,7 +114,7 @@ describe("masking of output", () => {
   });
 
   test("masks credentials in addresses", () => {
-    expect(withoutCredentials(`https://a:b@host ${TOKEN}`)).toBe("https://[redacted]@host [redacted]");
+    expect(maskCredentials(`https://a:b@host ${TOKEN}`)).toBe("https://[redacted]@host [redacted]");
   });
 
   test("masks a secret in every field of a log line, which stays valid JSON", () => {

@@ -3,7 +3,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { LocalFailure } from "#src/core/errors/errors.ts";
-import { cachedSecret, readCertificates, readSecret } from "#src/core/runtime/secret.ts";
+import { readCertificateFile, readSecret, secretReader } from "#src/core/runtime/secret.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import { testFolder } from "./test-folder.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
@@ -50,7 +50,7 @@ describe("a secret file that is temporarily unreadable", () => {
   test.each(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ENOSPC"])(
     "uses the last secret while the file fails with %s",
     (code) => {
-      const secret = cachedSecret({ file }, clock);
+      const secret = secretReader({ file }, clock);
       expect(secret().reveal()).toBe("first");
       fault.open = code;
       expect(secret().reveal()).toBe("first");
@@ -69,7 +69,7 @@ describe("a secret file that is temporarily unreadable", () => {
 
   test("throws a local failure if no earlier secret is known", () => {
     fault.open = "EMFILE";
-    const secret = cachedSecret({ file }, clock);
+    const secret = secretReader({ file }, clock);
     expect(secret).toThrow(LocalFailure);
     expect(secret).toThrow(/because of this machine: no file may be opened any more \(EMFILE\)/);
     fault.open = "";
@@ -79,7 +79,7 @@ describe("a secret file that is temporarily unreadable", () => {
   test.each(["gone", "empty"])(
     "a file that is %s counts as a local failure for a minute, then as a configuration error",
     async (how) => {
-      const secret = cachedSecret({ file }, clock);
+      const secret = secretReader({ file }, clock);
       secret();
       if (how === "gone") rmSync(file);
       else put("");
@@ -97,16 +97,16 @@ describe("a secret file that is temporarily unreadable", () => {
 
   test("throws a configuration error at once if the file never existed", () => {
     rmSync(file);
-    const secret = cachedSecret({ file }, clock);
+    const secret = secretReader({ file }, clock);
     expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
     expect(secret).not.toThrow(LocalFailure);
   });
 
   test("reports a local failure for certificates too, unlike a wrong path", () => {
     fault.read = "EMFILE";
-    expect(() => readCertificates(file, "ca_file")).toThrow(LocalFailure);
+    expect(() => readCertificateFile(file, "ca_file")).toThrow(LocalFailure);
     fault.read = "ENOENT";
-    expect(() => readCertificates(file, "ca_file")).toThrow(expect.objectContaining({ field: "ca_file" }));
+    expect(() => readCertificateFile(file, "ca_file")).toThrow(expect.objectContaining({ field: "ca_file" }));
   });
 });
 

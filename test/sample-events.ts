@@ -10,7 +10,7 @@ import {
   sourceUri,
   WORKER_SUBJECT,
 } from "#src/core/model/event.ts";
-import type { DayAccount, SiteCompleteFact } from "#src/core/model/history-event-data.ts";
+import type { DayBucketCounts, SiteCompleteFact } from "#src/core/model/history-event-data.ts";
 
 export const SITE: Site = { id: 1, displayName: "Kvarnholmen 4" };
 export const TAG: Tag = { id: "10042", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C" };
@@ -64,7 +64,7 @@ const commandResult: CommandResult = {
   ...{ requested: 21.5, before: 20, readBack: 21.5, rehearsal: false, correlation: null, replyTo: null },
 };
 
-const ACCOUNT: DayAccount = {
+const ACCOUNT: DayBucketCounts = {
   ...{ expected: 24, had: 22, null: 1, absent: 1 },
   ...{ withoutLog: 0, refused: 0, pending: 0, notWanted: 0 },
 };

@@ -11,7 +11,7 @@ import { watchFile } from "#src/app/reload/config-file-watch.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
 import type { CommandSource } from "#src/core/connector.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
-import { type Service, startedOnce } from "#src/core/runtime/lifecycle.ts";
+import { startServiceOnce, type WorkerService } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Source } from "#src/engine/source/source.ts";
@@ -143,7 +143,7 @@ describeService("commands", async () => {
 
 const virtualClock = () => createVirtualClock(Date.UTC(2026, 0, 1));
 const log = pino({ level: "silent" });
-const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => Service>> = {
+const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService>> = {
   createHeartbeat: (clock) =>
     createHeartbeat({ source: "main", everyMs: 60_000, store: createMemoryStore(), clock, log }),
   createSensorWatch: (clock) =>
@@ -154,7 +154,12 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => Service>> = {
     }),
   buildSensors(clock) {
     const source = CONFIG.sources.main as (typeof CONFIG.sources)[string];
-    return buildSensors("main", source, { store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log }) as Service;
+    return buildSensors("main", source, {
+      store: createMemoryStore(),
+      clock,
+      clockDoubt: NO_DOUBT,
+      log,
+    }) as WorkerService;
   },
   watchFile: (clock) => watchFile({ file: import.meta.filename, clock, log, onStable: async () => true }),
   createReloader: (clock) =>
@@ -212,7 +217,7 @@ describeService("createScheduler", async () => {
     ...{ clock, log, metrics: createMetrics(), random, spreadMs: 0, outage, availability, scope },
     ...{ storedState: () => undefined, storeState: () => undefined },
   });
-  const advancingScheduler: Service = {
+  const advancingScheduler: WorkerService = {
     ...scheduler,
     async stop(deadlineMs) {
       const stopping = scheduler.stop(deadlineMs);
@@ -230,11 +235,11 @@ describeService("createScheduler", async () => {
   };
 });
 
-describe("startedOnce", () => {
+describe("startServiceOnce", () => {
   test("skips the stop without a start, and rejects every caller of a failed start", async () => {
     const calls: string[] = [];
     const make = (fails: boolean) =>
-      startedOnce({
+      startServiceOnce({
         name: "once",
         async start() {
           calls.push("start");
@@ -255,7 +260,7 @@ describe("startedOnce", () => {
   });
 
   test("aborts a running start when the service stops", async () => {
-    const service = startedOnce({
+    const service = startServiceOnce({
       name: "slow",
       start: (signal) =>
         new Promise((_, reject) => {

@@ -2,7 +2,7 @@ import { pino } from "pino";
 import { expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { createWorker } from "#src/app/worker.ts";
-import { groupServices, orderServices, type Service } from "#src/core/runtime/lifecycle.ts";
+import { groupServices, orderServices, type WorkerService } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { testFolder } from "./test-folder.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
@@ -50,7 +50,7 @@ test("parallel services stop at the same time, also when one of them fails", asy
   const failedServices: string[] = [];
   const log = pino({ base: null }, { write: (line: string) => void failedServices.push(JSON.parse(line).service) });
   const calls: string[] = [];
-  const service = (name: string, stop: (deadlineMs: number) => Promise<void>): Service => ({
+  const service = (name: string, stop: (deadlineMs: number) => Promise<void>): WorkerService => ({
     name,
     start: async () => void calls.push(`start ${name}`),
     stop: async (deadlineMs) => {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parseHistory } from "#src/core/codec/history-event.ts";
+import { parseHistoryEvent } from "#src/core/codec/history-event.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "./sample-events.ts";
@@ -106,7 +106,7 @@ describe("the stored text of an event", () => {
       const json = JSON.stringify(event);
       expect({ ...parseEvent(json) }).toEqual(JSON.parse(json));
       if (event.type !== "tag-value") expect(encodeEvent(parseEvent(json))).toBe(json);
-      expect(parseHistory(json) !== null).toBe(event.type === "tag-history");
+      expect(parseHistoryEvent(json) !== null).toBe(event.type === "tag-history");
     }
   });
 });

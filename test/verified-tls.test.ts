@@ -6,7 +6,7 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { tryTls } from "#src/core/http/connection-problem.ts";
+import { probeTlsHandshake } from "#src/core/http/connection-problem.ts";
 import { refuseUnverifiedTls } from "#src/core/http/verified-tls.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { certificateFor } from "./connectors/certificate.ts";
@@ -65,7 +65,7 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
 
   test("fail for a mere TLS handshake with an error about the certificate", async () => {
     const { stub } = await startSelfSigned();
-    await expect(tryTls({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
+    await expect(probeTlsHandshake({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
       code: "DEPTH_ZERO_SELF_SIGNED_CERT",
     });
   });

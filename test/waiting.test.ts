@@ -1,17 +1,17 @@
 import { getEventListeners } from "node:events";
 import { describe, expect, test, vi } from "vitest";
 import {
+  abortAfter,
   combineSignals,
   combineWakeups,
   createWakeup,
   endsWithin,
-  oneAtATime,
   rejectOnAbort,
   runInSlices,
   runLoop,
+  serialRunner,
   sleepFor,
   sleepUntilWoken,
-  timeLimit,
 } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
@@ -88,20 +88,20 @@ describe("waiting functions", () => {
     expect(getEventListeners(stop.signal, "abort")).toEqual([]);
   });
 
-  test("timeLimit aborts with the timeout or the signal's reason and removes its listeners", async () => {
+  test("abortAfter aborts with the timeout or the signal's reason and removes its listeners", async () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     try {
       const stop = new AbortController();
-      const limits = [timeLimit(stop.signal, 1_000), timeLimit(stop.signal, 1_000, () => "too late")];
-      const endedLimit = timeLimit(stop.signal, 1_000);
+      const limits = [abortAfter(stop.signal, 1_000), abortAfter(stop.signal, 1_000, () => "too late")];
+      const endedLimit = abortAfter(stop.signal, 1_000);
       endedLimit.end();
       vi.advanceTimersByTime(999);
       expect(limits.map(({ signal }) => signal.aborted)).toEqual([false, false]);
       vi.advanceTimersByTime(1);
       expect(limits.map(({ signal }) => signal.reason)).toMatchObject([{ name: "TimeoutError" }, "too late"]);
-      const lateLimit = timeLimit(stop.signal, 1_000);
+      const lateLimit = abortAfter(stop.signal, 1_000);
       stop.abort("stopped");
-      expect([lateLimit.signal.reason, timeLimit(stop.signal, 1_000).signal.reason]).toEqual(["stopped", "stopped"]);
+      expect([lateLimit.signal.reason, abortAfter(stop.signal, 1_000).signal.reason]).toEqual(["stopped", "stopped"]);
       for (const limit of [...limits, lateLimit]) limit.end();
       expect([endedLimit.signal.aborted, getEventListeners(stop.signal, "abort")]).toEqual([false, []]);
     } finally {
@@ -143,8 +143,8 @@ describe("waiting functions", () => {
     await expect(rejectOnAbort(lateRejection, stop.signal)).rejects.toThrow("stopping");
   });
 
-  test("oneAtATime runs work in order, also after a failure", async () => {
-    const runAlone = oneAtATime();
+  test("serialRunner runs work in order, also after a failure", async () => {
+    const runAlone = serialRunner();
     const order: number[] = [];
     const step = (n: number) => runAlone(async () => void order.push(n));
     const failingWork = runAlone(() => Promise.reject(new Error("broken")));

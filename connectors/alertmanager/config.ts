@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { OUTBOUND_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
+import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
@@ -34,7 +34,7 @@ export const AlertmanagerConfig = z
     repeat: Duration.refine((ms) => ms >= 10_000 && ms <= 3_600_000, "Choose between 10s and 1h.")
       .prefault("1m")
       .meta({ description: "How often what is active is sent again: Alertmanager forgets all at a restart." }),
-    ...OUTBOUND_OPTIONS,
+    ...OUTBOUND_HTTP_OPTIONS,
     ...RECEIVER_OPTIONS,
   })
   .refine((config) => (config.user === undefined) === (config.password === undefined), {

@@ -3,7 +3,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
-import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
+import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { IncidentMessage, Receiver } from "../shared/receiver/receiver-interface.ts";
 import { createAuthorization } from "../shared/receiver/ticket-receiver.ts";
 import {
@@ -23,7 +23,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const url = new URL(config.url);
   const prefix = url.pathname.replace(/\/+$/, "");
   const client = createHttpClient({ url, config, clock });
-  const extraHeaders = createHeaderReader(config.headers, clock);
+  const extraHeaders = secretHeaderReader(config.headers, clock);
   const authorization = createAuthorization(config, clock);
 
   function request(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isLoopback } from "../../src/core/http/loopback.ts";
+import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
@@ -91,7 +91,7 @@ export const EmailConfig = z
     path: ["user"],
     message: "Give user and password together.",
   })
-  .refine((config) => config.security !== "none" || config.allow_plain || isLoopback(config.host), {
+  .refine((config) => config.security !== "none" || config.allow_plain || isLoopbackHost(config.host), {
     path: ["security"],
     message: "Without TLS everybody on the way can read the mails; set allow_plain: true to send them anyway.",
   })

@@ -4,7 +4,7 @@ import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { failureOfConnection } from "../../src/core/http/connection-problem.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
-import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver-interface.ts";
 import { cutText, toOneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
@@ -20,13 +20,13 @@ const FirstMailReference = z.object({ title: z.string() });
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const serverInfo = describeMailServer(config.host, port);
-  const password = config.password === undefined ? null : cachedSecret(config.password, clock);
+  const password = config.password === undefined ? null : secretReader(config.password, clock);
   const refusedRecipients = new Set<string>();
   let lastMailBeganMs = Number.NEGATIVE_INFINITY;
 
   function createMailTransport() {
     const auth = password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
-    const ca = config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "ca_file") };
+    const ca = config.ca_file === undefined ? {} : { ca: readCertificateFile(config.ca_file, "ca_file") };
     return createTransport({
       host: config.host.replace(/^\[|\]$/g, ""),
       port,

@@ -1,7 +1,7 @@
 import { isAbsolute, relative, sep } from "node:path";
 import { z } from "zod";
-import type { SharedStore } from "../../src/core/connector.ts";
-import { realFolder } from "../../src/core/errors/folder-problem.ts";
+import type { StoreSharedBySinks } from "../../src/core/connector.ts";
+import { resolveFolderLinks } from "../../src/core/errors/folder-problem.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { findTemplateError } from "./folder-layout.ts";
 
@@ -74,10 +74,10 @@ export type FileConfig = z.infer<typeof FileConfig>;
 export const mebibytesToBytes = (mebibytes: number): number => Math.round(mebibytes * 1024 ** 2);
 
 /** Detects two sinks that write the same files: in one folder or, with `path`, in nested folders. */
-export function findSharedFolder(one: FileConfig, other: FileConfig): SharedStore | null {
+export function findSharedFolder(one: FileConfig, other: FileConfig): StoreSharedBySinks | null {
   const isByDay = one.path === undefined;
   if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;
-  const [here, there] = [realFolder(one.folder), realFolder(other.folder)];
+  const [here, there] = [resolveFolderLinks(one.folder), resolveFolderLinks(other.folder)];
   const isShared = isByDay ? here === there : isPathWithin(here, there) || isPathWithin(there, here);
   if (!isShared) return null;
   return { path: ["folder"], consequence: "write the same files: give one of them another folder or another name" };

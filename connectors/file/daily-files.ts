@@ -1,6 +1,6 @@
 import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { cloudEventTexts } from "../../src/core/codec/history-event.ts";
+import { cloudEventParts } from "../../src/core/codec/history-event.ts";
 import type { BatchInfo, ConnectorContext } from "../../src/core/connector.ts";
 import { sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import type { Event } from "../../src/core/model/event.ts";
@@ -87,7 +87,7 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
 
   /** Encodes a batch into a reused buffer, whose earlier lines are on disk. */
   function encodeBatch(batch: readonly Event[], sequences: BatchInfo["sequences"]): Buffer {
-    const texts = batch.flatMap((event, n) => [...cloudEventTexts(event, sequenceAttributes(sequences?.[n])), "\n"]);
+    const texts = batch.flatMap((event, n) => [...cloudEventParts(event, sequenceAttributes(sequences?.[n])), "\n"]);
     const byteCount = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
     if (byteCount > WRITE_BUFFER_BYTES) return Buffer.from(texts.join(""));
     if (byteCount > lineBuffer.length) lineBuffer = Buffer.allocUnsafeSlow(Math.min(WRITE_BUFFER_BYTES, 2 * byteCount));

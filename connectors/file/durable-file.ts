@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { ConfigError, type Failure } from "../../src/core/errors/errors.ts";
-import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
+import { brokenLinkError, fileErrorToFailure, findBrokenLink } from "../../src/core/errors/folder-problem.ts";
 
 export interface FileAppender {
   readonly path: string;
@@ -125,8 +125,8 @@ export async function syncFolder(folder: string): Promise<void> {
 }
 
 export async function checkFolderWritable(folder: string): Promise<void> {
-  const link = danglingLink(folder);
-  if (link !== null) throw linkProblem(link);
+  const link = findBrokenLink(folder);
+  if (link !== null) throw brokenLinkError(link);
   const folderStat = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
     throw error;
@@ -137,5 +137,5 @@ export async function checkFolderWritable(folder: string): Promise<void> {
 }
 
 export function mapFileError(error: unknown, folder: string): Failure {
-  return folderFailure(error, folder, "Free some space, or lower max_total_mb");
+  return fileErrorToFailure(error, folder, "Free some space, or lower max_total_mb");
 }

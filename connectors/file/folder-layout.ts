@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
-import { cloudEventTexts, dayTexts, historyText } from "../../src/core/codec/history-event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
+import { cloudEventParts, splitHistoryEvent, splitPackedPointsByDay } from "../../src/core/codec/history-event.ts";
+import { type EventNumber, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
 
 /** Folder name for events without a site, as in the topics of `mqtt`. */
@@ -50,16 +50,16 @@ const percentEncode = (letter: string): string =>
 const parseDay = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
 
 /** Splits an event into lines by UTC day. History of several days becomes one line a day with `part` and `parts`. */
-export function splitIntoDayLines(event: Event, sequence: Sequence | null | undefined) {
+export function splitIntoDayLines(event: Event, sequence: EventNumber | null | undefined) {
   const sequenceFields = sequenceAttributes(sequence);
-  const history = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
+  const history = event.type === "tag-history" ? splitHistoryEvent(event as Event<"tag-history">) : null;
   const days = history === null ? new Map<string, string[]>() : groupPointsByDay(history.points);
   const [firstDay] = days.keys();
   if (history === null || days.size <= 1) {
     const { type, data, time } = event as AnyEvent;
     // The time of a total is the end of its period, often midnight of the next day.
     const date = firstDay ?? parseDay(type === "tag-total" ? data.from : time);
-    return [{ date, texts: cloudEventTexts(event, sequenceFields) }];
+    return [{ date, texts: cloudEventParts(event, sequenceFields) }];
   }
   const { origin, revised, ...seriesFields } = history.fact;
   const eventAttributes = toCloudEvent(copyWithoutData(event), sequenceFields);
@@ -72,7 +72,7 @@ export function splitIntoDayLines(event: Event, sequence: Sequence | null | unde
 
 function groupPointsByDay(points: string): Map<string, string[]> {
   const days = new Map<string, string[]>();
-  for (const { time, text } of dayTexts(points)) {
+  for (const { time, text } of splitPackedPointsByDay(points)) {
     const date = parseDay(time);
     const texts = days.get(date) ?? [];
     texts.push(text);

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import { ALL_ACCEPTED, type BatchInfo, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
+import { type BatchInfo, type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { FileConfig } from "./config.ts";
 import { createDailyFiles } from "./daily-files.ts";
@@ -42,7 +42,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     write: (batch, signal, _accepted, offer) =>
       attempt(signal, async () => {
         await files.write(batch, offer?.sequences, signal);
-        return ALL_ACCEPTED;
+        return EVENTS_ACCEPTED;
       }),
 
     ...(files.finishOldFiles === undefined

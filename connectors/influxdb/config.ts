@@ -1,13 +1,13 @@
 import { z } from "zod";
-import { isLoopback } from "../../src/core/http/loopback.ts";
+import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
-import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
-import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
+import { type AnyEvent, type Event, eventSourceName } from "../../src/core/model/event.ts";
+import { SecretRef, urlHasCredentials } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
 const ServerUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
-  .refine((text) => !hasCredentials(text), {
+  .refine((text) => !urlHasCredentials(text), {
     error: "Leave user name and password out of the address; use username and password, or token.",
   })
   // The path of the endpoint is appended, and would become a part of the query.
@@ -88,7 +88,7 @@ export const InfluxConfig = z
     }
     const url = URL.parse(config.url);
     // Through a proxy, even requests to a loopback address leave this machine.
-    const sendsToOtherMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    const sendsToOtherMachine = url !== null && (config.proxy !== undefined || !isLoopbackHost(url.hostname));
     const isUnencryptedHttp = url?.protocol === "http:" && sendsToOtherMachine;
     if (isUnencryptedHttp && (config.token ?? config.password) !== undefined && !config.allow_plain_http)
       reportIssue("url", "A token or password needs https://; set allow_plain_http: true to send it readable anyway.");
@@ -105,7 +105,7 @@ export function buildExampleQuery(
 ): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
-  const source = sourceName(event) ?? "";
+  const source = eventSourceName(event) ?? "";
   if (api === "v2") {
     const quoteFlux = JSON.stringify;
     const fluxFilter = `r._measurement == ${quoteFlux(`${prefix}tag_value`)} and r.source == ${quoteFlux(source)} and r.tag_id == ${quoteFlux(data.tag.id)}`;

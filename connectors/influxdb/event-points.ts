@@ -1,5 +1,5 @@
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import type { DayAccount } from "../../src/core/model/history-event-data.ts";
+import type { DayBucketCounts } from "../../src/core/model/history-event-data.ts";
 import {
   buildValueFields,
   type EncodedLines,
@@ -283,7 +283,7 @@ function* buildSensorPoints({ data }: Event<"silent-sensors">): Generator<EventP
     };
 }
 
-function buildAccountFields(account: DayAccount): EventPoint["fields"] {
+function buildAccountFields(account: DayBucketCounts): EventPoint["fields"] {
   const { expected, had, absent, refused, pending } = account;
   const counts = { expected, had, null: account.null, absent, refused, pending };
   return { ...counts, without_log: account.withoutLog, not_wanted: account.notWanted };

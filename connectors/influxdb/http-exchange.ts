@@ -4,10 +4,10 @@ import type { Duplex } from "node:stream";
 import { promisify } from "node:util";
 import { gzip, type ZlibOptions } from "node:zlib";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
-import { type HttpProxy, toEndpoint } from "../../src/core/http/proxy.ts";
+import { type HttpProxy, hostAndPortOfUrl } from "../../src/core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
-import { timeLimit } from "../../src/core/runtime/waiting.ts";
+import { abortAfter } from "../../src/core/runtime/waiting.ts";
 
 /** Minimum size of a compressed request. Compression takes 0.5 ms: too much for the 3,000 bytes of 20 values. */
 const GZIP_ABOVE_BYTES = 16_384;
@@ -69,7 +69,7 @@ export function createHttpExchange(options: ExchangeOptions) {
   }
 
   async function send(method: "GET" | "POST", path: string, data: RequestBody, signal: AbortSignal, maxBytes: number) {
-    const limit = timeLimit(signal, options.timeoutMs);
+    const limit = abortAfter(signal, options.timeoutMs);
     const limitSignal = limit.signal;
     try {
       const chunks = typeof data === "string" ? [Buffer.from(data)] : data;
@@ -117,7 +117,7 @@ function tunnelThroughProxy(proxy: HttpProxy, agent: HttpAgent, options: Exchang
   const isSecure = url.protocol === "https:";
   const openConnection = agent.createConnection.bind(agent);
   const connectThroughProxy = (request: object, done: (error: Error | null, socket?: Duplex) => void): undefined => {
-    proxy.tunnel(toEndpoint(url), AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
+    proxy.tunnel(hostAndPortOfUrl(url), AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
       (socket) => done(null, isSecure ? (openConnection({ ...request, socket } as object) ?? undefined) : socket),
       (error: Error) => done(error),
     );

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { Point } from "@influxdata/influxdb-client";
-import { historyText } from "../../src/core/codec/history-event.ts";
+import { splitHistoryEvent } from "../../src/core/codec/history-event.ts";
 import { PointReader } from "../../src/core/codec/point-reader.ts";
 import type { TagValue } from "../../src/core/model/building.ts";
 import type { Event } from "../../src/core/model/event.ts";
@@ -89,7 +89,7 @@ export function* encodeHistoryLines(
   event: Event<"tag-history">,
   lineAtZero: (parts: Omit<PointParts, "timeMs">) => string,
 ): Generator<EncodedLines> {
-  const { fact, points } = historyText(event);
+  const { fact, points } = splitHistoryEvent(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
   const linePrefix = (value: TagValue) => {
     const line = lineAtZero({

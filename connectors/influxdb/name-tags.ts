@@ -1,7 +1,7 @@
-import { historyText } from "../../src/core/codec/history-event.ts";
+import { splitHistoryEvent } from "../../src/core/codec/history-event.ts";
 import type { BuildingView, ConnectorContext } from "../../src/core/connector.ts";
 import { Throttled } from "../../src/core/errors/errors.ts";
-import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
+import { type AnyEvent, type Event, eventSourceName } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import type { InfluxConfig } from "./config.ts";
 
@@ -147,7 +147,7 @@ const buildCacheKey = (kind: NameTag, source: string, id: string) => `${kind} ${
 const buildGivenUpKey = (kind: NameTag, source: string) => `unnamed ${kind} ${source}`;
 
 function findEventOrigin(event: Event): EventOrigin | null {
-  const source = sourceName(event);
+  const source = eventSourceName(event);
   return source === null ? null : { source, site: event.siteid ?? null, tag: findEventTag(event as AnyEvent) };
 }
 
@@ -157,7 +157,7 @@ function findEventTag(event: AnyEvent): EventOrigin["tag"] {
     case "tag-total":
       return { id: event.data.tag.id, name: event.data.tag.displayName };
     case "tag-history": {
-      const { tag } = historyText(event).fact;
+      const { tag } = splitHistoryEvent(event).fact;
       return { id: tag.id, name: tag.displayName };
     }
     case "command-accepted":

@@ -3,7 +3,7 @@ import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/
 import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
-import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./http-exchange.ts";
 import type { WriteVerdict } from "./store-lines.ts";
@@ -66,7 +66,7 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
     return new ConfigError(`${summary}: ${message}`, { field, hint });
   }
   if (status === 429 || status === 503) {
-    const waitMs = retryAfterMs(headers["retry-after"], nowMs, headers.date);
+    const waitMs = parseRetryAfterMs(headers["retry-after"], nowMs, headers.date);
     const throttleScope = status === 429 ? "allowance" : "everything";
     return new Throttled(`${summary}: it asks us to wait.`, waitMs, { scope: throttleScope });
   }

@@ -2,9 +2,9 @@ import { HttpError } from "@influxdata/influxdb-client";
 import { buildReceipt, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import { detectTlsPort } from "../../src/core/http/connection-problem.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
-import { openProxy, probeThroughProxy, toEndpoint } from "../../src/core/http/proxy.ts";
+import { hostAndPortOfUrl, openProxy, probeTlsThroughProxy } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import type { InfluxConfig } from "./config.ts";
 import { encodeEventLines, type PointSettings } from "./event-points.ts";
 import { createHttpExchange, type HttpExchange, type RequestBody } from "./http-exchange.ts";
@@ -34,7 +34,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       authorization: authorization(),
       gzip: config.gzip,
       timeoutMs: config.timeout,
-      ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
+      ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
       proxy,
     });
     return exchange;
@@ -55,7 +55,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   /** Judges an error of sending. A stop also becomes a failure, so lines stored before stay settled. */
   async function judgeSendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteVerdict> {
     if (error instanceof HttpError && !signal.aborted) return judgeError(error, config, lines, clock.now());
-    const probe = (limit: AbortSignal) => probeThroughProxy(proxy, toEndpoint(url), limit);
+    const probe = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
     const tlsMismatch = await detectTlsPort(error, url, describeReceiver(url.origin), probe, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
     return { kind: "failed", error: tlsMismatch ?? mapWriteError(error, config, clock.now()) };
@@ -159,7 +159,7 @@ function buildWritePath({ api, org, bucket = "", database = "", retention_policy
 function createAuthorization({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
   const secret = token ?? password;
   if (secret === undefined) return () => null;
-  const readSecret = cachedSecret(secret, clock);
+  const readSecret = secretReader(secret, clock);
   return () => {
     const secretText = readSecret().reveal();
     if (token !== undefined) return `Token ${secretText}`;

@@ -7,7 +7,7 @@ import {
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { toPrintable } from "../../src/core/values/printable-text.ts";
+import { printableLine } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
 import { createAuthorization, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import { type JiraConfig, RESERVED_FIELDS } from "./config.ts";
@@ -96,7 +96,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     if (issueTypes.length === 0) throw createMayNotCreateError("");
     const issueType = issueTypes.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
     if (issueType !== undefined) return issueType.id;
-    const names = issueTypes.map(({ name }) => toPrintable(name)).join(", ");
+    const names = issueTypes.map(({ name }) => printableLine(name)).join(", ");
     const message = `The project ${config.project} has no type of issue named ${config.issue_type}.`;
     throw new ConfigError(message, { field: "issue_type", hint: cutText(`It has ${names}.`, 300) });
   }
@@ -128,7 +128,7 @@ export function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T
 function formatErrorText(response: ReceiverResponse): string {
   const { errorMessages, errors } = parseErrorResponse(response);
   const fieldErrors = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
-  return cutText(toPrintable([...errorMessages, ...fieldErrors].join(" ")), MAX_ERROR_TEXT_LENGTH);
+  return cutText(printableLine([...errorMessages, ...fieldErrors].join(" ")), MAX_ERROR_TEXT_LENGTH);
 }
 
 function parseErrorResponse({ json }: ReceiverResponse): z.infer<typeof ErrorResponse> {
@@ -153,7 +153,7 @@ function mapRefusedFields(response: ReceiverResponse, origin: string): ConfigErr
   return new ConfigError(sentence, {
     reason: "validation",
     field: firstOptionField === "issuetype" ? "issue_type" : firstOptionField === "project" ? "project" : "fields",
-    hint: `Check ${configuredFields.map((field) => toPrintable(field)).join(", ")} in the options, or what the project asks for.`,
+    hint: `Check ${configuredFields.map((field) => printableLine(field)).join(", ")} in the options, or what the project asks for.`,
   });
 }
 
@@ -183,7 +183,7 @@ function checkRequiredFields(config: JiraConfig, fields: readonly z.infer<typeof
       required && !hasDefaultValue && !filledFieldIds.has(fieldId) && fieldId !== "reporter",
   );
   if (unfilledFields.length > 0) {
-    const names = unfilledFields.map(({ fieldId, name }) => `${toPrintable(name)} (${toPrintable(fieldId)})`);
+    const names = unfilledFields.map(({ fieldId, name }) => `${printableLine(name)} (${printableLine(fieldId)})`);
     const message = `The project ${config.project} asks for fields that nobody fills: ${cutText(names.join(", "), 300)}.`;
     const hint = "Give each a value under `fields`, or make it optional in Jira.";
     throw new ConfigError(message, { reason: "validation", field: "fields", hint });

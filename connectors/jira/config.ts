@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { OUTBOUND_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
@@ -56,7 +56,7 @@ export const JiraConfig = z
     comments: z.boolean().default(true).meta({
       description: "Whether a comment says so when an alarm is acknowledged, recovers, comes back or ends.",
     }),
-    ...OUTBOUND_OPTIONS,
+    ...OUTBOUND_HTTP_OPTIONS,
     ...RECEIVER_OPTIONS,
   })
   .superRefine((config, context) => {

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { isLoopback } from "../../src/core/http/loopback.ts";
+import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { byteSize } from "../../src/core/values/byte-size.ts";
+import { byteSizeSchema } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { findTemplateError } from "./topics.ts";
 
@@ -76,7 +76,7 @@ export const KafkaConfig = z
       .enum(["none", "gzip", "snappy", "lz4", "zstd"])
       .default("none")
       .meta({ description: "How batches are compressed; zstd needs Kafka 2.1." }),
-    max_message_bytes: byteSize({ min: 1_024, max: 100_000_000 }).prefault("1MB").meta({
+    max_message_bytes: byteSizeSchema({ min: 1_024, max: 100_000_000 }).prefault("1MB").meta({
       description: "Larger messages become dead letters; not above max.message.bytes of the topics.",
     }),
     connect_deadline: RequestDeadline.prefault("10s").meta({ description: "Longest wait for a broker to let us in." }),
@@ -92,7 +92,7 @@ export const KafkaConfig = z
       reportIssue("tls", "cert_file and key_file belong together; give both or none.");
     }
     if (config.sasl !== undefined && !enabled && !config.plain_text) {
-      if (config.brokers.some((broker) => !isLoopback(parseBrokerAddress(broker).host))) {
+      if (config.brokers.some((broker) => !isLoopbackHost(parseBrokerAddress(broker).host))) {
         reportIssue("sasl", "A password needs tls.enabled: true; set plain_text: true to send it readable anyway.");
       }
     }

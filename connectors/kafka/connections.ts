@@ -1,11 +1,11 @@
 import { isIP } from "node:net";
 import * as kafka from "@platformatic/kafka";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
-import { speaksTls, tryTls } from "../../src/core/http/connection-problem.ts";
-import { isLoopback } from "../../src/core/http/loopback.ts";
+import { probeTlsHandshake, serverSpeaksTls } from "../../src/core/http/connection-problem.ts";
+import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import type { HostAndPort, KafkaConfig } from "./config.ts";
 import { createTlsRequiredError, describeBroker, mapConnectionError } from "./failures.ts";
 
@@ -43,7 +43,7 @@ export type BrokerConnections = ReturnType<typeof createConnections>;
 /** Manages connections to brokers. The library's producer is not used: its retries could reorder batches. */
 export function createConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
-  const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
+  const password = sasl === undefined ? null : secretReader(sasl.password, clock);
   const openConnections = new Map<
     string,
     { readonly connection: kafka.Connection; readonly broker: Promise<BrokerConnection> }
@@ -64,7 +64,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   function tlsOptions(host: string): kafka.ConnectionOptions {
     if (!tls.enabled) return {};
     const [ca, cert, key] = [tls.ca_file, tls.cert_file, tls.key_file].map((path) =>
-      path === undefined ? undefined : readCertificates(path, "tls"),
+      path === undefined ? undefined : readCertificateFile(path, "tls"),
     );
     // Brokers behind one address are distinguished by SNI, which does not allow IP addresses (RFC 6066).
     return { tls: { ...VERIFIED_TLS, ca, cert, key }, ...(isIP(host) === 0 ? { tlsServerName: host } : {}) };
@@ -72,7 +72,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
 
   /** Throws instead of sending a password in plain text to another machine, even if a local broker names it. */
   function refusePlainPassword(address: HostAndPort): void {
-    if (sasl === undefined || tls.enabled || config.plain_text || isLoopback(address.host)) return;
+    if (sasl === undefined || tls.enabled || config.plain_text || isLoopbackHost(address.host)) return;
     const message = `${describeBroker(address).name} would get our password readable to everybody on the way.`;
     const hint = "Set tls.enabled: true, or plain_text: true to send it anyway.";
     throw new ConfigError(message, { hint, field: "sasl" });
@@ -136,8 +136,8 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     async diagnoseDisconnect(address: HostAndPort): Promise<ConfigError | null> {
       const signal = currentSignal;
       const server = describeBroker(address);
-      const probeTls = (limit: AbortSignal) => tryTls(address, AbortSignal.any([limit, signal]));
-      if (!tls.enabled && (await speaksTls(probeTls))) return createTlsRequiredError(server);
+      const probeTls = (limit: AbortSignal) => probeTlsHandshake(address, AbortSignal.any([limit, signal]));
+      if (!tls.enabled && (await serverSpeaksTls(probeTls))) return createTlsRequiredError(server);
       if (sasl !== undefined || signal.aborted) return null;
       const saslMechanisms = await requestSaslMechanisms(address, tlsOptions(address.host), signal);
       if (saslMechanisms.length === 0) return null;

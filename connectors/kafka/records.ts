@@ -1,6 +1,6 @@
-import { dataText } from "../../src/core/codec/history-event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
-import { type Event, orderingKey } from "../../src/core/model/event.ts";
+import { eventDataJson } from "../../src/core/codec/history-event.ts";
+import { type EventNumber, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
+import { type Event, eventOrderingKey } from "../../src/core/model/event.ts";
 
 /** CloudEvent in binary mode (Kafka protocol binding of CloudEvents 1.0.2): attributes are headers, data is JSON. */
 export interface KafkaRecord {
@@ -17,16 +17,16 @@ export interface KafkaRecord {
 const RECORD_OVERHEAD_BYTES = 36;
 const HEADER_OVERHEAD_BYTES = 10;
 
-export function buildRecord(event: Event, topic: string, sequence?: Sequence | null): KafkaRecord {
+export function buildRecord(event: Event, topic: string, sequence?: EventNumber | null): KafkaRecord {
   const headers = buildHeaders(event, sequence);
-  const key = Buffer.from(orderingKey(event));
-  const value = Buffer.from(dataText(event));
+  const key = Buffer.from(eventOrderingKey(event));
+  const value = Buffer.from(eventDataJson(event));
   let bytes = RECORD_OVERHEAD_BYTES + key.length + value.length;
   for (const [name, text] of headers) bytes += HEADER_OVERHEAD_BYTES + name.length + text.length;
   return { topic, key, value, headers, timestampMs: Date.parse(event.time), bytes };
 }
 
-function buildHeaders(event: Event, number?: Sequence | null): Map<Buffer, Buffer> {
+function buildHeaders(event: Event, number?: EventNumber | null): Map<Buffer, Buffer> {
   const { id, source, type, subject, time, siteid, priority, snapshot } = event;
   const texts: Readonly<Record<CloudEventAttribute, string | undefined>> = {
     specversion: "1.0",

@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { EVENT_KINDS, type Event, sourceName } from "../../src/core/model/event.ts";
+import { EVENT_KINDS, type Event, eventSourceName } from "../../src/core/model/event.ts";
 
 /** Kinds of event subjects (a command's is its tag). Each key has one noun, so topics by noun keep order. */
 const TOPIC_NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "worker"] as const;
@@ -68,7 +68,7 @@ const VALUE_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, (event: Event) => 
   noun: ({ subject }) => findSubjectNoun(subject),
   kind: ({ type }) => type,
   source: (event) => {
-    const eventSource = sourceName(event);
+    const eventSource = eventSourceName(event);
     return eventSource === null ? "_worker" : encodeTopicValue(eventSource);
   },
   site: ({ siteid }) => (siteid === undefined ? "_none" : encodeTopicValue(siteid)),

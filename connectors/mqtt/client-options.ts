@@ -4,7 +4,7 @@ import type { IClientOptions } from "mqtt";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import type { MqttConfig } from "./config.ts";
 import type { MqttMessage } from "./messages.ts";
 import { MAX_RECEIVED_PACKET_BYTES } from "./publish-packets.ts";
@@ -18,7 +18,7 @@ export type ConfiguredBroker = ReturnType<typeof configureBroker>;
 
 /** Prepares the settings of a broker. `readPassword` returns the current password; null without one. */
 export function configureBroker(config: MqttConfig, clock: Clock) {
-  const readPassword = config.password === undefined ? () => null : cachedSecret(config.password, clock);
+  const readPassword = config.password === undefined ? () => null : secretReader(config.password, clock);
   return { config, clock, readPassword };
 }
 
@@ -62,7 +62,7 @@ export function buildClientOptions(
 
 function buildTlsOptions({ ca_file, cert_file, key_file, servername }: MqttConfig["tls"]): IClientOptions {
   const readPem = (option: string, path: string | undefined) =>
-    path === undefined ? {} : { [option]: readCertificates(path, "tls") };
+    path === undefined ? {} : { [option]: readCertificateFile(path, "tls") };
   const files = { ...readPem("ca", ca_file), ...readPem("cert", cert_file), ...readPem("key", key_file) };
   return { ...VERIFIED_TLS, ...files, ...(servername === undefined ? {} : { servername }) };
 }

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { isLoopback } from "../../src/core/http/loopback.ts";
+import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { byteSize } from "../../src/core/values/byte-size.ts";
+import { byteSizeSchema } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { findPrefixError, findTemplateError } from "./topics.ts";
 
@@ -85,7 +85,7 @@ export const MqttConfig = z
       .max(1_000)
       .default(100)
       .meta({ description: "Most messages that wait for their acknowledgement; a broker may allow fewer." }),
-    max_message_bytes: byteSize({ min: 1_024, max: 256_000_000 }).prefault("256KiB").meta({
+    max_message_bytes: byteSizeSchema({ min: 1_024, max: 256_000_000 }).prefault("256KiB").meta({
       description: "Larger messages become dead letters; a broker may state less.",
     }),
     commands: CommandOptions.prefault({}).meta({ description: "The way back into the building." }),
@@ -101,7 +101,7 @@ export const MqttConfig = z
       reportIssue("username", "A password needs a username.");
     }
     const isSensitive = config.password !== undefined || config.commands.enabled;
-    if (!secure && isSensitive && !config.plain_text && !isLoopback(URL.parse(config.url)?.hostname ?? "")) {
+    if (!secure && isSensitive && !config.plain_text && !isLoopbackHost(URL.parse(config.url)?.hostname ?? "")) {
       reportIssue("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
     }
   })

@@ -1,13 +1,13 @@
 import { type IClientOptions, MqttClient } from "mqtt";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import {
-  endedUnanswered,
+  endedWithoutResponse,
   failureOfConnection,
+  probeTlsHandshake,
   type ServerInfo,
-  speaksTls,
+  serverSpeaksTls,
   tlsRequired,
-  tlsUnsupported,
-  tryTls,
+  tlsUnsupportedError,
 } from "../../src/core/http/connection-problem.ts";
 import { NO_PACKET_LISTENER, openBrokerSocket } from "./publish-packets.ts";
 
@@ -23,7 +23,7 @@ const NOT_MQTT_ERROR =
 export function mapConnectError(error: unknown, address: string, inMqtt5: boolean): Failure {
   const code = readErrorCode(error);
   const isNoMqtt = code === undefined && error instanceof Error && NOT_MQTT_ERROR.test(error.message);
-  if (isNoMqtt || endedUnanswered(error)) {
+  if (isNoMqtt || endedWithoutResponse(error)) {
     const how = isNoMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
     const hint = "If that stays so, check the port in url.";
     return new BrokerHungUp(`The broker at ${address} could not be reached. ${how}.`, { hint, cause: error });
@@ -167,13 +167,13 @@ export async function diagnoseHangUp(
   const { username: _name, password: _password, will: _will, ...options } = client;
   const probeOptions: IClientOptions = { ...options, clientId: `${client.clientId ?? "plenum"}-asks` };
   if (client.protocol === "mqtts") {
-    const inHandshake = endedUnanswered(cause);
+    const inHandshake = endedWithoutResponse(cause);
     if (inHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal)))
-      return tlsUnsupported(describeBroker(address), "it answers without");
+      return tlsUnsupportedError(describeBroker(address), "it answers without");
   } else {
     const brokerAddress = { host: String(client.host), port: Number(client.port) };
-    const probeTls = (limit: AbortSignal) => tryTls(brokerAddress, AbortSignal.any([limit, signal]));
-    if (await speaksTls(probeTls)) return tlsRequired(describeBroker(address));
+    const probeTls = (limit: AbortSignal) => probeTlsHandshake(brokerAddress, AbortSignal.any([limit, signal]));
+    if (await serverSpeaksTls(probeTls)) return tlsRequired(describeBroker(address));
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;

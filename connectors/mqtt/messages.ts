@@ -1,11 +1,11 @@
-import { type HistoryText, historyText, listText } from "../../src/core/codec/history-event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
+import { pointsToJson, type SplitHistoryEvent, splitHistoryEvent } from "../../src/core/codec/history-event.ts";
+import { type EventNumber, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import {
   type AlarmFact,
   type AnyEvent,
   type Event,
+  eventSourceName,
   isTelemetry,
-  sourceName,
   toCloudEvent,
 } from "../../src/core/model/event.ts";
 import type { TagHistoryFact } from "../../src/core/model/history-event-data.ts";
@@ -34,13 +34,13 @@ export function buildMessages(
   event: Event,
   topics: Topics,
   retained: RetainOptions,
-  sequence?: Sequence | null,
+  sequence?: EventNumber | null,
 ): readonly MqttMessage[] {
   const sequenceFields = sequenceAttributes(sequence);
   const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...sequenceFields };
   const states = buildStateMessages(event as AnyEvent, topics, retained, properties);
   if (isTelemetry(event.type)) return states;
-  const topicParts = { source: sourceName(event), site: event.siteid ?? null, kind: "event", id: event.type };
+  const topicParts = { source: eventSourceName(event), site: event.siteid ?? null, kind: "event", id: event.type };
   return [
     ...states,
     {
@@ -74,7 +74,7 @@ function buildStateMessages(
   retained: RetainOptions,
   properties: MqttMessage["properties"],
 ): readonly MqttMessage[] {
-  const source = sourceName(event);
+  const source = eventSourceName(event);
   const site = event.siteid ?? null;
   const formatTopic = (kind: string, id: string | number, aspect: string) =>
     topics.buildTopic({ source, site, kind, id: String(id), aspect });
@@ -116,7 +116,7 @@ function buildStateMessages(
 
   switch (event.type) {
     case "tag-history": {
-      const history = historyText(event);
+      const history = splitHistoryEvent(event);
       const topic = formatTopic("tag", history.fact.tag.id, `history/${history.fact.resolution}`);
       return [{ ...toJson(topic, {}, false), payload: formatHistoryPayload(event, history, source) }];
     }
@@ -224,12 +224,12 @@ function buildSeriesFields(
 /** Formats history as JSON text without creating an object for each point. */
 function formatHistoryPayload(
   event: Event<"tag-history">,
-  { fact, points }: HistoryText,
+  { fact, points }: SplitHistoryEvent,
   source: string | null,
 ): string {
   const { origin, revised } = fact;
   const fieldsJson = JSON.stringify({ ...buildSeriesFields(event, fact, source), origin, revised });
-  return `${fieldsJson.slice(0, -1)},"points":${listText(points)},"id":${JSON.stringify(event.id)}}`;
+  return `${fieldsJson.slice(0, -1)},"points":${pointsToJson(points)},"id":${JSON.stringify(event.id)}}`;
 }
 
 function buildTotalBody(event: Event<"tag-total">, source: string | null): MessageBody {

@@ -1,17 +1,17 @@
 import { resolve } from "node:path";
 import { z } from "zod";
-import type { SharedStore } from "../../src/core/connector.ts";
-import { realFolder } from "../../src/core/errors/folder-problem.ts";
-import { isLoopback } from "../../src/core/http/loopback.ts";
+import type { StoreSharedBySinks } from "../../src/core/connector.ts";
+import { resolveFolderLinks } from "../../src/core/errors/folder-problem.ts";
+import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import { quoteText } from "../../src/core/postgres/sql-quoting.ts";
-import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
+import { quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
+import { SecretRef, urlHasCredentials } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
 const EndpointUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://s3.example.com." })
-  .refine((text) => !hasCredentials(text), {
+  .refine((text) => !urlHasCredentials(text), {
     error: "Leave the keys out of the address; use access_key_id and secret_access_key.",
   })
   .refine((text) => !/[?#]/.test(text), { error: "The address ends with its server: no `?` and no `#`." })
@@ -60,7 +60,7 @@ export const S3Config = z
   .superRefine((config, context) => {
     const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const url = config.endpoint === undefined ? null : URL.parse(config.endpoint);
-    const leavesThisMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    const leavesThisMachine = url !== null && (config.proxy !== undefined || !isLoopbackHost(url.hostname));
     if (url?.protocol === "http:" && leavesThisMachine && !config.allow_plain_http) {
       addIssue("endpoint", "Use https://; set allow_plain_http: true to send everything readable anyway.");
     }
@@ -112,7 +112,7 @@ export function normalizePrefix({ prefix }: Pick<S3Config, "prefix">): string {
 }
 
 /** Returns the option by which two sinks share tables, or null. Sinks with the same events would add each row twice. */
-export function findSharedTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
+export function findSharedTables(one: ParquetConfig, other: ParquetConfig): StoreSharedBySinks | null {
   const location = describeLakeLocation(other);
   if (location === null || describeLakeLocation(one) !== location) return null;
   const isInFolder = other.folder !== undefined;
@@ -125,7 +125,7 @@ export function findSharedTables(one: ParquetConfig, other: ParquetConfig): Shar
 }
 
 function describeLakeLocation({ folder, s3 }: ParquetConfig): string | null {
-  if (s3 === undefined) return folder === undefined ? null : realFolder(folder);
+  if (s3 === undefined) return folder === undefined ? null : resolveFolderLinks(folder);
   const url = URL.parse(s3Endpoint(s3));
   return url && `${url.origin} ${s3.bucket} ${normalizePrefix(s3)}`;
 }
@@ -137,7 +137,7 @@ export function buildParquetQuery({ folder, s3, table_format }: ParquetConfig, e
   const path = [...lakePath.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
   const tableExpression =
     table_format === "delta"
-      ? `delta_scan(${quoteText(path)})`
-      : `read_parquet(${quoteText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
-  return `select * from ${tableExpression} where tag_id = ${quoteText(data.tag.id)} order by time desc limit 100;`;
+      ? `delta_scan(${quoteSqlText(path)})`
+      : `read_parquet(${quoteSqlText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
+  return `select * from ${tableExpression} where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
 }

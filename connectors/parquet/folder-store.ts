@@ -3,8 +3,8 @@ import { constants } from "node:fs";
 import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
-import { systemCodeOf } from "../../src/core/errors/machine-failure.ts";
+import { brokenLinkError, fileErrorToFailure, findBrokenLink } from "../../src/core/errors/folder-problem.ts";
+import { systemErrorCode } from "../../src/core/errors/machine-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import { compareUtf8, type ObjectStore, type StoredFile } from "./object-store.ts";
 
@@ -78,7 +78,7 @@ export function createFolderStore(
       lastStepAtMs = clock.monotonic();
       return result;
     } catch (error) {
-      throw signal.aborted ? signal.reason : folderFailure(error, rootFolder, "Free some space");
+      throw signal.aborted ? signal.reason : fileErrorToFailure(error, rootFolder, "Free some space");
     }
   }
 
@@ -94,7 +94,7 @@ export function createFolderStore(
             await link(draft, toPath(key));
             return true;
           } catch (error) {
-            if (systemCodeOf(error) === "EEXIST") return false;
+            if (systemErrorCode(error) === "EEXIST") return false;
             throw error;
           }
         }),
@@ -134,17 +134,17 @@ export function createFolderStore(
 export async function probeFolder(folder: string): Promise<void> {
   const path = resolve(folder);
   try {
-    const brokenLink = danglingLink(path);
-    if (brokenLink !== null) throw linkProblem(brokenLink);
+    const brokenLink = findBrokenLink(path);
+    if (brokenLink !== null) throw brokenLinkError(brokenLink);
     const folderStats = await stat(path).catch((error: unknown) => {
-      if (systemCodeOf(error) === "ENOENT" && dirname(path) !== path) return null;
+      if (systemErrorCode(error) === "ENOENT" && dirname(path) !== path) return null;
       throw error;
     });
     if (folderStats === null) return await probeFolder(dirname(path));
     if (!folderStats.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
     await access(path, constants.W_OK | constants.X_OK);
   } catch (error) {
-    throw folderFailure(error, path, "Free some space");
+    throw fileErrorToFailure(error, path, "Free some space");
   }
 }
 
@@ -168,7 +168,7 @@ async function syncFolder(folder: string): Promise<void> {
 
 function returnIfMissing<T>(value: T): (error: unknown) => T {
   return (error) => {
-    if (systemCodeOf(error) === "ENOENT") return value;
+    if (systemErrorCode(error) === "ENOENT") return value;
     throw error;
   };
 }

@@ -4,13 +4,13 @@ import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
-import { openProxy, toEndpoint } from "../../src/core/http/proxy.ts";
-import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { hostAndPortOfUrl, openProxy } from "../../src/core/http/proxy.ts";
+import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
-import { timeLimit } from "../../src/core/runtime/waiting.ts";
+import { abortAfter } from "../../src/core/runtime/waiting.ts";
 import { normalizePrefix, type S3Config, s3Endpoint } from "./config.ts";
 import type { ObjectStore, StoredFile } from "./object-store.ts";
 
@@ -47,9 +47,9 @@ export function createS3Store(config: S3Config, clock: Clock) {
   const bucketUrl = config.path_style
     ? `${endpoint.origin}/${config.bucket}`
     : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;
-  const accessKeyId = cachedSecret(config.access_key_id, clock);
-  const secretAccessKey = cachedSecret(config.secret_access_key, clock);
-  const sessionToken = config.session_token === undefined ? null : cachedSecret(config.session_token, clock);
+  const accessKeyId = secretReader(config.access_key_id, clock);
+  const secretAccessKey = secretReader(config.secret_access_key, clock);
+  const sessionToken = config.session_token === undefined ? null : secretReader(config.session_token, clock);
   const proxy = openProxy(config.proxy, clock);
   let agent: Agent | null = null;
   let requestedMs = Number.NEGATIVE_INFINITY;
@@ -59,11 +59,11 @@ export function createS3Store(config: S3Config, clock: Clock) {
       ...VERIFIED_TLS,
       timeout: CONNECT_TIMEOUT_MS,
       allowH2: false,
-      ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "s3.ca_file") }),
+      ...(config.ca_file === undefined ? {} : { ca: readCertificateFile(config.ca_file, "s3.ca_file") }),
     });
     if (proxy === null) return connect;
     return (target, done) => {
-      proxy.tunnel(toEndpoint(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
+      proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
         // Without TLS the proxy's tunnel is the connection; undici accepts a socket only to add TLS.
         (socket) =>
           target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
@@ -99,7 +99,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     const { method, body, maxBytes } = request;
     const { headers, origin, path } = await signRequest(request);
     requestedMs = clock.monotonic();
-    const requestTimeout = timeLimit(signal, config.timeout);
+    const requestTimeout = abortAfter(signal, config.timeout);
     let response: S3Response & { readonly isCut: boolean };
     try {
       agent ??= new Agent({ connect: createConnector(), connections: MAX_CONNECTIONS, pipelining: 1 });
@@ -326,7 +326,7 @@ export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, n
   }
   if (code === "SlowDown" || status === 429 || status === 503) {
     const { date, "retry-after": retryAfter } = response.headers;
-    return new Throttled(`${start}: it asks us to wait.`, retryAfterMs(retryAfter, nowMs, date), {
+    return new Throttled(`${start}: it asks us to wait.`, parseRetryAfterMs(retryAfter, nowMs, date), {
       scope: code === "SlowDown" || status === 429 ? "allowance" : "everything",
     });
   }

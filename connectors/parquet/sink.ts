@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import type {
   BatchInfo,
   ConnectorContext,
+  EventRejection,
   Receipt,
-  Rejection,
   Sink,
   SinkStateChange,
 } from "../../src/core/connector.ts";
@@ -181,7 +181,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
 /** Returns the events that cannot be mapped to rows. */
 async function collectRejections(batch: readonly Event[], take: (event: Event, index: number) => Promise<void>) {
-  const rejections: Rejection[] = [];
+  const rejections: EventRejection[] = [];
   for (const [index, event] of batch.entries()) {
     try {
       await yieldIfBusy();

@@ -1,13 +1,13 @@
 import { z } from "zod";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import {
-  isProtected,
+  isSecuredAddress,
   parseAddress,
   postgresUrl,
   SchemaName,
-  SslModeWord,
+  SslModeOption,
 } from "../../src/core/postgres/server-address.ts";
-import { quoteText } from "../../src/core/postgres/sql-quoting.ts";
+import { quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
@@ -28,7 +28,7 @@ export const PostgresConfig = z
     database: IdentifierSchema.optional().meta({ description: "Name of the database. It has to be there, in UTF8." }),
     user: IdentifierSchema.optional().meta({ description: "Role that we log in as." }),
     password: SecretRef.optional().meta({ description: "Its password." }),
-    sslmode: SslModeWord.optional().meta({
+    sslmode: SslModeOption.optional().meta({
       description:
         "verify-full: TLS, and the server's certificate is checked, name included (require and verify-ca mean the same here); disable: readable for everybody on the way. verify-full without this, but for a socket.",
     }),
@@ -66,7 +66,7 @@ export const PostgresConfig = z
         if (config[option] === undefined) addIssue(option, `Give url, or ${option}.`);
       if (config.host === undefined) return;
     }
-    if (!config.allow_plain && !isProtected(parseAddress(config))) {
+    if (!config.allow_plain && !isSecuredAddress(parseAddress(config))) {
       addIssue(
         config.url === undefined ? "sslmode" : "url",
         "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
@@ -79,5 +79,5 @@ export type PostgresConfig = z.infer<typeof PostgresConfig>;
 export function buildPostgresQuery({ schema }: PostgresConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
-  return `select * from ${schema}.value where tag_id = ${quoteText(data.tag.id)} order by time desc limit 100;`;
+  return `select * from ${schema}.value where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
 }

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { PostgresSession } from "../../src/core/postgres/session.ts";
-import { transact } from "../../src/core/postgres/transaction.ts";
+import { runTransaction } from "../../src/core/postgres/transaction.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import type { Column, Table } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./columns.ts";
@@ -32,7 +32,7 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
   if (!hasMissingParts(missingParts)) return false;
   if (!requirements.create) throw missingError(missingParts, target);
   const extension = target.timescale ? await findTimescaleSchema(session) : null;
-  await transact(session, { statementMs: requirements.timeoutMs }, async () => {
+  await runTransaction(session, { statementMs: requirements.timeoutMs }, async () => {
     await lockTables(session, target);
     const catalog = await readCatalog(session, requirements);
     const { tables: newTables, columns } = findMissing(tables, catalog, target);

@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
-import { toFailure } from "../../src/core/postgres/error-meaning.ts";
+import { sqlErrorToFailure } from "../../src/core/postgres/error-meaning.ts";
 import { type DurabilitySettings, refuseUnsuitableServer } from "../../src/core/postgres/primary-server.ts";
 import { parseAddress } from "../../src/core/postgres/server-address.ts";
-import { openSession, type PostgresSession } from "../../src/core/postgres/session.ts";
+import { openPostgresSession, type PostgresSession } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
-import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
 import { checkPrivileges, prepareTables } from "./schema.ts";
@@ -16,15 +16,15 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   const address = parseAddress(config);
   const tableTarget = { schema: config.schema, timescale: config.timescale };
   const requirements = { tables: TABLES, target: tableTarget, create: config.create, timeoutMs: config.timeout };
-  const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
+  const password = config.password === undefined ? () => null : secretReader(config.password, context.clock);
   const insertStatements = new Map<string, string>();
   let currentSession: PostgresSession | null = null;
 
   /** Reads password and CA file for each connection, so replaced files need no restart. */
   async function connect(signal: AbortSignal): Promise<PostgresSession> {
-    const ca = config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file");
+    const ca = config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file");
     const options = { address, password: password(), ca, connectTimeoutMs: config.connect_timeout };
-    return openSession(options, signal);
+    return openPostgresSession(options, signal);
   }
 
   async function cutOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
@@ -43,7 +43,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     try {
       return await work();
     } catch (error) {
-      throw signal.aborted ? signal.reason : toFailure(error, address);
+      throw signal.aborted ? signal.reason : sqlErrorToFailure(error, address);
     }
   }
 

@@ -1,4 +1,4 @@
-import { quoteName, quoteText } from "../../src/core/postgres/sql-quoting.ts";
+import { quoteSqlName, quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
 import type { Column, Table } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./columns.ts";
 
@@ -8,11 +8,11 @@ export interface TableTarget {
 }
 
 export function qualifiedName({ schema }: Pick<TableTarget, "schema">, table: Pick<Table, "name">): string {
-  return `${quoteName(schema)}.${quoteName(table.name)}`;
+  return `${quoteSqlName(schema)}.${quoteSqlName(table.name)}`;
 }
 
 export function joinQuotedColumns(names: readonly string[]): string {
-  return names.map(quoteName).join(", ");
+  return names.map(quoteSqlName).join(", ");
 }
 
 /** Starts the key with the sort columns if possible. Hypertables need their time column in every key. */
@@ -34,12 +34,12 @@ export function buildInsert(table: Table, target: TableTarget, arrays: readonly 
   const arrayColumns = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
   const unnest = `unnest(${arrayColumns.map(({ column, n }) => `$${n + 1}::${parameterType(column)}[]`).join(", ")})`;
   const cells = table.columns.map((column, n) => {
-    const cell = arrays[n] ? `sent.${quoteName(column.name)}` : `$${n + 1}::${parameterType(column)}`;
-    return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoteName(column.name)}`;
+    const cell = arrays[n] ? `sent.${quoteSqlName(column.name)}` : `$${n + 1}::${parameterType(column)}`;
+    return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoteSqlName(column.name)}`;
   });
   const selectSql = `select ${cells.join(", ")} from ${unnest} as sent (${joinQuotedColumns(arrayColumns.map(({ column }) => column.name))})`;
   const replacedColumns = names.filter((name) => !key.includes(name));
-  const updateClause = `do update set ${replacedColumns.map((name) => `${quoteName(name)} = excluded.${quoteName(name)}`).join(", ")}`;
+  const updateClause = `do update set ${replacedColumns.map((name) => `${quoteSqlName(name)} = excluded.${quoteSqlName(name)}`).join(", ")}`;
   const insertClause = `insert into ${qualifiedName(target, table)} as stored (${joinQuotedColumns(names)})`;
   const onConflict = `on conflict (${joinQuotedColumns(key)})`;
   if (table.rowPolicy === "versions") return `${insertClause}\n${selectSql}\n${onConflict} ${updateClause}`;
@@ -61,7 +61,7 @@ function parameterType({ type }: Pick<Column, "type">): string {
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
 export function buildCreateSchema({ schema }: TableTarget): string {
-  return `create schema ${quoteName(schema)}`;
+  return `create schema ${quoteSqlName(schema)}`;
 }
 
 export function buildCreateVersionTable(target: TableTarget): string {
@@ -83,11 +83,11 @@ export function buildCreateTable(table: Table, target: TableTarget): string {
   const name = qualifiedName(target, table);
   const key = buildPrimaryKey(table, target);
   const columns = table.columns.map(
-    (column) => `  ${quoteName(column.name)} ${SQL_TYPES[column.type].name}${column.isNullable ? "" : " not null"}`,
+    (column) => `  ${quoteSqlName(column.name)} ${SQL_TYPES[column.type].name}${column.isNullable ? "" : " not null"}`,
   );
   return [
     `create table if not exists ${name} (\n${[...columns, `  primary key (${joinQuotedColumns(key)})`].join(",\n")}\n)`,
-    `comment on table ${name} is ${quoteText(table.about)}`,
+    `comment on table ${name} is ${quoteSqlText(table.about)}`,
     ...table.columns.map((column) => buildComment(table, column, target)),
     ...buildCreateIndexes(table, target),
   ].join(";\n");
@@ -107,16 +107,16 @@ function buildCreateIndexes(table: Table, target: TableTarget): readonly string[
 }
 
 export function buildAddColumn(table: Table, column: Column, target: TableTarget): string {
-  const definition = `${quoteName(column.name)} ${SQL_TYPES[column.type].name}`;
+  const definition = `${quoteSqlName(column.name)} ${SQL_TYPES[column.type].name}`;
   return `alter table ${qualifiedName(target, table)} add column if not exists ${definition};
 ${buildComment(table, column, target)}`;
 }
 
 function buildComment(table: Table, column: Column, target: TableTarget): string {
-  return `comment on column ${qualifiedName(target, table)}.${quoteName(column.name)} is ${quoteText(column.about)}`;
+  return `comment on column ${qualifiedName(target, table)}.${quoteSqlName(column.name)} is ${quoteSqlText(column.about)}`;
 }
 
 export function buildCreateHypertable(table: Table, target: TableTarget, functions: string): string {
-  const [relation, time] = [quoteText(qualifiedName(target, table)), quoteText(table.time)];
-  return `select ${quoteName(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
+  const [relation, time] = [quoteSqlText(qualifiedName(target, table)), quoteSqlText(table.time)];
+  return `select ${quoteSqlName(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
 }

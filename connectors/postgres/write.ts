@@ -1,9 +1,9 @@
-import type { Receipt, Rejection } from "../../src/core/connector.ts";
+import type { EventRejection, Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
-import { describeRejection, isDataError, isTableError } from "../../src/core/postgres/error-meaning.ts";
-import type { PostgresSession, Query } from "../../src/core/postgres/session.ts";
-import { quoteName } from "../../src/core/postgres/sql-quoting.ts";
-import { runStatementsInTransaction, transact } from "../../src/core/postgres/transaction.ts";
+import { describePostgresRejection, isRowError, isTableError } from "../../src/core/postgres/error-meaning.ts";
+import type { PostgresSession, SqlQuery } from "../../src/core/postgres/session.ts";
+import { quoteSqlName } from "../../src/core/postgres/sql-quoting.ts";
+import { runStatementsInTransaction, runTransaction } from "../../src/core/postgres/transaction.ts";
 import { emitRows, type OfferedEvent } from "../shared/lake/event-rows.ts";
 import {
   applyUpdates,
@@ -38,15 +38,15 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
   try {
     const inserts = tableRows.rows.map((rows) => buildInsertQuery(rows, context));
     if (tableRows.updates.size === 0) await runStatementsInTransaction(session, options, inserts);
-    else await transact(session, options, () => storeRows(tableRows, context));
+    else await runTransaction(session, options, () => storeRows(tableRows, context));
     return { rejected };
   } catch (error) {
-    const isData = isDataError(error);
+    const isData = isRowError(error);
     if (!isData && !isTableError(error)) throw error;
     if (await context.recheckTables()) throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
-  const searchResult = await transact(session, options, () => storeByBisection(events, context));
+  const searchResult = await runTransaction(session, options, () => storeByBisection(events, context));
   const end = searchResult.retry?.from ?? batch.length;
   return { ...searchResult, rejected: [...rejected.filter(({ index }) => index < end), ...searchResult.rejected] };
 }
@@ -59,7 +59,7 @@ interface IndexedEvent {
 /** Maps events to rows; rejects events that make no rows. */
 function mapEventsToRows(batch: readonly OfferedEvent[]) {
   const all = batch.map((offered, index) => ({ index, offered }));
-  const rejections: Rejection[] = [];
+  const rejections: EventRejection[] = [];
   try {
     return { events: all, rejected: rejections, tableRows: buildTableRows(batch) };
   } catch {
@@ -68,7 +68,7 @@ function mapEventsToRows(batch: readonly OfferedEvent[]) {
         buildTableRows([offered]);
         return true;
       } catch (error) {
-        rejections.push({ index, reason: describeRejection(error) });
+        rejections.push({ index, reason: describePostgresRejection(error) });
         return false;
       }
     });
@@ -86,7 +86,7 @@ async function storeRows({ rows, updates }: TableRows, context: WriteContext): P
   }
 }
 
-function buildInsertQuery({ table, columns }: StatementRows, { target, insertStatements }: WriteContext): Query {
+function buildInsertQuery({ table, columns }: StatementRows, { target, insertStatements }: WriteContext): SqlQuery {
   const arrayFlags = columns.map(({ isArray }) => isArray);
   const key = `${table.name} ${arrayFlags.map(Number).join("")}`;
   const sqlText = insertStatements.get(key) ?? buildInsert(table, target, arrayFlags);
@@ -96,7 +96,7 @@ function buildInsertQuery({ table, columns }: StatementRows, { target, insertSta
 
 async function storeByBisection(batch: readonly IndexedEvent[], context: WriteContext): Promise<Receipt> {
   const { session } = context;
-  const rejections: Rejection[] = [];
+  const rejections: EventRejection[] = [];
   const halfEventCount = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
   const batchPartsToStore = [batch];
   let triedParts = 0;
@@ -113,9 +113,9 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
       await storeRows(buildTableRows(part.map(({ offered }) => offered)), context);
       await session.query("release part");
     } catch (error) {
-      if (!isDataError(error)) throw error;
+      if (!isRowError(error)) throw error;
       await session.query("rollback to part");
-      if (part.length === 1) rejections.push({ index: first.index, reason: describeRejection(error) });
+      if (part.length === 1) rejections.push({ index: first.index, reason: describePostgresRejection(error) });
       else batchPartsToStore.push(part.slice(halfEventCount(part)), part.slice(0, halfEventCount(part)));
     }
   }
@@ -205,7 +205,7 @@ where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${a
 
 /** Times and integers become doubles, because the library would return integers as texts. */
 function selectExpression({ name, type }: Column): string {
-  if (type === "time") return `(extract(epoch from ${quoteName(name)}) * 1000)::double precision`;
-  if (type === "integer") return `${quoteName(name)}::double precision`;
-  return type === "json" ? `${quoteName(name)}::text` : quoteName(name);
+  if (type === "time") return `(extract(epoch from ${quoteSqlName(name)}) * 1000)::double precision`;
+  if (type === "integer") return `${quoteSqlName(name)}::double precision`;
+  return type === "json" ? `${quoteSqlName(name)}::text` : quoteSqlName(name);
 }

@@ -7,7 +7,7 @@ import {
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { toPrintable } from "../../src/core/values/printable-text.ts";
+import { printableLine } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
 import { createAuthorization, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import type { ServiceNowConfig } from "./config.ts";
@@ -90,7 +90,7 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
 
 function formatErrorText({ json }: ReceiverResponse): string {
   const { message, detail } = ErrorResponse.safeParse(json).data?.error ?? {};
-  return cutText(toPrintable([message, detail].filter((text) => text).join(": ")), MAX_ERROR_TEXT_LENGTH);
+  return cutText(printableLine([message, detail].filter((text) => text).join(": ")), MAX_ERROR_TEXT_LENGTH);
 }
 
 /** Throws for an invalid response, after which the result of the request is unknown. */

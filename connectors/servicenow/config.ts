@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { OUTBOUND_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
@@ -66,7 +66,7 @@ export const ServiceNowConfig = z
     close_notes: z.string().max(1_000).optional().meta({
       description: "Text of the field close_notes, before when the alarm ended and how long it lasted.",
     }),
-    ...OUTBOUND_OPTIONS,
+    ...OUTBOUND_HTTP_OPTIONS,
     ...RECEIVER_OPTIONS,
   })
   .superRefine((config, context) => {

@@ -8,10 +8,10 @@ import {
   type ReceiverResponse,
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
-import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
-import { cachedSecret } from "../../src/core/runtime/secret.ts";
-import { toPrintable } from "../../src/core/values/printable-text.ts";
+import { secretReader } from "../../src/core/runtime/secret.ts";
+import { printableLine } from "../../src/core/values/printable-text.ts";
 import type { SlackConfig } from "./config.ts";
 
 export interface SlackResponse {
@@ -37,7 +37,7 @@ type SlackApi = ReturnType<typeof createSlackApi>;
 export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: DnsLookup) {
   const url = new URL(config.base_url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
-  const token = cachedSecret(config.token, clock);
+  const token = secretReader(config.token, clock);
   const apiPath = `${url.pathname.replace(/\/+$/, "")}/api/`;
 
   async function callMethod(
@@ -57,7 +57,7 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
     }
     if (body.ok || handledErrors.includes(body.error))
       return { error: body.ok ? null : body.error, json: response.json, scopes };
-    const waitMs = retryAfterMs(response.headers["retry-after"], clock.now());
+    const waitMs = parseRetryAfterMs(response.headers["retry-after"], clock.now());
     throw mapErrorResponse(`${client.origin} refused ${method}`, body, waitMs);
   }
 
@@ -287,4 +287,4 @@ function mapErrorResponse(
 
 export const isChannelError = (error: unknown): boolean => error instanceof ConfigError && error.field === "channel";
 
-const cleanText = (text: string, most: number): string => toPrintable(text).trim().slice(0, most);
+const cleanText = (text: string, most: number): string => printableLine(text).trim().slice(0, most);

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { OUTBOUND_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
@@ -20,7 +20,7 @@ export const SlackConfig = z
       .default("https://slack.com")
       .meta({ description: "Where Slack's Web API is, without `/api`; for a gateway in between." }),
     ...RECEIVER_OPTIONS,
-    ...OUTBOUND_OPTIONS,
+    ...OUTBOUND_HTTP_OPTIONS,
   })
   .refine((config) => config.proxy === undefined || URL.parse(config.base_url)?.protocol !== "http:", {
     path: ["base_url"],

@@ -1,6 +1,6 @@
 import type { Writable } from "node:stream";
 import { z } from "zod";
-import { ALL_ACCEPTED, type Sink } from "../../src/core/connector.ts";
+import { EVENTS_ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import { sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { toCloudEvent } from "../../src/core/model/event.ts";
@@ -27,7 +27,7 @@ export function createStdoutSink(stream: Writable): Sink {
         (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
       );
       await writeText(stream, jsonLines.join(""), signal);
-      return ALL_ACCEPTED;
+      return EVENTS_ACCEPTED;
     },
 
     async close() {},

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { OUTBOUND_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
+import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 import { FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/by-name.ts";
@@ -28,7 +28,7 @@ const WebhookOptions = z.strictObject({
   }),
   template: TemplateConfig.optional().meta({ description: "Requests of your own, for the format template." }),
   headers: RequestHeaders,
-  ...OUTBOUND_OPTIONS,
+  ...OUTBOUND_HTTP_OPTIONS,
   ...RECEIVER_OPTIONS,
 });
 type WebhookOptions = z.infer<typeof WebhookOptions>;

@@ -8,9 +8,9 @@ import {
   type ReceiverResponse,
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
-import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
+import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { cachedSecret } from "../../src/core/runtime/secret.ts";
+import { secretReader } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver-interface.ts";
 import { isEventFormat, type WebhookConfig } from "./config.ts";
 import { ALARM_FORMATS, getFormatRequirements } from "./formats/by-name.ts";
@@ -28,8 +28,8 @@ type HttpHeaders = Readonly<Record<string, string>>;
 export function createWebhookReceiver(config: WebhookConfig, { clock, name }: ConnectorContext): Receiver {
   const format = chooseFormat(config);
   const readAddress = createAddressReader(config, clock);
-  const secretKey = config.key === undefined ? undefined : cachedSecret(config.key, clock);
-  const extraHeaders = createHeaderReader(config.headers, clock);
+  const secretKey = config.key === undefined ? undefined : secretReader(config.key, clock);
+  const extraHeaders = secretHeaderReader(config.headers, clock);
   const operationHeaders = createSecretHeaders(config, clock);
   let client: HttpClient | null = null;
 
@@ -126,7 +126,7 @@ function chooseFormat({ format, template }: WebhookConfig): ReceiverFormat {
 function createSecretHeaders({ template }: WebhookConfig, clock: Clock): Record<IncidentOperation, () => HttpHeaders> {
   const createReader = (operation: IncidentOperation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
-    return createHeaderReader(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
+    return secretHeaderReader(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
   };
   return { open: createReader("open"), update: createReader("update"), close: createReader("close") };
 }
@@ -138,7 +138,7 @@ function createAddressReader({ format, proxy, url }: WebhookConfig, clock: Clock
     const address = new URL(configuredAddress);
     return () => address;
   }
-  const secret = cachedSecret(configuredAddress, clock);
+  const secret = secretReader(configuredAddress, clock);
   const hint = "Put the address into it, such as https://example.com/hook.";
   return () => {
     const addressText = secret().reveal().trim();

@@ -1,15 +1,15 @@
 import { createHmac, hash } from "node:crypto";
-import { ALL_ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
+import { type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
 import { asksForTls, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import { createHttpClient, describeReceiver, type HttpResponse } from "../../src/core/http/outbound/request.ts";
-import { createHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
-import { retryAfterMs } from "../../src/core/http/retry-after.ts";
-import { type Sequence, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
+import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
+import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
+import { type EventNumber, sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
-import { cachedSecret } from "../../src/core/runtime/secret.ts";
+import { secretReader } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
 
@@ -21,13 +21,13 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   if (typeof config.url !== "string") throw new Error("an address that is no text passed the schema");
   const url = new URL(config.url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
-  const signingKeys = config.secrets.map((ref) => cachedSecret(ref, clock));
-  const extraHeaders = createHeaderReader(config.headers, clock);
+  const signingKeys = config.secrets.map((ref) => secretReader(ref, clock));
+  const extraHeaders = secretHeaderReader(config.headers, clock);
   let secrets: ReturnType<typeof readSecrets> | null = null;
 
   const readSecrets = () => ({ keys: signingKeys.map((secret) => parseSigningKey(secret())), headers: extraHeaders() });
 
-  async function post(event: Event, sequence: Sequence | null, signal: AbortSignal): Promise<void> {
+  async function post(event: Event, sequence: EventNumber | null, signal: AbortSignal): Promise<void> {
     secrets ??= readSecrets();
     const { keys, headers: extra } = secrets;
     const payload = buildPayload(event, config.format, sequence);
@@ -65,7 +65,7 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
           return { rejected: [], retry: { from: index, error } };
         }
       }
-      return ALL_ACCEPTED;
+      return EVENTS_ACCEPTED;
     },
 
     async close() {
@@ -86,7 +86,11 @@ interface WebhookPayload {
   readonly body: Buffer;
 }
 
-export function buildPayload(event: Event, format: WebhookConfig["format"], number?: Sequence | null): WebhookPayload {
+export function buildPayload(
+  event: Event,
+  format: WebhookConfig["format"],
+  number?: EventNumber | null,
+): WebhookPayload {
   const sequence = sequenceAttributes(number);
   if (format === "cloudevents") {
     const body = Buffer.from(JSON.stringify(toCloudEvent(event, sequence)));
@@ -100,7 +104,7 @@ export function buildPayload(event: Event, format: WebhookConfig["format"], numb
 export function buildRequestHeaders(
   { id }: Pick<Event, "id">,
   { contentType, body }: WebhookPayload,
-  options: { readonly seconds: number; readonly keys: readonly Buffer[]; readonly sequence: Sequence | null },
+  options: { readonly seconds: number; readonly keys: readonly Buffer[]; readonly sequence: EventNumber | null },
 ): Readonly<Record<string, string>> {
   const { seconds, keys } = options;
   const { sequence = "", sequenceepoch: epoch = "" } = sequenceAttributes(options.sequence);
@@ -151,7 +155,7 @@ function mapResponseFailure(response: HttpResponse, origin: string, nowMs: numbe
     return new ConfigError(message, { reason: status === 401 ? "unauthenticated" : "forbidden", hint });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
-    const waitMs = retryAfterMs(headers["retry-after"], nowMs, headers.date);
+    const waitMs = parseRetryAfterMs(headers["retry-after"], nowMs, headers.date);
     const throttleScope = status === 429 ? "allowance" : "everything";
     return new Throttled(`${summary}: it asks us to wait.`, waitMs, { scope: throttleScope });
   }

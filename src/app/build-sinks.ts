@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { getConnector } from "../../connectors/catalog.ts";
 import type { AcceptCommand, CommandSource, ConnectorContext, FleetAssignment, Sink } from "../core/connector.ts";
-import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
+import { startServiceOnce, type WorkerService } from "../core/runtime/lifecycle.ts";
 import { createSinkState } from "../engine/delivery/batches.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -98,7 +98,7 @@ export function listCommandSources(builtSinks: BuiltSinks): readonly CommandSour
   return [...builtSinks.values()].flatMap(({ listener }) => listener ?? []);
 }
 
-export interface CommandListening extends Service {
+export interface CommandListening extends WorkerService {
   keepOnly(listeners: readonly CommandSource[]): Promise<void>;
   openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
@@ -123,7 +123,7 @@ export function createCommandListening(listeners: readonly CommandSource[], acce
     for (const closeResult of closeResults) if (closeResult.status === "rejected") throw closeResult.reason;
   }
 
-  const service = startedOnce({
+  const service = startServiceOnce({
     name: "listening",
     async start(signal) {
       runSignal = signal;

@@ -1,5 +1,5 @@
 import type { Clock } from "../core/runtime/clock.ts";
-import { createMonotonicReader } from "../core/runtime/elapsed-time.ts";
+import { createMonotonicClockReader } from "../core/runtime/elapsed-time.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import { createSource, type SourceOptions } from "../engine/source/client.ts";
@@ -37,7 +37,7 @@ export function buildSource(
     ...{ source: name, clock, store: store.quotaStore, log, metrics },
     ...{ perMinute: requests_per_minute, polite, reserve: reserve_for_writes },
     sharing: separate_endpoints ? "separate" : "auto",
-    ...(leaving === undefined && { mark: createMonotonicReader(clock) }),
+    ...(leaving === undefined && { mark: createMonotonicClockReader(clock) }),
     ...(longestWayMs !== undefined && { longestWayMs }),
     onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
   });

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { TagValue } from "../core/model/building.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
-import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
+import { startServiceOnce, type WorkerService } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import { readSecretFileStamp } from "../core/runtime/secret.ts";
@@ -30,11 +30,11 @@ import type { BuiltSource } from "./build-source.ts";
 import type { SourceEntry } from "./config/config.ts";
 
 export interface BuiltSync {
-  readonly service: Service;
+  readonly service: WorkerService;
   /** Emits `worker-alive`; started last. */
-  readonly heartbeat: Service;
+  readonly heartbeat: WorkerService;
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
-  readonly sensors: Service;
+  readonly sensors: WorkerService;
   readonly work: SourceWork;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
@@ -183,7 +183,7 @@ export function buildSensors(
   source: string,
   initialEntry: SourceEntry,
   parts: Omit<Parameters<typeof createSensorWatch>[0], "source" | "config" | "classOf">,
-): Service & Pick<SensorWatch, "read" | "logged"> & { change(entry: SourceEntry): Promise<void> } {
+): WorkerService & Pick<SensorWatch, "read" | "logged"> & { change(entry: SourceEntry): Promise<void> } {
   let runSignal: AbortSignal | null = null;
   let sensorWatch = createWatchFor(initialEntry);
 
@@ -192,7 +192,7 @@ export function buildSensors(
     return settings === null ? null : createSensorWatch({ ...parts, source, ...settings });
   }
 
-  const service = startedOnce({
+  const service = startServiceOnce({
     name: `sensors ${source}`,
     async start(signal) {
       runSignal = signal;

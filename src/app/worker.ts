@@ -1,6 +1,6 @@
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
-import { createClockCheck, createClockWatch } from "../core/runtime/clock-check.ts";
+import { createClockCheck, createClockWatchService } from "../core/runtime/clock-check.ts";
 import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
@@ -113,7 +113,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
 
   const services = orderServices(
     [
-      { service: createClockWatch(clockDoubt), share: 0.1 },
+      { service: createClockWatchService(clockDoubt), share: 0.1 },
       // Starts first and stops last, so that callers learn that the worker is starting or stopping.
       { service: controlSocket, share: 0.1 },
       { service: server, share: 0.1 },

@@ -1,8 +1,8 @@
 import type { ZodType } from "zod";
 import type { Alarm, Gateway, Host, Site, System, Tag, TagValue } from "./model/building.ts";
-import type { Sequence } from "./model/delivery-sequence.ts";
+import type { EventNumber } from "./model/delivery-sequence.ts";
 import type { Event } from "./model/event.ts";
-import type { Quality, TagSystemsFact } from "./model/tag-event-data.ts";
+import type { TagSystemsFact, TagValueQuality } from "./model/tag-event-data.ts";
 import type { Clock } from "./runtime/clock.ts";
 import type { Log } from "./runtime/log.ts";
 import type { Metrics } from "./runtime/metrics.ts";
@@ -25,14 +25,14 @@ import type { Metrics } from "./runtime/metrics.ts";
  * demands; `ConfigError` stops the sink until a person changes something; `Rejected` is retried by the sink's `schedule`
  * and then becomes a dead letter.
  */
-export interface Sink extends SinkBase, SinkDelivery, SinkDiagnostics {}
+export interface Sink extends RequiredSinkMethods, SinkDelivery, SinkDiagnostics {}
 
-export interface SinkBase {
+export interface RequiredSinkMethods {
   /** Most events per batch; the option `batch` when absent. Example: 1 for a webhook that takes one event per request. */
   readonly maxBatch?: number;
   open(signal: AbortSignal): Promise<void>;
   /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)` settles the first three at once. */
-  write(batch: readonly Event[], signal: AbortSignal, accepted?: OnAccepted, offer?: BatchInfo): Promise<Receipt>;
+  write(batch: readonly Event[], signal: AbortSignal, accepted?: AcceptEvents, offer?: BatchInfo): Promise<Receipt>;
   close(): Promise<void>;
 }
 
@@ -62,7 +62,7 @@ export interface SinkDiagnostics {
   progressMs?(): number;
 }
 
-export type OnAccepted = (count: number, stateChanges?: SinkStateChange) => void;
+export type AcceptEvents = (count: number, stateChanges?: SinkStateChange) => void;
 
 export interface BatchInfo {
   /** Positions in the log, ascending; an event keeps its position when offered again. 0 for an event marked `snapshot`. */
@@ -72,7 +72,7 @@ export interface BatchInfo {
   /** True when a person requested events again that were already settled. */
   readonly isRedelivery: boolean;
   /** Sequence numbers, where the sink's `sequence` is on; null for snapshots and for settled events that are sent again. */
-  readonly sequences?: readonly (Sequence | null)[];
+  readonly sequences?: readonly (EventNumber | null)[];
 }
 
 export interface TickResult {
@@ -99,7 +99,7 @@ export interface BuildingView {
   /** Alarms of all sources that the service listed as active. */
   activeAlarms(): Promise<readonly AlarmView[]>;
   findAlarm(source: string, id: string): Promise<AlarmView | undefined>;
-  inventory<N extends keyof InventoryMap>(noun: N): Promise<readonly ListedObject<InventoryMap[N]>[]>;
+  inventory<N extends keyof InventoryMap>(noun: N): Promise<readonly ListedInventoryObject<InventoryMap[N]>[]>;
   /** One object by its id, as last listed; undefined when it is unknown. Constant cost. */
   findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string): Promise<InventoryMap[N] | undefined>;
   /** Time of the first list that contained the object, UTC; undefined when it is unknown. */
@@ -108,7 +108,7 @@ export interface BuildingView {
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
   /** Systems that list the tag; empty when none does or when tags of systems are not read. */
   systemsOf(source: string, tagId: string): Promise<readonly System[]>;
-  values(): Promise<readonly ValueView[]>;
+  values(): Promise<readonly TagValueView[]>;
   /** Systems of each tag that has one; empty without `inventory.tags_of_systems`. */
   tagSystems(): Promise<readonly TagSystemsView[]>;
   /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
@@ -143,7 +143,7 @@ export interface InventoryMap {
   readonly tag: Tag;
 }
 
-export interface ListedObject<T> {
+export interface ListedInventoryObject<T> {
   readonly source: string;
   readonly siteId: number | null;
   readonly value: T;
@@ -171,12 +171,12 @@ export interface TagSystemsView {
   readonly systems: TagSystemsFact["systems"];
 }
 
-export interface ValueView {
+export interface TagValueView {
   readonly source: string;
   readonly siteId: number | null;
   readonly tag: Tag;
   readonly value: TagValue;
-  readonly quality: Quality;
+  readonly quality: TagValueQuality;
   readonly time: string;
   /** The last value that was not null, with its time; null before the first. */
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
@@ -188,7 +188,7 @@ export interface ServerInstance {
 }
 
 export interface Receipt {
-  readonly rejected: readonly Rejection[];
+  readonly rejected: readonly EventRejection[];
   readonly retry?: { readonly from: number; readonly error: unknown };
   readonly stateChanges?: SinkStateChange;
   /** The sink buffers the batch. The first receipt without this, or a tick with `settled`, settles all of it. */
@@ -204,17 +204,17 @@ export interface FailedRequest {
   readonly retryInMs: number;
 }
 
-export interface Rejection {
+export interface EventRejection {
   readonly index: number;
   readonly reason: string;
 }
 
-export const ALL_ACCEPTED: Receipt = { rejected: [] };
+export const EVENTS_ACCEPTED: Receipt = { rejected: [] };
 
-/** Builds a receipt. Drops the rejections of events that will be offered again. */
+/** Builds a receipt. Drops the refused of events that will be offered again. */
 export function buildReceipt(reasonByIndex: ReadonlyMap<number, string>, retry?: Receipt["retry"]): Receipt {
-  const settled = [...reasonByIndex].filter(([index]) => retry === undefined || index < retry.from);
-  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
+  const refused = [...reasonByIndex].filter(([index]) => retry === undefined || index < retry.from);
+  return { rejected: refused.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
 }
 
 /** Receives commands from a broker. `accept` resolves when the command is durable; only then acknowledge it. */
@@ -270,7 +270,7 @@ export interface ConnectorContext {
   readonly random?: () => number;
 }
 
-export interface SharedStore {
+export interface StoreSharedBySinks {
   /** Path of the option that both sinks share, below the connector's name. */
   readonly path: readonly string[];
   /** Ends the message "The sinks a and b would …", e.g. `write the same files: give one of them another folder`. */
@@ -291,7 +291,7 @@ export interface ConnectorDefinition<C = unknown> {
   /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
   locateEvent?(config: C, event: Event): string | null;
   /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. The configuration rejects such sinks. */
-  shared?(one: C, other: C): SharedStore | null;
+  shared?(one: C, other: C): StoreSharedBySinks | null;
   /** A promise lets large connectors load only when they are configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   /** Patterns of the event kinds that the sink uses; it gets no others. Undefined: all kinds. */

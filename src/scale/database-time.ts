@@ -1,6 +1,6 @@
 import { errorText } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-import { elapsedMs, readClocks, type TimePoint } from "../core/runtime/elapsed-time.ts";
+import { elapsedMs, readClocks, type TimeReading } from "../core/runtime/elapsed-time.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { runLoop } from "../core/runtime/waiting.ts";
 import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
@@ -19,8 +19,8 @@ const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 interface ClockReading {
   readonly wallMs: number;
   readonly setByMs: number;
-  readonly sent: TimePoint;
-  readonly answered: TimePoint;
+  readonly sent: TimeReading;
+  readonly answered: TimeReading;
 }
 
 /**

@@ -6,9 +6,9 @@ import { watchFile } from "../app/reload/config-file-watch.ts";
 import type { ConfigFile } from "../app/reload/reloader.ts";
 import {
   type ConfigurationState,
+  invalidConfigNotice,
   type ReloadCause,
   type ReloadReport,
-  refusedNotice,
 } from "../core/model/config-change-report.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
@@ -54,7 +54,7 @@ export function createMemberConfigFile(options: {
       const paths = fileState.pending.map(({ path }) => path).join(", ");
       const waitingNotice = `The configuration file was changed (${paths}); it counts once all members of the fleet were stopped and started.`;
       return [
-        ...(fileState.refused === null ? [] : [refusedNotice(file, fileState.refused)]),
+        ...(fileState.refused === null ? [] : [invalidConfigNotice(file, fileState.refused)]),
         ...(fileState.pending.length === 0 ? [] : [waitingNotice]),
       ];
     },

@@ -1,6 +1,6 @@
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
-import { durationText } from "../core/values/duration.ts";
+import { secondsText } from "../core/values/duration.ts";
 import type { PostgresState } from "../engine/store/state-config.ts";
 import { utcTextSql } from "./fleet/fleet-tables.ts";
 import { FLEET_TIMING } from "./fleet/lease-timing.ts";
@@ -88,7 +88,7 @@ export async function detectRestore({ table, work }: StateDatabase): Promise<Det
     const backupAge =
       seconds === null
         ? "no member was heard of in it"
-        : `it lies back ${durationText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
+        : `it lies back ${secondsText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
     return {
       lastHeardAt: lastHeardAt === null ? null : String(lastHeardAt),
       message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${backupAge}. Receivers may get once more what they have, with the same ids, and are counted anew.`,

@@ -4,11 +4,11 @@ import { writingSettings } from "../app/config/config.ts";
 import { createPageSettings } from "../app/status-page-settings.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { openProxy } from "../core/http/proxy.ts";
-import { assignToWorker } from "../core/model/event.ts";
+import { assignEventToWorker } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { elapsedMs } from "../core/runtime/elapsed-time.ts";
-import { isStopping, Stopping } from "../core/runtime/lifecycle.ts";
+import { isOrderlyStop, OrderlyStop } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
 import type { WritingGuards } from "../engine/commands/writing-guards.ts";
@@ -27,7 +27,7 @@ const MAX_SEND_DELAY_MS = 2_000;
 const MAX_TRANSIT_MS = 3_000;
 const FAILED_START_STOP_MS = 1_000;
 
-/** Runs the pipeline of a leased source. Rejects with `Stopping` when the lease ends meanwhile. */
+/** Runs the pipeline of a leased source. Rejects with `OrderlyStop` when the lease ends meanwhile. */
 export async function runSource(options: {
   readonly lease: Lease;
   readonly config: Config;
@@ -47,7 +47,7 @@ export async function runSource(options: {
   const { entry, own } = configForSource(config, source);
   const pipelineController = new AbortController();
   const log = quietLogAfter(pipelineController.signal, options.log.child({ source }));
-  const end = () => pipelineController.abort(new Stopping());
+  const end = () => pipelineController.abort(new OrderlyStop());
   lease.signal.addEventListener("abort", end, { once: true });
   if (lease.signal.aborted) end();
   const shard = await openShard(database, { source, as: { epoch: lease.epoch }, clock, log });
@@ -55,7 +55,7 @@ export async function runSource(options: {
   const store: Store = {
     ...shard,
     commit: ({ events = [], ...change }) =>
-      shard.commit({ ...change, events: events.map((event) => assignToWorker(source, event)) }),
+      shard.commit({ ...change, events: events.map((event) => assignEventToWorker(source, event)) }),
     async describe() {
       const { bytes, schemaVersion } = await options.describeDatabase();
       return { file: database.name, bytes, schemaVersion, damaged: [] };
@@ -109,7 +109,7 @@ export async function runSource(options: {
 function quietLogAfter(over: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
   const isExpectedStop = (first: unknown) =>
-    over.aborted || isStopping((first as { readonly err?: unknown } | null)?.err ?? first);
+    over.aborted || isOrderlyStop((first as { readonly err?: unknown } | null)?.err ?? first);
   for (const logLevel of ["warn", "error", "fatal"] as const) {
     quietLog[logLevel] = ((...line: Parameters<Log["warn"]>) =>
       log[isExpectedStop(line[0]) ? "debug" : logLevel](...line)) as Log["warn"];

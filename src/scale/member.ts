@@ -8,7 +8,7 @@ import type { AcceptCommand } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
-import { createClockCheck, createClockWatch } from "../core/runtime/clock-check.ts";
+import { createClockCheck, createClockWatchService } from "../core/runtime/clock-check.ts";
 import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
@@ -227,7 +227,7 @@ async function buildMember(
 
   const services = orderServices(
     [
-      { service: createClockWatch(clockDoubt), share: 0.1 },
+      { service: createClockWatchService(clockDoubt), share: 0.1 },
       { service: controlSocket, share: 0.1 },
       { service: server, share: 0.1 },
       { service: killSwitch, share: 0.1 },

@@ -1,6 +1,6 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { ALL_ACCEPTED } from "#src/core/connector.ts";
+import { EVENTS_ACCEPTED } from "#src/core/connector.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 import { checkGoal, decimal, MEBIBYTE } from "./harness.ts";
 
@@ -20,7 +20,7 @@ const sink = (canFail: boolean) => ({
     async write(batch: readonly unknown[]) {
       if (canFail && isAway) throw new Error("The sink is away.");
       delivered += batch.length;
-      return ALL_ACCEPTED;
+      return EVENTS_ACCEPTED;
     },
     close: async () => undefined,
   }),

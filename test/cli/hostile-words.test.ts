@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { toPrintable, toPrintableJson } from "#src/core/values/printable-text.ts";
+import { printableLine, toPrintableJson } from "#src/core/values/printable-text.ts";
 import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/timed-writes.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
@@ -148,7 +148,7 @@ test("JSON has the same content after control characters are escaped", () => {
   const json = JSON.stringify({ [HOSTILE]: [HOSTILE, "Ærlig 22 °C ✓"] });
   expect(JSON.parse(toPrintableJson(json))).toEqual(JSON.parse(json));
   expect(FORBIDDEN.test(toPrintableJson(json))).toBe(false);
-  expect(toPrintable("Ærlig 22 °C ✓ 東京 \ud800.")).toBe("Ærlig 22 °C ✓ 東京 \ufffd.");
+  expect(printableLine("Ærlig 22 °C ✓ 東京 \ud800.")).toBe("Ærlig 22 °C ✓ 東京 \ufffd.");
 });
 
 test("every module prints through the terminal that removes control characters", () => {
@@ -157,7 +157,7 @@ test("every module prints through the terminal that removes control characters",
     "cli/shell/terminal.ts": /process\.std(out|err)/g,
     "cli/running/run.ts": /process\.stderr\.isTTY/g,
     "cli/start.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
-    "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|toPrintable\())/g,
+    "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printableLine\())/g,
     "cli/shell/uncaught-errors.ts": /console\[method\]/g,
   };
   const printingFiles = readdirSync(folder, { recursive: true, encoding: "utf8" })

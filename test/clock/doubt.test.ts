@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { createClockCheck, createClockWatch } from "#src/core/runtime/clock-check.ts";
+import { createClockCheck, createClockWatchService } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -106,5 +106,5 @@ test("reports a clock step back at the start when the clock is behind the last k
 
 describeService("watching the clock", async () => {
   const { clock, doubt } = createCheckRig();
-  return { service: createClockWatch(doubt), quiet: () => expect(clock.sleepers()).toBe(0) };
+  return { service: createClockWatchService(doubt), quiet: () => expect(clock.sleepers()).toBe(0) };
 });

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { byteSize } from "#src/core/values/byte-size.ts";
+import { byteSizeSchema } from "#src/core/values/byte-size.ts";
 
 describe("a byte size in the configuration", () => {
-  const ByteSize = byteSize({ min: 1_024, max: 4 * 1_024 ** 4 });
+  const ByteSize = byteSizeSchema({ min: 1_024, max: 4 * 1_024 ** 4 });
 
   test.each<[text: string | number, bytes: number]>([
     [65_536, 65_536],

@@ -6,8 +6,8 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
 import { buildFolderPath, findTemplateError } from "#connectors/file/folder-layout.ts";
-import { historyEvent } from "#src/core/codec/history-event.ts";
-import { Points } from "#src/core/codec/points.ts";
+import { makeHistoryEvent } from "#src/core/codec/history-event.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-event-data.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
@@ -83,7 +83,7 @@ describe("the path template of the file sink", () => {
 describe("a history event of several days in the file sink", () => {
   const pointTimes = ["2026-10-31T23:55", "2026-11-01T00:00", "2026-11-01T12:00", "2026-11-02T00:00"];
   const points = pointTimes.map((time, n) => ({ time: `${time}:00.000Z`, value: [21.5, null, true, -3][n] ?? null }));
-  const asText = historyEvent({
+  const asText = makeHistoryEvent({
     source: "/sources/main",
     subject: "site/1/tag/10042",
     time: "2026-11-02T00:00:00.000Z",
@@ -91,7 +91,7 @@ describe("a history event of several days in the file sink", () => {
     tag: { ...TAG, displayName: '"points":[ ] \\ å' },
     resolution: "5m",
     timeZone: "Europe/Oslo",
-    points: Points.of(points),
+    points: TagPoints.of(points),
     origin: "backfill",
     revisedAt: null,
   });

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { DnsLookup } from "#src/core/http/outbound/guard.ts";
-import { createNetworkRules, parseNetwork } from "#src/core/http/outbound/ip-network-ranges.ts";
+import { createIpNetworkRules, parseIpNetwork } from "#src/core/http/outbound/ip-network-ranges.ts";
 import { expectFailure } from "../receivers/receiver-helpers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { certificateFor } from "./certificate.ts";
@@ -83,7 +83,7 @@ describe("webhooks to private addresses", () => {
   );
 
   test("private addresses are allowed only within allow_networks, and public addresses always", () => {
-    const networkRules = createNetworkRules(["10.20.0.0/16", "fd12::/16"]);
+    const networkRules = createIpNetworkRules(["10.20.0.0/16", "fd12::/16"]);
     for (const address of ["93.184.216.34", "2606:4700::1111", "10.20.3.4", "fd12::7"])
       expect(networkRules.isOpen(address), address).toBe(true);
     for (const address of ["10.21.0.1", "fd13::1", "127.0.0.1", "example.com", ""])
@@ -94,7 +94,7 @@ describe("webhooks to private addresses", () => {
   test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])(
     "the text %s is refused as an entry of allow_networks",
     (text) => {
-      expect(parseNetwork(text)).toBeNull();
+      expect(parseIpNetwork(text)).toBeNull();
     },
   );
 });

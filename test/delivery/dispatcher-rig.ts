@@ -1,6 +1,6 @@
 import { rmSync } from "node:fs";
 import pino from "pino";
-import type { BatchInfo, OnAccepted, Receipt, Sink } from "#src/core/connector.ts";
+import type { AcceptEvents, BatchInfo, Receipt, Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
@@ -16,7 +16,7 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 type Answer = (
   batch: readonly Event[],
   signal: AbortSignal,
-  accepted?: OnAccepted,
+  accepted?: AcceptEvents,
   offer?: BatchInfo,
 ) => Receipt | Promise<Receipt>;
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
-import type { Sequence } from "#src/core/model/delivery-sequence.ts";
+import type { EventNumber } from "#src/core/model/delivery-sequence.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { buildSnapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -23,7 +23,7 @@ const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 
 interface Offer {
   readonly id: string;
-  readonly sequence: Sequence | null | undefined;
+  readonly sequence: EventNumber | null | undefined;
 }
 
 function listener(): ScriptedSink & { readonly offers: Offer[] } {

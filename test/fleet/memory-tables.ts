@@ -1,5 +1,5 @@
 import { Retryable } from "#src/core/errors/errors.ts";
-import type { Query, QueryResult, QueryValues } from "#src/core/postgres/session.ts";
+import type { SqlQuery, SqlResult, SqlValues } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
@@ -114,11 +114,11 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
     for (const each of [...listeners]) if (each.topic === topic && each.link.hears) each.call();
   }
 
-  function run({ text, values = [] }: { readonly text: string; readonly values?: QueryValues }): QueryResult["rows"] {
+  function run({ text, values = [] }: { readonly text: string; readonly values?: SqlValues }): SqlResult["rows"] {
     const cell = (n: number) => String(values[n - 1] ?? "");
     const list = (n: number) => (values[n - 1] ?? []) as unknown as readonly string[];
     const member = present(cell(1), cell(2));
-    const update = (change: Partial<Member>): QueryResult["rows"] => {
+    const update = (change: Partial<Member>): SqlResult["rows"] => {
       if (member !== null) Object.assign(member, change);
       return member === null ? [] : [[1]];
     };
@@ -200,9 +200,9 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
         if (link.state === "stalls") return new Promise(() => {});
         return work();
       }
-      const answerTo = (asked: Query): QueryResult => ({ command: "", rows: run(asked) });
-      const query = (text: string, values: QueryValues = []) => reached(() => answerTo({ text, values }));
-      const queries = (all: readonly Query[]) => reached(() => all.map(answerTo));
+      const answerTo = (asked: SqlQuery): SqlResult => ({ command: "", rows: run(asked) });
+      const query = (text: string, values: SqlValues = []) => reached(() => answerTo({ text, values }));
+      const queries = (all: readonly SqlQuery[]) => reached(() => all.map(answerTo));
       const link: MemoryLink = {
         ...{ state: "well", hears: true, asked: 0 },
         database: {

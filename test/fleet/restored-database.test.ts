@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { QueryResult, QueryValues } from "#src/core/postgres/session.ts";
+import type { SqlResult, SqlValues } from "#src/core/postgres/session.ts";
 import { detectRestore } from "#src/scale/member-databases.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
@@ -8,7 +8,7 @@ const AT = "2026-11-02T06:00:00.000Z";
 /** A database with the identity "one", and the answer to the query for the last heartbeat. */
 function databaseWith(lastHeartbeat: readonly [at: string | null, seconds: number | null, hasRunningMember: boolean]) {
   const state = { stored: undefined as string | undefined, identity: "one", resets: 0, queries: [] as string[] };
-  function run(text: string, values: QueryValues): QueryResult["rows"] {
+  function run(text: string, values: SqlValues): SqlResult["rows"] {
     state.queries.push(text);
     if (text.includes("pg_control_system")) return [[state.identity]];
     if (text.startsWith("select body")) return state.stored === undefined ? [] : [[state.stored]];
@@ -17,7 +17,7 @@ function databaseWith(lastHeartbeat: readonly [at: string | null, seconds: numbe
     if (text.startsWith("update sink")) state.resets += 1;
     return [];
   }
-  const query = async (text: string, values: QueryValues = []) => ({ command: "", rows: run(text, values) });
+  const query = async (text: string, values: SqlValues = []) => ({ command: "", rows: run(text, values) });
   const database = {
     table: (name: string) => name,
     work: (work: (session: object) => unknown) => work({ query, queries: async () => [] }),

@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import { ALL_ACCEPTED, type ConnectorContext, type Sink } from "#src/core/connector.ts";
+import { type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
@@ -52,7 +52,7 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
     open: async () => {},
     async write(batch) {
       otherIds.push(...batch.map(({ id }) => id));
-      return ALL_ACCEPTED;
+      return EVENTS_ACCEPTED;
     },
     close: async () => {},
   };

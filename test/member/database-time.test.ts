@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { QueryValues } from "#src/core/postgres/session.ts";
+import type { SqlValues } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
@@ -18,7 +18,7 @@ function world() {
   const meta = { clock_set_by_ms: 0 };
   const quota = memory();
 
-  function run(text: string, values: QueryValues): readonly (readonly unknown[])[] {
+  function run(text: string, values: SqlValues): readonly (readonly unknown[])[] {
     if (text.startsWith("select")) return [[NOW + trueMs + setByMs, meta.clock_set_by_ms]];
     if (String(meta.clock_set_by_ms) !== values[0]) return [];
     meta.clock_set_by_ms = Number(values[1]);
@@ -27,7 +27,7 @@ function world() {
 
   const database = {
     table: (name: string) => name,
-    async query(text: string, values: QueryValues = []) {
+    async query(text: string, values: SqlValues = []) {
       trueMs += WAY_MS;
       const rows = run(text, values);
       trueMs += WAY_MS;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isStopping } from "#src/core/runtime/lifecycle.ts";
+import { isOrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createFencedStore, FencedError } from "#src/engine/store/fenced-store.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
@@ -11,7 +11,7 @@ function fencedPart<T extends object>(part: T): T {
   ) as T;
 }
 
-test("the fenced store throws Stopping and reports the lost lease when another member holds the store", async () => {
+test("the fenced store throws OrderlyStop and reports the lost lease when another member holds the store", async () => {
   const inner = createMemoryStore();
   const lost = { outbox: fencedPart(inner.outbox), quotaStore: fencedPart(inner.quotaStore) };
   let reports = 0;
@@ -25,7 +25,7 @@ test("the fenced store throws Stopping and reports the lost lease when another m
     () => store.outbox.changed(new AbortController().signal),
     () => store.quotaStore.load("north/read"),
   ];
-  for (const call of calls) expect(isStopping(await call().catch((reason: unknown) => reason))).toBe(true);
+  for (const call of calls) expect(isOrderlyStop(await call().catch((reason: unknown) => reason))).toBe(true);
   expect(reports).toBe(calls.length);
 });
 

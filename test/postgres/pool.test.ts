@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createPool } from "#src/core/postgres/pool.ts";
+import { createPostgresPool } from "#src/core/postgres/pool.ts";
 import type { PostgresSession } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 
@@ -24,7 +24,7 @@ function poolOf(connections: number, connect: () => Promise<PostgresSession>) {
     sleep: () => Promise.reject(new Error("A pool does not wait.")),
   };
   return {
-    pool: createPool({ connections, clock, connect }),
+    pool: createPostgresPool({ connections, clock, connect }),
     pass(ms: number) {
       now += ms;
     },

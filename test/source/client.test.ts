@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from "vitest";
 import { Rejected, Throttled } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
-import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { TagIdError } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
 import { CALLS, failureOf, GOOD, never, passThrough, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
@@ -217,11 +217,11 @@ describe("validation of requests", () => {
 it("a request that is aborted rejects with the signal's reason and counts as no failure", async () => {
   const controller = new AbortController();
   const trial = trialSource(async (_request, signal) => {
-    controller.abort(new Stopping());
+    controller.abort(new OrderlyStop());
     signal.throwIfAborted();
     return reply(200, GOOD.read);
   });
-  await expect(trial.source.read(["1"], "live", controller.signal)).rejects.toBeInstanceOf(Stopping);
+  await expect(trial.source.read(["1"], "live", controller.signal)).rejects.toBeInstanceOf(OrderlyStop);
   expect((await trial.metrics.apiRequests.get()).values).toEqual([]);
 });
 

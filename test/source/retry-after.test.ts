@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { retryAfterMs } from "#src/core/http/retry-after.ts";
+import { parseRetryAfterMs } from "#src/core/http/retry-after.ts";
 import { decodeReply } from "#src/engine/source/reply.ts";
 import { reply } from "./trial-source.ts";
 
@@ -75,6 +75,6 @@ describe("wait after a 503 (trap 5): seconds, or a date by the service's clock, 
     ["Mon, 01 Jun 2026 12:01:00 GMT", "garbage", 60],
     ["99999999999", undefined, 86_400],
   ])("the wait after a 503 with header %s and Date %s is %s s", (header, dateHeader, seconds) => {
-    expect(retryAfterMs(header, now, dateHeader)).toBe(seconds === null ? null : seconds * 1000);
+    expect(parseRetryAfterMs(header, now, dateHeader)).toBe(seconds === null ? null : seconds * 1000);
   });
 });

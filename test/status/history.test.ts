@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { historyEvent } from "#src/core/codec/history-event.ts";
-import { Points } from "#src/core/codec/points.ts";
+import { makeHistoryEvent } from "#src/core/codec/history-event.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import { NoLog } from "#src/core/errors/errors.ts";
 import type { Resolution, TagLog } from "#src/core/model/building.ts";
 import { sourceUri } from "#src/core/model/event.ts";
@@ -114,9 +114,9 @@ async function plotFromHistory(span: string, logs: Partial<Record<Resolution, Da
   const tag = { id: "10001", displayName: "T1", description: null, unit: "°C" };
   for (const [resolution, byTime] of Object.entries(logs) as [Resolution, DayPoints][]) {
     const points = Object.entries(byTime).map(([time, value]) => ({ time: `2026-11-21T${time}:00.000Z`, value }));
-    const event = historyEvent({
+    const event = makeHistoryEvent({
       ...{ source: sourceUri("north"), subject: `site/1/tag/10001/history/${resolution}`, time: NOW, siteId: 1 },
-      ...{ tag, resolution, timeZone: "UTC", origin: "live", revisedAt: null, points: Points.of(points) },
+      ...{ tag, resolution, timeZone: "UTC", origin: "live", revisedAt: null, points: TagPoints.of(points) },
     });
     await building.store.commit({ events: [event] });
   }

@@ -2,8 +2,8 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Receipt } from "#src/core/connector.ts";
 import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import type { Sequence } from "#src/core/model/delivery-sequence.ts";
-import { type Event, orderingKey } from "#src/core/model/event.ts";
+import type { EventNumber } from "#src/core/model/delivery-sequence.ts";
+import { type Event, eventOrderingKey } from "#src/core/model/event.ts";
 import { openDispatcherRig, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-rig.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
@@ -158,8 +158,8 @@ async function checkGuarantees(
       // An event that was sent again by an operator may be late.
       if (refusedIds.has(event.id)) continue;
       const commitIndex = commitIndexById.get(event.id) ?? Number.POSITIVE_INFINITY;
-      expect(commitIndex, "I4").toBeGreaterThanOrEqual(latestByKey.get(orderingKey(event)) ?? 0);
-      latestByKey.set(orderingKey(event), commitIndex);
+      expect(commitIndex, "I4").toBeGreaterThanOrEqual(latestByKey.get(eventOrderingKey(event)) ?? 0);
+      latestByKey.set(eventOrderingKey(event), commitIndex);
     }
     for (const ids of idsByEpoch.values()) {
       const committedIds = ids.filter((id) => commitIndexById.has(id));
@@ -177,7 +177,7 @@ async function checkGuarantees(
   }
 }
 
-function recordNumber(numbered: Map<string, string[]>, id: string, sequence: Sequence | null): void {
+function recordNumber(numbered: Map<string, string[]>, id: string, sequence: EventNumber | null): void {
   if (sequence === null) return;
   const ids = numbered.get(sequence.epoch) ?? [];
   numbered.set(sequence.epoch, ids);

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import type { Service } from "#src/core/runtime/lifecycle.ts";
+import type { WorkerService } from "#src/core/runtime/lifecycle.ts";
 import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
 import { ticksUntil } from "../effort.ts";
 
 export interface ServiceUnderTest {
-  readonly service: Service;
+  readonly service: WorkerService;
   /** Throws when something still runs after the stop. */
   quiet?(): void | Promise<void>;
   dispose?(): Promise<void>;
@@ -19,7 +19,7 @@ const ROUNDS = 20;
  * The contract of start and stop: many callers in every order; nothing hangs, throws, or continues after the last stop.
  */
 export function describeService(name: string, make: () => Promise<ServiceUnderTest>): void {
-  async function checkService(work: (service: Service) => Promise<unknown>): Promise<void> {
+  async function checkService(work: (service: WorkerService) => Promise<unknown>): Promise<void> {
     const testedService = await make();
     try {
       await promptly(work(testedService.service));

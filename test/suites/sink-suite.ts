@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Receipt, Sink } from "#src/core/connector.ts";
-import { type Event, orderingKey, toCloudEvent } from "#src/core/model/event.ts";
+import { type Event, eventOrderingKey, toCloudEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { ticksUntil } from "../effort.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
@@ -57,8 +57,8 @@ export function describeSink(name: string, suite: SinkSuite): void {
     const latestByKey = new Map<string, number>();
     for (const event of expected) {
       const position = firstPositions.get(identity(event)) ?? -1;
-      expect(position, "order within a key").toBeGreaterThanOrEqual(latestByKey.get(orderingKey(event)) ?? -1);
-      latestByKey.set(orderingKey(event), position);
+      expect(position, "order within a key").toBeGreaterThanOrEqual(latestByKey.get(eventOrderingKey(event)) ?? -1);
+      latestByKey.set(eventOrderingKey(event), position);
     }
     for (const { identity: id, event } of arrived) {
       if (event === undefined) continue;

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Receipt } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
-import { type Event, type EventKind, orderingKey } from "#src/core/model/event.ts";
+import { type Event, type EventKind, eventOrderingKey } from "#src/core/model/event.ts";
 import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
 import type { Offer, Outbox } from "#src/engine/store/store.ts";
 import {
@@ -353,7 +353,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(await lag()).toMatchObject({ depth: 0, again: 0 });
       const firsts = [...new Map(delivered.map((event) => [event.id, event])).values()];
       const byKey = (events: readonly Event[]) =>
-        [...Map.groupBy(events, orderingKey)].map(([key, of]) => [key, ids(of)]).toSorted();
+        [...Map.groupBy(events, eventOrderingKey)].map(([key, of]) => [key, ids(of)]).toSorted();
       expect(byKey(firsts)).toEqual(byKey(committed));
       const lastByKey = (events: readonly Event[]) => byKey(events).map(([key, of]) => [key, of?.at(-1)]);
       expect(lastByKey(delivered)).toEqual(lastByKey(committed));

@@ -3,7 +3,7 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type {
-  DayAccount,
+  DayBucketCounts,
   DaySealedFact,
   SeriesCompleteFact,
   SiteCompleteFact,
@@ -74,7 +74,7 @@ function listCompleteFacts(events: readonly AnyEvent[]): readonly (SeriesComplet
   return events.flatMap((event) => (event.type === "history-complete" ? [event.data] : []));
 }
 
-function sum({ had, null: nulls, absent, withoutLog, refused, pending }: DayAccount): number {
+function sum({ had, null: nulls, absent, withoutLog, refused, pending }: DayBucketCounts): number {
   return had + nulls + absent + withoutLog + refused + pending;
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Points } from "#src/core/codec/points.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import {
   addCounts,
@@ -64,7 +64,7 @@ describe("stored counts of points per UTC day", () => {
   });
 
   test("a revised point moves between the counts of values and nulls, and several points of a bucket count once", () => {
-    const [fresh, revised] = [new Points(), new Points()];
+    const [fresh, revised] = [new TagPoints(), new TagPoints()];
     for (const minute of [0, 2, 5, 10]) fresh.push(NOW + minute * 60_000, 1);
     revised.push(NOW + 900_000, Number.NaN);
     revised.push(NOW + 1_200_000, 3);
@@ -135,7 +135,7 @@ describe("counts per UTC day in the ledger of a series", () => {
       watermark: "2026-11-04T00:00:00.000Z",
     };
     const dayChanges = finalizedDays(createMemoryStore()).notes(NOW);
-    const noPoints = { fresh: new Points(), revised: new Points(), before: new Map() };
+    const noPoints = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
     const countedLedger = await dayChanges.count(seriesWith(before, RULES), before, ledgerAfter, noPoints);
     expect(countedLedger.countedFrom).toBe("2026-11-02T05:55:00.000Z");
     expect(dayChanges.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
@@ -152,14 +152,14 @@ describe("counts per UTC day in the ledger of a series", () => {
     let ledger: StoredHistory = { ...createLedger(RULES, NOW), state: "following" };
     const firstMs = NOW - 300 * DAY_MS;
     for (let round = 0; round < 3; round++) {
-      const newPoints = new Points();
+      const newPoints = new TagPoints();
       for (let day = round * 100; day < round * 100 + 100; day++)
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
           newPoints.push(Math.floor(firstMs / DAY_MS + day) * DAY_MS + n * 300_000, n);
       const dayChanges = finalizedDays(store).notes(NOW);
       ledger = await dayChanges.count(seriesWith(ledger, RULES), ledger, ledger, {
         fresh: newPoints,
-        revised: new Points(),
+        revised: new TagPoints(),
         before: new Map(),
       });
       await store.commit({ documents: dayChanges.documents() });

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Points } from "#src/core/codec/points.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
@@ -40,10 +40,10 @@ const RULES: SeriesRules = {
   ...{ backfillMs: 3 * DAY_MS, graceMs: 2 * MINUTE_MS, lookBackMs: DAY_MS },
 };
 
-const NO_POINTS = new Points();
+const NO_POINTS = new TagPoints();
 
-function points({ fromMs, toMs }: TimeRange, value: (atMs: number) => number | null | undefined): Points {
-  const all = new Points();
+function points({ fromMs, toMs }: TimeRange, value: (atMs: number) => number | null | undefined): TagPoints {
+  const all = new TagPoints();
   for (let atMs = fromMs; atMs < toMs; atMs += FIVE_MS) {
     const pointValue = value(atMs);
     if (pointValue !== undefined) all.add({ time: isoUtc(atMs), value: pointValue });
@@ -293,8 +293,8 @@ describe("a history ledger stored by an older version", () => {
 });
 
 /** A service with other bucket borders: each value counts the requested minutes of its bucket. */
-function cutElsewhere(query: TimeRange, lengthMs: number, shiftMs: number): Points {
-  const all = new Points();
+function cutElsewhere(query: TimeRange, lengthMs: number, shiftMs: number): TagPoints {
+  const all = new TagPoints();
   const firstMs = Math.floor((query.fromMs - shiftMs) / lengthMs) * lengthMs + shiftMs;
   for (let atMs = firstMs; atMs < query.toMs; atMs += lengthMs) {
     if (atMs < query.fromMs) continue;

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { ConfigError, NoLog, Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
@@ -344,7 +344,7 @@ describe("log discovery", () => {
     expect(demand.followingPerMinute()).toBeCloseTo(3 / 15, 5);
     await clock.advance(41 * MINUTE_MS);
     await pullRun.drain(clock);
-    liveReadsEnded.abort(new Stopping());
+    liveReadsEnded.abort(new OrderlyStop());
     await taking;
     expect(history.progress().unproven).toBe(0);
     const emitted = toldPoints(store.events as readonly AnyEvent[]);

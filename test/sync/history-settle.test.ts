@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Points } from "#src/core/codec/points.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
@@ -18,7 +18,7 @@ const SERIES_RULES = {
 const RANGE = { fromMs: NOW - 100 * DAY_MS + 3_600_000, toMs: NOW - DAY_MS };
 
 function logOf(id: string) {
-  const measurements = new Points();
+  const measurements = new TagPoints();
   for (let atMs = RANGE.fromMs; atMs < RANGE.toMs; atMs += 300_000)
     if (Math.floor((NOW - atMs) / DAY_MS) !== 40) measurements.push(atMs, atMs / 300_000);
   return { ...tagNamed(id), measurements };

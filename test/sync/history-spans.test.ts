@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Points } from "#src/core/codec/points.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import type { Measurement } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
@@ -89,7 +89,7 @@ describe("ranges of a response", () => {
     (resolution, hours) => {
       const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
       const why = (silence: number) => {
-        const points = Points.of([point(0), point(bucket + silence)]);
+        const points = TagPoints.of([point(0), point(bucket + silence)]);
         const all = rangesFromPoints(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
         return all.map((each) => each.why);
       };
@@ -99,10 +99,10 @@ describe("ranges of a response", () => {
   );
 
   test("returns ranges of nulls before, between and after the values, and ignores nulls and points outside the request", () => {
-    const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
+    const points = TagPoints.of([point(9), point(1), point(4, null), point(-1), point(12)]);
     const responseRanges = rangesFromPoints(points, range(0, 12), RULES).map(minutes);
     expect(responseRanges).toEqual(["0 60 null", "60 65 points", "65 540 null", "540 545 points", "545 720 null"]);
-    expect(rangesFromPoints(new Points(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
+    expect(rangesFromPoints(new TagPoints(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
   });
 });
 
@@ -183,14 +183,14 @@ describe("following the new history of a series", () => {
   test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {
     const old = { ...ledger, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settleLedger = (before: StoredHistory) =>
-      settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).ledger;
+      settleFollowing(before, RULES, new TagPoints(), range(40, 47), new Map(), nowMs).ledger;
     const rereadNow = { dailyAt: isoUtc(nowMs), weeklyAt: isoUtc(nowMs), rereadFrom: null };
     expect(settleLedger({ ...old, watermark: isoUtc(at(47)) })).toMatchObject(rereadNow);
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
     expect(settleLedger({ ...ledger, ...recent })).toMatchObject(recent);
     const late = { ...ledger, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
     const fetched = toStoredRanges([span(20, 47, "points")]);
-    const short = settleFollowing({ ...late, spans: fetched }, RULES, new Points(), range(46, 47), new Map(), nowMs);
+    const short = settleFollowing({ ...late, spans: fetched }, RULES, new TagPoints(), range(46, 47), new Map(), nowMs);
     expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     expect(settleLedger({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
     expect(settleLedger({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
-import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -291,7 +291,7 @@ describe("a request of `plenum backfill`", () => {
     await requestBackfill("a", START - 3 * DAY_MS, START, { select: { ids: ["101", "102"] } });
     await clock.advance(6_000);
     expect(asked.length).toBeGreaterThan(0);
-    stop.abort(new Stopping());
+    stop.abort(new OrderlyStop());
     await clock.advance(1_000);
     await followEnd;
   });

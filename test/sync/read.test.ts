@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test, vi } from "vitest";
 import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { TagReading, TagValue } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
@@ -87,7 +87,7 @@ async function runReads(
   const historyRun = history ? takeRest(historyEnded.signal) : Promise.resolve();
   await clock.advance(0);
   const failure = await runFollower(clock, reads, ms);
-  historyEnded.abort(new Stopping());
+  historyEnded.abort(new OrderlyStop());
   await historyRun;
   return failure;
 }

@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { onTestFinished } from "vitest";
 import type { Site, Tag } from "#src/core/model/building.ts";
-import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { chooseContent } from "#src/engine/source/queries.ts";
@@ -107,13 +107,13 @@ export function startFollower(follower: Follower, well = () => {}, more: Pick<Ru
   return {
     ended: () => hasEnded,
     async drain(clock: VirtualClock): Promise<unknown> {
-      draining.abort(new Stopping());
+      draining.abort(new OrderlyStop());
       while (!hasEnded) await clock.advance(100);
       await followEnd;
       return failure;
     },
     async kill(clock: VirtualClock): Promise<void> {
-      forced.abort(new Stopping());
+      forced.abort(new OrderlyStop());
       while (!hasEnded) await clock.advance(100);
       await followEnd;
     },

@@ -4,7 +4,7 @@ import type { Event, EventKind } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
-import type { Service } from "#src/core/runtime/lifecycle.ts";
+import type { WorkerService } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
@@ -100,7 +100,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
     shown === undefined ? { write: (line: string) => void warnings.push(line) } : pino.destination(2),
   );
   let change: ListChange | null = null;
-  let service: Service | null = null;
+  let service: WorkerService | null = null;
   let client: Source | null = null;
   let run = new AbortController();
 

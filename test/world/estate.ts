@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { ALL_ACCEPTED, type Sink } from "#src/core/connector.ts";
+import { EVENTS_ACCEPTED, type Sink } from "#src/core/connector.ts";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
@@ -294,7 +294,7 @@ function notingSink(note: (event: Event) => void): Sink {
     async open() {},
     async write(batch) {
       for (const event of batch) note(event);
-      return ALL_ACCEPTED;
+      return EVENTS_ACCEPTED;
     },
     async close() {},
   };

@@ -1,4 +1,4 @@
-import { type AlarmFact, type AnyEvent, type Event, isUrgent } from "#src/core/model/event.ts";
+import { type AlarmFact, type AnyEvent, type Event, isUrgentKind } from "#src/core/model/event.ts";
 import { availableBuckets, hasLog, promisedRanges } from "../losses/judge/expected.ts";
 import type { ReportedGaps } from "../losses/judge/reported-gaps.ts";
 import { type ReceivedEvents, seriesKey } from "../losses/received-events.ts";
@@ -61,7 +61,7 @@ export function orderIsKept({ committed, end }: Deliveries): string[] {
   for (const { id, subject } of end.taken) {
     const { position, event } = committed.get(id) ?? {};
     // The result of a command may overtake values of its tag.
-    const key = `${subject} ${event !== undefined && isUrgent(event.type)}`;
+    const key = `${subject} ${event !== undefined && isUrgentKind(event.type)}`;
     // Rejected events only arrive later, by a replay.
     if (position === undefined || seen.has(id) || isRejectedId(id)) continue;
     seen.add(id);

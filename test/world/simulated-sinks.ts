@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { ALL_ACCEPTED, type Receipt, type Sink } from "#src/core/connector.ts";
+import { EVENTS_ACCEPTED, type Receipt, type Sink } from "#src/core/connector.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
@@ -84,7 +84,7 @@ export function createSimulatedSink(
     switch (mood) {
       case "well":
         take(batch);
-        return ALL_ACCEPTED;
+        return EVENTS_ACCEPTED;
       case "down":
         throw new Retryable("The server cannot be reached.");
       case "busy":
@@ -102,7 +102,7 @@ export function createSimulatedSink(
       case "partly":
         take(batch.slice(0, part));
         return part === batch.length
-          ? ALL_ACCEPTED
+          ? EVENTS_ACCEPTED
           : { rejected: [], retry: { from: part, error: new Retryable("Later.") } };
       case "picky": {
         take(batch.filter(({ id }) => !isRejectedId(id)));

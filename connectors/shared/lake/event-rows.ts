@@ -1,8 +1,8 @@
-import { historyText } from "../../../src/core/codec/history-event.ts";
+import { splitHistoryEvent } from "../../../src/core/codec/history-event.ts";
 import { PointReader } from "../../../src/core/codec/point-reader.ts";
 import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
-import { sourceName } from "../../../src/core/model/event.ts";
+import { eventSourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcum } from "./row-cells.ts";
 import { type Cell, findColumnIndex, type Row, type RowCells, type Table } from "./table-model.ts";
@@ -41,7 +41,7 @@ export function emitRows({ event, position, committedAt }: OfferedEvent, add: Ad
   const observedMs = parseTimeMs(event.time);
   if (observedMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
   const commonCells: CommonCells = {
-    source: sourceName(event) ?? "",
+    source: eventSourceName(event) ?? "",
     site_id: event.siteid ?? null,
     event_id: event.id,
     position,
@@ -183,7 +183,7 @@ const HISTORY_COLUMNS = {
 
 /** Adds a row for each point. Refills one row array, because points differ in only four cells. */
 function addHistoryRows(event: Event<"tag-history">, common: CommonCells, add: AddRow): void {
-  const { fact, points } = historyText(event);
+  const { fact, points } = splitHistoryEvent(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
   const row = buildRow(HISTORY_TABLE, {
     ...common,

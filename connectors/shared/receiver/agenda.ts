@@ -1,6 +1,6 @@
 import { DateTime } from "luxon";
 import type { SilenceView } from "../../../src/core/connector.ts";
-import type { Priority } from "../../../src/core/model/building.ts";
+import type { AlarmPriority } from "../../../src/core/model/building.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
 import type { IncidentRetries, Notifier } from "./notifier.ts";
@@ -163,7 +163,7 @@ export function createNotificationTiming(
   }
 
   /** Earliest time for an active incident that began at `beganMs`. Ignores silences. */
-  function findNotifyFromMs(priority: Priority, beganMs: number, zone: string): number {
+  function findNotifyFromMs(priority: AlarmPriority, beganMs: number, zone: string): number {
     return Math.max(beganMs + hold, findQuietUntilMs(priority, beganMs + hold, zone));
   }
 
@@ -201,7 +201,7 @@ export function createNotificationTiming(
   };
 
   /** End of the quiet hours that contain a time; negative infinity outside them. */
-  function findQuietUntilMs(priority: Priority, atMs: number, zone: string): number {
+  function findQuietUntilMs(priority: AlarmPriority, atMs: number, zone: string): number {
     const matchingHours = quiet.filter(({ priorities }) => priorities.includes(priority));
     if (matchingHours.length === 0) return Number.NEGATIVE_INFINITY;
     const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;

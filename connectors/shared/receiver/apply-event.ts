@@ -1,5 +1,5 @@
 import type { Alarm } from "../../../src/core/model/building.ts";
-import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../../../src/core/model/event.ts";
+import { type AlarmFact, type AnyEvent, type Event, eventSourceName } from "../../../src/core/model/event.ts";
 import { parseTimeOr } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { computeIncidentKey, type IncidentChange, type IncidentStatus } from "./receiver-interface.ts";
@@ -37,7 +37,7 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: EventCon
   const { ledger } = update;
   const { again, nowMs, position } = context;
   const typedEvent = event as AnyEvent;
-  const source = sourceName(event);
+  const source = eventSourceName(event);
   if (source === null) return [];
   if (typedEvent.type === "gateway-online") {
     const gatewayReturn = { position, time: event.time, changeId: event.id, nowMs };
@@ -133,7 +133,7 @@ const readStatus = (alarm: Alarm): IncidentStatus =>
 
 export function listAlarms(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
   return (events as readonly AnyEvent[]).flatMap((event) => {
-    const source = sourceName(event);
+    const source = eventSourceName(event);
     return source !== null && isAlarmEvent(event) ? [{ source, id: event.data.alarm.id }] : [];
   });
 }

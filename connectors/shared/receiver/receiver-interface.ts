@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts";
+import type { Alarm, AlarmPriority, Site } from "../../../src/core/model/building.ts";
 
 /** Incident at a receiver (ticket, thread or page): one alarm, an offline gateway with its alarms, or a storm. */
 export interface Incident {
@@ -12,7 +12,7 @@ export interface Incident {
   readonly changeId: string;
   readonly source: string;
   readonly site: Site | null;
-  readonly priority: Priority;
+  readonly priority: AlarmPriority;
   /** ISO 8601 UTC, or as the service gave it without an offset. */
   readonly startedAt: string;
   readonly endedAt: string | null;
@@ -48,7 +48,7 @@ export interface IncidentMembers {
 export interface GroupMember {
   readonly title: string;
   readonly site: string;
-  readonly priority: Priority;
+  readonly priority: AlarmPriority;
   readonly status: IncidentStatus;
   readonly startedAt: string;
   readonly endedAt: string | null;

@@ -1,8 +1,8 @@
 import type { output, ZodType } from "zod";
 import {
-  ALL_ACCEPTED,
   type BatchInfo,
   type ConnectorContext,
+  EVENTS_ACCEPTED,
   type FailedRequest,
   type Receipt,
   type Sink,
@@ -257,7 +257,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   async function write(batch: readonly Event[], signal: AbortSignal, offer: BatchInfo | undefined): Promise<Receipt> {
-    if (!batch.some(({ type }) => concernsIncidents(type))) return ALL_ACCEPTED;
+    if (!batch.some(({ type }) => concernsIncidents(type))) return EVENTS_ACCEPTED;
     const { positions = batch.map((_, index) => index + 1), isRedelivery: again = false } = offer ?? {};
     // Work on a copy: a failed store must leave the ledger unchanged.
     const nextLedger = new Map(await openLedger());

@@ -1,4 +1,4 @@
-import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts";
+import type { Alarm, AlarmPriority, Site } from "../../../src/core/model/building.ts";
 import {
   computeIncidentKey,
   type GroupMember,
@@ -17,7 +17,7 @@ export interface StoredIncident {
   readonly site: Site | null;
   readonly alarm: Alarm | null;
   readonly gateway: Incident["gateway"];
-  readonly priority: Priority;
+  readonly priority: AlarmPriority;
   readonly status: IncidentStatus;
   readonly change: IncidentChange;
   readonly changeId: string;

@@ -1,9 +1,9 @@
 import { z } from "zod";
 import type { ConnectorContext } from "../../../src/core/connector.ts";
 import { ConfigError, type Failure, Retryable } from "../../../src/core/errors/errors.ts";
-import { failureOfResponse, type ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
+import { httpStatusToFailure, type ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
-import { cachedSecret, type SecretRef } from "../../../src/core/runtime/secret.ts";
+import { type SecretRef, secretReader } from "../../../src/core/runtime/secret.ts";
 import type { ReceiverConfig } from "./config.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "./receiver-interface.ts";
 import { choosePhrases, type PhraseName, toOneLine } from "./text.ts";
@@ -119,7 +119,7 @@ export function createWarnOnce(log: ConnectorContext["log"], fields: object) {
 export function mapTicketError(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Failure {
   const { status, headers } = response;
   const body = response.json === undefined ? response.body : errorText;
-  const failure = failureOfResponse({ status, headers, body, isCut: false }, origin, nowMs);
+  const failure = httpStatusToFailure({ status, headers, body, isCut: false }, origin, nowMs);
   return failure ?? new Retryable(`${origin} answered ${status}.`);
 }
 
@@ -131,7 +131,7 @@ type HttpCredentials = { readonly [name in "password" | "token"]?: SecretRef | u
 export function createAuthorization({ user, password, token }: HttpCredentials, clock: Clock) {
   const secretRef = password ?? token;
   if (secretRef === undefined) return () => ({});
-  const secret = cachedSecret(secretRef, clock);
+  const secret = secretReader(secretRef, clock);
   return (): { readonly authorization?: string } => {
     const secretText = secret().reveal();
     if (password !== undefined)

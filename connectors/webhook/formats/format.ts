@@ -1,7 +1,7 @@
 import { type Failure, Rejected, Retryable } from "../../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../../src/core/http/html-page.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
-import { toPrintable } from "../../../src/core/values/printable-text.ts";
+import { printableLine } from "../../../src/core/values/printable-text.ts";
 import type {
   IncidentMessage,
   IncidentReference,
@@ -68,7 +68,7 @@ export function buildRequestPath(url: URL, under = "", query: Readonly<Record<st
 /** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */
 export function createUnconfirmedFailure(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const { status } = response;
-  const bodyText = toPrintable(response.body).trim();
+  const bodyText = printableLine(response.body).trim();
   if (status < 300 && isHtmlPage(bodyText)) {
     const pageHint = "If that stays so, check whether url leads to the receiver, and not to a page for signing in.";
     const message = `${who} answered ${status} with a page, and does not say that it took it.`;
@@ -102,7 +102,7 @@ const ZERO_WIDTH_SPACE = "\u200b";
 
 /** Returns one line, or `otherwise` when nothing visible remains. */
 export function cleanName(name: string | undefined, otherwise: string, most: number): string {
-  return cutText(toPrintable(name ?? "").trim() || otherwise, most);
+  return cutText(printableLine(name ?? "").trim() || otherwise, most);
 }
 
 /** The status comes first, because a phone shows only the beginning. */

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { ConfigChange } from "../../core/model/config-change-report.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { Config } from "./config.ts";
 import { findConnector, type SinkEntry } from "./config-sections.ts";
@@ -216,7 +216,7 @@ function isPlainObject(value: unknown): value is Readonly<Record<string, unknown
 function displayValue(path: readonly string[], value: unknown): string | null {
   if (value === undefined || value === null) return null;
   const maskedValue = hideSecrets(path, value);
-  const valueText = withoutCredentials(typeof maskedValue === "string" ? maskedValue : JSON.stringify(maskedValue));
+  const valueText = maskCredentials(typeof maskedValue === "string" ? maskedValue : JSON.stringify(maskedValue));
   return valueText.length <= MAX_VALUE_LENGTH ? valueText : `${valueText.slice(0, MAX_VALUE_LENGTH - 1)}…`;
 }
 

@@ -1,5 +1,5 @@
 import { ConfigError, errorText } from "../../core/errors/errors.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 
 /** Problem in a configuration file. Lines and columns count from 1. */
 export interface ConfigProblem {
@@ -31,5 +31,5 @@ export function formatProblem(problem: ConfigProblem): string {
 
 export function formatProblems(error: unknown): readonly string[] {
   const lines = error instanceof ConfigurationError ? error.problems.map(formatProblem) : [errorText(error)];
-  return lines.map(withoutCredentials);
+  return lines.map(maskCredentials);
 }

@@ -1,9 +1,9 @@
 import { statSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { CONNECTOR_NAMES, getConnector } from "../../../connectors/catalog.ts";
-import { realFolder } from "../../core/errors/folder-problem.ts";
+import { resolveFolderLinks } from "../../core/errors/folder-problem.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
-import { formatSuggestion } from "../../core/values/spelling-suggestion.ts";
+import { formatWordSuggestion } from "../../core/values/spelling-suggestion.ts";
 import type { ConfigContradiction } from "./config-problems.ts";
 import type { ConfigSections } from "./config-sections.ts";
 
@@ -101,7 +101,7 @@ function unknownNames(
   path: readonly (string | number)[],
 ): readonly ConfigContradiction[] {
   return (named ?? []).flatMap((name, n) =>
-    known.includes(name) ? [] : [{ path: [...path, n], message: `${complaint}${formatSuggestion(name, known)}` }],
+    known.includes(name) ? [] : [{ path: [...path, n], message: `${complaint}${formatWordSuggestion(name, known)}` }],
   );
 }
 
@@ -186,7 +186,7 @@ function sourceOfToken([section, name, option, ...more]: ConfigPath): string | n
 function listSecretIdentities(ref: SecretRef): readonly string[] {
   // Windows ignores the case of environment variables.
   if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];
-  const path = `path ${realFolder(ref.file)}`;
+  const path = `path ${resolveFolderLinks(ref.file)}`;
   try {
     const stats = statSync(ref.file, { bigint: true, throwIfNoEntry: false });
     return stats === undefined ? [path] : [path, `file ${stats.dev} ${stats.ino}`];

@@ -1,7 +1,7 @@
 import { accessSync, constants, lstatSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { dirname, join, parse, resolve, sep } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { systemCodeOf } from "../../core/errors/machine-failure.ts";
+import { systemErrorCode } from "../../core/errors/machine-failure.ts";
 
 export const ALLOW_WRITABLE_FLAG = "--allow-writable-config";
 
@@ -81,7 +81,7 @@ function isKubernetesVolume(folder: string, uid: number): boolean {
     accessSync(folder, constants.W_OK);
     return false;
   } catch (error) {
-    return systemCodeOf(error) === "EROFS";
+    return systemErrorCode(error) === "EROFS";
   }
 }
 

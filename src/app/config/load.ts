@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { type Document, isMap, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Environment } from "../../core/runtime/secret.ts";
+import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { PostgresState } from "../../engine/store/state-config.ts";
 import { type ConfigProblem, ConfigurationError } from "./config-problems.ts";
 import { tokenVariables } from "./contradictory-options.ts";
@@ -20,7 +20,7 @@ import {
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;
   readonly file: string;
-  readonly environment: Environment;
+  readonly environment: ProcessEnv;
 }
 
 export function loadYaml<T extends z.ZodType>(options: LoadOptions<T>): z.output<T> {
@@ -146,7 +146,7 @@ export interface StateSection {
 const UNKNOWN_STATE: StateSection = { folder: null, isFleet: false, postgres: null };
 
 /** Reads only the section `state`. Never throws: a control command must not fail because of the rest of the file. */
-export function readStateSection(text: string, environment: Environment): StateSection {
+export function readStateSection(text: string, environment: ProcessEnv): StateSection {
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
     const { problems } = interpolateVariables(document, environment);

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { parseByteSize } from "../../core/values/byte-size.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { closestWord, formatSuggestion } from "../../core/values/spelling-suggestion.ts";
+import { closestWord, formatWordSuggestion } from "../../core/values/spelling-suggestion.ts";
 import { knownKeys, optionPaths } from "./schema-lookup.ts";
 
 type AnySchema = z.core.$ZodType;
@@ -13,9 +13,9 @@ export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], ke
   if (keysOfSection.includes(normalizedKey)) return ` Did you mean ${normalizedKey}?`;
   const nearbyPlace = nearbySection(schema, path, key, keysOfSection);
   if (nearbyPlace !== null) return ` It belongs ${nearbyPlace}.`;
-  if (closestWord(key, keysOfSection) !== undefined) return formatSuggestion(key, keysOfSection);
+  if (closestWord(key, keysOfSection) !== undefined) return formatWordSuggestion(key, keysOfSection);
   const distantSection = sectionsWithKey(schema, key);
-  return distantSection === null ? formatSuggestion(key, keysOfSection) : ` It belongs under ${distantSection}.`;
+  return distantSection === null ? formatWordSuggestion(key, keysOfSection) : ` It belongs under ${distantSection}.`;
 }
 
 /** Finds a section with an unknown key nearby: one level down, then one or two levels up. */

@@ -15,7 +15,7 @@ import {
   visit,
   type YAMLParseError,
 } from "yaml";
-import type { Environment } from "../../core/runtime/secret.ts";
+import type { ProcessEnv } from "../../core/runtime/secret.ts";
 
 export interface NodeProblem {
   readonly node: Scalar;
@@ -36,7 +36,7 @@ const PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*
  * Replaces `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` from the environment; `$${` is a literal `${`. An empty
  * variable counts as unset. A replaced plain scalar is read as YAML again: `port: ${PORT}` gives a number.
  */
-export function interpolateVariables(document: Document, environment: Environment): Interpolation {
+export function interpolateVariables(document: Document, environment: ProcessEnv): Interpolation {
   const problems: NodeProblem[] = [];
   const usedVariables: Interpolation["used"][number][] = [];
   visit(document, {

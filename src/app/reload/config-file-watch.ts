@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 
@@ -16,7 +16,7 @@ export function watchFile(options: {
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
   onStable(): Promise<boolean>;
-}): Service {
+}): WorkerService {
   const { clock, file, log } = options;
   const stopController = new AbortController();
   let checkLoop: Promise<void> = Promise.resolve();
@@ -39,7 +39,7 @@ export function watchFile(options: {
     return CHECK_INTERVAL_MS;
   }
 
-  return startedOnce({
+  return startServiceOnce({
     name: "configuration file",
     async start(signal) {
       checkLoop = runLoop({
@@ -51,7 +51,7 @@ export function watchFile(options: {
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, checkLoop);
     },
   });

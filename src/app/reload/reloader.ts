@@ -3,17 +3,17 @@ import { ConfigError, errorText } from "../../core/errors/errors.ts";
 import {
   type ConfigChange,
   type ConfigurationState,
-  changeLine,
+  formatConfigChange,
+  invalidConfigNotice,
   type ReloadCause,
   type ReloadReport,
-  refusedNotice,
 } from "../../core/model/config-change-report.ts";
 import { makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
-import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
+import { OrderlyStop, startServiceOnce } from "../../core/runtime/lifecycle.ts";
+import { type Log, maskCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { endsWithin, oneAtATime, retryUntilDone } from "../../core/runtime/waiting.ts";
+import { endsWithin, retryUntilDone, serialRunner } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { Config } from "../config/config.ts";
@@ -55,7 +55,7 @@ export function createReloader(
   },
 ) {
   const { clock, file, log, metrics } = options;
-  const runReloadInTurn = oneAtATime();
+  const runReloadInTurn = serialRunner();
   const stopController = new AbortController();
   let configInForce = options.config;
   let last: ReloadReport | null = null;
@@ -107,7 +107,7 @@ export function createReloader(
         await part.takeOver();
       } catch (error) {
         log.error({ part: part.name, err: error }, "a part could not take the new configuration over");
-        failedParts.push(`${part.name}: ${withoutCredentials(errorText(error))}`);
+        failedParts.push(`${part.name}: ${maskCredentials(errorText(error))}`);
       }
     }
     const hasNewChanges = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
@@ -136,7 +136,7 @@ export function createReloader(
   }
 
   async function recordChange({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
-    const changeLines = { changes: changes.map(changeLine), pending: waiting.map(changeLine) };
+    const changeLines = { changes: changes.map(formatConfigChange), pending: waiting.map(formatConfigChange) };
     const restartMessage = "the configuration file was changed, and a restart has to follow";
     const unchangedMessage = waiting.length > 0 ? restartMessage : "the configuration file says what is in force again";
     log.info({ by, ...changeLines }, changes.length > 0 ? "the configuration was changed" : unchangedMessage);
@@ -166,14 +166,14 @@ export function createReloader(
     onStable: async () => (await runReloadInTurn(() => reloadNow("file", false))).refused === null,
   });
   const startSignal = Promise.withResolvers<void>();
-  const service = startedOnce({
+  const service = startServiceOnce({
     name: "reload",
     async start(signal) {
       startSignal.resolve();
       if (options.isWatched) await fileWatch.start(signal);
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       startSignal.resolve();
       await fileWatch.stop(deadlineMs);
       // Wait until a running reload has finished, so that all parts have the same configuration.
@@ -198,7 +198,7 @@ export function createReloader(
       const waitText = `wait${pending.length === 1 ? "s" : ""} for a restart`;
       const paths = pending.map(({ path }) => path).join(", ");
       return [
-        ...(refused === null ? [] : [refusedNotice(file, refused)]),
+        ...(refused === null ? [] : [invalidConfigNotice(file, refused)]),
         ...failures.map(
           (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
         ),

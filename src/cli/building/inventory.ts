@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { asFailure, ConfigError } from "../../core/errors/errors.ts";
 import type { Gateway, Host, Site, System, Tag } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { durationText } from "../../core/values/duration.ts";
+import { secondsText } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
@@ -177,5 +177,5 @@ export function printOrigin(terminal: Terminal, kind: ObjectKind, count: number,
 }
 
 export function ageText(time: string): string {
-  return durationText(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
+  return secondsText(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
 }

@@ -1,5 +1,5 @@
 import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 
 /** `warning`: a part has no effect. `unavailable`: a temporary failure. `wrong`: somebody has to change something. */
 export interface CheckLine {
@@ -34,5 +34,5 @@ export async function withTimeLimit<T>(
 
 export function failedCheck(what: string, error: unknown, place?: string): CheckLine {
   const result = asFailure(error).kind === "config" ? "wrong" : "unavailable";
-  return { what, result, detail: withoutCredentials(errorText(error)), place };
+  return { what, result, detail: maskCredentials(errorText(error)), place };
 }

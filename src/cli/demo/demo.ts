@@ -4,7 +4,7 @@ import { Config } from "../../app/config/config.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { createWorker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { systemCodeOf } from "../../core/errors/machine-failure.ts";
+import { systemErrorCode } from "../../core/errors/machine-failure.ts";
 import { DEFAULT_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
 import { freePort } from "../shell/free-port.ts";
@@ -79,7 +79,7 @@ function prepareFolder(folder: string): void {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     accessSync(folder, constants.W_OK | constants.X_OK);
   } catch (error) {
-    const code = systemCodeOf(error);
+    const code = systemErrorCode(error);
     throw new ConfigError(`The demo cannot keep its state and its events in ${folder} (${code}).`, {
       hint: "Name a folder that you may write, such as --folder /tmp/plenum-demo.",
       cause: error,

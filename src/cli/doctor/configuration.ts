@@ -5,7 +5,7 @@ import { ConfigurationError } from "../../app/config/config-problems.ts";
 import { findSecrets } from "../../app/config/contradictory-options.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { errorText } from "../../core/errors/errors.ts";
-import { type Environment, readSecret, type SecretRef } from "../../core/runtime/secret.ts";
+import { type ProcessEnv, readSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { registerSecret } from "../../core/values/secret-masking.ts";
 import { MASKED_TEXT, maskConfig } from "./mask-config.ts";
 
@@ -26,7 +26,7 @@ export interface InspectedConfiguration {
 /** Bytes read from an unusable secret file, so that the doctor can mask them. */
 const MAX_SECRET_BYTES = 4_096;
 
-export function inspectConfiguration(file: string, environment: Environment): InspectedConfiguration {
+export function inspectConfiguration(file: string, environment: ProcessEnv): InspectedConfiguration {
   const content = readContent(file);
   const secrets = findSecrets(content, []).flatMap(({ ref }) => secretProblem(ref, environment));
   const maskedConfig = maskConfig(content, environment);
@@ -66,7 +66,7 @@ function listProblems(error: unknown): readonly string[] {
 }
 
 /** Returns a problem with a secret. Reading a secret masks the secret in the report. */
-function secretProblem(reference: SecretRef, environment: Environment): readonly string[] {
+function secretProblem(reference: SecretRef, environment: ProcessEnv): readonly string[] {
   try {
     readSecret(reference, environment);
     return [];

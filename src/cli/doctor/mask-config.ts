@@ -1,7 +1,7 @@
 import { configJsonSchema } from "../../app/config/config.ts";
 import { parseSecretRef } from "../../app/config/contradictory-options.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
-import type { Environment, SecretRef } from "../../core/runtime/secret.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
+import type { ProcessEnv, SecretRef } from "../../core/runtime/secret.ts";
 import { SECRET_MASK } from "../../core/values/secret-masking.ts";
 
 // Masks a configuration for strangers: shows only values that the schema expects at their path. Texts in place of secret
@@ -37,7 +37,7 @@ export interface MaskedConfig {
 }
 
 /** Masks a configuration; `environment` says which variables are set. */
-export function maskConfig(content: unknown, environment: Environment = process.env): MaskedConfig {
+export function maskConfig(content: unknown, environment: ProcessEnv = process.env): MaskedConfig {
   const hidden: string[] = [];
   const rootSchema = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };
 
@@ -120,7 +120,7 @@ const NAMED_SECRET =
 
 /** Masks secrets in a text. Masks user, query and path segments of URLs that may be keys. */
 export function maskText(text: string): string {
-  const partlyMasked = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED_TEXT}`);
+  const partlyMasked = maskCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED_TEXT}`);
   return ACCESS_KEYS.reduce((maskedText, pattern) => maskedText.replace(pattern, MASKED_TEXT), partlyMasked).replace(
     LONG_TOKEN_PATTERN,
     (longRun) => (looksLikeRandomToken(longRun) ? MASKED_TEXT : longRun),

@@ -6,8 +6,8 @@ import { ConfigError, errorText, Rejected, Retryable } from "../../core/errors/e
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { toPrintable } from "../../core/values/printable-text.ts";
-import { describeZoneProblem } from "../../core/values/time-zone.ts";
+import { printableLine } from "../../core/values/printable-text.ts";
+import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import { type BuildingSummary, sourceName } from "../../ui/setup/building-inspection.ts";
 import { buildingLines, englishText, guessZone, tagsText } from "../../ui/setup/building-messages.ts";
 import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-config-files.ts";
@@ -181,7 +181,7 @@ async function chooseZone(initContext: InitContext, seen: BuildingSummary): Prom
     const givenZone = attempt === 1 ? options.timeZone : undefined;
     if (givenZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
     const zone = givenZone ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
-    const zoneProblem = describeZoneProblem(zone);
+    const zoneProblem = describeTimeZoneProblem(zone);
     if (zoneProblem !== null) throw new ConfigError(zoneProblem);
     return zone;
   });
@@ -266,11 +266,13 @@ function createAsker(signal: AbortSignal) {
   return {
     /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
     async ask(text: string, proposed?: string) {
-      const brokerAnswer = await askQuestion(toPrintable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
+      const brokerAnswer = await askQuestion(
+        printableLine(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `),
+      );
       return brokerAnswer === "" ? (proposed ?? "") : brokerAnswer;
     },
     async askHidden(text: string) {
-      process.stderr.write(toPrintable(`${text}: `));
+      process.stderr.write(printableLine(`${text}: `));
       isInputHidden = true;
       try {
         return await askQuestion("");

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
-import { changeLine, type ReloadReport } from "../../core/model/config-change-report.ts";
+import { formatConfigChange, type ReloadReport } from "../../core/model/config-change-report.ts";
 import { requestReload } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -34,9 +34,9 @@ function reloadLines({ changes, pending, failures, isDryRun, file }: ReloadRepor
     return [`${file} says what is in force; nothing changes.`];
   return keepPresentLines(
     changes.length > 0 && (isDryRun ? "Would change:" : "Changed:"),
-    ...changes.map((change) => `  ${changeLine(change)}`),
+    ...changes.map((change) => `  ${formatConfigChange(change)}`),
     pending.length > 0 && (isDryRun ? "Would wait for a restart:" : "Waits for a restart:"),
-    ...pending.map((change) => `  ${changeLine(change)}`),
+    ...pending.map((change) => `  ${formatConfigChange(change)}`),
     ...failures.map((failure) => `! Not in force, a restart does it: ${failure}`),
   );
 }

@@ -6,8 +6,8 @@ import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/file-
 import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { createLog, createRecentLines, type Log } from "../../core/runtime/log.ts";
-import type { Environment } from "../../core/runtime/secret.ts";
+import { createLog, createRecentLogLines, type Log } from "../../core/runtime/log.ts";
+import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
 import { type CliContext, waitUntilAborted } from "../shell/context.ts";
@@ -41,7 +41,7 @@ export function define(command: Command, context: CliContext): void {
       };
       const config = loadTrustedConfig();
       restartWithFlags(Object.keys(config.sources).length);
-      const recentLines = createRecentLines();
+      const recentLines = createRecentLogLines();
       const terminal = context.terminal();
       const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
       const destination = feed === null ? {} : { destination: feed.destination };
@@ -194,7 +194,7 @@ const MANY_SOURCES_THRESHOLD = 10;
 export function chooseNodeFlags(
   sources: number,
   flags: readonly string[],
-  environment: Environment,
+  environment: ProcessEnv,
 ): readonly string[] | null {
   const isByUser = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== FEW_SOURCES_FLAGS.join(" ");
   return isByUser || sources < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;

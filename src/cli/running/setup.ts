@@ -4,7 +4,7 @@ import { parseYaml } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { describeZoneProblem } from "../../core/values/time-zone.ts";
+import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import {
   type BuildingSummary,
   explainInspectionError,
@@ -164,7 +164,7 @@ function createSetupSteps(file: string, port: number): SetupSteps {
       summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
     plan: (building, choices) => draftConfiguration(planFrame("https://plan.invalid"), choices, building).plan,
     write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
-      const zoneProblem = describeZoneProblem(timeZone);
+      const zoneProblem = describeTimeZoneProblem(timeZone);
       if (zoneProblem !== null) throw new ConfigError(zoneProblem);
       const name = sourceName(building);
       const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);

@@ -3,7 +3,7 @@ import { dirname, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
 import { readStateSection, type StateSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
-import type { Environment } from "../../core/runtime/secret.ts";
+import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { StateConfig } from "../../engine/store/state-config.ts";
 import { lockFile } from "../../engine/store/state-folder.ts";
 import { describeHolder, readFleet } from "../../scale/fleet/fleet-status.ts";
@@ -106,7 +106,7 @@ export function keptConfigText(file: string, rejected: readonly string[]): strin
 }
 
 /** Finds workers of a wrong file: by the pointers that workers left, by the section `state`, in the default folder. */
-export async function findState(file: string, environment: Environment, signal: AbortSignal): Promise<FoundState> {
+export async function findState(file: string, environment: ProcessEnv, signal: AbortSignal): Promise<FoundState> {
   const configuredState = readStateSectionLeniently(file, environment);
   const pointers = readPointers(file);
   const folder = configuredState.folder ?? DEFAULT_FOLDER;
@@ -161,7 +161,7 @@ function fleetStateOf({ folder, postgres }: StateSection): StateConfig | null {
   return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
 }
 
-export function readStateSectionLeniently(file: string, environment: Environment): StateSection {
+export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateSection {
   return readStateSection(readFileOrEmpty(file), environment);
 }
 

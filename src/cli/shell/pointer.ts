@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { realFolder } from "../../core/errors/folder-problem.ts";
+import { resolveFolderLinks } from "../../core/errors/folder-problem.ts";
 
 /**
  * A worker's pointer from its configuration file to its state folder: `plenum writes stop` finds the worker while the file
@@ -65,7 +65,7 @@ interface PointerLocation {
 
 function* pointerLocations(configFile: string): Generator<PointerLocation> {
   // Follow links of the folder but not of the file: a ConfigMap changes its link with each version.
-  const folder = realFolder(dirname(configFile));
+  const folder = resolveFolderLinks(dirname(configFile));
   const name = basename(configFile);
   yield { file: join(folder, `.${name}.worker`), isRuntime: false };
   // Loading crypto takes a tenth of a health check.

@@ -1,6 +1,6 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import type { Environment } from "../../core/runtime/secret.ts";
+import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { connectToWorker, findSocket } from "../../ui/operator/control-socket-path.ts";
 import { trustedPointers } from "./pointer.ts";
 
@@ -8,7 +8,7 @@ import { trustedPointers } from "./pointer.ts";
 const RESPONSE_TIMEOUT_MS = 4_000;
 
 /** Answers `status --probe` for a ready worker in a tenth of the time of the full command, which handles all else. */
-export async function isWorkerReady(args: readonly string[], environment: Environment): Promise<boolean> {
+export async function isWorkerReady(args: readonly string[], environment: ProcessEnv): Promise<boolean> {
   const configFile = probedConfig(args, environment);
   if (configFile === null) return false;
   for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
@@ -22,7 +22,7 @@ export async function isWorkerReady(args: readonly string[], environment: Enviro
   return false;
 }
 
-function probedConfig(args: readonly string[], environment: Environment): string | null {
+function probedConfig(args: readonly string[], environment: ProcessEnv): string | null {
   let file = environment.PLENUM_CONFIG ?? "plenum.yaml";
   const otherArguments: string[] = [];
   for (let n = 0; n < args.length; n++) {

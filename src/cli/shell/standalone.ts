@@ -9,7 +9,7 @@ import type { Sink } from "../../core/connector.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import { createMetrics } from "../../core/runtime/metrics.ts";
-import type { Environment } from "../../core/runtime/secret.ts";
+import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { createSinkState } from "../../engine/delivery/batches.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { openStore } from "../../engine/store/open.ts";
@@ -22,7 +22,7 @@ const LISTING_PAGE_SIZE = 500;
 export async function withStandaloneSource<T>(
   name: string,
   entry: SourceEntry,
-  environment: Environment,
+  environment: ProcessEnv,
   use: (source: Source) => Promise<T>,
 ): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), "plenum-look-"));

@@ -1,5 +1,5 @@
 import { styleText } from "node:util";
-import { toPrintable, toPrintableJson } from "../../core/values/printable-text.ts";
+import { printableLine, toPrintableJson } from "../../core/values/printable-text.ts";
 
 /**
  * Data goes to standard output, messages to standard error. Lines are cleaned, so that names from outside cannot control
@@ -37,7 +37,7 @@ export function createTerminal(options: {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
   const writeJson = (value: unknown) => out.write(`${toPrintableJson(JSON.stringify(value))}\n`);
   const isMachineReadable = options.json || options.utc === true;
-  const toTerminalText = (text: string) => toPrintable(isMachineReadable ? text : localizeTimes(text, Date.now()));
+  const toTerminalText = (text: string) => printableLine(isMachineReadable ? text : localizeTimes(text, Date.now()));
   const printLines = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
     stream.write(`${lines.map(toTerminalText).join("\n")}\n`);
   const toCell = (value: unknown) => (value === null || value === undefined ? "–" : toTerminalText(String(value)));
@@ -57,7 +57,7 @@ export function createTerminal(options: {
       if (options.json) writeJson(value);
       else printLines(out, lines);
     },
-    text: (lines) => void out.write(`${lines.map(toPrintable).join("\n")}\n`),
+    text: (lines) => void out.write(`${lines.map(printableLine).join("\n")}\n`),
     say: (...lines) => void printLines(err, lines),
     async progress(what, work) {
       let progressText = what;
@@ -65,7 +65,7 @@ export function createTerminal(options: {
       const startMs = performance.now();
       const showProgress = () => {
         const seconds = Math.round((performance.now() - startMs) / 1000);
-        const line = toPrintable(`${progressText} … ${seconds} s`);
+        const line = printableLine(`${progressText} … ${seconds} s`);
         if (err.isTTY === true) err.write(`\r\u001b[K${line}`);
         else if (!wasShown || seconds % 10 === 0) err.write(`${line}\n`);
         wasShown = true;
@@ -91,7 +91,7 @@ export function createTerminal(options: {
 /** The argument parser repeats what the user typed. */
 export function printParserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
   const write = (stream: NodeJS.WritableStream) => (text: string) =>
-    stream.write(text.split("\n").map(toPrintable).join("\n"));
+    stream.write(text.split("\n").map(printableLine).join("\n"));
   return { writeOut: write(out), writeErr: write(err) };
 }
 

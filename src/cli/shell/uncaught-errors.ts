@@ -1,5 +1,5 @@
 import { format } from "node:util";
-import { createLog, type Log, withoutCredentials } from "../../core/runtime/log.ts";
+import { createLog, type Log, maskCredentials } from "../../core/runtime/log.ts";
 import { EXIT_CODE } from "./exit.ts";
 import { createTerminal } from "./terminal.ts";
 
@@ -12,10 +12,10 @@ export function redirectStandardError(log: Log): void {
   process.removeAllListeners("warning");
   process.on("warning", (warning) => {
     const { code } = warning as { code?: string };
-    log.warn({ warning: warning.name, code, text: withoutCredentials(warning.message) }, "the runtime warns");
+    log.warn({ warning: warning.name, code, text: maskCredentials(warning.message) }, "the runtime warns");
   });
   const logPrintedText = (...words: readonly unknown[]) =>
-    log.warn({ text: withoutCredentials(format(...words)) }, "a library prints");
+    log.warn({ text: maskCredentials(format(...words)) }, "a library prints");
   for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = logPrintedText;
 }
 
@@ -26,12 +26,12 @@ export function exitOnUncaughtErrors(): void {
     if ((error as NodeJS.ErrnoException | null)?.code === "EPIPE") process.exit(EXIT_CODE.ok);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
     createLog({ level: "fatal" }).fatal(
-      { err: error, stack: withoutCredentials(stack ?? "") },
+      { err: error, stack: maskCredentials(stack ?? "") },
       "an uncaught error ends the process",
     );
     if (workerLog !== null) process.exit(EXIT_CODE.failure);
     createTerminal({ json: false }).say(
-      `Plenum has a fault of its own and ends: ${withoutCredentials(message)}. Please report it with the line above; what was committed is safe.`,
+      `Plenum has a fault of its own and ends: ${maskCredentials(message)}. Please report it with the line above; what was committed is safe.`,
     );
     process.exit(EXIT_CODE.failure);
   };

@@ -3,7 +3,7 @@ import { planSettings } from "../../app/build-sync.ts";
 import { configView } from "../../app/status-page-settings.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
-import { EVENT_KINDS, type Event, eventSubject, isTelemetry, isUrgent, sourceUri } from "../../core/model/event.ts";
+import { EVENT_KINDS, type Event, eventSubject, isTelemetry, isUrgentKind, sourceUri } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
@@ -157,7 +157,7 @@ async function sinkProgress({ store, config }: SourceState, lastEvent: LoggedEve
     return reached >= lastEvent.position ? "settled" : "waiting";
   };
   return lags.map(({ sink, position, urgent, depth, again, exact }): SinkProgress => {
-    const reachedPosition = lastEvent && isUrgent(lastEvent.event.type) ? Math.max(position, urgent) : position;
+    const reachedPosition = lastEvent && isUrgentKind(lastEvent.event.type) ? Math.max(position, urgent) : position;
     return { sink, last: lastEventState(sink, reachedPosition), behind: depth + again, exact };
   });
 }

@@ -3,7 +3,7 @@ import { planSettings } from "../../app/build-sync.ts";
 import type { Config, SourceEntry } from "../../app/config/config.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { durationText } from "../../core/values/duration.ts";
+import { secondsText } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
@@ -103,7 +103,7 @@ export function planLines(plan: PlanReport): readonly string[] {
     ...indentTable(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), pollText]]),
     "",
     ...(classes.length === 0 ? ["No live reads: `read` is empty."] : classTable(classes)),
-    classes.length > 0 && `Reading every one of them once takes ${durationText(plan.fullSweepSeconds)}.`,
+    classes.length > 0 && `Reading every one of them once takes ${secondsText(plan.fullSweepSeconds)}.`,
     ...(history.length === 0 ? [] : ["", ...historyTable(history)]),
     learning !== null &&
       `Until it is known which of ${learning.tags} tags have a log, learning it takes what live values leave over, at least ${learning.requestsPerMinute.toFixed(1)} a minute.`,
@@ -121,10 +121,10 @@ function classTable(classes: PlanReport["classes"]): readonly string[] {
     classes.map((each) => [
       each.name,
       String(each.tags),
-      durationText(each.wishedSeconds),
-      durationText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
-      durationText(each.atBestSeconds),
-      each.measuredSeconds === null ? "–" : durationText(each.measuredSeconds),
+      secondsText(each.wishedSeconds),
+      secondsText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
+      secondsText(each.atBestSeconds),
+      each.measuredSeconds === null ? "–" : secondsText(each.measuredSeconds),
       each.requestsPerMinute.toFixed(2),
     ]),
   );
@@ -174,7 +174,7 @@ function formatMeasuredAges(classes: PlanReport["classes"]): string {
   if (lateClasses.length === 0) return " No value that was measured was older than wished.";
   const classTexts = lateClasses.map(
     ({ name, measuredSeconds, wishedSeconds }) =>
-      `${name} ${durationText(measuredSeconds ?? 0)} instead of ${durationText(wishedSeconds)}`,
+      `${name} ${secondsText(measuredSeconds ?? 0)} instead of ${secondsText(wishedSeconds)}`,
   );
   return ` Measured, values became older than wished: ${classTexts.join(", ")}.`;
 }

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
 import { configView } from "../../app/status-page-settings.ts";
 import { Rejected, Retryable } from "../../core/errors/errors.ts";
-import { refusedNotice } from "../../core/model/config-change-report.ts";
+import { invalidConfigNotice } from "../../core/model/config-change-report.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import { formatCount } from "../../core/values/plural.ts";
@@ -68,7 +68,8 @@ function addWrongFileWarning(fileWarnings: readonly string[], report: StatusRepo
   const { configuration, notices } = report;
   if (fileWarnings.length === 0) return report;
   const problems = configuration?.refused ?? null;
-  const ownNotice = configuration === null || problems === null ? null : refusedNotice(configuration.file, problems);
+  const ownNotice =
+    configuration === null || problems === null ? null : invalidConfigNotice(configuration.file, problems);
   return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== ownNotice)] };
 }
 

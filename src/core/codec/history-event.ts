@@ -4,10 +4,10 @@ import { type Event, toCloudEvent } from "../model/event.ts";
 import type { TagHistoryFact } from "../model/history-event-data.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 import { PointReader } from "./point-reader.ts";
-import { COMMA_CODE, MAX_POINT_BYTES, PackedTimes, type Points, valueLetter, WORDS_BY_LETTER } from "./points.ts";
+import { COMMA_CODE, MAX_POINT_BYTES, PackedTimes, type TagPoints, VALUE_BY_LETTER, valueLetter } from "./points.ts";
 
 /** Stored text of history events: JSON with packed points, written from columns because a backfill has millions. */
-interface HistoryFields {
+interface HistoryEventFields {
   readonly source: string;
   readonly subject: string;
   readonly time: string;
@@ -15,64 +15,64 @@ interface HistoryFields {
   readonly tag: Tag;
   readonly resolution: Resolution;
   readonly timeZone: string;
-  readonly points: Points;
+  readonly points: TagPoints;
   readonly origin: TagHistoryFact["origin"];
   readonly revisedAt: string | null;
 }
 
-export function historyEvent(fields: HistoryFields): Event<"tag-history"> {
+export function makeHistoryEvent(fields: HistoryEventFields): Event<"tag-history"> {
   const { source, subject, time, siteId, tag, resolution, timeZone, points, origin, revisedAt } = fields;
-  const type = "tag-history";
-  const idFacts = [type, source, subject, resolution, timeZone];
-  const dataBeforePoints = dropLast(JSON.stringify({ tag, resolution, timeZone }));
+  const historyKind = "tag-history";
+  const eventIdFacts = [historyKind, source, subject, resolution, timeZone];
+  const dataBeforePoints = dropLastCharacter(JSON.stringify({ tag, resolution, timeZone }));
   const dataAfterPoints = JSON.stringify({ origin, revised: revisedAt !== null }).slice(1);
-  const canPack =
+  const canPackPoints =
     points.isPlain &&
-    (points.length === 0 || (points.timeMs(0) >= PACK_FROM_MS && points.timeMs(points.length - 1) < PACK_END_MS));
-  const listJson = canPack ? null : JSON.stringify(points);
-  const packedPoints = listJson === null ? packPoints(points) : null;
-  const id = historyId([
-    `${dropLast(JSON.stringify(idFacts))},`,
-    packedPoints === null ? JSON.stringify(listJson) : packedPoints.quoted,
+    (points.length === 0 || (points.timeMs(0) >= PACKED_FROM_MS && points.timeMs(points.length - 1) < PACKED_END_MS));
+  const pointListJson = canPackPoints ? null : JSON.stringify(points);
+  const packedPoints = pointListJson === null ? packPoints(points) : null;
+  const id = historyEventId([
+    `${dropLastCharacter(JSON.stringify(eventIdFacts))},`,
+    packedPoints === null ? JSON.stringify(pointListJson) : packedPoints.quoted,
     `,${JSON.stringify(revisedAt)}]`,
   ]);
-  const site = siteId === null ? {} : { siteid: String(siteId) };
-  const prefix = `${dropLast(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA_MARK}${dataBeforePoints}${POINTS_MARK}`;
-  const suffix = `,${dataAfterPoints}}`;
-  const eventText = packedPoints?.between(`${prefix}"`, `"${suffix}`) ?? `${prefix}${listJson}${suffix}`;
-  return parseHistory(eventText) as Event<"tag-history">;
+  const siteAttribute = siteId === null ? {} : { siteid: String(siteId) };
+  const jsonStart = `${dropLastCharacter(JSON.stringify({ id, source, type: historyKind, subject, time, ...siteAttribute }))}${EVENT_DATA_MARKER}${dataBeforePoints}${POINTS_FIELD_MARKER}`;
+  const jsonEnd = `,${dataAfterPoints}}`;
+  const eventText = packedPoints?.between(`${jsonStart}"`, `"${jsonEnd}`) ?? `${jsonStart}${pointListJson}${jsonEnd}`;
+  return parseHistoryEvent(eventText) as Event<"tag-history">;
 }
 
-function historyId(parts: readonly (string | Uint8Array)[]): string {
-  const hash = createHash("sha256");
-  for (const factPart of parts) hash.update(factPart);
-  return `tag-history.${hash.digest().subarray(0, 16).toString("base64url")}`;
+function historyEventId(parts: readonly (string | Uint8Array)[]): string {
+  const eventIdHash = createHash("sha256");
+  for (const eventIdPart of parts) eventIdHash.update(eventIdPart);
+  return `tag-history.${eventIdHash.digest().subarray(0, 16).toString("base64url")}`;
 }
 
 /** Markers in the event's JSON. String values cannot contain these markers, because quotes in strings are escaped. */
-const DATA_MARK = `,"data":`;
-const POINTS_MARK = `,"points":`;
-const PACKED_MARK = `${POINTS_MARK}"`;
-const KIND_MARK = `"type":"tag-history"`;
+const EVENT_DATA_MARKER = `,"data":`;
+const POINTS_FIELD_MARKER = `,"points":`;
+const PACKED_POINTS_MARKER = `${POINTS_FIELD_MARKER}"`;
+const HISTORY_EVENT_MARKER = `"type":"tag-history"`;
 
-function dropLast(json: string): string {
+function dropLastCharacter(json: string): string {
   return json.slice(0, -1);
 }
 
 const textByHistoryEvent = new WeakMap<Event, string>();
 
 /** Parses the text of a history event; its data only at the first access. Returns null for an event of another kind. */
-export function parseHistory(text: string): Event<"tag-history"> | null {
-  const dataAt = text.indexOf(DATA_MARK);
-  const kindAt = text.indexOf(KIND_MARK);
-  if (kindAt < 0 || kindAt > dataAt || !text.endsWith("}}")) return null;
-  const event = JSON.parse(`${text.slice(0, dataAt)}}`) as Event<"tag-history">;
+export function parseHistoryEvent(text: string): Event<"tag-history"> | null {
+  const dataMarkerIndex = text.indexOf(EVENT_DATA_MARKER);
+  const kindMarkerIndex = text.indexOf(HISTORY_EVENT_MARKER);
+  if (kindMarkerIndex < 0 || kindMarkerIndex > dataMarkerIndex || !text.endsWith("}}")) return null;
+  const event = JSON.parse(`${text.slice(0, dataMarkerIndex)}}`) as Event<"tag-history">;
   let data: Event<"tag-history">["data"] | undefined;
   Object.defineProperty(event, "data", {
     enumerable: true,
     configurable: true,
     get() {
-      data ??= JSON.parse(dataTexts(text).join("")) as Event<"tag-history">["data"];
+      data ??= JSON.parse(eventDataJsonParts(text).join("")) as Event<"tag-history">["data"];
       return data;
     },
   });
@@ -85,53 +85,53 @@ export function storedHistoryText(event: Event): string | undefined {
 }
 
 /** Returns a CloudEvents 1.0 JSON object with further attributes, in parts, so that a long text is not copied. */
-export function cloudEventTexts(event: Event, extraFields: object = {}): readonly string[] {
+export function cloudEventParts(event: Event, extraFields: object = {}): readonly string[] {
   const eventText = textByHistoryEvent.get(event);
   if (eventText === undefined) return [JSON.stringify(toCloudEvent(event, extraFields))];
-  const dataAt = eventText.indexOf(DATA_MARK);
+  const dataMarkerIndex = eventText.indexOf(EVENT_DATA_MARKER);
   const extraAttributes = JSON.stringify({ ...extraFields, datacontenttype: "application/json" });
-  const textBeforeData = `{"specversion":"1.0",${eventText.slice(1, dataAt)},${extraAttributes.slice(1, -1)}${DATA_MARK}`;
-  return [textBeforeData, ...dataTexts(eventText), "}"];
+  const jsonBeforeData = `{"specversion":"1.0",${eventText.slice(1, dataMarkerIndex)},${extraAttributes.slice(1, -1)}${EVENT_DATA_MARKER}`;
+  return [jsonBeforeData, ...eventDataJsonParts(eventText), "}"];
 }
 
-export function dataText(event: Event): string {
+export function eventDataJson(event: Event): string {
   const eventText = textByHistoryEvent.get(event);
-  return eventText === undefined ? JSON.stringify(event.data) : dataTexts(eventText).join("");
+  return eventText === undefined ? JSON.stringify(event.data) : eventDataJsonParts(eventText).join("");
 }
 
-function dataTexts(text: string): readonly string[] {
-  const dataStart = text.indexOf(DATA_MARK) + DATA_MARK.length;
-  const packedRange = findPackedPoints(text, dataStart);
-  if (packedRange === null) return [text.slice(dataStart, -1)];
-  const { from, end } = packedRange;
-  return [text.slice(dataStart, from - 1), listText(text.slice(from, end)), text.slice(end + 1, -1)];
+function eventDataJsonParts(text: string): readonly string[] {
+  const dataStartIndex = text.indexOf(EVENT_DATA_MARKER) + EVENT_DATA_MARKER.length;
+  const packedPointsRange = findPackedPoints(text, dataStartIndex);
+  if (packedPointsRange === null) return [text.slice(dataStartIndex, -1)];
+  const { from, end } = packedPointsRange;
+  return [text.slice(dataStartIndex, from - 1), pointsToJson(text.slice(from, end)), text.slice(end + 1, -1)];
 }
 
 /** Range of the packed points without quotes in the event's text; null if the points are a JSON list. */
 function findPackedPoints(text: string, dataStart: number): { readonly from: number; readonly end: number } | null {
-  const pointsStart = text.indexOf(PACKED_MARK, dataStart) + PACKED_MARK.length;
-  if (pointsStart < PACKED_MARK.length) return null;
-  return { from: pointsStart, end: text.indexOf('"', pointsStart) };
+  const packedPointsStart = text.indexOf(PACKED_POINTS_MARKER, dataStart) + PACKED_POINTS_MARKER.length;
+  if (packedPointsStart < PACKED_POINTS_MARKER.length) return null;
+  return { from: packedPointsStart, end: text.indexOf('"', packedPointsStart) };
 }
 
-export interface HistoryText {
+export interface SplitHistoryEvent {
   readonly fact: Omit<TagHistoryFact, "points">;
   readonly points: string;
 }
 
-export function historyText(event: Event<"tag-history">): HistoryText {
+export function splitHistoryEvent(event: Event<"tag-history">): SplitHistoryEvent {
   const eventText = textByHistoryEvent.get(event);
-  const dataStart = eventText === undefined ? -1 : eventText.indexOf(DATA_MARK) + DATA_MARK.length;
-  const packedRange = eventText === undefined ? null : findPackedPoints(eventText, dataStart);
-  if (eventText === undefined || packedRange === null) {
+  const dataStartIndex = eventText === undefined ? -1 : eventText.indexOf(EVENT_DATA_MARKER) + EVENT_DATA_MARKER.length;
+  const packedPointsRange = eventText === undefined ? null : findPackedPoints(eventText, dataStartIndex);
+  if (eventText === undefined || packedPointsRange === null) {
     const { points, ...fact } = event.data;
     return { fact, points: JSON.stringify(points) };
   }
-  const { from, end } = packedRange;
-  const fact = JSON.parse(
-    `${eventText.slice(dataStart, from - PACKED_MARK.length)}${eventText.slice(end + 1, -1)}`,
-  ) as HistoryText["fact"];
-  return { fact, points: eventText.slice(from, end) };
+  const { from, end } = packedPointsRange;
+  const historyFact = JSON.parse(
+    `${eventText.slice(dataStartIndex, from - PACKED_POINTS_MARKER.length)}${eventText.slice(end + 1, -1)}`,
+  ) as SplitHistoryEvent["fact"];
+  return { fact: historyFact, points: eventText.slice(from, end) };
 }
 
 const QUOTE_CODE = 34;
@@ -140,31 +140,31 @@ const CLOSING_BRACKET_CODE = 93;
 const CLOSING_BRACE_CODE = 125;
 
 /** Maximum bytes of a point as quoted JSON. */
-const MAX_QUOTED_BYTES = 84;
+const MAX_QUOTED_POINT_BYTES = 84;
 const DAY_MS = 86_400_000;
-const PACK_FROM_MS = Date.UTC(-1, 11, 31) + DAY_MS;
-const PACK_END_MS = Date.UTC(10_000, 0, 1);
-const REUSED_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
+const PACKED_FROM_MS = Date.UTC(-1, 11, 31) + DAY_MS;
+const PACKED_END_MS = Date.UTC(10_000, 0, 1);
+const REUSED_POINT_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
 /** Maximum bytes before or after the points: names and descriptions have up to 10,000 characters. */
-const MARGIN_BYTES = 200_000;
+const BUFFER_MARGIN = 200_000;
 
 /** Packs the points. `quoted` is the JSON list as a JSON string. The next call overwrites the result. */
-function packPoints(points: Points): { between(head: string, tail: string): string; readonly quoted: Buffer } {
-  const maxBytes = points.length * MAX_QUOTED_BYTES + 4 + 2 * MARGIN_BYTES;
-  if (REUSED_BUFFERS.quoted.length < maxBytes) {
-    REUSED_BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * MAX_POINT_BYTES + 2 * MARGIN_BYTES);
-    REUSED_BUFFERS.quoted = Buffer.allocUnsafeSlow(maxBytes);
+function packPoints(points: TagPoints): { between(head: string, tail: string): string; readonly quoted: Buffer } {
+  const maxBufferBytes = points.length * MAX_QUOTED_POINT_BYTES + 4 + 2 * BUFFER_MARGIN;
+  if (REUSED_POINT_BUFFERS.quoted.length < maxBufferBytes) {
+    REUSED_POINT_BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * MAX_POINT_BYTES + 2 * BUFFER_MARGIN);
+    REUSED_POINT_BUFFERS.quoted = Buffer.allocUnsafeSlow(maxBufferBytes);
   }
-  const { packed, quoted } = REUSED_BUFFERS;
-  const [end, quotedEnd] = writePoints(points, packed, quoted);
+  const { packed, quoted } = REUSED_POINT_BUFFERS;
+  const [end, quotedEnd] = packAndQuote(points, packed, quoted);
   return {
     quoted: quoted.subarray(0, quotedEnd),
     between(head, tail) {
       const [before, after] = [Buffer.byteLength(head), Buffer.byteLength(tail)];
-      if (before > MARGIN_BYTES || after > MARGIN_BYTES)
-        return `${head}${packed.toString("latin1", MARGIN_BYTES, end)}${tail}`;
-      const headOffset = MARGIN_BYTES - before;
+      if (before > BUFFER_MARGIN || after > BUFFER_MARGIN)
+        return `${head}${packed.toString("latin1", BUFFER_MARGIN, end)}${tail}`;
+      const headOffset = BUFFER_MARGIN - before;
       packed.write(head, headOffset);
       packed.write(tail, end);
       const isSingleByteText = before === head.length && after === tail.length;
@@ -173,26 +173,26 @@ function packPoints(points: Points): { between(head: string, tail: string): stri
   };
 }
 
-function writePoints(points: Points, packed: Buffer, quoted: Buffer): readonly [end: number, quotedEnd: number] {
-  let packedEnd = MARGIN_BYTES;
+function packAndQuote(points: TagPoints, packed: Buffer, quoted: Buffer): readonly [end: number, quotedEnd: number] {
+  let packedEnd = BUFFER_MARGIN;
   let quotedAt = 0;
   quoted[quotedAt++] = QUOTE_CODE;
   quoted[quotedAt++] = OPENING_BRACKET_CODE;
   const packedTimeWriter = new PackedTimes(points);
-  const quotedTimeWriter = new PointTimeWriter(QUOTED_POINT_JSON);
+  const quotedTimeWriter = new PointTimeWriter(QUOTED_POINT_JSON_START);
   for (let i = 0; i < points.length; i++) {
     if (i > 0) quoted[quotedAt++] = COMMA_CODE;
     packedEnd = packedTimeWriter.write(i, packed, packedEnd);
     quotedAt = quotedTimeWriter.write(points.timeMs(i), quoted, quotedAt);
-    const code = points.code(i);
-    if (Number.isFinite(code)) {
-      const numberStart = packedEnd;
-      packedEnd = writeNumber(packed, packedEnd, code);
-      for (let n = numberStart; n < packedEnd; n++) quoted[quotedAt++] = packed[n] as number;
+    const valueCode = points.code(i);
+    if (Number.isFinite(valueCode)) {
+      const numberStartIndex = packedEnd;
+      packedEnd = writeJsonNumber(packed, packedEnd, valueCode);
+      for (let n = numberStartIndex; n < packedEnd; n++) quoted[quotedAt++] = packed[n] as number;
     } else {
-      const wordLetter = valueLetter(code);
-      packed[packedEnd++] = wordLetter.charCodeAt(0);
-      quotedAt += quoted.write(WORDS_BY_LETTER[wordLetter] as string, quotedAt, "latin1");
+      const valueWordLetter = valueLetter(valueCode);
+      packed[packedEnd++] = valueWordLetter.charCodeAt(0);
+      quotedAt += quoted.write(VALUE_BY_LETTER[valueWordLetter] as string, quotedAt, "latin1");
     }
     quoted[quotedAt++] = CLOSING_BRACE_CODE;
   }
@@ -202,54 +202,54 @@ function writePoints(points: Points, packed: Buffer, quoted: Buffer): readonly [
 }
 
 /** Returns packed points as a JSON list `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`; a list unchanged. */
-export function listText(points: string): string {
+export function pointsToJson(points: string): string {
   if (points.startsWith("[")) return points;
-  const bytes = reservePointBuffer(points);
-  const timeWriter = new PointTimeWriter(POINT_JSON);
+  const pointBuffer = reservePointBuffer(points);
+  const pointTimeWriter = new PointTimeWriter(POINT_JSON_START);
   let at = 0;
-  bytes[at++] = OPENING_BRACKET_CODE;
-  for (const reader = new PointReader(points); reader.next(); ) {
-    if (at > 1) bytes[at++] = COMMA_CODE;
-    at = writePoint(reader, timeWriter, bytes, at);
+  pointBuffer[at++] = OPENING_BRACKET_CODE;
+  for (const pointReader = new PointReader(points); pointReader.next(); ) {
+    if (at > 1) pointBuffer[at++] = COMMA_CODE;
+    at = writePointJson(pointReader, pointTimeWriter, pointBuffer, at);
   }
-  bytes[at++] = CLOSING_BRACKET_CODE;
-  return bytes.toString("latin1", 0, at);
+  pointBuffer[at++] = CLOSING_BRACKET_CODE;
+  return pointBuffer.toString("latin1", 0, at);
 }
 
-interface DayPointsText {
+interface DayPoints {
   readonly time: string;
   readonly text: string;
 }
 
 /** Splits packed points by day (UTC). Points of a JSON list come singly, because they have only the text of a time. */
-export function* dayTexts(points: string): Generator<DayPointsText> {
-  const reader = new PointReader(points);
+export function* splitPackedPointsByDay(points: string): Generator<DayPoints> {
+  const pointReader = new PointReader(points);
   if (points.startsWith("[")) {
-    for (; reader.next(); ) {
-      const { time, value } = reader;
+    for (; pointReader.next(); ) {
+      const { time, value } = pointReader;
       yield { time, text: `{"time":${JSON.stringify(time)},"value":${value}}` };
     }
     return;
   }
-  const timeWriter = new PointTimeWriter(POINT_JSON);
-  let bytes = reservePointBuffer(points);
+  const pointTimeWriter = new PointTimeWriter(POINT_JSON_START);
+  let pointBuffer = reservePointBuffer(points);
   let at = 0;
   let dayFirstPointMs = Number.NaN;
-  const makeDayText = (): DayPointsText => ({ time: isoUtc(dayFirstPointMs), text: bytes.toString("latin1", 0, at) });
-  for (; reader.next(); ) {
-    if (at > 0 && Math.floor(reader.timeMs / DAY_MS) !== Math.floor(dayFirstPointMs / DAY_MS)) {
+  const makeDayText = (): DayPoints => ({ time: isoUtc(dayFirstPointMs), text: pointBuffer.toString("latin1", 0, at) });
+  for (; pointReader.next(); ) {
+    if (at > 0 && Math.floor(pointReader.timeMs / DAY_MS) !== Math.floor(dayFirstPointMs / DAY_MS)) {
       yield makeDayText();
-      bytes = reservePointBuffer(points);
+      pointBuffer = reservePointBuffer(points);
       at = 0;
     }
-    if (at > 0) bytes[at++] = COMMA_CODE;
-    else dayFirstPointMs = reader.timeMs;
-    at = writePoint(reader, timeWriter, bytes, at);
+    if (at > 0) pointBuffer[at++] = COMMA_CODE;
+    else dayFirstPointMs = pointReader.timeMs;
+    at = writePointJson(pointReader, pointTimeWriter, pointBuffer, at);
   }
   if (at > 0) yield makeDayText();
 }
 
-function writePoint(reader: PointReader, times: PointTimeWriter, bytes: Buffer, from: number): number {
+function writePointJson(reader: PointReader, times: PointTimeWriter, bytes: Buffer, from: number): number {
   let at = times.write(reader.timeMs, bytes, from);
   if (reader.isOther) at += bytes.write(reader.value, at, "latin1");
   else at = reader.writeNumber(bytes, at);
@@ -258,8 +258,8 @@ function writePoint(reader: PointReader, times: PointTimeWriter, bytes: Buffer, 
 }
 
 function reservePointBuffer(points: string): Buffer {
-  const maxBytes = points.length + (points.length / 2 + 1) * MAX_POINT_BYTES_WITHOUT_NUMBER;
-  if (reusedPointBuffer.length < maxBytes) reusedPointBuffer = Buffer.allocUnsafeSlow(2 * maxBytes);
+  const maxBufferBytes = points.length + (points.length / 2 + 1) * MAX_POINT_JSON_BYTES;
+  if (reusedPointBuffer.length < maxBufferBytes) reusedPointBuffer = Buffer.allocUnsafeSlow(2 * maxBufferBytes);
   return reusedPointBuffer;
 }
 
@@ -267,11 +267,11 @@ function reservePointBuffer(points: string): Buffer {
 let reusedPointBuffer = Buffer.allocUnsafeSlow(0);
 
 /** JSON text before the value of a point, also with escaped quotes. */
-const POINT_JSON = `{"time":"2026-01-01T00:00:00.000Z","value":`;
-const QUOTED_POINT_JSON = POINT_JSON.replaceAll(`"`, `\\"`);
+const POINT_JSON_START = `{"time":"2026-01-01T00:00:00.000Z","value":`;
+const QUOTED_POINT_JSON_START = POINT_JSON_START.replaceAll(`"`, `\\"`);
 
 /** Maximum bytes of a point without the digits of its number. */
-const MAX_POINT_BYTES_WITHOUT_NUMBER = POINT_JSON.length + 7;
+const MAX_POINT_JSON_BYTES = POINT_JSON_START.length + 7;
 const DATE_TEXT_BYTES = 11;
 
 /** Writes the JSON before the values of consecutive points. It formats the date only when the day changes. */
@@ -289,8 +289,8 @@ class PointTimeWriter {
     const day = Math.floor(timeMs / DAY_MS);
     if (day !== this.#day) {
       this.#day = day;
-      const date = new Date(day * DAY_MS).toISOString().slice(0, DATE_TEXT_BYTES);
-      this.#bytes.write(date, this.#at, "latin1");
+      const dateText = new Date(day * DAY_MS).toISOString().slice(0, DATE_TEXT_BYTES);
+      this.#bytes.write(dateText, this.#at, "latin1");
     }
     writeTimeOfDay(this.#bytes, this.#at + DATE_TEXT_BYTES, timeMs - day * DAY_MS);
     into.set(this.#bytes, from);
@@ -317,7 +317,7 @@ function writeTwoDigits(bytes: Buffer, at: number, number: number): void {
 }
 
 /** Writes a number as JSON.stringify does and returns its end. */
-function writeNumber(bytes: Buffer, from: number, number: number): number {
+function writeJsonNumber(bytes: Buffer, from: number, number: number): number {
   const absoluteNumber = Math.abs(number);
   if (absoluteNumber < 2_000_000) {
     // Writes numbers with at most three decimals from their thousandths, which is faster than String().
@@ -325,13 +325,13 @@ function writeNumber(bytes: Buffer, from: number, number: number): number {
     if (thousandths / 1_000 === absoluteNumber) {
       let at = from;
       if (number < 0) bytes[at++] = 45;
-      return writeThousandths(bytes, at, thousandths);
+      return writeNumberFromThousandths(bytes, at, thousandths);
     }
   }
   return from + bytes.write(String(number), from, "latin1");
 }
 
-function writeThousandths(bytes: Buffer, from: number, thousandths: number): number {
+function writeNumberFromThousandths(bytes: Buffer, from: number, thousandths: number): number {
   const integerPart = (thousandths / 1_000) | 0;
   let digitCount = 1;
   for (let limit = 10; integerPart >= limit; limit *= 10) digitCount++;

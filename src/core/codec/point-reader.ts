@@ -1,9 +1,9 @@
 import type { Measurement } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
-import { COLON_CODE, COMMA_CODE, MINUS_CODE, PLUS_CODE, SEMICOLON_CODE, WORDS_BY_LETTER } from "./points.ts";
+import { COLON_CODE, COMMA_CODE, MINUS_CODE, PLUS_CODE, SEMICOLON_CODE, VALUE_BY_LETTER } from "./points.ts";
 
 /**
- * Iterates over the points of a history event (`historyText`), packed or a JSON list. Packed points need no object per point.
+ * Iterates over the points of a history event (`splitHistoryEvent`), packed or a JSON list. Packed points need no object per point.
  *
  *     for (const reader = new PointReader(points); reader.next(); ) use(reader.timeMs, reader.value);
  */
@@ -24,9 +24,9 @@ export class PointReader {
 
   next(): boolean {
     if (this.#listed !== null) return this.#count++ < this.#listed.length;
-    const pointsText = this.#text;
-    if (this.#at >= pointsText.length) return false;
-    if (this.#at > 0 && pointsText.charCodeAt(this.#at) === COMMA_CODE) {
+    const packedText = this.#text;
+    if (this.#at >= packedText.length) return false;
+    if (this.#at > 0 && packedText.charCodeAt(this.#at) === COMMA_CODE) {
       this.#at++;
       this.timeMs += this.#stepMs;
     } else {
@@ -35,7 +35,7 @@ export class PointReader {
     this.#valueAt = this.#at;
     let at = this.#at;
     // Values contain neither a comma nor a semicolon.
-    while (at < pointsText.length && ![COMMA_CODE, SEMICOLON_CODE].includes(pointsText.charCodeAt(at))) at++;
+    while (at < packedText.length && ![COMMA_CODE, SEMICOLON_CODE].includes(packedText.charCodeAt(at))) at++;
     this.#at = at;
     return true;
   }
@@ -43,18 +43,18 @@ export class PointReader {
   get value(): string {
     if (this.#listed !== null) return JSON.stringify(this.#listed[this.#count - 1]?.value ?? null);
     const packedValue = this.#text.slice(this.#valueAt, this.#at);
-    return WORDS_BY_LETTER[packedValue] ?? packedValue;
+    return VALUE_BY_LETTER[packedValue] ?? packedValue;
   }
 
   /** True if the value is no number, so that `writeNumber` cannot write it. */
   get isOther(): boolean {
-    return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > DIGIT_9;
+    return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > DIGIT_9_CHAR_CODE;
   }
 
   writeNumber(into: Buffer, from: number): number {
-    const pointsText = this.#text;
+    const packedText = this.#text;
     let at = from;
-    for (let n = this.#valueAt; n < this.#at; n++) into[at++] = pointsText.charCodeAt(n);
+    for (let n = this.#valueAt; n < this.#at; n++) into[at++] = packedText.charCodeAt(n);
     return at;
   }
 
@@ -63,9 +63,9 @@ export class PointReader {
   }
 
   #beginGroup(): void {
-    const previousMs = this.#at === 0 ? 0 : this.timeMs;
+    const previousPointMs = this.#at === 0 ? 0 : this.timeMs;
     if (this.#at > 0) this.#at++;
-    this.timeMs = previousMs + this.#integer();
+    this.timeMs = previousPointMs + this.#integer();
     if (this.#text.charCodeAt(this.#at) === PLUS_CODE) {
       this.#at++;
       this.#stepMs = this.#integer();
@@ -74,16 +74,16 @@ export class PointReader {
   }
 
   #integer(): number {
-    const pointsText = this.#text;
-    const isNegative = pointsText.charCodeAt(this.#at) === MINUS_CODE;
-    let at = isNegative ? this.#at + 1 : this.#at;
+    const packedText = this.#text;
+    const isNegativeNumber = packedText.charCodeAt(this.#at) === MINUS_CODE;
+    let at = isNegativeNumber ? this.#at + 1 : this.#at;
     let number = 0;
-    const digitAt = (index: number) => pointsText.charCodeAt(index) - DIGIT_0;
+    const digitAt = (index: number) => packedText.charCodeAt(index) - DIGIT_0_CHAR_CODE;
     for (; digitAt(at) >= 0 && digitAt(at) <= 9; at++) number = number * 10 + digitAt(at);
     this.#at = at;
-    return isNegative ? -number : number;
+    return isNegativeNumber ? -number : number;
   }
 }
 
-const DIGIT_0 = 48;
-const DIGIT_9 = 57;
+const DIGIT_0_CHAR_CODE = 48;
+const DIGIT_9_CHAR_CODE = 57;

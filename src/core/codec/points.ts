@@ -7,7 +7,7 @@ import { isoUtc } from "../values/iso-utc.ts";
  * The text of a time is made from its milliseconds on demand: 1767225600000 is `2026-01-01T00:00:00.000Z`. Times without
  * an offset keep the service's text in a separate map (see src/engine/source/records.ts).
  */
-export class Points implements Iterable<Measurement> {
+export class TagPoints implements Iterable<Measurement> {
   #times: Float64Array<ArrayBuffer>;
   #codes: Float64Array<ArrayBuffer>;
   #length: number;
@@ -21,21 +21,21 @@ export class Points implements Iterable<Measurement> {
     this.#texts = null;
   }
 
-  static withRoom(count: number): Points {
-    return new Points(new Float64Array(Math.max(MIN_POINT_CAPACITY, count)));
+  static withRoom(count: number): TagPoints {
+    return new TagPoints(new Float64Array(Math.max(MIN_POINT_CAPACITY, count)));
   }
 
-  static of(measurements: Iterable<Measurement>): Points {
-    if (measurements instanceof Points) return measurements;
-    const points = new Points();
+  static of(measurements: Iterable<Measurement>): TagPoints {
+    if (measurements instanceof TagPoints) return measurements;
+    const points = new TagPoints();
     for (const measurement of measurements) points.add(measurement);
     return points;
   }
 
-  static joined(parts: readonly Points[]): Points {
+  static joined(parts: readonly TagPoints[]): TagPoints {
     const [onlyPart] = parts;
     if (onlyPart !== undefined && parts.length === 1) return onlyPart;
-    const points = Points.withRoom(parts.reduce((sum, part) => sum + part.length, 0));
+    const points = TagPoints.withRoom(parts.reduce((sum, part) => sum + part.length, 0));
     for (const pointsPart of parts) for (let at = 0; at < pointsPart.length; at++) points.copy(pointsPart, at);
     return points;
   }
@@ -59,7 +59,7 @@ export class Points implements Iterable<Measurement> {
   }
 
   value(at: number): TagValue {
-    return decodeValue(this.#codes[at] as number);
+    return decodeTagValue(this.#codes[at] as number);
   }
 
   text(at: number): string {
@@ -80,22 +80,22 @@ export class Points implements Iterable<Measurement> {
       this.#texts ??= new Map();
       this.#texts.set(this.#length, time);
     }
-    this.push(timeMs, encodeValue(value));
+    this.push(timeMs, encodeTagValue(value));
   }
 
-  copy(other: Points, at: number): void {
-    const text = other.#texts?.get(at);
-    if (text !== undefined) {
+  copy(other: TagPoints, at: number): void {
+    const originalTimeText = other.#texts?.get(at);
+    if (originalTimeText !== undefined) {
       this.#texts ??= new Map();
-      this.#texts.set(this.#length, text);
+      this.#texts.set(this.#length, originalTimeText);
     }
     this.push(other.timeMs(at), other.code(at));
   }
 
   /** Points of an index range; `to` is exclusive. */
-  part(from: number, to: number): Points {
+  part(from: number, to: number): TagPoints {
     if (from === 0 && to === this.#length) return this;
-    const pointsInRange = new Points(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
+    const pointsInRange = new TagPoints(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
     for (const [at, text] of this.#texts ?? []) {
       if (at < from || at >= to) continue;
       pointsInRange.#texts ??= new Map();
@@ -104,12 +104,12 @@ export class Points implements Iterable<Measurement> {
     return pointsInRange;
   }
 
-  ascending(): Points {
+  ascending(): TagPoints {
     if (this.isAscending()) return this;
     const lastIndexByTime = new Map<number, number>();
     for (let at = 0; at < this.#length; at++) lastIndexByTime.set(this.timeMs(at), at);
     lastIndexByTime.delete(Number.NaN);
-    const sortedPoints = Points.withRoom(lastIndexByTime.size);
+    const sortedPoints = TagPoints.withRoom(lastIndexByTime.size);
     for (const [, at] of [...lastIndexByTime].sort(([a], [b]) => a - b)) sortedPoints.copy(this, at);
     return sortedPoints;
   }
@@ -120,13 +120,13 @@ export class Points implements Iterable<Measurement> {
     return this.#length === 0 || !Number.isNaN(this.timeMs(0));
   }
 
-  withValue(): Points {
-    const points = new Points();
+  withValue(): TagPoints {
+    const points = new TagPoints();
     for (let at = 0; at < this.#length; at++) if (!Number.isNaN(this.code(at))) points.copy(this, at);
     return points;
   }
 
-  between(fromMs: number, toMs: number): Points {
+  between(fromMs: number, toMs: number): TagPoints {
     return this.part(this.firstIndexFrom(fromMs), this.firstIndexFrom(toMs));
   }
 
@@ -149,8 +149,8 @@ export class Points implements Iterable<Measurement> {
   }
 
   #grow(): void {
-    const capacity = Math.max(MIN_POINT_CAPACITY, 2 * this.#length);
-    const [times, codes] = [new Float64Array(capacity), new Float64Array(capacity)];
+    const pointCapacity = Math.max(MIN_POINT_CAPACITY, 2 * this.#length);
+    const [times, codes] = [new Float64Array(pointCapacity), new Float64Array(pointCapacity)];
     times.set(this.#times.subarray(0, this.#length));
     codes.set(this.#codes.subarray(0, this.#length));
     this.#times = times;
@@ -161,16 +161,16 @@ export class Points implements Iterable<Measurement> {
 const MIN_POINT_CAPACITY = 16;
 
 /** Encodes a value as one number. Values are finite, so null, true and false use the three non-finite numbers. */
-export function encodeValue(value: TagValue): number {
+export function encodeTagValue(value: TagValue): number {
   if (typeof value === "number") return value;
-  return value === null ? NULL_CODE : value ? TRUE_CODE : FALSE_CODE;
+  return value === null ? NULL_VALUE_CODE : value ? TRUE_VALUE_CODE : FALSE_VALUE_CODE;
 }
 
-export const NULL_CODE = Number.NaN;
-export const TRUE_CODE = Number.POSITIVE_INFINITY;
-export const FALSE_CODE = Number.NEGATIVE_INFINITY;
+export const NULL_VALUE_CODE = Number.NaN;
+export const TRUE_VALUE_CODE = Number.POSITIVE_INFINITY;
+export const FALSE_VALUE_CODE = Number.NEGATIVE_INFINITY;
 
-function decodeValue(code: number): TagValue {
+function decodeTagValue(code: number): TagValue {
   if (Number.isFinite(code)) return code;
   return Number.isNaN(code) ? null : code > 0;
 }
@@ -190,22 +190,22 @@ export const COLON_CODE = 58;
 export const SEMICOLON_CODE = 59;
 export const PLUS_CODE = 43;
 export const MINUS_CODE = 45;
-export const WORDS_BY_LETTER: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
+export const VALUE_BY_LETTER: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
 
 /** Maximum bytes of a packed point: two times, a number and separators. */
 export const MAX_POINT_BYTES = 60;
 
 export function valueLetter(code: number): string {
-  return code === TRUE_CODE ? "t" : code === FALSE_CODE ? "f" : "n";
+  return code === TRUE_VALUE_CODE ? "t" : code === FALSE_VALUE_CODE ? "f" : "n";
 }
 
 /** Writes separators and times before the values of a series, in order. */
 export class PackedTimes {
-  readonly #points: Points;
+  readonly #points: TagPoints;
   #lastMs = 0;
   #stepMs = Number.NaN;
 
-  constructor(points: Points) {
+  constructor(points: TagPoints) {
     this.#points = points;
   }
 

@@ -1,5 +1,5 @@
 import { type Event, eventSubject } from "../model/event.ts";
-import { parseHistory, storedHistoryText } from "./history-event.ts";
+import { parseHistoryEvent, storedHistoryText } from "./history-event.ts";
 
 /**
  * Packed event of a good live value. Its JSON repeats the time, value, site, tag and kind: 170 of 430 bytes. Live values are
@@ -11,7 +11,7 @@ import { parseHistory, storedHistoryText } from "./history-event.ts";
  * `good` is the tag (id, name, description, unit), the value, and the latency in milliseconds. An event with any other
  * field, such as a value that could not be read, is stored as JSON.
  */
-interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" | "subject" | "time"> {
+interface PackedValueEvent extends Pick<Event<"tag-value">, "id" | "source" | "type" | "subject" | "time"> {
   readonly good: readonly [
     id: string,
     displayName: string,
@@ -22,9 +22,9 @@ interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" 
   ];
 }
 
-const FIELD_COUNT_BY_OBJECT = { event: 7, data: 7, tag: 4, lastGood: 2 };
+const VALUE_EVENT_FIELD_COUNTS = { event: 7, data: 7, tag: 4, lastGood: 2 };
 
-function packedText(event: Event): string | null {
+function packValueEvent(event: Event): string | null {
   if (event.type !== "tag-value" || !canPackValueEvent(event as Event<"tag-value">)) return null;
   const { id, source, type, subject, time, data } = event as Event<"tag-value">;
   const { tag, value, latencyMs } = data;
@@ -36,8 +36,8 @@ function canPackValueEvent(event: Event<"tag-value">): boolean {
   const { time, data } = event;
   const { tag, value, lastGood } = data;
   return (
-    countFields(event) === FIELD_COUNT_BY_OBJECT.event &&
-    countFields(data) === FIELD_COUNT_BY_OBJECT.data &&
+    countObjectFields(event) === VALUE_EVENT_FIELD_COUNTS.event &&
+    countObjectFields(data) === VALUE_EVENT_FIELD_COUNTS.data &&
     data.quality === "good" &&
     value !== null &&
     lastGood !== null &&
@@ -47,18 +47,18 @@ function canPackValueEvent(event: Event<"tag-value">): boolean {
     data.behindGateway === null &&
     event.siteid !== undefined &&
     event.subject === eventSubject("tag", event.siteid, tag.id) &&
-    countFields(tag) === FIELD_COUNT_BY_OBJECT.tag &&
-    countFields(lastGood) === FIELD_COUNT_BY_OBJECT.lastGood
+    countObjectFields(tag) === VALUE_EVENT_FIELD_COUNTS.tag &&
+    countObjectFields(lastGood) === VALUE_EVENT_FIELD_COUNTS.lastGood
   );
 }
 
-function countFields(object: object): number {
+function countObjectFields(object: object): number {
   let count = 0;
   for (const _ in object) count += 1;
   return count;
 }
 
-function unpackEvent(parsed: Event | PackedValue): Event {
+function unpackValueEvent(parsed: Event | PackedValueEvent): Event {
   if (!("good" in parsed)) return parsed;
   const { id, source, type, subject, time, good } = parsed;
   const [tagId, displayName, description, unit, value, latencyMs] = good;
@@ -82,9 +82,9 @@ function unpackEvent(parsed: Event | PackedValue): Event {
 }
 
 export function encodeEvent(event: Event): string {
-  return storedHistoryText(event) ?? packedText(event) ?? JSON.stringify(event);
+  return storedHistoryText(event) ?? packValueEvent(event) ?? JSON.stringify(event);
 }
 
 export function parseEvent(text: string): Event {
-  return parseHistory(text) ?? unpackEvent(JSON.parse(text));
+  return parseHistoryEvent(text) ?? unpackValueEvent(JSON.parse(text));
 }

@@ -21,7 +21,7 @@ interface FailureOptions {
   readonly hint?: string;
 }
 
-abstract class Meaningful extends Error {
+abstract class ClassifiedFailure extends Error {
   readonly hint: string | undefined;
   constructor(message: string, options: FailureOptions = {}) {
     // The text may quote a server, and goes to the log, the state, the status and the sinks.
@@ -31,14 +31,14 @@ abstract class Meaningful extends Error {
   }
 }
 
-export class Retryable extends Meaningful {
+export class Retryable extends ClassifiedFailure {
   readonly kind = "retryable";
 }
 
 /** This machine failed, e.g. without free file descriptors. Proves nothing about the service or the server. */
 export class LocalFailure extends Retryable {}
 
-export class Throttled extends Meaningful {
+export class Throttled extends ClassifiedFailure {
   readonly kind = "throttled";
   /** Demanded wait in milliseconds; null when none was stated. */
   readonly retryAfterMs: number | null;
@@ -67,7 +67,7 @@ export class Throttled extends Meaningful {
 
 export type ConfigReason = "unauthenticated" | "forbidden" | "validation" | "settings" | "gone";
 
-export class ConfigError extends Meaningful {
+export class ConfigError extends ClassifiedFailure {
   readonly kind = "config";
   readonly reason: ConfigReason;
   /** The invalid field, when the server or the schema names one. */
@@ -82,15 +82,15 @@ export class ConfigError extends Meaningful {
   }
 }
 
-export class Rejected extends Meaningful {
+export class Rejected extends ClassifiedFailure {
   readonly kind = "rejected";
 }
 
-export class NoLog extends Meaningful {
+export class NoLog extends ClassifiedFailure {
   readonly kind = "no-log";
 }
 
-export class Malformed extends Meaningful {
+export class Malformed extends ClassifiedFailure {
   readonly kind = "malformed";
   /** First characters of the received text, for the log. */
   readonly sample: string;
@@ -105,7 +105,7 @@ export class EndlessList extends Malformed {}
 
 /** Converts a thrown value to a failure; an unknown error becomes `Retryable`. */
 export function asFailure(error: unknown): Failure {
-  if (error instanceof Meaningful) return error as Failure;
+  if (error instanceof ClassifiedFailure) return error as Failure;
   return new Retryable(error instanceof Error ? error.message : String(error), { cause: error });
 }
 

@@ -1,9 +1,9 @@
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { asFailure, ConfigError, type Failure, Retryable } from "./errors.ts";
-import { systemCodeOf } from "./machine-failure.ts";
+import { systemErrorCode } from "./machine-failure.ts";
 
-const FOLDER_SETTINGS: Readonly<Record<string, string>> = {
+const FOLDER_ERROR_HINTS: Readonly<Record<string, string>> = {
   EACCES: "Give the user that runs Plenum the right to write there.",
   EPERM: "Give the user that runs Plenum the right to write there.",
   EROFS: "The file system is read-only; choose a folder on a writable one.",
@@ -15,8 +15,8 @@ const FOLDER_SETTINGS: Readonly<Record<string, string>> = {
 };
 
 /** Failure of an operation on a sink's files. `room` is the advice for a full disk, e.g. `Free some space`. */
-export function folderFailure(error: unknown, folder: string, room: string): Failure {
-  const code = systemCodeOf(error);
+export function fileErrorToFailure(error: unknown, folder: string, room: string): Failure {
+  const code = systemErrorCode(error);
   if (code === "") return asFailure(error);
   if (code === "ENOSPC" || code === "EDQUOT") {
     return new Retryable(`The disk below ${folder} is full (${code}).`, {
@@ -24,9 +24,9 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
       cause: error,
     });
   }
-  const link = danglingLink(folder);
-  if (link !== null) return linkProblem(link, error);
-  const hint = FOLDER_SETTINGS[code];
+  const brokenLinkPath = findBrokenLink(folder);
+  if (brokenLinkPath !== null) return brokenLinkError(brokenLinkPath, error);
+  const hint = FOLDER_ERROR_HINTS[code];
   if (hint !== undefined) {
     return new ConfigError(`The files in ${folder} cannot be written (${code}).`, {
       field: "folder",
@@ -38,7 +38,7 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
 }
 
 /** Returns the broken symbolic link in a path or above it; null without one. Nothing can be created below such a link. */
-export function danglingLink(path: string): string | null {
+export function findBrokenLink(path: string): string | null {
   const absolutePath = resolve(path);
   try {
     if (existsSync(absolutePath)) return null;
@@ -46,10 +46,10 @@ export function danglingLink(path: string): string | null {
   } catch {
     return null;
   }
-  return dirname(absolutePath) === absolutePath ? null : danglingLink(dirname(absolutePath));
+  return dirname(absolutePath) === absolutePath ? null : findBrokenLink(dirname(absolutePath));
 }
 
-export function linkProblem(link: string, cause?: unknown): ConfigError {
+export function brokenLinkError(link: string, cause?: unknown): ConfigError {
   return new ConfigError(`${link} is a link that leads nowhere.`, {
     field: "folder",
     hint: "Make the folder that it leads to, or choose another folder.",
@@ -58,13 +58,13 @@ export function linkProblem(link: string, cause?: unknown): ConfigError {
 }
 
 /** Resolves links as far as the path exists, so that two spellings of one folder are equal. */
-export function realFolder(path: string): string {
+export function resolveFolderLinks(path: string): string {
   const absolutePath = resolve(path);
   try {
     return realpathSync.native(absolutePath);
   } catch {
     return dirname(absolutePath) === absolutePath
       ? absolutePath
-      : join(realFolder(dirname(absolutePath)), basename(absolutePath));
+      : join(resolveFolderLinks(dirname(absolutePath)), basename(absolutePath));
   }
 }

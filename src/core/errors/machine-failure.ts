@@ -1,7 +1,7 @@
 import { LocalFailure } from "./errors.ts";
 
 /** Failures of this machine by system code, each with a hint. */
-const LOCAL_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
+const MACHINE_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
   ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],
   ENOMEM: ["there is no memory left", "Give it more memory, or end what takes it."],
@@ -14,17 +14,17 @@ const LOCAL_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: 
   EAGAIN: ["it has no resources left at the moment", "End what takes them."],
 };
 
-export const LOCAL_RETRY_MS = 5_000;
+export const MACHINE_RETRY_MS = 5_000;
 
 /** Returns the failure of this machine for a system code; null for other codes. `what` begins the message. */
-export function localFailureOf(code: string, what: string, cause?: unknown): LocalFailure | null {
-  const faultMessage = LOCAL_ERROR_CODES[code];
+export function findMachineFailure(code: string, what: string, cause?: unknown): LocalFailure | null {
+  const faultMessage = MACHINE_ERROR_CODES[code];
   if (faultMessage === undefined) return null;
   const [fault, hint] = faultMessage;
   return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });
 }
 
-export function systemCodeOf(error: unknown): string {
+export function systemErrorCode(error: unknown): string {
   const { code } = error as { readonly code?: unknown };
   return typeof code === "string" ? code : "";
 }

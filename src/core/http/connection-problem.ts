@@ -2,7 +2,7 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { asFailure, ConfigError, type Failure, Malformed, Retryable } from "../errors/errors.ts";
-import { localFailureOf } from "../errors/machine-failure.ts";
+import { findMachineFailure } from "../errors/machine-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
 /**
@@ -29,7 +29,7 @@ export interface ServerInfo {
 /** `{address}` and `{authority}` stand for the names of options. */
 type FaultAndHint = readonly [fault: string, hint: string];
 
-const PRIVATE_AUTHORITY_HINT =
+const PRIVATE_CA_HINT =
   "If it has a private authority, give its certificate as {authority}; otherwise somebody may be in between.";
 
 const CERTIFICATE_FAULTS: Readonly<Record<string, FaultAndHint>> = {
@@ -40,25 +40,25 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, FaultAndHint>> = {
   INVALID_PURPOSE: ["is not meant for this use", "It has to be replaced there."],
   ERR_TLS_CERT_ALTNAME_INVALID: ["is for another name", "Check {address}."],
   HOSTNAME_MISMATCH: ["is for another name", "Check {address}."],
-  DEPTH_ZERO_SELF_SIGNED_CERT: ["is signed by itself", PRIVATE_AUTHORITY_HINT],
+  DEPTH_ZERO_SELF_SIGNED_CERT: ["is signed by itself", PRIVATE_CA_HINT],
   CERT_SIGNATURE_FAILURE: ["is not signed correctly", "Somebody may be in between."],
-  CERT_UNTRUSTED: ["is not trusted", PRIVATE_AUTHORITY_HINT],
+  CERT_UNTRUSTED: ["is not trusted", PRIVATE_CA_HINT],
 };
 
 /** Codes of all other certificate problems: the chain ends at an unknown authority. */
-const CERTIFICATE_ERROR_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
-const UNKNOWN_AUTHORITY_FAULT: FaultAndHint = ["comes from an unknown authority", PRIVATE_AUTHORITY_HINT];
+const CERTIFICATE_CHAIN_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
+const UNKNOWN_CA_FAULT: FaultAndHint = ["comes from an unknown authority", PRIVATE_CA_HINT];
 const TLS_ERROR_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
 /** Handshake errors of a restarting server or a bad line; another attempt may succeed. */
 const TRANSIENT_TLS_ERROR =
   /INTERNAL_ERROR|BAD_RECORD_MAC|UNEXPECTED_EOF|CLOSE_NOTIFY|USER_CANCEL|HANDSHAKE_TIMEOUT|internal error|bad record mac/;
 /** The response is not TLS. Node.js puts this into the code or, with EPROTO, into the text. */
-const NOT_TLS_RESPONSE =
+const RESPONSE_WITHOUT_TLS_ERROR =
   /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
-const CLIENT_CERTIFICATE_REQUIRED =
+const CLIENT_CERTIFICATE_ERROR =
   /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
 
-const TRANSIENT_FAULTS: Readonly<Record<string, string>> = {
+const TRANSIENT_CONNECTION_FAULTS: Readonly<Record<string, string>> = {
   ENOTFOUND: "its name is not known",
   EAI_AGAIN: "its name could not be looked up",
   ECONNREFUSED: "it refuses the connection",
@@ -79,7 +79,7 @@ const TRANSIENT_FAULTS: Readonly<Record<string, string>> = {
   UND_ERR_CLOSED: "the connection was closed here",
 };
 
-const PERSISTENT_FAULT_HINTS: Readonly<Record<string, string>> = {
+const PERSISTENT_CONNECTION_HINTS: Readonly<Record<string, string>> = {
   ENOTFOUND: "If that stays so, check {address}.",
   ECONNREFUSED: "If that stays so, check whether it is running, and the port in {address}.",
 };
@@ -93,33 +93,33 @@ export function failureOfConnection(error: unknown, server: ServerInfo): Failure
   const certificateFault = findCertificateFault(code);
   if (certificateFault !== null) {
     const [fault, hint] = certificateFault;
-    const optionName = hint === PRIVATE_AUTHORITY_HINT ? server.authorityOption : addressOption;
+    const optionName = hint === PRIVATE_CA_HINT ? server.authorityOption : addressOption;
     return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
       field: optionName,
-      hint: fillOptionNames(hint, server),
+      hint: fillOptionNamesInHint(hint, server),
     });
   }
-  const localFailure = localFailureOf(code, `${name} ${failed}`);
-  if (localFailure !== null) return localFailure;
-  if (TLS_ERROR_CODE.test(code)) return tlsFailure(error, code, server);
-  if (isInvalidHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
+  const machineFailure = findMachineFailure(code, `${name} ${failed}`);
+  if (machineFailure !== null) return machineFailure;
+  if (TLS_ERROR_CODE.test(code)) return tlsErrorToFailure(error, code, server);
+  if (isInvalidHttpErrorCode(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
   if (wasConnectionCutInHandshake(error)) {
     return new Retryable(`${name} ${failed}: it broke the connection before TLS was agreed on (${code}).`, {
       hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
     });
   }
-  const persistentHint = PERSISTENT_FAULT_HINTS[code];
-  return new Retryable(`${name} ${failed}: ${TRANSIENT_FAULTS[code] ?? "trouble"} (${code}).`, {
-    ...(persistentHint === undefined ? {} : { hint: fillOptionNames(persistentHint, server) }),
+  const persistentFaultHint = PERSISTENT_CONNECTION_HINTS[code];
+  return new Retryable(`${name} ${failed}: ${TRANSIENT_CONNECTION_FAULTS[code] ?? "trouble"} (${code}).`, {
+    ...(persistentFaultHint === undefined ? {} : { hint: fillOptionNamesInHint(persistentFaultHint, server) }),
   });
 }
 
-function tlsFailure(error: unknown, code: string, server: ServerInfo): Failure {
+function tlsErrorToFailure(error: unknown, code: string, server: ServerInfo): Failure {
   const { name, failed, addressOption: field } = server;
   const errorDetails = `${code} ${error instanceof Error ? error.message : ""}`;
   if (TRANSIENT_TLS_ERROR.test(errorDetails)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
-  if (NOT_TLS_RESPONSE.test(errorDetails)) return tlsUnsupported(server, code);
-  if (CLIENT_CERTIFICATE_REQUIRED.test(errorDetails)) {
+  if (RESPONSE_WITHOUT_TLS_ERROR.test(errorDetails)) return tlsUnsupportedError(server, code);
+  if (CLIENT_CERTIFICATE_ERROR.test(errorDetails)) {
     return new ConfigError(`${name} wants a certificate of ours, or another one (${code}).`, {
       field,
       hint: "Ask whoever runs it which certificate it takes.",
@@ -131,7 +131,7 @@ function tlsFailure(error: unknown, code: string, server: ServerInfo): Failure {
   });
 }
 
-export function tlsUnsupported(server: ServerInfo, code: string): ConfigError {
+export function tlsUnsupportedError(server: ServerInfo, code: string): ConfigError {
   return new ConfigError(`${server.name} does not speak TLS (${code}).`, {
     field: server.addressOption,
     hint: `Check ${server.addressOption}: another port, or ${server.plainScheme} where that is safe.`,
@@ -139,15 +139,15 @@ export function tlsUnsupported(server: ServerInfo, code: string): ConfigError {
 }
 
 /** Response of a proxy to CONNECT, without its text, which may quote the password. */
-export interface TunnelResponse {
+export interface ProxyTunnelResponse {
   readonly status: number;
   readonly schemes: string;
   readonly saysMore: boolean;
 }
 
 /** Never `unauthenticated` or `forbidden`, because those mean that the service rejects the access token. */
-export function failureOfTunnel(
-  { status, schemes, saysMore }: TunnelResponse,
+export function proxyTunnelFailure(
+  { status, schemes, saysMore }: ProxyTunnelResponse,
   { name }: ServerInfo,
   authority: string,
   hasPassword: boolean,
@@ -155,11 +155,11 @@ export function failureOfTunnel(
   if (status >= 200 && status < 300)
     return saysMore ? new Malformed(`${name} says more than it was asked for.`, "") : null;
   if (status === 407) {
-    const allowsBasicLogin = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
+    const proxyAllowsBasicLogin = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
     const hint = hasPassword ? "Check proxy.username and proxy.password." : "Give proxy.username and proxy.password.";
     return new ConfigError(`${name} does not accept who we are (407).`, {
       field: "proxy",
-      hint: allowsBasicLogin
+      hint: proxyAllowsBasicLogin
         ? hint
         : "Let it accept Basic from this machine, or no password: Plenum speaks neither NTLM nor Kerberos.",
     });
@@ -183,8 +183,8 @@ export async function detectTlsPort(
   connectTls: (signal: AbortSignal) => Promise<unknown>,
   signal: AbortSignal,
 ): Promise<ConfigError | null> {
-  if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
-  const doesServerSpeakTls = await speaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
+  if (url.protocol !== "http:" || !endedWithoutResponse(error)) return null;
+  const doesServerSpeakTls = await serverSpeaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
   return doesServerSpeakTls ? tlsRequired(server) : null;
 }
 
@@ -203,13 +203,13 @@ export function asksForTls(body: string): boolean {
 }
 
 /** True when a connection was opened and then ended, or failed, without any response in the expected protocol. */
-export function endedUnanswered(error: unknown): boolean {
+export function endedWithoutResponse(error: unknown): boolean {
   const code = findErrorCode(error);
-  return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isInvalidHttp(code);
+  return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isInvalidHttpErrorCode(code);
 }
 
 /** True when the server speaks TLS, whatever its certificate. `connect` opens the connection, e.g. through a proxy. */
-export async function speaksTls(connect: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
+export async function serverSpeaksTls(connect: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
   try {
     await connect(AbortSignal.timeout(TLS_PROBE_TIMEOUT_MS));
     return true;
@@ -221,30 +221,30 @@ export async function speaksTls(connect: (signal: AbortSignal) => Promise<unknow
 const TLS_PROBE_TIMEOUT_MS = 3_000;
 
 /** Makes a TLS handshake with `host`, through a tunnel where a proxy is configured, and closes the connection. */
-export async function tryTls(
+export async function probeTlsHandshake(
   address: { readonly host: string; readonly port: number },
   signal: AbortSignal,
   tunnel: Socket | null = null,
 ): Promise<void> {
   signal.throwIfAborted();
   const host = address.host.replace(/^\[|\]$/g, "");
-  const socket = connectTls({ ...VERIFIED_TLS, host, port: address.port, ...(tunnel && { socket: tunnel }) });
+  const tlsSocket = connectTls({ ...VERIFIED_TLS, host, port: address.port, ...(tunnel && { socket: tunnel }) });
   // An error after the connection has ended would otherwise be unhandled.
-  socket.on("error", () => undefined);
+  tlsSocket.on("error", () => undefined);
   try {
-    await once(socket, "secureConnect", { signal });
+    await once(tlsSocket, "secureConnect", { signal });
   } catch (error) {
     throw signal.aborted ? signal.reason : error;
   } finally {
-    socket.destroy();
+    tlsSocket.destroy();
   }
 }
 
 function findCertificateFault(code: string): FaultAndHint | null {
-  return CERTIFICATE_FAULTS[code] ?? (CERTIFICATE_ERROR_CODE.test(code) ? UNKNOWN_AUTHORITY_FAULT : null);
+  return CERTIFICATE_FAULTS[code] ?? (CERTIFICATE_CHAIN_CODE.test(code) ? UNKNOWN_CA_FAULT : null);
 }
 
-function isInvalidHttp(code: string): boolean {
+function isInvalidHttpErrorCode(code: string): boolean {
   return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
 }
 
@@ -252,7 +252,7 @@ function wasConnectionCutInHandshake(error: unknown): boolean {
   return error instanceof Error && error.message.includes("before secure TLS connection was established");
 }
 
-function fillOptionNames(hint: string, { addressOption, authorityOption }: ServerInfo): string {
+function fillOptionNamesInHint(hint: string, { addressOption, authorityOption }: ServerInfo): string {
   return hint.replace("{address}", addressOption).replace("{authority}", authorityOption);
 }
 

@@ -1,5 +1,5 @@
 /** True when the host of an address is this machine. IPv6 may have brackets. */
-export function isLoopback(host: string): boolean {
+export function isLoopbackHost(host: string): boolean {
   const hostName = host.toLowerCase().replace(/^\[|\]$/g, "");
   return (
     hostName === "localhost" ||

@@ -3,10 +3,10 @@ import { request as secureRequest } from "node:https";
 import { isIP, type Socket } from "node:net";
 import { z } from "zod";
 import type { Clock } from "../runtime/clock.ts";
-import { cachedSecret, type Environment, readCertificates, SecretRef } from "../runtime/secret.ts";
+import { type ProcessEnv, readCertificateFile, SecretRef, secretReader } from "../runtime/secret.ts";
 import { USER_AGENT } from "../runtime/version.ts";
-import { failureOfConnection, failureOfTunnel, type ServerInfo, tryTls } from "./connection-problem.ts";
-import { isLoopback } from "./loopback.ts";
+import { failureOfConnection, probeTlsHandshake, proxyTunnelFailure, type ServerInfo } from "./connection-problem.ts";
+import { isLoopbackHost } from "./loopback.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
 const ProxyUrl = z.string().superRefine((text, context) => {
@@ -45,31 +45,31 @@ export const ProxyConfig = z
     if ((config.username === undefined) !== (config.password === undefined))
       addIssue("username", "Give username and password together.");
     const url = URL.parse(config.url);
-    const isUnencryptedRemoteUrl = url?.protocol === "http:" && !isLoopback(url.hostname);
+    const isUnencryptedRemoteUrl = url?.protocol === "http:" && !isLoopbackHost(url.hostname);
     if (isUnencryptedRemoteUrl && config.password !== undefined && !config.allow_plain_http)
       addIssue("url", "A password needs https://; set allow_plain_http: true to send it readable anyway.");
   })
   .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
 export type ProxyConfig = z.infer<typeof ProxyConfig>;
 
-export interface Endpoint {
+export interface HostAndPort {
   readonly host: string;
   readonly port: number;
 }
 
-export function toEndpoint(url: Pick<URL, "hostname" | "port" | "protocol">): Endpoint {
+export function hostAndPortOfUrl(url: Pick<URL, "hostname" | "port" | "protocol">): HostAndPort {
   return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
 }
 
 export type HttpProxy = NonNullable<ReturnType<typeof openProxy>>;
 
 /** Opens tunnels by CONNECT, also for http://, so that credentials of proxy and target never share a request. */
-export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "monotonic">, environment?: Environment) {
+export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "monotonic">, environment?: ProcessEnv) {
   if (config === undefined) return null;
   const url = new URL(config.url);
-  const isSecure = url.protocol === "https:";
-  const host = stripBrackets(url.hostname);
-  const proxy: ServerInfo = {
+  const isHttpsProxy = url.protocol === "https:";
+  const proxyHost = stripIpv6Brackets(url.hostname);
+  const proxyInfo: ServerInfo = {
     name: `The proxy ${url.origin}`,
     failed: "could not be reached",
     addressOption: "proxy.url",
@@ -78,70 +78,70 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
     plainScheme: "http://",
   };
   const { username, password, ca_file } = config;
-  const secret = password === undefined ? null : cachedSecret(password, clock, environment);
-  function credentials(): Record<string, string> {
-    if (secret === null) return {};
-    const credentialText = Buffer.from(`${username}:${secret().reveal()}`).toString("base64");
-    return { "proxy-authorization": `Basic ${credentialText}` };
+  const readProxyPassword = password === undefined ? null : secretReader(password, clock, environment);
+  function proxyCredentialHeaders(): Record<string, string> {
+    if (readProxyPassword === null) return {};
+    const basicCredentialText = Buffer.from(`${username}:${readProxyPassword().reveal()}`).toString("base64");
+    return { "proxy-authorization": `Basic ${basicCredentialText}` };
   }
 
   function createConnectRequest(authority: string) {
-    const options = {
+    const connectRequestOptions = {
       method: "CONNECT",
-      host,
-      port: url.port || (isSecure ? 443 : 80),
+      host: proxyHost,
+      port: url.port || (isHttpsProxy ? 443 : 80),
       path: authority,
-      headers: { host: authority, "user-agent": USER_AGENT, ...credentials() },
+      headers: { host: authority, "user-agent": USER_AGENT, ...proxyCredentialHeaders() },
       // The global agent may use the proxies of the environment.
       agent: false,
     };
-    if (!isSecure) return plainRequest(options);
+    if (!isHttpsProxy) return plainRequest(connectRequestOptions);
     return secureRequest({
-      ...options,
+      ...connectRequestOptions,
       ...VERIFIED_TLS,
       // By default the certificate would be checked for the name in the header Host.
-      servername: isIP(host) === 0 ? host : "",
-      ...(ca_file === undefined ? {} : { ca: readCertificates(ca_file, "proxy.ca_file") }),
+      servername: isIP(proxyHost) === 0 ? proxyHost : "",
+      ...(ca_file === undefined ? {} : { ca: readCertificateFile(ca_file, "proxy.ca_file") }),
     });
   }
   return {
-    async tunnel(target: Endpoint, signal: AbortSignal): Promise<Socket> {
+    async tunnel(target: HostAndPort, signal: AbortSignal): Promise<Socket> {
       signal.throwIfAborted();
-      const authority = formatAuthority(target);
-      const request = createConnectRequest(authority);
-      const abort = () => request.destroy(signal.reason);
-      signal.addEventListener("abort", abort, { once: true });
+      const targetAuthority = formatHostAndPort(target);
+      const connectRequest = createConnectRequest(targetAuthority);
+      const abortConnectRequest = () => connectRequest.destroy(signal.reason);
+      signal.addEventListener("abort", abortConnectRequest, { once: true });
       try {
         return await new Promise<Socket>((resolve, reject) => {
-          request.on("error", (error) => reject(failureOfConnection(error, proxy)));
-          request.once("connect", ({ statusCode = 0, headers }, socket, head) => {
+          connectRequest.on("error", (error) => reject(failureOfConnection(error, proxyInfo)));
+          connectRequest.once("connect", ({ statusCode = 0, headers }, socket, head) => {
             // Prevents an unhandled error before the caller adds its own listener.
             socket.on("error", () => undefined);
             const schemes = String(headers["proxy-authenticate"] ?? "");
             const tunnelResponse = { status: statusCode, schemes, saysMore: head.length > 0 };
-            const failure = failureOfTunnel(tunnelResponse, proxy, authority, secret !== null);
+            const failure = proxyTunnelFailure(tunnelResponse, proxyInfo, targetAuthority, readProxyPassword !== null);
             if (failure === null) return resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
             socket.destroy();
             reject(failure);
           });
-          request.end();
+          connectRequest.end();
         });
       } finally {
-        signal.removeEventListener("abort", abort);
+        signal.removeEventListener("abort", abortConnectRequest);
       }
     },
   };
 }
 
-export async function probeThroughProxy(proxy: HttpProxy | null, address: Endpoint, signal: AbortSignal) {
-  return tryTls(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
+export async function probeTlsThroughProxy(proxy: HttpProxy | null, address: HostAndPort, signal: AbortSignal) {
+  return probeTlsHandshake(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }
 
-function formatAuthority({ host, port }: Endpoint): string {
-  const hostName = stripBrackets(host);
+function formatHostAndPort({ host, port }: HostAndPort): string {
+  const hostName = stripIpv6Brackets(host);
   return `${isIP(hostName) === 6 ? `[${hostName}]` : hostName}:${port}`;
 }
 
-function stripBrackets(host: string): string {
+function stripIpv6Brackets(host: string): string {
   return host.replace(/^\[|\]$/g, "");
 }

@@ -1,23 +1,23 @@
 const MAX_RETRY_AFTER_MS = 86_400_000;
 
 /** Parses a `Retry-After` header to milliseconds. A date is compared with the `Date` header of the same response. */
-export function retryAfterMs(retryAfter: HeaderValue, nowMs: number, date?: HeaderValue): number | null {
-  const header = lastHeaderValue(retryAfter);
-  const retryAtMs = parseHttpDate(header);
-  const seconds =
-    parseSeconds(header) ??
+export function parseRetryAfterMs(retryAfter: HttpHeaderValues, nowMs: number, date?: HttpHeaderValues): number | null {
+  const retryAfterText = lastHeaderValue(retryAfter);
+  const retryAtMs = parseHttpDate(retryAfterText);
+  const secondsUntilRetry =
+    parseHeaderSeconds(retryAfterText) ??
     (retryAtMs === null ? null : (retryAtMs - (parseHttpDate(lastHeaderValue(date)) ?? nowMs)) / 1000);
-  if (seconds === null || seconds <= 0) return null;
-  return Math.min(Math.ceil(seconds) * 1000, MAX_RETRY_AFTER_MS);
+  if (secondsUntilRetry === null || secondsUntilRetry <= 0) return null;
+  return Math.min(Math.ceil(secondsUntilRetry) * 1000, MAX_RETRY_AFTER_MS);
 }
 
-type HeaderValue = string | readonly string[] | undefined;
+type HttpHeaderValues = string | readonly string[] | undefined;
 
-function lastHeaderValue(header: HeaderValue): string | undefined {
+function lastHeaderValue(header: HttpHeaderValues): string | undefined {
   return typeof header === "object" ? header.at(-1) : header;
 }
 
-export function parseSeconds(header: unknown): number | null {
+export function parseHeaderSeconds(header: unknown): number | null {
   if (typeof header === "string") return /^\s*\d{1,12}(\.\d{1,12})?\s*$/.test(header) ? Number(header) : null;
   return typeof header === "number" && Number.isFinite(header) && header >= 0 ? header : null;
 }

@@ -15,12 +15,12 @@ export function refuseUnverifiedTls(
       { hint: "Take the variable away; a private authority is named by ca_file." },
     );
   }
-  const keyLoggingOption = [...nodeOptions, ...(environment.NODE_OPTIONS ?? "").split(/[\s"]+/)].find((option) =>
+  const tlsKeyLoggingOption = [...nodeOptions, ...(environment.NODE_OPTIONS ?? "").split(/[\s"]+/)].find((option) =>
     TLS_KEY_LOGGING_OPTION.test(option),
   );
-  if (keyLoggingOption !== undefined) {
+  if (tlsKeyLoggingOption !== undefined) {
     throw new ConfigError(
-      `The option ${keyLoggingOption.split("=")[0]} of Node.js gives away what is said over encrypted connections.`,
+      `The option ${tlsKeyLoggingOption.split("=")[0]} of Node.js gives away what is said over encrypted connections.`,
       { hint: "Take it out of NODE_OPTIONS, or of the command line." },
     );
   }

@@ -15,7 +15,7 @@ export interface Site {
 }
 
 /** Alarm priority as the service states it: A (highest), B or C; an unknown letter is kept as it came. */
-export type Priority = string;
+export type AlarmPriority = string;
 
 /** The rule at the service that raises an alarm. */
 export interface AlarmTrigger {
@@ -26,7 +26,7 @@ export interface AlarmTrigger {
   /** Description of the watched condition; null when the record has none. */
   readonly description: string | null;
   /** A (highest), B or C; any other letter is kept as it came. */
-  readonly priority: Priority;
+  readonly priority: AlarmPriority;
   /** True when the trigger is switched on at the service. */
   readonly enabled: boolean;
 }
@@ -132,11 +132,11 @@ export interface Measurement {
 export interface TagLog extends Tag {
   readonly measurements: Iterable<Measurement>;
   /** Absent where every measurement could be read. */
-  readonly unreadable?: UnreadableLog;
+  readonly unreadable?: UnreadableTagLog;
 }
 
 /** Measurements that were answered and could not be read: they are neither null nor absent. */
-export interface UnreadableLog {
+export interface UnreadableTagLog {
   /** Times of the unreadable measurements, milliseconds since 1970; null when the complete log is unreadable. */
   readonly timesMs: readonly number[] | null;
   /** Message with the service's own words. */
@@ -227,7 +227,7 @@ export interface TokenInfo {
   readonly sites: readonly Site[];
 }
 
-export interface Health {
+export interface ServiceHealth {
   readonly status: string;
   readonly time: string | null;
 }

@@ -53,17 +53,17 @@ export interface ConfigurationState {
   readonly refused: readonly string[] | null;
 }
 
-export function changeLine({ path, before, after, effect, how }: ConfigChange): string {
-  const valueChange =
+export function formatConfigChange({ path, before, after, effect, how }: ConfigChange): string {
+  const valueChangeText =
     before === null ? `added, ${after}` : after === null ? `taken out, was ${before}` : `${before} → ${after}`;
-  return `${path}: ${valueChange} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
+  return `${path}: ${valueChangeText} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
 }
 
 /** Mistakes that the warning names; `plenum check` lists all of them. */
-const NAMED_VALUES = 3;
+const MAX_LISTED_PROBLEMS = 3;
 
-export function refusedNotice(file: string, refused: readonly string[]): string {
-  const unlistedCount = refused.length - NAMED_VALUES;
-  const listedProblems = refused.slice(0, NAMED_VALUES).join(" ");
-  return `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${listedProblems}${unlistedCount > 0 ? ` And ${unlistedCount} more: plenum check says them.` : ""}`;
+export function invalidConfigNotice(file: string, refused: readonly string[]): string {
+  const unlistedProblemCount = refused.length - MAX_LISTED_PROBLEMS;
+  const listedProblems = refused.slice(0, MAX_LISTED_PROBLEMS).join(" ");
+  return `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${listedProblems}${unlistedProblemCount > 0 ? ` And ${unlistedProblemCount} more: plenum check says them.` : ""}`;
 }

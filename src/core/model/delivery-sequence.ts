@@ -1,5 +1,5 @@
 /** The place of an event in the count of what one sink was offered: within an epoch 1, 2, 3 … without a hole. */
-export interface Sequence {
+export interface EventNumber {
   readonly epoch: string;
   readonly number: number;
 }
@@ -11,7 +11,7 @@ export interface SequenceAttributes {
 }
 
 /** 16 digits sort as text, as CloudEvents requires: 4711 is `0000000000004711`. */
-export function sequenceAttributes(sequence: Sequence | null | undefined): SequenceAttributes {
+export function sequenceAttributes(sequence: EventNumber | null | undefined): SequenceAttributes {
   if (sequence === null || sequence === undefined) return {};
   return { sequence: String(sequence.number).padStart(16, "0"), sequenceepoch: sequence.epoch };
 }

@@ -1,7 +1,7 @@
-import type { Alarm, Gateway, Host, Priority, Site, System, Tag } from "./building.ts";
+import type { Alarm, AlarmPriority, Gateway, Host, Site, System, Tag } from "./building.ts";
 import type { AuditHead, CommandAccepted, CommandNotRestored, CommandResult } from "./command-event-data.ts";
 import type { ConfigurationChanged } from "./config-change-report.ts";
-import { type EventFacts, eventId, valueId } from "./event-ids.ts";
+import { type EventIdFacts, eventId, tagValueEventId } from "./event-ids.ts";
 import type {
   DaySealedFact,
   SeriesCompleteFact,
@@ -214,7 +214,7 @@ export interface Event<K extends EventKind = EventKind> {
   /** CloudEvents extension attribute: the site's id as text; absent for facts about no single site. */
   readonly siteid?: string;
   /** CloudEvents extension attribute: alarm priority; only on alarm events. */
-  readonly priority?: Priority;
+  readonly priority?: AlarmPriority;
   /** Nothing happened: the event sends the stored state to one sink (`from: state`, `plenum outbox snapshot`). */
   readonly snapshot?: true;
   /** Data of the kind; see the sections below. */
@@ -280,11 +280,11 @@ export function isTelemetry(kind: EventKind): boolean {
 }
 
 /** Events that overtake values. A kind that joins the list needs a schema step that sets `sink.urgent` to 0. */
-export function isUrgent(kind: EventKind): boolean {
+export function isUrgentKind(kind: EventKind): boolean {
   return /^(alarm|command|gateway|silence|site|source|worker)-/.test(kind);
 }
 
-export function orderingKey(event: Pick<Event, "source" | "subject">): string {
+export function eventOrderingKey(event: Pick<Event, "source" | "subject">): string {
   return `${event.source} ${event.subject}`;
 }
 
@@ -295,13 +295,13 @@ export function makeEvent<K extends EventKind>(fields: {
   readonly subject: string;
   readonly time: string;
   readonly siteId?: number | string | null;
-  readonly priority?: Priority;
+  readonly priority?: AlarmPriority;
   readonly data: EventData[K];
-  readonly facts: EventFacts;
+  readonly facts: EventIdFacts;
 }): Event<K> {
   const { type, source, subject, time, facts } = fields;
   return {
-    id: type === "tag-value" ? valueId(source, time, subject, facts) : eventId(type, source, subject, ...facts),
+    id: type === "tag-value" ? tagValueEventId(source, time, subject, facts) : eventId(type, source, subject, ...facts),
     source,
     type,
     subject,
@@ -317,29 +317,29 @@ export function toCloudEvent(event: Event, further: object = {}): Record<string,
   return { specversion: "1.0", ...attributes, ...further, datacontenttype: "application/json", data };
 }
 
-const SOURCE_PREFIX = "/sources/";
+const SOURCE_URI_PREFIX = "/sources/";
 
 export function sourceUri(name: string): string {
-  return `${SOURCE_PREFIX}${name}`;
+  return `${SOURCE_URI_PREFIX}${name}`;
 }
 
-const WORKER_SOURCE = "/plenum";
+const WORKER_SOURCE_URI = "/plenum";
 
 /** The same event; where it is a worker's own, of the one that works for this source. */
-export function assignToWorker<E extends Pick<Event, "source">>(source: string, event: E): E {
-  return event.source === WORKER_SOURCE ? { ...event, source: `${WORKER_SOURCE}/${source}` } : event;
+export function assignEventToWorker<E extends Pick<Event, "source">>(source: string, event: E): E {
+  return event.source === WORKER_SOURCE_URI ? { ...event, source: `${WORKER_SOURCE_URI}/${source}` } : event;
 }
 
 /** The configured source that an event comes from; null for the worker itself. */
-export function sourceName({ source }: Pick<Event, "source">): string | null {
-  return source.startsWith(SOURCE_PREFIX) ? source.slice(SOURCE_PREFIX.length) : null;
+export function eventSourceName({ source }: Pick<Event, "source">): string | null {
+  return source.startsWith(SOURCE_URI_PREFIX) ? source.slice(SOURCE_URI_PREFIX.length) : null;
 }
 
 /** Kind of object in an event's subject. Source and subject are the key that keeps the order of events. */
-export type SubjectNoun = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
+export type SubjectObjectKind = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
 
 /** `site/1` for a site, `site/1/tag/4711` for everything inside one. */
-export function eventSubject(noun: SubjectNoun, siteId: number | string | null, id: string): string {
+export function eventSubject(noun: SubjectObjectKind, siteId: number | string | null, id: string): string {
   if (noun === "site") return `site/${id}`;
   return siteId === null ? `${noun}/${id}` : `site/${siteId}/${noun}/${id}`;
 }

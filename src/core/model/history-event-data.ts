@@ -36,7 +36,7 @@ export interface TagTotalFact {
  * State of the configured buckets that begin in some UTC days. Always
  * `expected = had + null + absent + withoutLog + refused + pending`.
  */
-export interface DayAccount {
+export interface DayBucketCounts {
   /** Number of configured buckets. */
   readonly expected: number;
   /** Number of buckets with a value. */
@@ -56,7 +56,7 @@ export interface DayAccount {
 }
 
 /** State of the buckets of several series. */
-export interface SeriesAccount extends DayAccount {
+export interface SeriesAccount extends DayBucketCounts {
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
   readonly resolution: Resolution;
   /** IANA zone in which the service aligned the buckets. */
@@ -68,7 +68,7 @@ export interface SeriesAccount extends DayAccount {
 }
 
 /** Every bucket of a series that begins in these UTC days was fetched, or has no log at the service. */
-export interface SeriesCompleteFact extends DayAccount {
+export interface SeriesCompleteFact extends DayBucketCounts {
   readonly tag: Tag;
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
   readonly resolution: Resolution;
@@ -121,7 +121,7 @@ export interface WaitingSeries {
 }
 
 /** A UTC day of a site is complete, and the time in which late data may arrive was read again. */
-export interface DaySealedFact extends DayAccount {
+export interface DaySealedFact extends DayBucketCounts {
   readonly site: Site;
   /** The UTC day, `2026-11-02`. */
   readonly date: string;

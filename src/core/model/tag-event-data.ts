@@ -4,7 +4,7 @@ import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
  * `bad`: the gateway could not read the value (null). `uncertain`: our own clock is in doubt, the type of the value is (see
  * `TagValueFact.type`), or more than a third of the values of the same reply changed their type.
  */
-export type Quality = "good" | "uncertain" | "bad";
+export type TagValueQuality = "good" | "uncertain" | "bad";
 
 export interface TagValueFact {
   readonly tag: Tag;
@@ -14,7 +14,7 @@ export interface TagValueFact {
    * `bad`: could not be read. `uncertain`: our clock is in doubt, the type is (`type`), or more than a third of the values of
    * the same reply changed their type. Else `good`.
    */
-  readonly quality: Quality;
+  readonly quality: TagValueQuality;
   /** When the reply arrived, UTC; the service states no time of its own for a read. */
   readonly time: string;
   /** Milliseconds between sending the request and having the reply: how vague `time` is. */
@@ -34,13 +34,13 @@ export interface TagValueFact {
    */
   readonly type?: {
     /** Type that the values before have, or that the unit demands. */
-    readonly before: ValueType;
+    readonly before: TagValueType;
     /** Type of this one. */
-    readonly now: ValueType;
+    readonly now: TagValueType;
   };
 }
 
-export type ValueType = "number" | "boolean";
+export type TagValueType = "number" | "boolean";
 
 /** Which systems have a tag, as the listings of their tags show it (`inventory.tags_of_systems`). */
 export interface TagSystemsFact {

@@ -1,29 +1,29 @@
 import { asFailure, ConfigError, type Failure, Retryable } from "../errors/errors.ts";
-import { failureOfConnection, type ServerInfo, tlsUnsupported } from "../http/connection-problem.ts";
-import { describeServer, type PostgresAddress } from "./server-address.ts";
-import { isServerError } from "./session.ts";
+import { failureOfConnection, type ServerInfo, tlsUnsupportedError } from "../http/connection-problem.ts";
+import { describePostgresServer, type PostgresAddress } from "./server-address.ts";
+import { isPostgresError } from "./session.ts";
 import { CommitUnknown } from "./transaction.ts";
 
-const MAX_MESSAGE_CHARACTERS = 300;
+const MAX_ERROR_MESSAGE_LENGTH = 300;
 
 /** True for an error about one row: an invalid value (22), a violated constraint (23), or a too long text (54). */
-export function isDataError(error: unknown): boolean {
-  return isServerError(error) && /^(22|23|54)/.test(error.code);
+export function isRowError(error: unknown): boolean {
+  return isPostgresError(error) && /^(22|23|54)/.test(error.code);
 }
 
 /** True when a table, column or index is missing or different (42…, except missing permissions). */
 export function isTableError(error: unknown): boolean {
-  return isServerError(error) && error.code.startsWith("42") && error.code !== "42501";
+  return isPostgresError(error) && error.code.startsWith("42") && error.code !== "42501";
 }
 
-export function describeRejection(error: unknown): string {
-  if (!isServerError(error)) return shortMessage(error);
-  const rule = error.constraint === undefined ? "" : `, constraint ${error.constraint}`;
-  return `The database server does not take it: ${shortMessage(error)} (${error.code}${rule}).`;
+export function describePostgresRejection(error: unknown): string {
+  if (!isPostgresError(error)) return shortErrorMessage(error);
+  const violatedConstraintText = error.constraint === undefined ? "" : `, constraint ${error.constraint}`;
+  return `The database server does not take it: ${shortErrorMessage(error)} (${error.code}${violatedConstraintText}).`;
 }
 
-function shortMessage(error: unknown): string {
-  return (error instanceof Error ? error.message : String(error)).slice(0, MAX_MESSAGE_CHARACTERS);
+function shortErrorMessage(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).slice(0, MAX_ERROR_MESSAGE_LENGTH);
 }
 
 /**
@@ -41,34 +41,34 @@ function shortMessage(error: unknown): string {
  * | all others                                 | Retryable   | may pass                                               |
  * | none                                       | see src/core/http/connection-problem.ts                              |
  */
-export function toFailure(error: unknown, address: PostgresAddress, wording: ErrorWording = TABLE_WORDING): Failure {
+export function sqlErrorToFailure(error: unknown, address: PostgresAddress, wording = TABLE_ERROR_WORDING): Failure {
   if (error instanceof CommitUnknown && error.cause !== undefined) {
-    const causeFailure = toFailure(error.cause, address, wording);
+    const causeFailure = sqlErrorToFailure(error.cause, address, wording);
     return new CommitUnknown(causeFailure.message, causeFailure.hint === undefined ? {} : { hint: causeFailure.hint });
   }
   const knownFailure = asFailure(error);
   if (knownFailure === error) return knownFailure;
-  const server = { ...describeServer(address), addressOption: wording.addressOption };
-  if (!isServerError(error)) return driverErrorToFailure(error, server, address);
+  const serverInfo = { ...describePostgresServer(address), addressOption: wording.addressOption };
+  if (!isPostgresError(error)) return driverErrorToFailure(error, serverInfo, address);
   const { code } = error;
-  const message = `${shortMessage(error)} (${code})`;
-  const settings = findSettingsAdvice(code, address, wording);
-  if (settings !== null) {
-    const [fault, field, hint] = settings;
-    return new ConfigError(`${server.name} ${fault}: ${message}.`, {
+  const message = `${shortErrorMessage(error)} (${code})`;
+  const settingsAdvice = findSettingsAdvice(code, address, wording);
+  if (settingsAdvice !== null) {
+    const [fault, field, hint] = settingsAdvice;
+    return new ConfigError(`${serverInfo.name} ${fault}: ${message}.`, {
       ...(code.startsWith("28") ? { reason: "unauthenticated" } : {}),
       ...(code === "42501" ? { reason: "forbidden" } : {}),
       field,
       hint,
     });
   }
-  const timeout = ["took too long and was stopped", wording.tooLong] as const;
-  const knownFault = code === "57014" ? timeout : (TRANSIENT_FAULTS[code] ?? TRANSIENT_FAULTS[code.slice(0, 2)]);
+  const timeoutFault = ["took too long and was stopped", wording.tooLong] as const;
+  const knownFault = code === "57014" ? timeoutFault : (TRANSIENT_FAULTS[code] ?? TRANSIENT_FAULTS[code.slice(0, 2)]);
   const [fault, hint] = knownFault ?? ["could not do it"];
-  return new Retryable(`${server.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
+  return new Retryable(`${serverInfo.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
 }
 
-export interface ErrorWording {
+export interface PostgresErrorWording {
   readonly addressOption: "host" | "url";
   /** Permissions that a role lacks, after "Grant the role …". */
   readonly rights: string;
@@ -77,7 +77,7 @@ export interface ErrorWording {
   readonly tooLong: string;
 }
 
-const TABLE_WORDING: ErrorWording = {
+const TABLE_ERROR_WORDING: PostgresErrorWording = {
   addressOption: "host",
   rights: "usage and create on the schema, and select, insert and update on its tables",
   refused: "refuses every row",
@@ -85,11 +85,11 @@ const TABLE_WORDING: ErrorWording = {
   tooLong: "If that stays so, raise timeout, and the sink's deadline.",
 };
 
-type SettingsAdvice = readonly [fault: string, field: string, hint: string];
+type SettingsErrorAdvice = readonly [fault: string, field: string, hint: string];
 
-function findSettingsAdvice(code: string, { user, sslmode }: PostgresAddress, wording: ErrorWording) {
+function findSettingsAdvice(code: string, { user, sslmode }: PostgresAddress, wording: PostgresErrorWording) {
   const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
-  const advice: readonly (readonly [codes: RegExp, ...SettingsAdvice])[] = [
+  const adviceByErrorCode: readonly (readonly [codes: RegExp, ...SettingsErrorAdvice])[] = [
     [/^28P01/, "does not accept the password", "password", `Check the password of the role ${user}.`],
     [/^28/, "does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tls}.`],
     [/^(3D000|57P04)/, "has no such database", "database", "Create it, or write the name of one that is there."],
@@ -97,7 +97,7 @@ function findSettingsAdvice(code: string, { user, sslmode }: PostgresAddress, wo
     [/^25006/, "only lets us read", wording.addressOption, "Write the address of the primary; this may be a replica."],
     [/^(42|3F|0A|P0001|22|23|54)/, wording.refused, "schema", wording.changed],
   ];
-  const [, ...settings] = advice.find(([codes]) => codes.test(code)) ?? [];
+  const [, ...settings] = adviceByErrorCode.find(([codes]) => codes.test(code)) ?? [];
   return settings.length === 3 ? settings : null;
 }
 
@@ -113,7 +113,7 @@ const TRANSIENT_FAULTS: Readonly<Record<string, readonly [fault: string, hint?: 
 
 function driverErrorToFailure(error: unknown, server: ServerInfo, { user }: PostgresAddress): Failure {
   const errorText = error instanceof Error ? error.message : "";
-  if (errorText === "The server does not support SSL connections") return tlsUnsupported(server, "it says so");
+  if (errorText === "The server does not support SSL connections") return tlsUnsupportedError(server, "it says so");
   if (errorText === "There was an error establishing an SSL connection") {
     return new ConfigError(`${server.name} does not answer as PostgreSQL does.`, {
       field: "host",

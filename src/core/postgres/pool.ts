@@ -1,16 +1,16 @@
 import { Retryable } from "../errors/errors.ts";
-import { type Backoff, backoffMs } from "../runtime/backoff.ts";
+import { backoffMs, type RetryBackoff } from "../runtime/backoff.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { PostgresSession } from "./session.ts";
 
-interface PoolOptions {
+interface PostgresPoolOptions {
   readonly connections: number;
   readonly clock: Clock;
   connect(signal: AbortSignal): Promise<PostgresSession>;
 }
 
 /** Pause after a failed connection; requests during the pause fail at once. */
-const CONNECT_BACKOFF: Backoff = { firstMs: 100, maxMs: 2_000 };
+const CONNECT_BACKOFF: RetryBackoff = { firstMs: 100, maxMs: 2_000 };
 
 export async function cutSessionAfterTimeout<T>(
   session: PostgresSession,
@@ -29,11 +29,11 @@ export async function cutSessionAfterTimeout<T>(
 }
 
 /** Shares a few connections. Each has one user at a time; waiting users are served in order. */
-export function createPool({ connections, clock, connect }: PoolOptions) {
+export function createPostgresPool({ connections, clock, connect }: PostgresPoolOptions) {
   const idleSessions: PostgresSession[] = [];
   const sessionsInUse = new Set<PostgresSession>();
-  const waitingUsers: (() => void)[] = [];
-  const closeController = new AbortController();
+  const waitingSessionUsers: (() => void)[] = [];
+  const poolCloseController = new AbortController();
   let takenConnectionSlots = 0;
   let failedAttempts = 0;
   let connectionOutage: { readonly error: unknown; readonly untilMs: number } | null = null;
@@ -42,23 +42,23 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
       takenConnectionSlots += 1;
       return;
     }
-    await new Promise<void>((resolve) => waitingUsers.push(resolve));
+    await new Promise<void>((resolve) => waitingSessionUsers.push(resolve));
   }
 
   function releaseConnectionSlot(): void {
-    const startNextUser = waitingUsers.shift();
-    if (startNextUser === undefined) takenConnectionSlots -= 1;
-    else startNextUser();
+    const startNextSessionUser = waitingSessionUsers.shift();
+    if (startNextSessionUser === undefined) takenConnectionSlots -= 1;
+    else startNextSessionUser();
   }
 
-  async function takeSession(): Promise<PostgresSession> {
-    closeController.signal.throwIfAborted();
+  async function takePooledSession(): Promise<PostgresSession> {
+    poolCloseController.signal.throwIfAborted();
     for (let session = idleSessions.pop(); session !== undefined; session = idleSessions.pop()) {
       if (session.lost() === null) return session;
     }
     if (connectionOutage !== null && clock.monotonic() < connectionOutage.untilMs) throw connectionOutage.error;
     try {
-      const session = await connect(closeController.signal);
+      const session = await connect(poolCloseController.signal);
       failedAttempts = 0;
       connectionOutage = null;
       return session;
@@ -73,11 +73,11 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
     async use<T>(limitMs: number, work: (session: PostgresSession) => Promise<T>): Promise<T> {
       await waitForConnectionSlot();
       try {
-        const session = await takeSession();
+        const session = await takePooledSession();
         sessionsInUse.add(session);
-        const timeoutFailure = () => new Retryable(`The database server has not answered within ${limitMs / 1_000} s.`);
+        const timeoutError = () => new Retryable(`The database server has not answered within ${limitMs / 1_000} s.`);
         try {
-          return await cutSessionAfterTimeout(session, limitMs, () => work(session), timeoutFailure);
+          return await cutSessionAfterTimeout(session, limitMs, () => work(session), timeoutError);
         } finally {
           sessionsInUse.delete(session);
           if (session.lost() === null) idleSessions.push(session);
@@ -88,9 +88,9 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
     },
 
     async close(): Promise<void> {
-      const error = new Retryable("The connections to the database were closed.");
-      closeController.abort(error);
-      for (const session of sessionsInUse) session.cut(error);
+      const poolClosedError = new Retryable("The connections to the database were closed.");
+      poolCloseController.abort(poolClosedError);
+      for (const session of sessionsInUse) session.cut(poolClosedError);
       await Promise.all(idleSessions.splice(0).map((session) => session.end()));
     },
   };

@@ -1,35 +1,35 @@
 import { ConfigError, Retryable } from "../errors/errors.ts";
-import { type ErrorWording, toFailure } from "./error-meaning.ts";
-import { formatAddress, type PostgresAddress } from "./server-address.ts";
-import { openSession, type PostgresSession, type SessionOptions } from "./session.ts";
+import { type PostgresErrorWording, sqlErrorToFailure } from "./error-meaning.ts";
+import { formatPostgresAddress, type PostgresAddress } from "./server-address.ts";
+import { openPostgresSession, type PostgresSession, type PostgresSessionOptions } from "./session.ts";
 
-export interface PrimaryOptions extends Omit<SessionOptions, "address"> {
+export interface PrimaryServerOptions extends Omit<PostgresSessionOptions, "address"> {
   readonly addresses: readonly PostgresAddress[];
-  readonly wording: ErrorWording;
+  readonly wording: PostgresErrorWording;
 }
 
 /** Connects to the first server that accepts writes. `ConfigError` means that none may become primary soon. */
-export async function openPrimary(options: PrimaryOptions, signal: AbortSignal): Promise<PostgresSession> {
+export async function openPrimarySession(options: PrimaryServerOptions, signal: AbortSignal): Promise<PostgresSession> {
   const { addresses, wording } = options;
   const failures: Error[] = [];
   for (const address of addresses) {
     let session: PostgresSession | undefined;
     try {
-      session = await openSession({ ...options, address }, signal);
+      session = await openPostgresSession({ ...options, address }, signal);
       await refuseUnsuitableServer(session);
       return session;
     } catch (error) {
       session?.cut(error);
       signal.throwIfAborted();
-      failures.push(toFailure(error, address, wording));
+      failures.push(sqlErrorToFailure(error, address, wording));
     }
   }
   const transientFailure = failures.find((failure) => failure instanceof Retryable);
-  const permanent = failures.find((failure) => !(failure instanceof Retryable || failure instanceof ReadOnlyServer));
+  const permanentFailure = failures.find((each) => !(each instanceof Retryable || each instanceof ReadOnlyServer));
   const [firstFailure] = failures;
   if (addresses.length === 1 && firstFailure !== undefined) throw firstFailure;
-  if (permanent !== undefined && transientFailure === undefined) throw permanent;
-  const serverNames = addresses.map(formatAddress).join(" and ");
+  if (permanentFailure !== undefined && transientFailure === undefined) throw permanentFailure;
+  const serverNames = addresses.map(formatPostgresAddress).join(" and ");
   throw new Retryable(`None of the database servers at ${serverNames} takes writes at the moment.`, {
     hint: transientFailure?.message ?? "All of them are replicas; it goes on when one becomes the primary.",
   });

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { ServerInfo } from "../http/connection-problem.ts";
-import { isLoopback } from "../http/loopback.ts";
+import { isLoopbackHost } from "../http/loopback.ts";
 
 export interface PostgresAddress {
   /** IPv6 addresses are without brackets; a path means a local socket. */
@@ -11,30 +11,30 @@ export interface PostgresAddress {
   readonly sslmode: SslMode;
 }
 
-type AddressParts = { readonly url?: string | undefined } & {
+type PostgresAddressParts = { readonly url?: string | undefined } & {
   readonly [Part in keyof PostgresAddress]?: PostgresAddress[Part] | undefined;
 };
 
 export type SslMode = "verify-full" | "disable";
 
-const DEFAULT_PORT = 5432;
-const URL_WITH_SERVERS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
+const DEFAULT_POSTGRES_PORT = 5432;
+const MULTI_SERVER_URL = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
 /** Splits a URL with several servers, e.g. `postgresql://plenum@a:5432,b:5433/plenum`, into one URL per server. */
-export function splitUrl(text: string): readonly string[] {
-  const [, before, servers, behind] = URL_WITH_SERVERS.exec(text) ?? [];
+export function urlPerServer(text: string): readonly string[] {
+  const [, before, servers, behind] = MULTI_SERVER_URL.exec(text) ?? [];
   if (servers === undefined) return [text];
   return servers.split(",").map((server) => `${before}${server}${behind}`);
 }
 
 /** Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or joins its parts. */
-export function parseAddress(parts: AddressParts): PostgresAddress {
+export function parseAddress(parts: PostgresAddressParts): PostgresAddress {
   const url = parts.url === undefined ? null : URL.parse(parts.url);
   const host = (url === null ? (parts.host ?? "") : decodeUriText(url.hostname)).replace(/^\[|\]$/g, "");
   const sslmode = url?.searchParams.get("sslmode") ?? parts.sslmode;
   return {
     host,
-    port: url === null ? (parts.port ?? DEFAULT_PORT) : Number(url.port || DEFAULT_PORT),
+    port: url === null ? (parts.port ?? DEFAULT_POSTGRES_PORT) : Number(url.port || DEFAULT_POSTGRES_PORT),
     database: url === null ? (parts.database ?? "") : decodeUriText(url.pathname.slice(1)),
     user: url === null ? (parts.user ?? "") : decodeUriText(url.username),
     sslmode: sslmode === "disable" || (sslmode === undefined && isSocketPath(host)) ? "disable" : "verify-full",
@@ -49,8 +49,8 @@ function decodeUriText(text: string): string {
   }
 }
 
-export function isProtected({ host, sslmode }: PostgresAddress): boolean {
-  return sslmode === "verify-full" || isSocketPath(host) || isLoopback(host);
+export function isSecuredAddress({ host, sslmode }: PostgresAddress): boolean {
+  return sslmode === "verify-full" || isSocketPath(host) || isLoopbackHost(host);
 }
 
 function isSocketPath(host: string): boolean {
@@ -58,9 +58,9 @@ function isSocketPath(host: string): boolean {
 }
 
 /** Names of the server and its options for the texts of `connection-problem.ts`. */
-export function describeServer(address: PostgresAddress): ServerInfo {
+export function describePostgresServer(address: PostgresAddress): ServerInfo {
   return {
-    name: `The database server at ${formatAddress(address)}`,
+    name: `The database server at ${formatPostgresAddress(address)}`,
     failed: "could not be reached",
     addressOption: "host",
     authorityOption: "ca_file",
@@ -69,7 +69,7 @@ export function describeServer(address: PostgresAddress): ServerInfo {
   };
 }
 
-export function formatAddress({ host, port }: Pick<PostgresAddress, "host" | "port">): string {
+export function formatPostgresAddress({ host, port }: Pick<PostgresAddress, "host" | "port">): string {
   return isSocketPath(host) ? host : `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
@@ -80,7 +80,7 @@ const SSL_MODE_COMPLAINTS: Readonly<Record<string, string>> = {
 };
 
 /** `require` and `verify-ca` mean `verify-full`: the name is always checked too. */
-export const SslModeWord = z
+export const SslModeOption = z
   .string()
   .superRefine((word, context) => {
     if (["verify-full", "verify-ca", "require", "disable"].includes(word)) return;
@@ -94,7 +94,7 @@ export function postgresUrl(servers: "one" | "several") {
     const addIssue = (message: string | undefined) => {
       if (message !== undefined) context.addIssue({ code: "custom", message });
     };
-    const urls = splitUrl(text).map((each) => URL.parse(each));
+    const urls = urlPerServer(text).map((each) => URL.parse(each));
     const [url] = urls;
     const isCompleteUrl = (each: URL | null) =>
       each !== null && /^postgres(ql)?:$/.test(each.protocol) && each.hostname !== "";
@@ -107,7 +107,7 @@ export function postgresUrl(servers: "one" | "several") {
     if (url.pathname.length < 2) addIssue("The address names no database: …/buildings.");
     for (const [name, value] of url.searchParams) {
       if (name !== "sslmode") addIssue(`Behind the address only sslmode may stand, not ${name}.`);
-      else addIssue(SslModeWord.safeParse(value).error?.issues[0]?.message);
+      else addIssue(SslModeOption.safeParse(value).error?.issues[0]?.message);
     }
   });
 }

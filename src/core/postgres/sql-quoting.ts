@@ -1,8 +1,8 @@
-export function quoteName(name: string): string {
+export function quoteSqlName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-export function quoteText(text: string): string {
+export function quoteSqlText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
@@ -17,13 +17,13 @@ const TEXT_TYPE_ID = 25;
  * Integers are big-endian. Half of a surrogate pair becomes U+FFFD; the server refuses U+0000.
  * https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-FORMAT-CODES, array_recv in arrayfuncs.c
  */
-export function textList(texts: readonly string[]): Buffer {
-  const lengths = texts.map((text) => Buffer.byteLength(text));
-  const bytes = Buffer.allocUnsafe(ARRAY_HEADER_BYTES + lengths.reduce((sum, length) => sum + 4 + length, 0));
+export function textArray(texts: readonly string[]): Buffer {
+  const textByteLengths = texts.map((text) => Buffer.byteLength(text));
+  const bytes = Buffer.allocUnsafe(ARRAY_HEADER_BYTES + textByteLengths.reduce((sum, length) => sum + 4 + length, 0));
   let at = 0;
-  for (const headerField of [1, 0, TEXT_TYPE_ID, texts.length, 1]) at = bytes.writeInt32BE(headerField, at);
+  for (const arrayHeaderField of [1, 0, TEXT_TYPE_ID, texts.length, 1]) at = bytes.writeInt32BE(arrayHeaderField, at);
   for (const [n, text] of texts.entries()) {
-    at = bytes.writeInt32BE(lengths[n] ?? 0, at);
+    at = bytes.writeInt32BE(textByteLengths[n] ?? 0, at);
     at += bytes.write(text, at, "utf8");
   }
   return bytes;

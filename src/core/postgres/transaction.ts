@@ -1,5 +1,5 @@
 import { Retryable } from "../errors/errors.ts";
-import { isServerError, type PostgresSession, type Query, type QueryResult } from "./session.ts";
+import { isPostgresError, type PostgresSession, type SqlQuery, type SqlResult } from "./session.ts";
 
 /** Longest pause within a transaction, in milliseconds; then the server rolls back and releases its locks. */
 const MAX_TRANSACTION_IDLE_MS = 60_000;
@@ -13,17 +13,17 @@ export interface TransactionLimits {
 export class CommitUnknown extends Retryable {}
 
 /** Runs a transaction: committed if `work` resolves, rolled back if it rejects; unknown after `CommitUnknown`. */
-export async function transact<T>(session: PostgresSession, limits: TransactionLimits, work: () => Promise<T>) {
-  await session.query(beginSql(limits));
+export async function runTransaction<T>(session: PostgresSession, limits: TransactionLimits, work: () => Promise<T>) {
+  await session.query(beginTransactionSql(limits));
   let result: T;
   try {
     result = await work();
   } catch (error) {
-    await rollBack(session);
+    await rollBackTransaction(session);
     throw error;
   }
-  refuseLostSession(session);
-  verifyCommitted(await session.outcomes(COMMIT_STATEMENTS));
+  throwIfSessionLost(session);
+  verifyTransactionCommitted(await session.outcomes(COMMIT_STATEMENTS));
   return result;
 }
 
@@ -31,45 +31,45 @@ export async function transact<T>(session: PostgresSession, limits: TransactionL
 export async function runStatementsInTransaction(
   session: PostgresSession,
   limits: TransactionLimits,
-  statements: readonly Query[],
-): Promise<readonly QueryResult[]> {
-  refuseLostSession(session);
-  const outcomes = await session.outcomes([{ text: beginSql(limits) }, ...statements, ...COMMIT_STATEMENTS]);
-  verifyCommitted(outcomes);
+  statements: readonly SqlQuery[],
+): Promise<readonly SqlResult[]> {
+  throwIfSessionLost(session);
+  const outcomes = await session.outcomes([{ text: beginTransactionSql(limits) }, ...statements, ...COMMIT_STATEMENTS]);
+  verifyTransactionCommitted(outcomes);
   return outcomes.slice(1, 1 + statements.length).flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
 }
 
-function refuseLostSession(session: PostgresSession): void {
+function throwIfSessionLost(session: PostgresSession): void {
   const connectionError = session.lost();
   if (connectionError !== null) throw connectionError;
 }
 
-function beginSql({ statementMs, idleMs = MAX_TRANSACTION_IDLE_MS }: TransactionLimits): string {
+function beginTransactionSql({ statementMs, idleMs = MAX_TRANSACTION_IDLE_MS }: TransactionLimits): string {
   return `begin isolation level read committed; set local statement_timeout = ${statementMs}; set local idle_in_transaction_session_timeout = ${idleMs}`;
 }
 
 /** No time limit: a commit that waits for a replica would seem successful after a timeout. */
-const COMMIT_STATEMENTS: readonly Query[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
+const COMMIT_STATEMENTS: readonly SqlQuery[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
 
 /** Error codes of a server that closes the connection, possibly during a commit. */
 const CONNECTION_END_CODE = /^(57P|08|25P03|58|XX)/;
 
 /** Throws unless the commit succeeded. Only an error before the commit proves that nothing was committed. */
-function verifyCommitted(outcomes: readonly PromiseSettledResult<QueryResult>[]): void {
+function verifyTransactionCommitted(outcomes: readonly PromiseSettledResult<SqlResult>[]): void {
   const commit = outcomes.at(-1);
   if (commit?.status === "fulfilled" && commit.value.command === "COMMIT") return;
-  const firstFailure = outcomes.find((each) => each.status === "rejected");
+  const failedOutcome = outcomes.find((each) => each.status === "rejected");
   // The server answers the commit of a failed transaction with a rollback.
-  if (firstFailure === undefined) throw new Retryable("The database server took the transaction back.");
-  const { reason } = firstFailure;
-  if (isServerError(reason) && (firstFailure !== commit || !CONNECTION_END_CODE.test(reason.code))) throw reason;
+  if (failedOutcome === undefined) throw new Retryable("The database server took the transaction back.");
+  const { reason } = failedOutcome;
+  if (isPostgresError(reason) && (failedOutcome !== commit || !CONNECTION_END_CODE.test(reason.code))) throw reason;
   throw new CommitUnknown("The connection to the database server ended before its answer to a commit.", {
-    cause: firstFailure.reason,
+    cause: failedOutcome.reason,
   });
 }
 
 /** The server itself rolls back when the connection is lost. */
-async function rollBack(session: PostgresSession): Promise<void> {
+async function rollBackTransaction(session: PostgresSession): Promise<void> {
   if (session.lost() !== null) return;
   try {
     await session.query("rollback");

@@ -1,10 +1,10 @@
-export interface Backoff {
+export interface RetryBackoff {
   readonly firstMs: number;
   readonly maxMs: number;
 }
 
 /** Milliseconds before retry number `attempt`. Half is random, so that many clients do not retry together. */
-export function backoffMs(backoff: Backoff, attempt: number, random: () => number = Math.random): number {
+export function backoffMs(backoff: RetryBackoff, attempt: number, random: () => number = Math.random): number {
   const cap = Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(attempt - 1, 40));
   return Math.round(cap * (0.5 + random() / 2));
 }

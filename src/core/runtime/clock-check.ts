@@ -1,6 +1,6 @@
 import { isoUtc } from "../values/iso-utc.ts";
 import type { Clock } from "./clock.ts";
-import { type Service, Stopping, startedOnce } from "./lifecycle.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { createWakeup, runLoop } from "./waiting.ts";
@@ -50,17 +50,17 @@ export function createClockCheck(options: ClockCheckOptions) {
   const clockStepWakeup = createWakeup();
   const differences = new Map<string, ClockDifference>();
   /** Number of consecutive responses that agree with our clock, by service; negative if they differ. */
-  const replyCounts = new Map<string, number>();
+  const replyCountsByService = new Map<string, number>();
   let lastComparisonMs = clock.monotonic();
   let wallClockOffsetMs = clock.now() - lastComparisonMs;
   let currentStep: ClockDifference | null = null;
   function compareClocks(): void {
-    const nowMs = clock.monotonic();
-    const offsetChangeMs = clock.now() - nowMs - wallClockOffsetMs;
-    const maxSlewMs = (nowMs - lastComparisonMs) * MAX_CLOCK_SLEW_RATE;
-    lastComparisonMs = nowMs;
+    const monotonicNowMs = clock.monotonic();
+    const offsetChangeMs = clock.now() - monotonicNowMs - wallClockOffsetMs;
+    const maxClockSlewMs = (monotonicNowMs - lastComparisonMs) * MAX_CLOCK_SLEW_RATE;
+    lastComparisonMs = monotonicNowMs;
     if (Math.abs(offsetChangeMs) <= MIN_CLOCK_STEP_MS) {
-      wallClockOffsetMs += Math.max(-maxSlewMs, Math.min(maxSlewMs, offsetChangeMs));
+      wallClockOffsetMs += Math.max(-maxClockSlewMs, Math.min(maxClockSlewMs, offsetChangeMs));
       return;
     }
     wallClockOffsetMs += offsetChangeMs;
@@ -71,7 +71,7 @@ export function createClockCheck(options: ClockCheckOptions) {
     const wallTimeMs = clock.now();
     const previousClockStep = currentStep ?? { sinceMs: wallTimeMs, byMs: 0 };
     currentStep = describeClockStep(whose, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
-    replyCounts.clear();
+    replyCountsByService.clear();
     differences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
     updateClockMetric();
@@ -100,13 +100,13 @@ export function createClockCheck(options: ClockCheckOptions) {
     compared(service: string, aheadMs: number): void {
       compareClocks();
       const isDifferent = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
-      const previousCount = replyCounts.get(service) ?? 0;
-      const agreeingReplies = isDifferent ? Math.min(previousCount, 0) - 1 : Math.max(previousCount, 0) + 1;
-      replyCounts.set(service, agreeingReplies);
+      const previousReplyCount = replyCountsByService.get(service) ?? 0;
+      const agreeingReplies = isDifferent ? Math.min(previousReplyCount, 0) - 1 : Math.max(previousReplyCount, 0) + 1;
+      replyCountsByService.set(service, agreeingReplies);
       if (Math.abs(agreeingReplies) < MIN_AGREEING_REPLIES) return;
       if (isDifferent) {
-        const sinceMs = differences.get(service)?.sinceMs ?? clock.now();
-        differences.set(service, describeDifference(whose, service, sinceMs, aheadMs));
+        const differentSinceMs = differences.get(service)?.sinceMs ?? clock.now();
+        differences.set(service, describeClockDifference(whose, service, differentSinceMs, aheadMs));
       } else {
         differences.delete(service);
         if (currentStep !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
@@ -132,16 +132,16 @@ export function createClockCheck(options: ClockCheckOptions) {
   };
 }
 
-export function createClockWatch(check: Pick<ClockCheck, "watch">): Service {
-  const stopController = new AbortController();
+export function createClockWatchService(check: Pick<ClockCheck, "watch">): WorkerService {
+  const watchStopController = new AbortController();
   let running: Promise<void> | null = null;
-  return startedOnce({
+  return startServiceOnce({
     name: "clock",
     async start(signal) {
-      running = check.watch(AbortSignal.any([signal, stopController.signal]));
+      running = check.watch(AbortSignal.any([signal, watchStopController.signal]));
     },
     async stop() {
-      stopController.abort(new Stopping());
+      watchStopController.abort(new OrderlyStop());
       await running;
     },
   });
@@ -151,18 +151,18 @@ const CLOCK_STEP_MESSAGE =
   "the wall clock was set, or the machine was suspended: nothing is written until a service's clock agrees with it";
 
 function describeClockStep(whose: string, sinceMs: number, byMs: number): ClockDifference {
-  const direction = byMs < 0 ? "back" : "forward";
+  const stepDirection = byMs < 0 ? "back" : "forward";
   const message =
-    `${whose} went ${direction} by ${formatSeconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
+    `${whose} went ${stepDirection} by ${formatWholeSeconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
     "for its age, until a service's clock agrees with it.";
   return { sinceMs, byMs, message };
 }
 
-function describeDifference(whose: string, service: string, sinceMs: number, byMs: number): ClockDifference {
-  const message = `${whose} and that of ${service} differ by ${formatSeconds(byMs)}.`;
+function describeClockDifference(whose: string, service: string, sinceMs: number, byMs: number): ClockDifference {
+  const message = `${whose} and that of ${service} differ by ${formatWholeSeconds(byMs)}.`;
   return { sinceMs, byMs, message };
 }
 
-function formatSeconds(ms: number): string {
+function formatWholeSeconds(ms: number): string {
   return `${Math.round(Math.abs(ms) / 1_000)} s`;
 }

@@ -17,7 +17,7 @@ export interface TimeSinceBoot {
   readonly ms: number;
 }
 
-const MAX_TIMER_MS = 2 ** 31 - 1;
+const MAX_TIMER_DELAY_MS = 2 ** 31 - 1;
 
 /** The kernel's name for the start of the machine: https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html */
 const BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id";
@@ -41,7 +41,7 @@ export const systemClock: Clock = {
   async sleep(ms, signal) {
     let remainingMs = ms;
     do {
-      const timerDelayMs = Math.min(remainingMs, MAX_TIMER_MS);
+      const timerDelayMs = Math.min(remainingMs, MAX_TIMER_DELAY_MS);
       await waitForTimer(timerDelayMs, signal);
       remainingMs -= timerDelayMs;
     } while (remainingMs > 0);
@@ -51,17 +51,17 @@ export const systemClock: Clock = {
 function waitForTimer(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
-    const abort = () => {
+    const cancelTimer = () => {
       clearTimeout(timer);
       reject(signal?.reason);
     };
     const timer = setTimeout(
       () => {
-        signal?.removeEventListener("abort", abort);
+        signal?.removeEventListener("abort", cancelTimer);
         resolve();
       },
       Math.max(0, ms),
     );
-    signal?.addEventListener("abort", abort, { once: true });
+    signal?.addEventListener("abort", cancelTimer, { once: true });
   });
 }

@@ -1,23 +1,23 @@
 import type { Clock } from "./clock.ts";
 
-export interface TimePoint {
+export interface TimeReading {
   readonly monotonicMs: number;
   readonly sinceBootMs: number | null;
 }
 
-export type ReadClock = () => TimePoint;
+export type ClockReader = () => TimeReading;
 
 /** Time point without the time since boot, which is slow to read (50 µs). */
-export function createMonotonicReader(clock: Pick<Clock, "monotonic">): ReadClock {
+export function createMonotonicClockReader(clock: Pick<Clock, "monotonic">): ClockReader {
   return () => ({ monotonicMs: clock.monotonic(), sinceBootMs: null });
 }
 
-export function readClocks(clock: Clock): TimePoint {
+export function readClocks(clock: Clock): TimeReading {
   return { monotonicMs: clock.monotonic(), sinceBootMs: clock.sinceBoot?.()?.ms ?? null };
 }
 
 /** Uses the clock that advanced further, because the monotonic clock stops while a machine is suspended. */
-export function elapsedMs(clock: Clock, from: TimePoint): number {
+export function elapsedMs(clock: Clock, from: TimeReading): number {
   const now = readClocks(clock);
   const sinceBootMs = now.sinceBootMs === null || from.sinceBootMs === null ? 0 : now.sinceBootMs - from.sinceBootMs;
   return Math.max(now.monotonicMs - from.monotonicMs, sinceBootMs);

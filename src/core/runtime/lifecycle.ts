@@ -8,38 +8,38 @@ import type { Log } from "./log.ts";
  * `stop` lets current work finish until `deadlineMs` (milliseconds from now) and then aborts it.
  * A stop before a start, and a second stop, do nothing.
  */
-export interface Service {
+export interface WorkerService {
   readonly name: string;
   start(signal: AbortSignal): Promise<void>;
   stop(deadlineMs: number): Promise<void>;
 }
 
 /** Abort reason of an orderly stop; it is not reported as a fault. */
-export class Stopping extends Error {
+export class OrderlyStop extends Error {
   constructor() {
     super("stopping");
     this.name = "Stopping";
   }
 }
 
-export function isStopping(error: unknown): boolean {
-  return error instanceof Stopping;
+export function isOrderlyStop(error: unknown): boolean {
+  return error instanceof OrderlyStop;
 }
 
 /** Starts the service once and never after a stop. A stop during the start aborts the start. */
-export function startedOnce<S extends Service>(service: S): S & Service {
-  const workController = new AbortController();
+export function startServiceOnce<S extends WorkerService>(service: S): S & WorkerService {
+  const serviceController = new AbortController();
   let isStarting = false;
   let startPromise: Promise<void> | null = null;
   let stopPromise: Promise<void> | null = null;
   async function startService(signal: AbortSignal): Promise<void> {
-    signal.addEventListener("abort", () => workController.abort(signal.reason), { once: true });
+    signal.addEventListener("abort", () => serviceController.abort(signal.reason), { once: true });
     if (signal.aborted) return;
     isStarting = true;
     try {
-      await service.start(workController.signal);
+      await service.start(serviceController.signal);
     } catch (error) {
-      if (!workController.signal.aborted) throw error;
+      if (!serviceController.signal.aborted) throw error;
     } finally {
       isStarting = false;
     }
@@ -47,7 +47,7 @@ export function startedOnce<S extends Service>(service: S): S & Service {
 
   async function stopService(deadlineMs: number): Promise<void> {
     if (startPromise === null) return;
-    if (isStarting) workController.abort(new Stopping());
+    if (isStarting) serviceController.abort(new OrderlyStop());
     await startPromise.catch((error: unknown) => error);
     await service.stop(deadlineMs);
   }
@@ -65,19 +65,19 @@ export function startedOnce<S extends Service>(service: S): S & Service {
 }
 
 /** Starts services of one kind in order and stops them at once, because stopping in turn would exceed the deadline. */
-export function groupServices(name: string, services: readonly Service[], log: Log): Service {
+export function groupServices(name: string, services: readonly WorkerService[], log: Log): WorkerService {
   return {
     name,
     async start(signal) {
       for (const service of services) await service.start(signal);
     },
     async stop(deadlineMs) {
-      await Promise.all(services.map((service) => stopQuietly(service, deadlineMs, log)));
+      await Promise.all(services.map((service) => stopServiceQuietly(service, deadlineMs, log)));
     },
   };
 }
 
-async function stopQuietly(service: Service, deadlineMs: number, log: Log): Promise<void> {
+async function stopServiceQuietly(service: WorkerService, deadlineMs: number, log: Log): Promise<void> {
   try {
     await service.stop(deadlineMs);
   } catch (error) {
@@ -85,47 +85,47 @@ async function stopQuietly(service: Service, deadlineMs: number, log: Log): Prom
   }
 }
 
-const FAILED_START_STOP_MS = 1_000;
+const FAILED_START_STOP_LIMIT_MS = 1_000;
 
 export function createServiceRun(
-  services: Pick<Service, "start" | "stop">,
+  services: Pick<WorkerService, "start" | "stop">,
   options: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
 ) {
-  const runController = new AbortController();
+  const serviceRunController = new AbortController();
   let isRunning = false;
   let stopPromise: Promise<void> | undefined;
   async function end(deadlineMs: number): Promise<void> {
     isRunning = false;
     await services.stop(deadlineMs);
-    runController.abort(new Stopping());
+    serviceRunController.abort(new OrderlyStop());
     await options.ended();
     options.log.info("stopped");
   }
 
   /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
-  function stop(deadlineMs: number): Promise<void> {
+  function stopServiceRun(deadlineMs: number): Promise<void> {
     stopPromise ??= end(deadlineMs);
     return stopPromise;
   }
   return {
     isReady: () => isRunning,
-    stop,
+    stop: stopServiceRun,
     async start(): Promise<void> {
       try {
-        await services.start(runController.signal);
+        await services.start(serviceRunController.signal);
       } catch (error) {
-        await stop(FAILED_START_STOP_MS);
+        await stopServiceRun(FAILED_START_STOP_LIMIT_MS);
         throw error;
       }
       if (stopPromise !== undefined) return;
       isRunning = true;
-      options.started(runController.signal);
+      options.started(serviceRunController.signal);
     },
   };
 }
 
 export interface OrderedService {
-  readonly service: Service;
+  readonly service: WorkerService;
   readonly share: number;
 }
 
@@ -133,16 +133,16 @@ export interface OrderedService {
 export function orderServices(
   members: readonly OrderedService[],
   { clock, log }: { readonly clock: Clock; readonly log: Log },
-): Pick<Service, "start" | "stop"> {
+): Pick<WorkerService, "start" | "stop"> {
   return {
     async start(signal) {
       for (const { service } of members) await service.start(signal);
     },
     async stop(deadlineMs) {
-      const stopAtMs = clock.monotonic() + deadlineMs;
+      const stopDeadlineAtMs = clock.monotonic() + deadlineMs;
       for (const { service, share } of members.toReversed()) {
-        const remainingMs = Math.max(100, Math.min(stopAtMs - clock.monotonic(), deadlineMs * share));
-        await stopQuietly(service, remainingMs, log);
+        const remainingStopMs = Math.max(100, Math.min(stopDeadlineAtMs - clock.monotonic(), deadlineMs * share));
+        await stopServiceQuietly(service, remainingStopMs, log);
       }
     },
   };

@@ -27,7 +27,7 @@ export class Secret {
 }
 
 /** Masks secrets, user names and passwords in addresses, and text that looks like credentials. */
-export function withoutCredentials(text: string): string {
+export function maskCredentials(text: string): string {
   // The limit on the scheme's length keeps the search fast in long texts.
   return maskSecrets(text)
     .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
@@ -39,124 +39,124 @@ export function withoutCredentials(text: string): string {
 }
 
 /** Words after "basic" and "bearer" in ordinary sentences; any other word there is a credential. */
-const WORD_AFTER_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
+const WORD_AFTER_AUTH_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
 /** Lower-case words, possibly with hyphens; generated text contains digits or capitals. */
 const ORDINARY_WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
 /** Longest text that may be words, in characters ("misconfiguration" has 16). */
-const MAX_WORD_LENGTH = 20;
+const MAX_ORDINARY_WORD_LENGTH = 20;
 
 /** True if `rest` continues a sentence and is no secret: "the token information tells which". */
 function isOrdinaryText(scheme: string, rest: string): boolean {
-  if (scheme.toLowerCase() !== "token") return WORD_AFTER_SCHEME.test(rest);
-  return rest.length <= MAX_WORD_LENGTH && ORDINARY_WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
+  if (scheme.toLowerCase() !== "token") return WORD_AFTER_AUTH_SCHEME.test(rest);
+  return rest.length <= MAX_ORDINARY_WORD_LENGTH && ORDINARY_WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
 }
 
 export interface LogOptions {
   readonly level: string;
   /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */
   readonly destination?: DestinationStream;
-  readonly recent?: Pick<RecentLines, "add">;
+  readonly recent?: Pick<RecentLogLines, "add">;
 }
 
-const SECRET_KEYS = ["token", "password", "secret", "authorization"];
+const SECRET_FIELDS = ["token", "password", "secret", "authorization"];
 
 /** pino would repeat a field of a child logger: an equal field is omitted, another value becomes `line_source`. */
 export function createLog(options: LogOptions): Log {
-  const levelThreshold = { least: levelNumber(options.level) };
+  const logLevelThreshold = { least: logLevelNumber(options.level) };
   const log: Log = pino(
     {
       // One threshold in the stream decides, so that it can be changed for all child loggers.
       level: "trace",
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
-      redact: { paths: SECRET_KEYS.flatMap((key) => [key, `*.${key}`]), censor: "[redacted]" },
+      redact: { paths: SECRET_FIELDS.flatMap((key) => [key, `*.${key}`]), censor: "[redacted]" },
       serializers: { err: serializeError, error: serializeError },
       hooks: {
         // Masks secrets and removes control characters that could steer a terminal.
         streamWrite(line) {
-          const printedLine = toPrintableJson(maskSecrets(line));
-          options.recent?.add(printedLine);
-          return printedLine;
+          const printableLogLine = toPrintableJson(maskSecrets(line));
+          options.recent?.add(printableLogLine);
+          return printableLogLine;
         },
         logMethod(args, method, level) {
-          if (level < levelThreshold.least) return;
-          method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);
+          if (level < logLevelThreshold.least) return;
+          method.apply(this, distinctLogArguments(args as unknown[], this.bindings()) as typeof args);
         },
       },
     },
     options.destination ?? pino.destination({ dest: 2, sync: true }),
   );
-  const createChild = log.child;
-  log.child = function distinctChild(this: Log, bindings: object, ...more: []) {
-    return createChild.call(this, distinctFields(bindings, this.bindings()), ...more);
+  const createChildLogger = log.child;
+  log.child = function createDistinctChildLogger(this: Log, bindings: object, ...more: []) {
+    return createChildLogger.call(this, distinctLogFields(bindings, this.bindings()), ...more);
   } as typeof log.child;
-  logThresholds.set(log, levelThreshold);
+  logThresholds.set(log, logLevelThreshold);
   return log;
 }
 
 const logThresholds = new WeakMap<Log, { least: number }>();
 
 export function setLogLevel(log: Log, level: string): void {
-  const levelThreshold = logThresholds.get(log);
-  if (levelThreshold !== undefined) levelThreshold.least = levelNumber(level);
+  const logLevelThreshold = logThresholds.get(log);
+  if (logLevelThreshold !== undefined) logLevelThreshold.least = logLevelNumber(level);
 }
 
-function levelNumber(level: string): number {
+function logLevelNumber(level: string): number {
   return pino.levels.values[level] ?? Number.POSITIVE_INFINITY;
 }
 
 const PINO_KEYS = ["level", "time", "msg"];
 
-function distinctArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
+function distinctLogArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
   const [first, ...rest] = args;
   if (typeof first !== "object" || first === null) return [...args];
-  const fields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
-  const message = rest.length > 0 ? rest : [fields.msg ?? errorMessage(fields.err)];
-  if (fields.msg === message[0]) delete fields.msg;
-  return [distinctFields(fields, bound), ...message];
+  const logFields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
+  const logMessage = rest.length > 0 ? rest : [logFields.msg ?? maskedErrorMessage(logFields.err)];
+  if (logFields.msg === logMessage[0]) delete logFields.msg;
+  return [distinctLogFields(logFields, bound), ...logMessage];
 }
 
-function distinctFields(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  const line = new Map<string, unknown>();
-  const isTaken = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
+function distinctLogFields(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const lineFields = new Map<string, unknown>();
+  const isTakenKey = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || lineFields.has(key);
   for (const [key, value] of Object.entries(fields)) {
     const isBound = Object.hasOwn(bound, key);
     // A masked field must keep its name, because the name marks the field as a secret.
-    if (isBound && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
+    if (isBound && (SECRET_FIELDS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
     let freeKey = key;
-    while (isTaken(freeKey)) freeKey = `line_${freeKey}`;
+    while (isTakenKey(freeKey)) freeKey = `line_${freeKey}`;
     // Only under its usual names pino knows what to do with an error.
-    const isUnderUsualName = freeKey === "err" || freeKey === "error";
-    line.set(freeKey, value instanceof Error && !isUnderUsualName ? serializeError(value) : value);
+    const isUsualErrorField = freeKey === "err" || freeKey === "error";
+    lineFields.set(freeKey, value instanceof Error && !isUsualErrorField ? serializeError(value) : value);
   }
-  return Object.fromEntries(line);
+  return Object.fromEntries(lineFields);
 }
 
-function errorMessage(error: unknown): string | undefined {
-  return error instanceof Error ? withoutCredentials(error.message) : undefined;
+function maskedErrorMessage(error: unknown): string | undefined {
+  return error instanceof Error ? maskCredentials(error.message) : undefined;
 }
 
 function serializeError(error: unknown): unknown {
-  if (!(error instanceof Error)) return withoutCredentials(String(error));
+  if (!(error instanceof Error)) return maskCredentials(String(error));
   const { kind, hint, code } = error as { kind?: string; hint?: string; code?: string };
-  const cause = error.cause === undefined ? undefined : serializeError(error.cause);
-  return { type: error.name, message: withoutCredentials(error.message), kind, hint, code, cause };
+  const serializedCause = error.cause === undefined ? undefined : serializeError(error.cause);
+  return { type: error.name, message: maskCredentials(error.message), kind, hint, code, cause: serializedCause };
 }
 
-export type RecentLines = ReturnType<typeof createRecentLines>;
+export type RecentLogLines = ReturnType<typeof createRecentLogLines>;
 
-const MAX_RECENT_LINES = 300;
-const MAX_RECENT_LINE_LENGTH = 2_000;
+const MAX_RECENT_LOG_LINES = 300;
+const MAX_LOG_LINE_LENGTH = 2_000;
 
-export function createRecentLines() {
-  const recent: string[] = [];
+export function createRecentLogLines() {
+  const recentLines: string[] = [];
   let nextIndex = 0;
   return {
     add(line: string): void {
       const text = line.trimEnd();
-      recent[nextIndex] = text.length > MAX_RECENT_LINE_LENGTH ? `${text.slice(0, MAX_RECENT_LINE_LENGTH)}…` : text;
-      nextIndex = (nextIndex + 1) % MAX_RECENT_LINES;
+      recentLines[nextIndex] = text.length > MAX_LOG_LINE_LENGTH ? `${text.slice(0, MAX_LOG_LINE_LENGTH)}…` : text;
+      nextIndex = (nextIndex + 1) % MAX_RECENT_LOG_LINES;
     },
-    lines: (): readonly string[] => [...recent.slice(nextIndex), ...recent.slice(0, nextIndex)],
+    lines: (): readonly string[] => [...recentLines.slice(nextIndex), ...recentLines.slice(0, nextIndex)],
   };
 }

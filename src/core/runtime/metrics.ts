@@ -10,68 +10,68 @@ export function addProcessMetrics({ registry }: Metrics): void {
     register: registry,
     prefix: "plenum_",
     // The default event loop metrics contain the time between two checks; `addEventLoopMetrics` replaces them.
-    eventLoopMonitoringPrecision: MAX_TIMER_MS,
+    eventLoopMonitoringPrecision: MAX_TIMER_DELAY_MS,
     eventLoopUtilizationTimeout: 10_000,
     eventLoopUtilizationAgeBuckets: 1,
   });
-  for (const name of REMOVED_METRICS) registry.removeSingleMetric(`plenum_nodejs_${name}`);
+  for (const name of REMOVED_DEFAULT_METRICS) registry.removeSingleMetric(`plenum_nodejs_${name}`);
   addEventLoopMetrics(registry);
 }
 
-const MAX_TIMER_MS = 2 ** 31 - 1;
+const MAX_TIMER_DELAY_MS = 2 ** 31 - 1;
 
 /** Milliseconds between two checks of the event loop. Every 50 ms costs 0.08 % of a core, every 20 ms twice that. */
 const LOOP_CHECK_INTERVAL_MS = 50;
 
 /** Seconds for which the event loop was blocked. */
 export function addEventLoopMetrics(registry: Registry): void {
-  const delays = monitorEventLoopDelay({ resolution: LOOP_CHECK_INTERVAL_MS });
-  delays.enable();
-  const blockedMs = (delayMs: number) => {
+  const loopDelays = monitorEventLoopDelay({ resolution: LOOP_CHECK_INTERVAL_MS });
+  loopDelays.enable();
+  const eventLoopBlockedMs = (delayMs: number) => {
     if (!(delayMs > 0)) return 0;
     return delayMs < LOOP_CHECK_INTERVAL_MS / 2 ? delayMs : delayMs + LOOP_CHECK_INTERVAL_MS / 2;
   };
-  const seconds = (nanoseconds: number) => blockedMs(nanoseconds / 1e6 - LOOP_CHECK_INTERVAL_MS) / 1_000;
+  const seconds = (nanoseconds: number) => eventLoopBlockedMs(nanoseconds / 1e6 - LOOP_CHECK_INTERVAL_MS) / 1_000;
   let firstDelayMs = 0;
-  const restartMeasurement = () => {
-    delays.reset();
+  const restartDelayMeasurement = () => {
+    loopDelays.reset();
     firstDelayMs = 0;
     const measurementStartMs = performance.now();
     setTimeout(() => {
       firstDelayMs = performance.now() - measurementStartMs - LOOP_CHECK_INTERVAL_MS;
     }, LOOP_CHECK_INTERVAL_MS).unref();
   };
-  restartMeasurement();
+  restartDelayMeasurement();
   const gauge = (name: string, help: string) =>
     new Gauge({ name: `plenum_nodejs_eventloop_lag${name}_seconds`, help, registers: [registry] });
-  const lagGauges = [
-    [gauge("_min", "Shortest stop of the event loop since the last scrape."), () => seconds(delays.min)],
+  const eventLoopLagGauges = [
+    [gauge("_min", "Shortest stop of the event loop since the last scrape."), () => seconds(loopDelays.min)],
     [
       gauge("_max", "Longest stop of the event loop since the last scrape, to 25 ms."),
-      () => Math.max(seconds(delays.max), blockedMs(firstDelayMs) / 1_000),
+      () => Math.max(seconds(loopDelays.max), eventLoopBlockedMs(firstDelayMs) / 1_000),
     ],
-    [gauge("_mean", "Mean stop of the event loop since the last scrape."), () => seconds(delays.mean)],
-    [gauge("_stddev", "Standard deviation of the stops."), () => delays.stddev / 1e9],
+    [gauge("_mean", "Mean stop of the event loop since the last scrape."), () => seconds(loopDelays.mean)],
+    [gauge("_stddev", "Standard deviation of the stops."), () => loopDelays.stddev / 1e9],
     ...[50, 90, 99].map(
-      (n) => [gauge(`_p${n}`, `${n}th percentile of the stops.`), () => seconds(delays.percentile(n))] as const,
+      (n) => [gauge(`_p${n}`, `${n}th percentile of the stops.`), () => seconds(loopDelays.percentile(n))] as const,
     ),
   ] as const;
-  const lag = new Gauge({
+  const eventLoopLagGauge = new Gauge({
     name: "plenum_nodejs_eventloop_lag_seconds",
     help: "Time until the event loop came to the next task, at this scrape.",
     registers: [registry],
     async collect() {
-      if (delays.count > 0) for (const [each, value] of lagGauges) each.set(value());
-      restartMeasurement();
-      const startMs = performance.now();
+      if (loopDelays.count > 0) for (const [each, value] of eventLoopLagGauges) each.set(value());
+      restartDelayMeasurement();
+      const scrapeStartMs = performance.now();
       await setImmediate();
-      lag.set((performance.now() - startMs) / 1_000);
+      eventLoopLagGauge.set((performance.now() - scrapeStartMs) / 1_000);
     },
   });
 }
 
 /** Default process metrics that are replaced here, or whose names break the rules of `promtool check metrics`. */
-const REMOVED_METRICS = [
+const REMOVED_DEFAULT_METRICS = [
   "eventloop_lag_seconds",
   ...["min", "max", "mean", "stddev", "p50", "p90", "p99"].map((name) => `eventloop_lag_${name}_seconds`),
   "active_handles_total",
@@ -83,10 +83,10 @@ const REMOVED_METRICS = [
 
 export function createMetrics() {
   const registry = new Registry();
-  return { registry, ...describedMetrics([registry]) };
+  return { registry, ...createWorkerMetrics([registry]) };
 }
 
-function describedMetrics(registers: Registry[]) {
+function createWorkerMetrics(registers: Registry[]) {
   const counter = <L extends string = never>(name: string, help: string, labelNames: L[] = []) =>
     new Counter({ name, help, labelNames, registers });
   const gauge = <L extends string = never>(name: string, help: string, labelNames: L[] = []) =>

@@ -2,9 +2,9 @@ import { closeSync, constants, existsSync, fstatSync, openSync, readFileSync, st
 import { resolve } from "node:path";
 import { z } from "zod";
 import { ConfigError, LocalFailure } from "../errors/errors.ts";
-import { realFolder } from "../errors/folder-problem.ts";
-import { localFailureOf, systemCodeOf } from "../errors/machine-failure.ts";
-import { recordSecretAt, registerSecret } from "../values/secret-masking.ts";
+import { resolveFolderLinks } from "../errors/folder-problem.ts";
+import { findMachineFailure, systemErrorCode } from "../errors/machine-failure.ts";
+import { recordSecretPlace, registerSecret } from "../values/secret-masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";
 
@@ -42,47 +42,47 @@ const SHARED_MEMORY_FOLDER = "/dev/shm";
 
 /** Complaint about a path, links followed, that cannot be a secret file; null if it can. */
 function findKernelPathComplaint(path: string): string | null {
-  const realPath = existsSync(path) ? realFolder(path) : resolve(path);
-  const isInsideFolder = (folder: string) => realPath === folder || realPath.startsWith(`${folder}/`);
-  const folder = KERNEL_FOLDERS.find(isInsideFolder);
-  if (folder === undefined || isInsideFolder(SHARED_MEMORY_FOLDER)) return null;
-  return `A file under ${folder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
+  const pathWithoutLinks = existsSync(path) ? resolveFolderLinks(path) : resolve(path);
+  const isInsideFolder = (folder: string) => pathWithoutLinks === folder || pathWithoutLinks.startsWith(`${folder}/`);
+  const kernelFolder = KERNEL_FOLDERS.find(isInsideFolder);
+  if (kernelFolder === undefined || isInsideFolder(SHARED_MEMORY_FOLDER)) return null;
+  return `A file under ${kernelFolder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
 }
 
 /** True if an address contains a user name or a password, e.g. `https://:word@host`. */
-export function hasCredentials(address: string): boolean {
+export function urlHasCredentials(address: string): boolean {
   if (!URL.canParse(address)) return false;
   const { username, password } = new URL(address);
   return username !== "" || password !== "";
 }
 
-export type Environment = Readonly<Record<string, string | undefined>>;
+export type ProcessEnv = Readonly<Record<string, string | undefined>>;
 
 /** Largest secret file in bytes: a larger file is a wrong path. */
-const MAX_SECRET_BYTES = 64 * 1024;
+const MAX_SECRET_FILE_BYTES = 64 * 1024;
 
 class MissingSecret extends ConfigError {}
 
 /** How long a known secret may be missing while it is being replaced, in milliseconds. */
-const MAX_ABSENCE_MS = 60_000;
+const MAX_SECRET_ABSENCE_MS = 60_000;
 
 /** Throws ConfigError for a missing, empty or shared file, and LocalFailure when this machine cannot read files. */
-export function readSecret(ref: SecretRef, environment: Environment = process.env): Secret {
+export function readSecret(ref: SecretRef, environment: ProcessEnv = process.env): Secret {
   const secretText = "file" in ref ? readPrivateFile(ref.file) : environment[ref.env];
-  const secretLabel = describeSecret(ref);
+  const secretLabel = describeSecretPlace(ref);
   if (secretText === undefined) {
     if ("env" in ref && looksLikeSecret(ref.env)) throw createMisplacedSecretError("the variable's name", ref.env);
     throw new MissingSecret(`${secretLabel} is not set.`, { hint: "Set it, or name a file instead." });
   }
-  const secret = secretText.replace(/\r?\n$/, "");
-  if (secret === "") throw new MissingSecret(`${secretLabel} is empty.`, { hint: "Put the secret into it." });
-  const maskedSecret = new Secret(secret);
-  recordSecretAt(secretLabel, secret);
+  const secretValue = secretText.replace(/\r?\n$/, "");
+  if (secretValue === "") throw new MissingSecret(`${secretLabel} is empty.`, { hint: "Put the secret into it." });
+  const maskedSecret = new Secret(secretValue);
+  recordSecretPlace(secretLabel, secretValue);
   return maskedSecret;
 }
 
 /** Rereads the secret at each call. A missing or empty file throws LocalFailure for a minute, then ConfigError. */
-export function cachedSecret(ref: SecretRef, clock: Pick<Clock, "monotonic">, environment?: Environment): () => Secret {
+export function secretReader(ref: SecretRef, clock: Pick<Clock, "monotonic">, environment?: ProcessEnv): () => Secret {
   let lastSecret: Secret | null = null;
   let goneSinceMs: number | null = null;
   return () => {
@@ -95,7 +95,7 @@ export function cachedSecret(ref: SecretRef, clock: Pick<Clock, "monotonic">, en
       if (error instanceof LocalFailure) return lastSecret;
       if (!(error instanceof MissingSecret)) throw error;
       goneSinceMs ??= clock.monotonic();
-      if (clock.monotonic() - goneSinceMs >= MAX_ABSENCE_MS) throw error;
+      if (clock.monotonic() - goneSinceMs >= MAX_SECRET_ABSENCE_MS) throw error;
       throw new LocalFailure(error.message, {
         hint: "It was there before; if it is being exchanged, nothing else has to be done.",
         cause: error,
@@ -113,7 +113,7 @@ export function readSecretFileStamp(file: string): string {
   }
 }
 
-function describeSecret(ref: SecretRef): string {
+function describeSecretPlace(ref: SecretRef): string {
   return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
 }
 
@@ -138,19 +138,19 @@ function createMisplacedSecretError(what: string, text: string): ConfigError {
 }
 
 function readPrivateFile(path: string): string {
-  const messageStart = `The secret file ${path} cannot be`;
-  const pathProblem = findKernelPathComplaint(path);
-  if (pathProblem !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: pathProblem });
+  const errorMessageStart = `The secret file ${path} cannot be`;
+  const pathComplaint = findKernelPathComplaint(path);
+  if (pathComplaint !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: pathComplaint });
   let fileDescriptor: number;
   try {
     // O_NONBLOCK: opening a named pipe without a writer would block the worker. Windows has no such flag.
     fileDescriptor = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
-    const code = systemCodeOf(error);
-    const localFailure = localFailureOf(code, `${messageStart} opened`, error);
-    if (localFailure !== null) throw localFailure;
+    const code = systemErrorCode(error);
+    const machineFailure = findMachineFailure(code, `${errorMessageStart} opened`, error);
+    if (machineFailure !== null) throw machineFailure;
     if (looksLikeSecret(path)) throw createMisplacedSecretError("the path of its file", path);
-    throw new (code === "ENOENT" ? MissingSecret : ConfigError)(`${messageStart} opened (${code}).`, {
+    throw new (code === "ENOENT" ? MissingSecret : ConfigError)(`${errorMessageStart} opened (${code}).`, {
       hint: "Check the path, and that the user that runs Plenum may read it.",
       cause: error,
     });
@@ -163,28 +163,28 @@ function readPrivateFile(path: string): string {
       });
     }
     const { mode, uid, size } = fileStats;
-    if (isOpenToOthers(mode, uid)) {
+    if (isReadableByOthers(mode, uid)) {
       const permissionsText = (mode & 0o777).toString(8).padStart(3, "0");
       throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${permissionsText}).`, {
         hint: `Run: chmod 600 ${path}`,
       });
     }
-    if (size > MAX_SECRET_BYTES) {
-      throw new ConfigError(`The secret file ${path} is larger than ${MAX_SECRET_BYTES} bytes.`, {
+    if (size > MAX_SECRET_FILE_BYTES) {
+      throw new ConfigError(`The secret file ${path} is larger than ${MAX_SECRET_FILE_BYTES} bytes.`, {
         hint: "It has to hold nothing but the secret; check the path.",
       });
     }
     return readFileSync(fileDescriptor, "utf8");
   } catch (error) {
     if (error instanceof ConfigError) throw error;
-    throw createUnreadableError(error, `${messageStart} read`);
+    throw createUnreadableFileError(error, `${errorMessageStart} read`);
   } finally {
     closeSync(fileDescriptor);
   }
 }
 
 /** A group may read files of another owner (root:plenum 0640) or read-only ones (0440: `fsGroup`, systemd). */
-function isOpenToOthers(mode: number, uid: number): boolean {
+function isReadableByOthers(mode: number, uid: number): boolean {
   if (process.platform === "win32") return false;
   if ((mode & 0o037) !== 0) return true;
   const isReadOnlyForWorker = uid !== process.geteuid?.() || (mode & 0o200) === 0;
@@ -192,20 +192,20 @@ function isOpenToOthers(mode: number, uid: number): boolean {
 }
 
 /** Failure to read an opened file: except for a folder, the disk or the machine failed. */
-function createUnreadableError(error: unknown, messageStart: string): Error {
-  const code = systemCodeOf(error);
+function createUnreadableFileError(error: unknown, messageStart: string): Error {
+  const code = systemErrorCode(error);
   if (code === "EISDIR") return new ConfigError(`${messageStart} (${code}).`, { cause: error });
-  const failure = localFailureOf(code, messageStart, error);
-  return failure ?? new LocalFailure(`${messageStart} at the moment (${code}).`, { cause: error });
+  const machineFailure = findMachineFailure(code, messageStart, error);
+  return machineFailure ?? new LocalFailure(`${messageStart} at the moment (${code}).`, { cause: error });
 }
 
 /** Reads PEM. Throws ConfigError for an invalid file, LocalFailure when this machine cannot read files. */
-export function readCertificates(path: string, field: string): string {
-  const messageStart = `The certificate file ${path} cannot be read`;
+export function readCertificateFile(path: string, field: string): string {
+  const errorMessageStart = `The certificate file ${path} cannot be read`;
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    const failure = localFailureOf(systemCodeOf(error), messageStart, error);
-    throw failure ?? new ConfigError(`${messageStart}.`, { field, cause: error });
+    const machineFailure = findMachineFailure(systemErrorCode(error), errorMessageStart, error);
+    throw machineFailure ?? new ConfigError(`${errorMessageStart}.`, { field, cause: error });
   }
 }

@@ -5,7 +5,7 @@ interface PackageManifest {
   readonly head?: string;
 }
 
-const COMMIT_DIGITS = 12;
+const SHORT_COMMIT_ID_DIGITS = 12;
 const packageManifest: PackageManifest = JSON.parse(readRepositoryFile("package.json") ?? "");
 const commitId = packageManifest.head ?? readCheckedOutCommit();
 
@@ -18,7 +18,7 @@ export const USER_AGENT = `plenum/${VERSION}`;
 
 function shortenCommitId(id: string): string {
   const [, digits = "", rest = ""] = /^([0-9a-f]+)(.*)$/.exec(id) ?? [];
-  return digits.slice(0, COMMIT_DIGITS) + rest;
+  return digits.slice(0, SHORT_COMMIT_ID_DIGITS) + rest;
 }
 
 function readCheckedOutCommit(): string | null {

@@ -14,24 +14,24 @@ export interface Wakeup {
 export const WAIT_ENDED_EARLY: unknown = Object.freeze(new Error("This wait was ended early."));
 
 export function createWakeup(): Wakeup {
-  const listeners = new Set<() => void>();
+  const wakeupListeners = new Set<() => void>();
   let wakeupCount = 0;
-  const listen = (onWakeup: () => void): (() => void) => {
+  const listenForWakeup = (onWakeup: () => void): (() => void) => {
     const wakeListener = () => {
-      listeners.delete(wakeListener);
+      wakeupListeners.delete(wakeListener);
       onWakeup();
     };
-    listeners.add(wakeListener);
-    return () => void listeners.delete(wakeListener);
+    wakeupListeners.add(wakeListener);
+    return () => void wakeupListeners.delete(wakeListener);
   };
   return {
     wakeUp() {
       wakeupCount += 1;
-      for (const notifyListener of [...listeners]) notifyListener();
+      for (const notifyListener of [...wakeupListeners]) notifyListener();
     },
     wakeups: () => wakeupCount,
-    listen,
-    nextWakeup: (signal) => waitForWakeup(listen, signal),
+    listen: listenForWakeup,
+    nextWakeup: (signal) => waitForWakeup(listenForWakeup, signal),
   };
 }
 
@@ -50,23 +50,23 @@ function waitForWakeup(listen: Wakeup["listen"], signal: AbortSignal): Promise<v
 
 /** Wakes up when any of the given wake-ups does; `wakeUp` wakes the first. */
 export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
-  const listen = (onWakeup: () => void): (() => void) => {
-    const cancelAll = () => {
-      for (const cancel of cancelFunctions) cancel();
+  const listenForWakeup = (onWakeup: () => void): (() => void) => {
+    const cancelAllListeners = () => {
+      for (const cancelListener of listenerCancellers) cancelListener();
     };
-    const cancelFunctions = sources.map((wakeup) =>
+    const listenerCancellers = sources.map((wakeup) =>
       wakeup.listen(() => {
-        cancelAll();
+        cancelAllListeners();
         onWakeup();
       }),
     );
-    return cancelAll;
+    return cancelAllListeners;
   };
   return {
     wakeUp: sources[0].wakeUp,
     wakeups: () => sources.reduce((sum, source) => sum + source.wakeups(), 0),
-    listen,
-    nextWakeup: (signal) => waitForWakeup(listen, signal),
+    listen: listenForWakeup,
+    nextWakeup: (signal) => waitForWakeup(listenForWakeup, signal),
   };
 }
 
@@ -119,24 +119,24 @@ export async function endsWithin(clock: Clock, ms: number, work: Promise<unknown
   }
 }
 
-export interface WorkSignal {
+export interface CombinedSignal {
   readonly signal: AbortSignal;
   abort(reason: unknown): void;
   end(): void;
 }
 
 /** Aborts when the first signal aborts. `AbortSignal.any` would be slower and free its listeners late. */
-export function combineSignals(...signals: readonly AbortSignal[]): WorkSignal {
-  const controller = new AbortController();
+export function combineSignals(...signals: readonly AbortSignal[]): CombinedSignal {
+  const combinedAbortController = new AbortController();
   const listenerRemovers = signals.map((signal) => {
-    const abortCombined = () => controller.abort(signal.reason);
+    const abortCombined = () => combinedAbortController.abort(signal.reason);
     if (signal.aborted) abortCombined();
     else signal.addEventListener("abort", abortCombined, { once: true });
     return () => signal.removeEventListener("abort", abortCombined);
   });
   return {
-    signal: controller.signal,
-    abort: (reason) => controller.abort(reason),
+    signal: combinedAbortController.signal,
+    abort: (reason) => combinedAbortController.abort(reason),
     end() {
       for (const removeListener of listenerRemovers) removeListener();
     },
@@ -144,15 +144,15 @@ export function combineSignals(...signals: readonly AbortSignal[]): WorkSignal {
 }
 
 /** Aborts after `ms`. `AbortSignal.timeout` would keep its listeners in memory until the time is up. */
-export function timeLimit(signal: AbortSignal, ms: number, createError?: () => unknown): WorkSignal {
+export function abortAfter(signal: AbortSignal, ms: number, createError?: () => unknown): CombinedSignal {
   const createTimeoutError = () => new DOMException("The operation was aborted due to timeout", "TimeoutError");
-  const limitedSignal = combineSignals(signal);
-  const timer = setTimeout(() => limitedSignal.abort((createError ?? createTimeoutError)()), ms);
+  const timeLimitedSignal = combineSignals(signal);
+  const timer = setTimeout(() => timeLimitedSignal.abort((createError ?? createTimeoutError)()), ms);
   return {
-    ...limitedSignal,
+    ...timeLimitedSignal,
     end() {
       clearTimeout(timer);
-      limitedSignal.end();
+      timeLimitedSignal.end();
     },
   };
 }
@@ -160,18 +160,18 @@ export function timeLimit(signal: AbortSignal, ms: number, createError?: () => u
 /** Waits for a promise, or rejects with the signal's reason as soon as it aborts. */
 export function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason);
-    if (signal.aborted) abort();
-    else signal.addEventListener("abort", abort, { once: true });
+    const rejectWithAbortReason = () => reject(signal.reason);
+    if (signal.aborted) rejectWithAbortReason();
+    else signal.addEventListener("abort", rejectWithAbortReason, { once: true });
     // Handle the promise also after an abort, because its later rejection would otherwise be unhandled.
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", rejectWithAbortReason));
   });
 }
 
 /** Runs pieces of work one after the other, e.g. two polls that compare with the same snapshot. */
-export type OneAtATime = <T>(work: () => Promise<T>) => Promise<T>;
+export type SerialRunner = <T>(work: () => Promise<T>) => Promise<T>;
 
-export function oneAtATime(): OneAtATime {
+export function serialRunner(): SerialRunner {
   let lastWork: Promise<unknown> = Promise.resolve();
   return (work) => {
     const currentWork = lastWork.then(work, work);
@@ -194,11 +194,11 @@ export interface LoopOptions {
   readonly random?: () => number;
 }
 
-const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
+const LOOP_FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 
 /** Calls `turn` until the signal aborts. Waits longer after each fault, and yields to the event loop between turns. */
 export async function runLoop(options: LoopOptions): Promise<void> {
-  const { clock, signal, wakeup = createWakeup(), backoff = FAULT_BACKOFF } = options;
+  const { clock, signal, wakeup = createWakeup(), backoff = LOOP_FAULT_BACKOFF } = options;
   let consecutiveFaults = 0;
   while (!signal.aborted) {
     const wakeupsBeforeTurn = wakeup.wakeups();
@@ -207,7 +207,7 @@ export async function runLoop(options: LoopOptions): Promise<void> {
       consecutiveFaults = 0;
       if (signal.aborted || delayMs === null) return;
       if (delayMs <= 0 || wakeup.wakeups() !== wakeupsBeforeTurn) await sleepFor(clock, 0, signal);
-      else await sleepUntilWoken(options.onlyChecks === true ? inFullSeconds(clock) : clock, delayMs, wakeup, signal);
+      else await sleepUntilWoken(options.onlyChecks === true ? secondTickClock(clock) : clock, delayMs, wakeup, signal);
     } catch (error) {
       if (signal.aborted) return;
       consecutiveFaults += 1;
@@ -226,7 +226,7 @@ export interface RetryOptions<T> extends Pick<LoopOptions, "clock" | "signal" | 
 
 /** Tries once even after the signal aborted, and rejects with the signal's reason if that attempt fails. */
 export async function retryUntilDone<T>(options: RetryOptions<T>): Promise<T> {
-  const { clock, signal, backoff = FAULT_BACKOFF } = options;
+  const { clock, signal, backoff = LOOP_FAULT_BACKOFF } = options;
   for (let failedAttempts = 1; ; failedAttempts += 1) {
     try {
       return await options.work();
@@ -247,7 +247,7 @@ export function yieldToEventLoop(): Promise<void> {
 /** Number of objects from which a loop yields, because a pass over them blocks the event loop for 5 to 30 ms. */
 const YIELD_OBJECT_COUNT = 10_000;
 
-export async function yieldIfMany(objectCount: number): Promise<void> {
+export async function yieldIfManyObjects(objectCount: number): Promise<void> {
   if (objectCount >= YIELD_OBJECT_COUNT) await yieldToEventLoop();
 }
 
@@ -279,7 +279,7 @@ const ALL_SLEEPERS_LEFT: unknown = Object.freeze(new Error("All sleepers of this
 
 type SleepClock = Pick<Clock, "sleep">;
 
-interface SharedSecond {
+interface SharedFullSecond {
   readonly sleepers: Set<PromiseWithResolvers<void>>;
   readonly abandoned: AbortController;
 }
@@ -287,46 +287,46 @@ interface SharedSecond {
 const fullSecondClocks = new WeakMap<Clock, SleepClock>();
 
 /** Ends sleeps of a second or more at a full second, up to a second early, so that all sleepers share one wake-up. */
-export function inFullSeconds(clock: Clock): SleepClock {
+export function secondTickClock(clock: Clock): SleepClock {
   const fullSecondClock = fullSecondClocks.get(clock) ?? { sleep: createFullSecondSleep(clock) };
   fullSecondClocks.set(clock, fullSecondClock);
   return fullSecondClock;
 }
 
 function createFullSecondSleep(clock: Clock): Clock["sleep"] {
-  const sharedSeconds = new Map<number, SharedSecond>();
-  async function wakeSleepers(secondNumber: number, { sleepers, abandoned }: SharedSecond): Promise<void> {
+  const sharedFullSeconds = new Map<number, SharedFullSecond>();
+  async function wakeSleepers(secondNumber: number, { sleepers, abandoned }: SharedFullSecond): Promise<void> {
     try {
       await clock.sleep(secondNumber * SECOND_MS - clock.monotonic(), abandoned.signal);
       for (const { resolve } of sleepers) resolve();
     } catch (error) {
       for (const { reject } of sleepers) reject(error);
     } finally {
-      if (sharedSeconds.get(secondNumber)?.sleepers === sleepers) sharedSeconds.delete(secondNumber);
+      if (sharedFullSeconds.get(secondNumber)?.sleepers === sleepers) sharedFullSeconds.delete(secondNumber);
     }
   }
 
-  function getSharedSecond(secondNumber: number): SharedSecond {
-    const existingSecond = sharedSeconds.get(secondNumber);
-    if (existingSecond !== undefined) return existingSecond;
-    const fullSecond: SharedSecond = { sleepers: new Set(), abandoned: new AbortController() };
-    sharedSeconds.set(secondNumber, fullSecond);
-    void wakeSleepers(secondNumber, fullSecond);
-    return fullSecond;
+  function getSharedFullSecond(secondNumber: number): SharedFullSecond {
+    const existingFullSecond = sharedFullSeconds.get(secondNumber);
+    if (existingFullSecond !== undefined) return existingFullSecond;
+    const sharedFullSecond: SharedFullSecond = { sleepers: new Set(), abandoned: new AbortController() };
+    sharedFullSeconds.set(secondNumber, sharedFullSecond);
+    void wakeSleepers(secondNumber, sharedFullSecond);
+    return sharedFullSecond;
   }
   return async (ms, signal) => {
     if (ms < SECOND_MS) return clock.sleep(ms, signal);
     signal?.throwIfAborted();
     const secondNumber = Math.floor((clock.monotonic() + ms + TIMER_TOLERANCE_MS) / SECOND_MS);
-    const fullSecond = getSharedSecond(secondNumber);
+    const sharedFullSecond = getSharedFullSecond(secondNumber);
     const sleeper = Promise.withResolvers<void>();
-    fullSecond.sleepers.add(sleeper);
+    sharedFullSecond.sleepers.add(sleeper);
     const removeSleeper = () => {
-      fullSecond.sleepers.delete(sleeper);
+      sharedFullSecond.sleepers.delete(sleeper);
       sleeper.reject(signal?.reason);
-      if (fullSecond.sleepers.size > 0) return;
-      sharedSeconds.delete(secondNumber);
-      fullSecond.abandoned.abort(ALL_SLEEPERS_LEFT);
+      if (sharedFullSecond.sleepers.size > 0) return;
+      sharedFullSeconds.delete(secondNumber);
+      sharedFullSecond.abandoned.abort(ALL_SLEEPERS_LEFT);
     };
     signal?.addEventListener("abort", removeSleeper, { once: true });
     try {

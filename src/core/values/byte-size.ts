@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-const UNIT_BYTES: Readonly<Record<string, number>> = {
+const BYTES_PER_UNIT: Readonly<Record<string, number>> = {
   b: 1,
   kb: 1_000,
   mb: 1_000 ** 2,
@@ -15,15 +15,15 @@ const UNIT_BYTES: Readonly<Record<string, number>> = {
 /** Bytes of a text such as `1GB`, `512 MiB` or `64 kB`; null for other text. `1G` is ambiguous and therefore null. */
 export function parseByteSize(text: string): number | null {
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? [];
-  const unitBytes = UNIT_BYTES[unit.toLowerCase()];
-  return number === undefined || unitBytes === undefined ? null : Math.round(Number(number) * unitBytes);
+  const bytesPerUnit = BYTES_PER_UNIT[unit.toLowerCase()];
+  return number === undefined || bytesPerUnit === undefined ? null : Math.round(Number(number) * bytesPerUnit);
 }
 
 /** Formats bytes in the largest exact unit of 1,024: 1073741824 → `1GiB`. */
 function formatByteSize(bytes: number): string {
-  for (const unit of ["TiB", "GiB", "MiB", "KiB"]) {
-    const unitBytes = UNIT_BYTES[unit.toLowerCase()] ?? 1;
-    if (bytes >= unitBytes && bytes % unitBytes === 0) return `${bytes / unitBytes}${unit}`;
+  for (const byteUnit of ["TiB", "GiB", "MiB", "KiB"]) {
+    const bytesPerUnit = BYTES_PER_UNIT[byteUnit.toLowerCase()] ?? 1;
+    if (bytes >= bytesPerUnit && bytes % bytesPerUnit === 0) return `${bytes / bytesPerUnit}${byteUnit}`;
   }
   return String(bytes);
 }
@@ -33,12 +33,12 @@ function describeByteSizeProblem(text: string): string {
   const numberDigits = number?.replaceAll(/[_, ]/g, "");
   if (numberDigits === undefined || numberDigits === "") return "Write bytes as a number, or as 64KiB, 512MiB or 1GB.";
   if (unit === "") return `Write ${numberDigits}, as a number without quotes.`;
-  const unitLetter = unit.toUpperCase();
-  return `Write ${numberDigits}${unitLetter}B (thousands) or ${numberDigits}${unitLetter}iB (1,024).`;
+  const byteUnitLetter = unit.toUpperCase();
+  return `Write ${numberDigits}${byteUnitLetter}B (thousands) or ${numberDigits}${byteUnitLetter}iB (1,024).`;
 }
 
-export function byteSize({ min, max }: { readonly min: number; readonly max?: number }) {
-  const number = z.int().min(min);
+export function byteSizeSchema({ min, max }: { readonly min: number; readonly max?: number }) {
+  const integer = z.int().min(min);
   const textSchema = z.string().transform((given, context) => {
     const bytes = parseByteSize(given);
     const addIssue = (message: string) => {
@@ -50,5 +50,5 @@ export function byteSize({ min, max }: { readonly min: number; readonly max?: nu
     if (max !== undefined && bytes > max) return addIssue(`Write at most ${formatByteSize(max)}.`);
     return bytes;
   });
-  return z.union([max === undefined ? number : number.max(max), textSchema]).meta({ examples: ["512MiB", "1GB"] });
+  return z.union([max === undefined ? integer : integer.max(max), textSchema]).meta({ examples: ["512MiB", "1GB"] });
 }

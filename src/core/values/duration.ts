@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-const UNITS_MS: Readonly<Record<string, number>> = {
+const DURATION_UNIT_MS: Readonly<Record<string, number>> = {
   ms: 1,
   s: 1_000,
   m: 60_000,
@@ -22,35 +22,35 @@ const UNIT_SPELLINGS: readonly (readonly [unit: string, spelled: RegExp])[] = [
 ];
 
 const DURATION_PART = /(\d+(?:\.\d+)?) ?([a-zA-Z]+)/g;
-const COMPLETE_DURATION = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
+const COMPLETE_DURATION_TEXT = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
 
 /** Milliseconds of a text such as `500ms`, `30s`, `90 min`, `24h`, `2w`, `1y` or `1h30m`; null when it is none. */
 export function parseDuration(text: string): number | null {
-  if (!COMPLETE_DURATION.test(text)) return null;
+  if (!COMPLETE_DURATION_TEXT.test(text)) return null;
   let totalMs = 0;
   for (const [, number = "", word = ""] of text.matchAll(DURATION_PART)) {
-    const unitMs = UNITS_MS[parseUnit(word) ?? ""];
-    if (unitMs === undefined) return null;
-    totalMs += Number(number) * unitMs;
+    const millisecondsPerUnit = DURATION_UNIT_MS[parseDurationUnit(word) ?? ""];
+    if (millisecondsPerUnit === undefined) return null;
+    totalMs += Number(number) * millisecondsPerUnit;
   }
   return totalMs;
 }
 
 /** `M` and `MS` are rejected: they may mean months and megaseconds. */
-function parseUnit(word: string): string | undefined {
+function parseDurationUnit(word: string): string | undefined {
   const isUnambiguousUnit = word === word.toLowerCase() || !/^ms?$/i.test(word);
   return isUnambiguousUnit ? UNIT_SPELLINGS.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
 }
 
 function describeDurationProblem(text: string): string {
-  const input = text.trim();
-  if (/^\d+(\.\d+)?$/.test(input)) return `Write ${input}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
-  const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(input);
+  const duration = text.trim();
+  if (/^\d+(\.\d+)?$/.test(duration)) return `Write ${duration}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
+  const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(duration);
   const parts = ["d", "h", "m", "s"].flatMap((unit, n) => (iso?.[n + 1] === undefined ? [] : [`${iso[n + 1]}${unit}`]));
   if (parts.length > 0) return `Write ${parts.join("")}.`;
-  if (/^\d+,\d+ ?[a-z]+$/i.test(input)) return `Write ${input.replace(",", ".")}, with a point.`;
-  if (/^-/.test(input)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";
-  if (/\d ?(M|mo|mon|months?)$/.test(input))
+  if (/^\d+,\d+ ?[a-z]+$/i.test(duration)) return `Write ${duration.replace(",", ".")}, with a point.`;
+  if (/^-/.test(duration)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";
+  if (/\d ?(M|mo|mon|months?)$/.test(duration))
     return "Write months as days, such as 30d (and minutes as 5m): they are not all of one length.";
   return "Write a duration as 500ms, 30s, 5m, 24h, 7d, 2w or 1y.";
 }
@@ -61,16 +61,16 @@ export function formatDuration(ms: number): string {
   if (remainingMs === 0) return "0s";
   let formatted = "";
   for (const unit of ["d", "h", "m", "s", "ms"]) {
-    const unitMs = UNITS_MS[unit] ?? 1;
-    const count = Math.floor(remainingMs / unitMs);
-    if (count > 0) formatted += `${count}${unit}`;
-    remainingMs -= count * unitMs;
+    const millisecondsPerUnit = DURATION_UNIT_MS[unit] ?? 1;
+    const unitCount = Math.floor(remainingMs / millisecondsPerUnit);
+    if (unitCount > 0) formatted += `${unitCount}${unit}`;
+    remainingMs -= unitCount * millisecondsPerUnit;
   }
   return formatted;
 }
 
 /** Formats seconds in a readable unit, as the status page does: `90 s`, `2.5 min`. */
-export function durationText(seconds: number): string {
+export function secondsText(seconds: number): string {
   if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
   if (seconds < 7_200) return `${Number((seconds / 60).toFixed(1))} min`;
   if (seconds < 172_800) return `${Number((seconds / 3_600).toFixed(1))} h`;

@@ -1,12 +1,12 @@
 /** Texts of other systems may contain characters that control a terminal or are invisible. */
 
-const LINE_SPACES = /[\t-\r\u0085\u2028\u2029]/g;
+const LINE_BREAKS = /[\t-\r\u0085\u2028\u2029]/g;
 const CONTROL_CHARS = /\p{Cc}/gu;
 const INVISIBLE_CHARS = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
 /** One readable line: control characters become �, invisible ones are removed. */
-export function toPrintable(text: string): string {
-  return text.toWellFormed().replace(LINE_SPACES, " ").replace(CONTROL_CHARS, "\ufffd").replace(INVISIBLE_CHARS, "");
+export function printableLine(text: string): string {
+  return text.toWellFormed().replace(LINE_BREAKS, " ").replace(CONTROL_CHARS, "\ufffd").replace(INVISIBLE_CHARS, "");
 }
 
 /** JSON text of the same value, with control and invisible characters as \uXXXX. */

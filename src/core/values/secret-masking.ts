@@ -1,7 +1,7 @@
 /** Texts from outside may echo secrets, so they pass `masked` first. Secrets of this process are registered here. */
 
 /** Number of consecutive characters of a secret that are masked; a shorter secret is masked only as a whole. */
-const MASKED_LENGTH = 12;
+const MASKED_PART_LENGTH = 12;
 /** Shorter secrets are not masked, because ordinary words contain them. */
 const MIN_SECRET_LENGTH = 8;
 /** Number of replaced secrets that stay registered while the worker runs. */
@@ -13,7 +13,7 @@ const secretByPlace = new Map<string, string>();
 /** Parts of all spellings by length, with the number of spellings that contain the part. */
 const secretParts = new Map<number, Map<string, number>>();
 /** Marks hashes of the first characters of secret parts, so that other positions in a text need no lookup. */
-const PREFIX_HASHES = 2 ** 20;
+const PREFIX_HASH_COUNT = 2 ** 20;
 let prefixHashMarks = new Uint8Array(0);
 let changeCount = 0;
 
@@ -24,17 +24,17 @@ export function registerSecret(secret: string): void {
   if (knownSecrets.has(secret)) return;
   knownSecrets.add(secret);
   changeCount += 1;
-  if (prefixHashMarks.length === 0) prefixHashMarks = new Uint8Array(PREFIX_HASHES);
+  if (prefixHashMarks.length === 0) prefixHashMarks = new Uint8Array(PREFIX_HASH_COUNT);
   for (const secretPart of listMaskedParts(secret)) {
-    const partCounts = secretParts.get(secretPart.length) ?? new Map<string, number>();
-    secretParts.set(secretPart.length, partCounts);
-    partCounts.set(secretPart, (partCounts.get(secretPart) ?? 0) + 1);
+    const countBySecretPart = secretParts.get(secretPart.length) ?? new Map<string, number>();
+    secretParts.set(secretPart.length, countBySecretPart);
+    countBySecretPart.set(secretPart, (countBySecretPart.get(secretPart) ?? 0) + 1);
     prefixHashMarks[hashPrefix(secretPart, 0)] = 1;
   }
 }
 
 /** Records where a secret was read: another secret at the same place replaces it. */
-export function recordSecretAt(place: string, secret: string): void {
+export function recordSecretPlace(place: string, secret: string): void {
   const previousSecret = secretByPlace.get(place);
   if (previousSecret === secret) return;
   secretByPlace.set(place, secret);
@@ -52,26 +52,26 @@ function forgetSecret(secret: string): void {
   knownSecrets.delete(secret);
   changeCount += 1;
   for (const maskedPart of listMaskedParts(secret)) {
-    const partCounts = secretParts.get(maskedPart.length);
-    const remainingCount = (partCounts?.get(maskedPart) ?? 1) - 1;
-    if (remainingCount > 0) partCounts?.set(maskedPart, remainingCount);
-    else partCounts?.delete(maskedPart);
+    const countBySecretPart = secretParts.get(maskedPart.length);
+    const remainingCount = (countBySecretPart?.get(maskedPart) ?? 1) - 1;
+    if (remainingCount > 0) countBySecretPart?.set(maskedPart, remainingCount);
+    else countBySecretPart?.delete(maskedPart);
   }
   prefixHashMarks.fill(0);
   for (const counts of secretParts.values()) for (const part of counts.keys()) prefixHashMarks[hashPrefix(part, 0)] = 1;
 }
 
-export function forgetSecrets(): void {
+export function forgetAllSecrets(): void {
   for (const all of [knownSecrets, replacedSecrets, secretByPlace, secretParts]) all.clear();
   changeCount += 1;
 }
 
 /** An address: scheme, user name and password, and the part after the server's name. */
-const ADDRESS_PARTS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
+const SECRET_URL_PARTS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
 /** Parts of an address to mask, e.g. of `https://me:word@hooks.example.com/T0`, without the name of the server. */
-function splitSecretAddress(secret: string): readonly string[] {
-  const [, scheme = "", user, behind] = ADDRESS_PARTS.exec(secret) ?? [];
+function splitSecretUrl(secret: string): readonly string[] {
+  const [, scheme = "", user, behind] = SECRET_URL_PARTS.exec(secret) ?? [];
   if (behind === undefined) return [secret];
   if (user === undefined) return [behind];
   const userInfo = `//${user}@`;
@@ -81,14 +81,14 @@ function splitSecretAddress(secret: string): readonly string[] {
 
 function hashPrefix(characters: string, at: number): number {
   let number = 0;
-  for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % PREFIX_HASHES;
+  for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % PREFIX_HASH_COUNT;
   return number;
 }
 
 /** Hash of the next position: removes the first character and adds the fifth. */
 function hashNextPrefix(number: number, characters: string, at: number): number {
   const shortenedHash = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
-  return (Math.imul(shortenedHash, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASHES - 1);
+  return (Math.imul(shortenedHash, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASH_COUNT - 1);
 }
 
 /** Changes when a secret is registered or forgotten, for caches of masked texts. */
@@ -100,13 +100,13 @@ export function secretsVersion(): number {
 export function maskSecrets(text: string): string {
   if (secretParts.size === 0) return text;
   if (text.length < MIN_SECRET_LENGTH) return text;
-  const { characters, beginOf } = withoutEscapes(text);
+  const { characters, beginOf } = removeTextEscapes(text);
   let result = "";
   let copiedUntil = 0;
   let end = 0;
   let number = hashPrefix(characters, 0);
   for (let at = 0; at + MIN_SECRET_LENGTH <= characters.length; at += 1) {
-    const partLength = prefixHashMarks[number] === 1 ? findPartLength(characters, at) : 0;
+    const partLength = prefixHashMarks[number] === 1 ? findSecretPartLength(characters, at) : 0;
     number = hashNextPrefix(number, characters, at);
     if (partLength === 0) continue;
     if (at >= end) result += text.slice(copiedUntil, beginOf(at)) + SECRET_MASK;
@@ -116,7 +116,7 @@ export function maskSecrets(text: string): string {
   return result + text.slice(copiedUntil);
 }
 
-function findPartLength(characters: string, at: number): number {
+function findSecretPartLength(characters: string, at: number): number {
   let longestLength = 0;
   for (const [length, partCounts] of secretParts) {
     if (length > longestLength && partCounts.has(characters.slice(at, at + length))) longestLength = length;
@@ -131,14 +131,14 @@ interface UnescapedText {
 
 /** Escapes that an echo may insert: JSON (`\/`, `\u002f`), addresses (`%2F`, `%252F`), broken lines. */
 const ESCAPE_SEQUENCE = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
-const MAY_BE_ESCAPED = /[\\%\r\n\t]/;
+const POSSIBLE_ESCAPE = /[\\%\r\n\t]/;
 
-function withoutEscapes(text: string): UnescapedText {
-  if (!MAY_BE_ESCAPED.test(text)) {
+function removeTextEscapes(text: string): UnescapedText {
+  if (!POSSIBLE_ESCAPE.test(text)) {
     const characters = toLowerCaseSameLength(text);
     return { characters, beginOf: (i) => i };
   }
-  const startIndexes: number[] = [];
+  const characterStartIndexes: number[] = [];
   let characters = "";
   for (const escapeMatch of text.matchAll(ESCAPE_SEQUENCE)) {
     const [matchedText, unicode, percent] = escapeMatch;
@@ -146,27 +146,27 @@ function withoutEscapes(text: string): UnescapedText {
     const plainCharacter = code === undefined ? matchedText : String.fromCharCode(Number.parseInt(code, 16));
     if (/^[\\\r\n\t]$/.test(plainCharacter)) continue;
     characters += toLowerCaseSameLength(plainCharacter);
-    startIndexes.push(escapeMatch.index);
+    characterStartIndexes.push(escapeMatch.index);
   }
-  return { characters, beginOf: (i) => startIndexes[i] ?? text.length };
+  return { characters, beginOf: (i) => characterStartIndexes[i] ?? text.length };
 }
 
 /** Lower case, unless that changes the length: positions must stay comparable. */
 function toLowerCaseSameLength(text: string): string {
-  const lowerCase = text.toLowerCase();
-  return lowerCase.length === text.length ? lowerCase : text;
+  const lowerCaseText = text.toLowerCase();
+  return lowerCaseText.length === text.length ? lowerCaseText : text;
 }
 
 /** Spellings of a secret: plain, hex, base64 (also as part of `user:password`), and base64 of that. */
-function encodeSecret(secret: string): readonly string[] {
+function listSecretEncodings(secret: string): readonly string[] {
   const bytes = Buffer.from(secret).toString("latin1");
-  const base64Texts = encodeBase64(bytes);
+  const base64Texts = encodeBase64AtOffsets(bytes);
   const hex = Buffer.from(secret).toString("hex");
-  return [...new Set([secret, bytes, hex, ...base64Texts, ...base64Texts.flatMap(encodeBase64)])];
+  return [...new Set([secret, bytes, hex, ...base64Texts, ...base64Texts.flatMap(encodeBase64AtOffsets)])];
 }
 
 /** The base64 characters that depend only on the text, for each of its three possible offsets. */
-function encodeBase64(text: string): readonly string[] {
+function encodeBase64AtOffsets(text: string): readonly string[] {
   return [0, 1, 2].flatMap((offset) => {
     const base64 = Buffer.from("\0".repeat(offset) + text, "latin1").toString("base64");
     const base64WithoutStart = base64.slice(offset === 0 ? 0 : offset + 1).replace(/=+$/, "");
@@ -176,9 +176,9 @@ function encodeBase64(text: string): readonly string[] {
 }
 
 function* listMaskedParts(secret: string): Generator<string> {
-  for (const secretSpelling of splitSecretAddress(secret).flatMap(encodeSecret)) {
-    const { characters } = withoutEscapes(secretSpelling);
-    const partLength = Math.min(MASKED_LENGTH, characters.length);
+  for (const secretSpelling of splitSecretUrl(secret).flatMap(listSecretEncodings)) {
+    const { characters } = removeTextEscapes(secretSpelling);
+    const partLength = Math.min(MASKED_PART_LENGTH, characters.length);
     if (partLength < MIN_SECRET_LENGTH) continue;
     for (let at = 0; at + partLength <= characters.length; at += 1) yield characters.slice(at, at + partLength);
   }

@@ -1,10 +1,10 @@
 export function closestWord(word: string, words: readonly string[]): string | undefined {
   let bestWord: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
-  for (const candidate of words) {
-    const candidateDistance = editDistance(word.toLowerCase(), candidate.toLowerCase());
-    if (candidateDistance < bestDistance && candidateDistance <= candidate.length / 2) {
-      bestWord = candidate;
+  for (const candidateWord of words) {
+    const candidateDistance = editDistance(word.toLowerCase(), candidateWord.toLowerCase());
+    if (candidateDistance < bestDistance && candidateDistance <= candidateWord.length / 2) {
+      bestWord = candidateWord;
       bestDistance = candidateDistance;
     }
   }
@@ -12,25 +12,25 @@ export function closestWord(word: string, words: readonly string[]): string | un
 }
 
 /** Help for an unknown word, with a space in front, e.g. ` Did you mean tags?`; empty without a suggestion. */
-export function formatSuggestion(word: string, words: readonly string[]): string {
-  const suggestion = closestWord(word, words);
-  if (suggestion !== undefined) return ` Did you mean ${suggestion}?`;
+export function formatWordSuggestion(word: string, words: readonly string[]): string {
+  const suggestedWord = closestWord(word, words);
+  if (suggestedWord !== undefined) return ` Did you mean ${suggestedWord}?`;
   return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
 }
 
 /** Longer texts are not typing mistakes. */
-const MAX_WORD_LENGTH = 100;
+const MAX_COMPARED_WORD_LENGTH = 100;
 
 function editDistance(a: string, b: string): number {
-  if (a.length > MAX_WORD_LENGTH || b.length > MAX_WORD_LENGTH) return MAX_WORD_LENGTH;
+  if (a.length > MAX_COMPARED_WORD_LENGTH || b.length > MAX_COMPARED_WORD_LENGTH) return MAX_COMPARED_WORD_LENGTH;
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);
   for (let i = 1; i <= a.length; i += 1) {
-    const nextRow = [i];
+    const nextDistanceRow = [i];
     for (let j = 1; j <= b.length; j += 1) {
       const substitutionCost = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      nextRow.push(Math.min(substitutionCost, (row[j] ?? 0) + 1, (nextRow[j - 1] ?? 0) + 1));
+      nextDistanceRow.push(Math.min(substitutionCost, (row[j] ?? 0) + 1, (nextDistanceRow[j - 1] ?? 0) + 1));
     }
-    row = nextRow;
+    row = nextDistanceRow;
   }
   return row[b.length] ?? 0;
 }

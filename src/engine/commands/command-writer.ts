@@ -1,6 +1,6 @@
 import { asFailure, errorText } from "../../core/errors/errors.ts";
-import { isStopping } from "../../core/runtime/lifecycle.ts";
-import { combineSignals, createWakeup, runLoop, sleepFor, type WorkSignal } from "../../core/runtime/waiting.ts";
+import { isOrderlyStop } from "../../core/runtime/lifecycle.ts";
+import { type CombinedSignal, combineSignals, createWakeup, runLoop, sleepFor } from "../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import { type CommandEnd, tagKey } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
@@ -65,7 +65,7 @@ export function createWriter(
   /** Tags of a group that was refused as a whole: sent singly until one of them is answered. */
   const bisectionTags = new Set<string>();
   const backgroundTasks = new Set<Promise<void>>();
-  let quotaSlot: WorkSignal | null = null;
+  let quotaSlot: CombinedSignal | null = null;
   const sendWakeup = createWakeup();
   const queueGrew = createWakeup();
 
@@ -188,7 +188,7 @@ export function createWriter(
 
   function runInBackground(work: () => Promise<void>): void {
     const backgroundTask = work().catch((error: unknown) => {
-      if (!isStopping(error)) log.error({ err: error }, "the outcome of a command could not be recorded");
+      if (!isOrderlyStop(error)) log.error({ err: error }, "the outcome of a command could not be recorded");
     });
     backgroundTasks.add(backgroundTask);
     void backgroundTask.then(() => backgroundTasks.delete(backgroundTask));
@@ -224,7 +224,7 @@ export function createWriter(
     return 0;
   }
 
-  async function sendAll(slot: WorkSignal, left: PromiseWithResolvers<void>, cutting: AbortSignal): Promise<void> {
+  async function sendAll(slot: CombinedSignal, left: PromiseWithResolvers<void>, cutting: AbortSignal): Promise<void> {
     let leavingCommands: readonly SentCommand[] = [];
     function releaseSlot(): void {
       slot.end();

@@ -1,7 +1,7 @@
 import type { AcceptCommand } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
-import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
@@ -28,7 +28,7 @@ import { createClosingConditions } from "./write-closing-conditions.ts";
 import type { WritingGuards } from "./writing-guards.ts";
 
 /** Writes to the building: intake (gate and journal) → writer → read-back → result. A restart sends nothing again. */
-export interface Commands extends Service {
+export interface Commands extends WorkerService {
   readonly accept: AcceptCommand;
   readonly killSwitch: KillSwitch;
   status(): CommandsStatus;
@@ -172,9 +172,9 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
 
   async function end(deadlineMs: number): Promise<void> {
     const untilMs = clock.monotonic() + deadlineMs;
-    stopController.abort(new Stopping());
+    stopController.abort(new OrderlyStop());
     await endsWithin(clock, deadlineMs, runPromise ?? Promise.resolve());
-    cutController.abort(new Stopping());
+    cutController.abort(new OrderlyStop());
     const flushPromise = refusals.flush().catch((error: unknown) => {
       log.error({ err: error }, "refusals could not be recorded");
     });

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { byteSize } from "../../core/values/byte-size.ts";
+import { byteSizeSchema } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";
 import { parsePublicKey } from "./approval/signature.ts";
 
@@ -119,7 +119,7 @@ export const CommandsConfig = z.strictObject({
     description: "Life of a command that does not state its own.",
   }),
   max_ttl: Duration.prefault("5m").meta({ description: "Longest life that a command may ask for." }),
-  max_payload_bytes: byteSize({ min: 64 })
+  max_payload_bytes: byteSizeSchema({ min: 64 })
     .prefault("16KiB")
     .meta({ description: "Larger command messages are refused." }),
   bare_values: z.boolean().default(true).meta({
@@ -140,7 +140,7 @@ export const CommandsConfig = z.strictObject({
   approval: ApprovalConfig.optional().meta({
     description: "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
   }),
-  audit_max_bytes: byteSize({ min: 1024 ** 2 })
+  audit_max_bytes: byteSizeSchema({ min: 1024 ** 2 })
     .prefault("4GiB")
     .meta({
       description:

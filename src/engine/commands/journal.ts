@@ -1,7 +1,7 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { oneAtATime } from "../../core/runtime/waiting.ts";
+import { serialRunner } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import {
@@ -96,7 +96,7 @@ export async function openJournal(options: {
   const auditSize = await openAuditSize(store);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
   /** The audit chain has one tip, so steps run one at a time. */
-  const runInTurn = oneAtATime();
+  const runInTurn = serialRunner();
 
   async function commit(
     audits: readonly AuditEntry[],

@@ -1,9 +1,9 @@
 import type { Receipt, SinkState, SinkStateChange } from "../../core/connector.ts";
 import { Retryable } from "../../core/errors/errors.ts";
-import type { Sequence } from "../../core/model/delivery-sequence.ts";
-import { type Event, isUrgent } from "../../core/model/event.ts";
+import type { EventNumber } from "../../core/model/delivery-sequence.ts";
+import { type Event, isUrgentKind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 import {
   type DocumentChange,
   type LoggedEvent,
@@ -84,7 +84,7 @@ export interface Batch {
   /** Number of events in the batch or filtered out. */
   readonly passed: number;
   /** Sequence number of the event before the first; undefined when they are not counted. */
-  readonly counted: Sequence | undefined;
+  readonly counted: EventNumber | undefined;
 }
 
 /** Takes up to `size` events that pass the filter and are not settled, in order. */
@@ -93,7 +93,7 @@ export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size:
   let through = 0;
   let passed = 0;
   const isUnsettled = ({ event, position }: LoggedEvent) =>
-    offer.again || position > (offer.urgentThrough ?? 0) || !isUrgent(event.type);
+    offer.again || position > (offer.urgentThrough ?? 0) || !isUrgentKind(event.type);
   for (const logged of offer.events) {
     if (isUnsettled(logged) && passes(logged.event)) {
       if (events.length === size) break;
@@ -105,11 +105,11 @@ export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size:
   return { again: offer.again, urgent: offer.urgent, events, through, passed, counted: offer.counted };
 }
 
-export function sequenceOfEvent({ events, counted }: Batch, index: number): Sequence | undefined {
+export function sequenceOfEvent({ events, counted }: Batch, index: number): EventNumber | undefined {
   return events[index]?.sequence ?? sequenceAfter(counted, index + 1);
 }
 
-export function sequenceAfter(counted: Sequence | undefined, events: number): Sequence | undefined {
+export function sequenceAfter(counted: EventNumber | undefined, events: number): EventNumber | undefined {
   return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
 }
 
@@ -137,7 +137,7 @@ export function applyReceipt(sink: string, batch: Batch, receipt: Receipt | unde
   const rejectedEvents = events.flatMap(({ position }, index) => {
     const reason = reasons.get(index);
     if (reason === undefined) return [];
-    return [{ position, reason: withoutCredentials(reason), sequence: sequenceOfEvent(batch, index) }];
+    return [{ position, reason: maskCredentials(reason), sequence: sequenceOfEvent(batch, index) }];
   });
   if (receipt.buffered === true) return { settlement: null, accepted: 0, buffered: rejectedEvents, kept: null };
   const counted = sequenceAfter(batch.counted, retryIndex);

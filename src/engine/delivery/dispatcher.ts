@@ -1,4 +1,4 @@
-import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import { createWakeup, endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { SinkLag } from "../store/store.ts";
 import { lagFiltersBySink } from "./filter.ts";
@@ -13,7 +13,7 @@ export interface DispatcherOptions
   readonly sinks: readonly ConfiguredSink[];
 }
 
-export interface Dispatcher extends Service {
+export interface Dispatcher extends WorkerService {
   status(): readonly SinkStatus[];
   notices(): readonly string[];
   /** Replaces the sinks; resolves once new ones are registered. An identical object continues undisturbed. */
@@ -162,7 +162,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   async function stopDelivery(deadlineMs: number): Promise<void> {
-    drainController.abort(new Stopping());
+    drainController.abort(new OrderlyStop());
     for (const runner of leavingRunners) runner.abortWrites();
     await Promise.all([...runners, ...leavingRunners].map((runner) => runner.stop(deadlineMs)));
     await endsWithin(clock, deadlineMs, Promise.all([...(runningWatches ?? []), ...sinkEndPromises]));
@@ -173,7 +173,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     async start(signal) {
       if (runningWatches !== null || stopPromise !== null) return;
       const onAbort = () => {
-        drainController.abort(new Stopping());
+        drainController.abort(new OrderlyStop());
         for (const runner of runners) runner.abortWrites();
       };
       signal.addEventListener("abort", onAbort, { once: true, signal: drainController.signal });

@@ -1,7 +1,7 @@
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
-import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
@@ -26,7 +26,7 @@ export interface PruningOptions {
   readonly metrics: Metrics;
 }
 
-export interface PruningService extends Service {
+export interface PruningService extends WorkerService {
   change(next: Pick<PruningOptions, "bounds" | "sinks">): void;
 }
 
@@ -72,7 +72,7 @@ export function createPruningService(options: PruningOptions): PruningService {
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, runPromise ?? Promise.resolve());
     },
     change(next) {

@@ -1,7 +1,7 @@
 import { asFailure, errorText, type Failure, LocalFailure } from "../../core/errors/errors.ts";
-import { LOCAL_RETRY_MS } from "../../core/errors/machine-failure.ts";
+import { MACHINE_RETRY_MS } from "../../core/errors/machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 import type { DeliveryConfig } from "./config.ts";
 
 const STOPPED_RETRY_MS = 5 * 60_000;
@@ -48,7 +48,7 @@ export function createFailurePolicy(
         ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
 
       if (failure.kind === "config") {
-        if (failure.reason === "gone") return { go: "end", reason: withoutCredentials(errorText(failure)) };
+        if (failure.reason === "gone") return { go: "end", reason: maskCredentials(errorText(failure)) };
         return buildWait("stopped", STOPPED_RETRY_MS);
       }
       if (failure.kind === "throttled") {
@@ -57,7 +57,7 @@ export function createFailurePolicy(
         return buildWait("throttled", Math.min(Math.max(demandedMs, 0), MAX_THROTTLE_MS), false);
       }
       // A local failure counts as no attempt and needs no long wait.
-      if (failure instanceof LocalFailure) return buildWait("retrying", LOCAL_RETRY_MS);
+      if (failure instanceof LocalFailure) return buildWait("retrying", MACHINE_RETRY_MS);
 
       failures += 1;
       if (failedEvent !== what) resetAttempts();

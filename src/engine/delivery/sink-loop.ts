@@ -2,7 +2,7 @@ import type { BuildingView, FailedRequest, Receipt, Sink, SinkStateChange, TickR
 import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
+import { type Log, maskCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { combineSignals, retryUntilDone, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
@@ -260,7 +260,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
   async function rejectSettled(refused: NonNullable<TickResult["refused"]>): Promise<void> {
-    const rejected = refused.map(({ position, reason }) => ({ position, reason: withoutCredentials(reason) }));
+    const rejected = refused.map(({ position, reason }) => ({ position, reason: maskCredentials(reason) }));
     await retryStoreWork(() => outbox.settle(name, { again: true, through: 0, rejected }));
     countDeliveries("rejected", rejected.length);
   }
@@ -296,7 +296,7 @@ export function createSinkDelivery(options: DeliveryOptions) {
   async function giveUp(batch: Batch, { kept }: WriteOutcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
-    const reason = `attempts-exhausted: ${withoutCredentials(errorText(kept.error))}`;
+    const reason = `attempts-exhausted: ${maskCredentials(errorText(kept.error))}`;
     const index = batch.events.indexOf(kept.head);
     const rejected = [{ position, reason, sequence: sequenceOfEvent(batch, index) }];
     const counted = sequenceAfter(batch.counted, index + 1);

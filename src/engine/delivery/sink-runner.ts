@@ -1,5 +1,5 @@
 import type { Sink } from "../../core/connector.ts";
-import { Stopping } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { endsWithin, runLoop, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createSinkDelivery, type DeliveryContext, type SinkDelivery } from "./sink-loop.ts";
@@ -110,13 +110,13 @@ export function createSinkRunner(options: SinkRunnerOptions) {
       await firstRegistration;
     },
     abortWrites(): void {
-      drainController.abort(new Stopping());
-      forceController.abort(new Stopping());
+      drainController.abort(new OrderlyStop());
+      forceController.abort(new OrderlyStop());
     },
     async stop(deadlineMs: number): Promise<void> {
-      drainController.abort(new Stopping());
+      drainController.abort(new OrderlyStop());
       if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_SHARE, runPromise))) {
-        forceController.abort(new Stopping());
+        forceController.abort(new OrderlyStop());
         if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, runPromise))) {
           const message = "A sink did not end in time; what it was writing is sent again.";
           log.warn({ sink: name }, message);

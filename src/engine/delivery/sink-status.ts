@@ -1,6 +1,6 @@
 import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
+import { type Log, maskCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { formatCount } from "../../core/values/plural.ts";
@@ -74,7 +74,7 @@ export function createSinkStatus(options: {
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
     showTrouble(next: FailingState, error: unknown, failed: number, waitMs: number): void {
-      lastError = withoutCredentials(errorText(error));
+      lastError = maskCredentials(errorText(error));
       failedAttempts = failed;
       nextAttemptMs = clock.now() + waitMs;
       const isNew = stateGroup(next) !== stateGroup(stateName);
@@ -89,7 +89,7 @@ export function createSinkStatus(options: {
     showEnded(reason: string): void {
       if (stateName === "ended") return;
       changeState("ended");
-      lastError = withoutCredentials(reason);
+      lastError = maskCredentials(reason);
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
     },

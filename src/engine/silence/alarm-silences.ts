@@ -4,7 +4,7 @@ import type { Alarm } from "../../core/model/building.ts";
 import { type Event, makeEvent } from "../../core/model/event.ts";
 import type { AgreedSilence } from "../../core/model/silence-event-data.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { globMatches } from "../../core/values/glob.ts";
@@ -148,7 +148,7 @@ export function createSilenceKeeper(options: {
   readonly store: Pick<Store, "commit" | "document" | "documents">;
   readonly clock: Clock;
   readonly log: Log;
-}): Service {
+}): WorkerService {
   const { store, clock, log } = options;
   const stopController = new AbortController();
   let runPromise: Promise<void> = Promise.resolve();
@@ -167,7 +167,7 @@ export function createSilenceKeeper(options: {
     return SILENCE_CHECK_MS;
   }
 
-  return startedOnce({
+  return startServiceOnce({
     name: "silences",
     async start(signal) {
       runPromise = runLoop({
@@ -179,7 +179,7 @@ export function createSilenceKeeper(options: {
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, runPromise);
     },
   });

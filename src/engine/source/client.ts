@@ -2,7 +2,7 @@ import { Malformed } from "../../core/errors/errors.ts";
 import { openProxy } from "../../core/http/proxy.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type ClockCheck, createClockCheck } from "../../core/runtime/clock-check.ts";
-import { createMonotonicReader } from "../../core/runtime/elapsed-time.ts";
+import { createMonotonicClockReader } from "../../core/runtime/elapsed-time.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createClockSkew } from "./clock-skew.ts";
@@ -46,7 +46,7 @@ export function createSource(options: SourceOptions): Source {
       : { send: options.transport, close: async () => {} };
   const clockCheck = options.clockDoubt ?? createClockCheck({ clock, log });
   const clockSkew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
-  const readClock = leaving === undefined ? createMonotonicReader(clock) : undefined;
+  const readClock = leaving === undefined ? createMonotonicClockReader(clock) : undefined;
   const listRateLimit = createListRateLimit(config.quota.list_requests_per_minute, clock, readClock);
   const send = createSend({
     ...{ name, limiter, lists: listRateLimit, clock, metrics, log, note: countUnusual, skew: clockSkew, leaving },

@@ -2,7 +2,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type ClockCheck, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createLastMedian } from "../../core/runtime/moving-median.ts";
+import { createMovingMedian } from "../../core/runtime/moving-median.ts";
 
 const CLOCK_COMPARISONS_MAX = 15;
 const REPLY_DURATION_MAX_MS = 10_000;
@@ -21,7 +21,7 @@ interface ClockSkewOptions {
 
 /** Measures our clock against the service's: the median of the last `Date` headers. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
-  const differences = createLastMedian(CLOCK_COMPARISONS_MAX);
+  const differences = createMovingMedian(CLOCK_COMPARISONS_MAX);
   let seenClockSteps = 0;
   let hasWarned = false;
 

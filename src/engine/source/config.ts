@@ -1,9 +1,9 @@
 import { z } from "zod";
-import { isLoopback } from "../../core/http/loopback.ts";
+import { isLoopbackHost } from "../../core/http/loopback.ts";
 import { ProxyConfig } from "../../core/http/proxy.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
-import { byteSize } from "../../core/values/byte-size.ts";
-import { describeZoneProblem } from "../../core/values/time-zone.ts";
+import { byteSizeSchema } from "../../core/values/byte-size.ts";
+import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
 const REQUESTS_PER_MINUTE = 20;
@@ -37,7 +37,7 @@ function removeApiPath(address: string): string {
 }
 
 export const TimeZone = z.string().superRefine((zone, context) => {
-  const message = describeZoneProblem(zone);
+  const message = describeTimeZoneProblem(zone);
   if (message !== null) context.addIssue({ code: "custom", message });
 });
 
@@ -115,7 +115,7 @@ export const SourceConfig = z
     }),
     proxy: ProxyConfig.optional(),
     deadlines: DeadlinesConfig.prefault({}).meta({ description: "How long a request may take." }),
-    max_body_bytes: byteSize({ min: 65_536, max: 256 * 1024 * 1024 })
+    max_body_bytes: byteSizeSchema({ min: 65_536, max: 256 * 1024 * 1024 })
       .prefault("16MiB")
       .meta({
         description:
@@ -128,7 +128,7 @@ export const SourceConfig = z
     const url = URL.parse(config.base_url);
     if (url?.protocol !== "http:" || config.allow_plain_http) return;
     // Through a proxy, requests leave this machine even for a loopback address.
-    if (config.proxy === undefined && isLoopback(url.hostname)) return;
+    if (config.proxy === undefined && isLoopbackHost(url.hostname)) return;
     context.addIssue({
       code: "custom",
       path: ["base_url"],

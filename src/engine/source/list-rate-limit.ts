@@ -1,7 +1,7 @@
 import PQueue from "p-queue";
 import { LocalFailure } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type ReadClock, readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
+import { type ClockReader, readClocks, type TimeReading } from "../../core/runtime/elapsed-time.ts";
 import { createWakeup, sleepUntilWoken } from "../../core/runtime/waiting.ts";
 import type { ListRate } from "./source.ts";
 
@@ -35,7 +35,7 @@ export type ListRateLimit = ReturnType<typeof createListRateLimit>;
  * most to what that minute granted. Two requests a minute are for active alarms, a third of the rate is for urgent
  * lists. Other lanes borrow all but three slots of that third: of 30 a minute, 20 at once and 27 in a minute.
  */
-export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadClock = () => readClocks(clock)) {
+export function createListRateLimit(perMinute: number, clock: Clock, mark: ClockReader = () => readClocks(clock)) {
   const oneAtATime = () => new PQueue({ concurrency: 1 });
   const queues = { alarms: oneAtATime(), urgent: oneAtATime(), other: oneAtATime(), tags: oneAtATime() };
   const waitingLanes = new Set<ListLane>();
@@ -96,7 +96,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadC
     return Math.max(atMs - nowMs, isTrialPermitted ? 0 : pausedUntilMs - nowMs, 0);
   }
 
-  async function takeSlot(lane: ListLane, signal: AbortSignal): Promise<TimePoint> {
+  async function takeSlot(lane: ListLane, signal: AbortSignal): Promise<TimeReading> {
     const queuedSinceMs = clock.monotonic();
     waitingLanes.add(lane);
     try {
@@ -131,7 +131,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: ReadC
   }
 
   return {
-    run<T>(task: (slotTaken: TimePoint) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
+    run<T>(task: (slotTaken: TimeReading) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
       const runInSlot = async () => {
         const slotTakenAt = await takeSlot(lane, signal);
         try {

@@ -1,4 +1,4 @@
-import type { Health } from "../../core/model/building.ts";
+import type { ServiceHealth } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { ListRateLimit } from "./list-rate-limit.ts";
@@ -12,7 +12,7 @@ interface LongWaitsOptions {
   readonly log: Pick<Log, "info" | "warn">;
   readonly lists: Pick<ListRateLimit, "permitTrial" | "release">;
   readonly limiter: Pick<QuotaLimiter, "permitTrial" | "release" | "status">;
-  readonly health: (signal: AbortSignal) => Promise<Health>;
+  readonly health: (signal: AbortSignal) => Promise<ServiceHealth>;
 }
 
 const USUAL_PAUSE_MAX_MS = 62_000;

@@ -1,5 +1,5 @@
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
-import { describeZoneProblem } from "../../core/values/time-zone.ts";
+import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import { formatRequestTime } from "./records.ts";
 import {
   type Chooser,
@@ -107,7 +107,7 @@ export function historyQuery(query: HistoryQuery, ids: readonly string[], isTota
       `History from ${query.from} to ${query.to} cannot be asked for: two times in UTC with a trailing Z are needed, the earlier first.`,
     );
   }
-  const zoneProblem = describeZoneProblem(query.timeZone);
+  const zoneProblem = describeTimeZoneProblem(query.timeZone);
   if (zoneProblem !== null) throw new ConfigError(zoneProblem, { field: "tz" });
   const { resolution, timeZone: tz } = query;
   return String(

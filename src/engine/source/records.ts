@@ -2,8 +2,8 @@ import { DateTime } from "luxon";
 import type {
   Alarm,
   Gateway,
-  Health,
   Host,
+  ServiceHealth,
   Site,
   System,
   Tag,
@@ -11,7 +11,7 @@ import type {
   TokenInfo,
 } from "../../core/model/building.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { toPrintable } from "../../core/values/printable-text.ts";
+import { printableLine } from "../../core/values/printable-text.ts";
 import { maskSecrets } from "../../core/values/secret-masking.ts";
 import { isRecord, printableText } from "./reply.ts";
 
@@ -206,7 +206,7 @@ export function describeValue(raw: unknown): string {
   if (raw === undefined) return "missing";
   if (typeof raw === "number") return "a number beyond every bound";
   if (raw === null) return "null";
-  const text = toPrintable(printableText(shortenValue(raw)));
+  const text = printableLine(printableText(shortenValue(raw)));
   const shortText = text.length > QUOTED_LENGTH_MAX ? `${text.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : text;
   if (typeof raw === "string") return `the text "${shortText}"`;
   if (typeof raw === "boolean") return shortText;
@@ -365,7 +365,7 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Coun
   };
 }
 
-export function parseHealth(body: unknown, note: CountUnusualField): Health {
+export function parseHealth(body: unknown, note: CountUnusualField): ServiceHealth {
   const status = isRecord(body) ? body.status : undefined;
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };
   return { status: maskSecrets(status), time: new Fields(body, "health", note).timeOrNull("timestamp").text };

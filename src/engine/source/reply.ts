@@ -7,8 +7,8 @@ import {
   Retryable,
   Throttled,
 } from "../../core/errors/errors.ts";
-import { parseSeconds, retryAfterMs } from "../../core/http/retry-after.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { parseHeaderSeconds, parseRetryAfterMs } from "../../core/http/retry-after.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 import type { TransportReply } from "./transport.ts";
 
 /** Untrusted JSON: bounded depth and numbers, distinct outermost keys, and ids beyond 2^53 as text. */
@@ -227,7 +227,7 @@ function buildFailure(
   context: ReplyContext,
 ): Failure {
   const message = `${context.endpoint}: ${describeErrors(status ?? httpStatus, errors)}`;
-  const headerMs = retryAfterMs(headers["retry-after"], context.nowMs, headers.date);
+  const headerMs = parseRetryAfterMs(headers["retry-after"], context.nowMs, headers.date);
   switch (status) {
     case 401: {
       const hint = "Put a valid token where `token` in the configuration says.";
@@ -304,7 +304,7 @@ function parseStatus(value: unknown): number | null {
 /** Formats any value as one printable line. Masks secrets before cutting the text. */
 export function printableText(value: unknown): string {
   const plainText = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
-  return withoutCredentials(plainText.slice(0, 4000))
+  return maskCredentials(plainText.slice(0, 4000))
     .slice(0, 500)
     .replace(/\p{Cc}+/gu, " ")
     .toWellFormed()
@@ -321,7 +321,7 @@ const WAIT_SECONDS_MAX = 3_600;
 const ROUNDING_SECONDS = 1;
 
 function parseThrottleWait(candidates: readonly unknown[]) {
-  const seconds = candidates.map(parseSeconds).find((each) => each !== null);
+  const seconds = candidates.map(parseHeaderSeconds).find((each) => each !== null);
   if (seconds === undefined) return { waitMs: DEFAULT_WAIT_SECONDS * 1000, saysNow: false };
   const waitSeconds = Math.min(Math.max(Math.ceil(seconds), 1), WAIT_SECONDS_MAX);
   return { waitMs: (waitSeconds + ROUNDING_SECONDS) * 1000, saysNow: seconds === 0 };

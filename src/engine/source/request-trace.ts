@@ -1,6 +1,6 @@
 import { asFailure, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { observeContent } from "./queries.ts";
 import type { Lane, QuotaEndpoint, Source } from "./source.ts";
@@ -54,7 +54,7 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
       return result;
     } catch (error) {
       if (signal.aborted) addOutcome("stopped", null);
-      else addOutcome(asFailure(error).kind, withoutCredentials(errorText(error)));
+      else addOutcome(asFailure(error).kind, maskCredentials(errorText(error)));
       throw error;
     }
   }

@@ -1,11 +1,11 @@
 import { asFailure, ConfigError, type Failure, Retryable, type Throttled } from "../../core/errors/errors.ts";
-import type { Health } from "../../core/model/building.ts";
+import type { ServiceHealth } from "../../core/model/building.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
+import { readClocks, type TimeReading } from "../../core/runtime/elapsed-time.ts";
 import { type Log, Secret } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { cachedSecret, type SecretRef } from "../../core/runtime/secret.ts";
+import { type SecretRef, secretReader } from "../../core/runtime/secret.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
@@ -61,7 +61,7 @@ interface SendOptions {
 }
 
 /** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
-export type CheckBeforeSend = (slotTaken: TimePoint) => void;
+export type CheckBeforeSend = (slotTaken: TimeReading) => void;
 
 function endpointPath(endpoint: ServiceCall["endpoint"] | "healthcheck"): string {
   return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
@@ -89,13 +89,13 @@ export function createSend(options: SendOptions) {
   const basePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
   const maintenance = createMaintenance(clock, options.random);
   const longWaits = createLongWaits({ clock, log, lists, limiter, health: checkHealth });
-  let lastHealth: { readonly atMs: number; readonly health: Promise<Health> } | null = null;
+  let lastHealth: { readonly atMs: number; readonly health: Promise<ServiceHealth> } | null = null;
 
-  function leaveCheck(slotTaken: TimePoint): Pick<TransportRequest, "mayLeave"> {
+  function leaveCheck(slotTaken: TimeReading): Pick<TransportRequest, "mayLeave"> {
     return leaving === undefined ? {} : { mayLeave: () => leaving(slotTaken) };
   }
 
-  async function buildRequest(call: ServiceCall, secret: Secret, slotTaken: TimePoint): Promise<TransportRequest> {
+  async function buildRequest(call: ServiceCall, secret: Secret, slotTaken: TimeReading): Promise<TransportRequest> {
     const query = call.query === undefined ? "" : `?${call.query()}`;
     const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
@@ -107,7 +107,7 @@ export function createSend(options: SendOptions) {
     };
   }
 
-  async function sendOnce(call: ServiceCall, limit: RequestLimit, slotTaken: TimePoint, signal: AbortSignal) {
+  async function sendOnce(call: ServiceCall, limit: RequestLimit, slotTaken: TimeReading, signal: AbortSignal) {
     const { endpoint } = call;
     const secret = token();
     const request = await buildRequest(call, secret, slotTaken);
@@ -170,7 +170,7 @@ export function createSend(options: SendOptions) {
   async function sendInSlot(
     call: ServiceCall,
     limit: RequestLimit,
-    inSlot: <T>(task: (slotTaken: TimePoint) => Promise<T>, isFirst: boolean) => Promise<T>,
+    inSlot: <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) => Promise<T>,
     signal: AbortSignal,
   ): Promise<SentReply> {
     longWaits.look();
@@ -191,7 +191,7 @@ export function createSend(options: SendOptions) {
   const listLimit: RequestLimit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
 
   /** Checks the health of the service. During a long pause, both callers share one request a minute. */
-  async function checkHealth(signal: AbortSignal): Promise<Health> {
+  async function checkHealth(signal: AbortSignal): Promise<ServiceHealth> {
     if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
       const knownHealth = await lastHealth.health.catch(() => null);
       signal.throwIfAborted();
@@ -201,7 +201,7 @@ export function createSend(options: SendOptions) {
     return lastHealth.health;
   }
 
-  async function requestHealth(signal: AbortSignal): Promise<Health> {
+  async function requestHealth(signal: AbortSignal): Promise<ServiceHealth> {
     const endpoint = "healthcheck";
     const startedMs = clock.monotonic();
     const path = `${basePath}/api/v1/${endpointPath(endpoint)}`;
@@ -229,7 +229,7 @@ export function createSend(options: SendOptions) {
         refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
       // A repeated request has the content that was chosen first.
-      const inSlot = <T>(task: (slotTaken: TimePoint) => Promise<T>, isFirst: boolean) =>
+      const inSlot = <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
       return sendInSlot(call, limit, inSlot, signal);
     },
@@ -297,7 +297,7 @@ export function createToken(
   clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): () => Secret {
-  const secret = cachedSecret(from, clock, environment);
+  const secret = secretReader(from, clock, environment);
   const tokenLocation = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
   return () => {
     const token = secret()

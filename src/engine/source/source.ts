@@ -1,9 +1,9 @@
 import type {
   Alarm,
   Gateway,
-  Health,
   Host,
   Resolution,
+  ServiceHealth,
   Site,
   System,
   Tag,
@@ -31,7 +31,7 @@ export interface Source {
   history(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;
-  health(signal: AbortSignal): Promise<Health>;
+  health(signal: AbortSignal): Promise<ServiceHealth>;
   quota(): QuotaStatus;
   listRate(): ListRate;
   clockSkewMs(): number | null;

@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
-import { FALSE_CODE, NULL_CODE, Points, TRUE_CODE } from "../../core/codec/points.ts";
+import { FALSE_VALUE_CODE, NULL_VALUE_CODE, TagPoints, TRUE_VALUE_CODE } from "../../core/codec/points.ts";
 import { Malformed } from "../../core/errors/errors.ts";
 import type { Measurement, Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
@@ -26,13 +26,13 @@ import {
 import type { LeftOut, ReadReply } from "./source.ts";
 
 export class LoggedSeries {
-  readonly points: Points;
+  readonly points: TagPoints;
   readonly unreadableMs: number[] = [];
   firstFault: string | null = null;
   isBroken = false;
   textCount = 0;
   constructor(expectedLength = 0) {
-    this.points = Points.withRoom(expectedLength);
+    this.points = TagPoints.withRoom(expectedLength);
   }
 
   static of(entries: readonly unknown[]): LoggedSeries {
@@ -263,9 +263,9 @@ const LIST_KEY = Buffer.from(`"measurements"`);
 const TIMESTAMP_KEY = Buffer.from(`"timestamp"`);
 const VALUE_KEY = Buffer.from(`"value"`);
 const JSON_WORDS = [
-  [Buffer.from("null"), NULL_CODE],
-  [Buffer.from("true"), TRUE_CODE],
-  [Buffer.from("false"), FALSE_CODE],
+  [Buffer.from("null"), NULL_VALUE_CODE],
+  [Buffer.from("true"), TRUE_VALUE_CODE],
+  [Buffer.from("false"), FALSE_VALUE_CODE],
 ] as const;
 const TIME_SEPARATORS = [
   [4, MINUS_BYTE],
@@ -356,7 +356,7 @@ export function createValueReader(
         if (series === null || series.isBroken || !others.every(isSameLog)) {
           note("log.measurements");
           const logProblem = describeBrokenLog(series, first.measurements);
-          return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said: logProblem } };
+          return { ...tag, measurements: new TagPoints(), unreadable: { timesMs: null, said: logProblem } };
         }
         if (series.textCount > 0) textTagIds.push(tag.id);
         if (series.firstFault === null) return { ...tag, measurements: series.points };

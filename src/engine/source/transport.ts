@@ -3,11 +3,11 @@ import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
 import { detectTlsPort, failureOfConnection, type ServerInfo } from "../../core/http/connection-problem.ts";
-import { type HttpProxy, openProxy, probeThroughProxy, toEndpoint } from "../../core/http/proxy.ts";
+import { type HttpProxy, hostAndPortOfUrl, openProxy, probeTlsThroughProxy } from "../../core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../core/http/verified-tls.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
-import { timeLimit } from "../../core/runtime/waiting.ts";
+import { abortAfter } from "../../core/runtime/waiting.ts";
 import type { SourceConfig } from "./config.ts";
 
 /** Request to the origin of the service; a request cannot name another origin. */
@@ -76,7 +76,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
         return;
       }
       const isSecure = options.protocol === "https:";
-      proxy.tunnel(toEndpoint(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
+      proxy.tunnel(hostAndPortOfUrl(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
         (socket) => (isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
         (error: Error) => callback(error, null),
       );
@@ -99,7 +99,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       if (replyReceiver.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
       if (sockets === socketsBefore && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
-      const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, toEndpoint(url), limit);
+      const connectTls = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
       throw (await detectTlsPort(error, url, server, connectTls, signal)) ?? failure;
     } finally {
       signal.removeEventListener("abort", cancelReply);
@@ -111,7 +111,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       signal.throwIfAborted();
       const totalMs = config.deadlines.total_ms;
       const createTimeoutError = () => new Retryable(`${origin} did not answer completely within ${totalMs} ms.`);
-      const deadline = timeLimit(signal, totalMs, createTimeoutError);
+      const deadline = abortAfter(signal, totalMs, createTimeoutError);
       try {
         return await exchange(request, deadline.signal);
       } finally {

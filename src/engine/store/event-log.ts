@@ -1,5 +1,5 @@
 import { encodeEvent } from "../../core/codec/stored-event.ts";
-import { type Event, type EventKind, isTelemetry, isUrgent } from "../../core/model/event.ts";
+import { type Event, type EventKind, isTelemetry, isUrgentKind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { beginEpoch, type DamageQuarantine } from "./damage-quarantine.ts";
@@ -196,7 +196,7 @@ export function createEventLog(
           continue;
         }
         written += bytes;
-        if (isUrgent(type)) lastUrgent = Math.max(lastUrgent, position);
+        if (isUrgentKind(type)) lastUrgent = Math.max(lastUrgent, position);
         // Parsing the text of a value again would give an equal event, so the tail takes the event itself.
         const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
         tail?.add(type === "tag-value" ? { ...row, event } : row);

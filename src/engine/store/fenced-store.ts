@@ -1,4 +1,4 @@
-import { Stopping } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import type { Store } from "./store.ts";
 
 /** Another member holds the source with a later epoch; nothing was committed. Stop without saving anything. */
@@ -11,7 +11,7 @@ export class FencedError extends Error {
   }
 }
 
-/** Wraps a store: a lost lease calls `fenced` and throws `Stopping`, so that callers stop and count no failure. */
+/** Wraps a store: a lost lease calls `fenced` and throws `OrderlyStop`, so that callers stop and count no failure. */
 export function createFencedStore(store: Store, fenced: () => void): Store {
   function wrapMethods<T extends object>(part: T): T {
     const entries = Object.entries(part).map(([name, member]) => {
@@ -22,7 +22,7 @@ export function createFencedStore(store: Store, fenced: () => void): Store {
         } catch (error) {
           if (!(error instanceof FencedError)) throw error;
           fenced();
-          throw new Stopping();
+          throw new OrderlyStop();
         }
       };
       return [name, callMember] as const;

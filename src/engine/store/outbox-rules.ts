@@ -1,5 +1,5 @@
 import { parseEvent } from "../../core/codec/stored-event.ts";
-import { EVENT_KINDS, type Event, type EventKind, isUrgent } from "../../core/model/event.ts";
+import { EVENT_KINDS, type Event, type EventKind, isUrgentKind } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent } from "./store.ts";
 
@@ -40,7 +40,7 @@ export function lastWithinBytes(
   return lastPosition;
 }
 
-export const URGENT_KIND = `kind in (${EVENT_KINDS.filter(isUrgent)
+export const URGENT_KIND = `kind in (${EVENT_KINDS.filter(isUrgentKind)
   .map((kind) => `'${kind}'`)
   .join(", ")})`;
 

@@ -1,4 +1,4 @@
-import type { Sequence } from "../../core/model/delivery-sequence.ts";
+import type { EventNumber } from "../../core/model/delivery-sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -14,7 +14,7 @@ const MAX_REPEATED_EVENTS = 100;
 
 interface UnsavedCursor {
   readonly through: number;
-  readonly counted: Sequence | undefined;
+  readonly counted: EventNumber | undefined;
 }
 
 export interface OutboxLog extends RetainedLog {
@@ -74,13 +74,13 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
   }
 
   /** The sequence number at a sink's cursor; numbers of an old epoch do not count. */
-  async function readSequenceNumber(sink: string): Promise<Sequence | undefined> {
+  async function readSequenceNumber(sink: string): Promise<EventNumber | undefined> {
     const stored = (await sinks.find(sink))?.counted;
     const unsaved = unsavedCursors.get(sink)?.counted;
     return stored !== undefined && unsaved?.epoch === stored.epoch && unsaved.number > stored.number ? unsaved : stored;
   }
 
-  function moveDeferred(sink: string, through: number, counted: Sequence | undefined): void {
+  function moveDeferred(sink: string, through: number, counted: EventNumber | undefined): void {
     const previousCursor = unsavedCursors.get(sink) ?? { through: 0, counted: undefined };
     const isForward = previousCursor.through <= through;
     let movedCursor: UnsavedCursor = {

@@ -1,5 +1,5 @@
 import { parseEvent } from "../../core/codec/stored-event.ts";
-import { type Event, isUrgent, makeEvent } from "../../core/model/event.ts";
+import { type Event, isUrgentKind, makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -124,7 +124,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
       const event = body === undefined ? null : parseEvent(body);
       const time = event?.time ?? isoUtc(committed_ms);
       for (const { sink, position: cursor, urgent } of sinksWithoutEvent) {
-        const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
+        const isDelivered = event !== null && isUrgentKind(event.type) && position <= urgent;
         if (isDelivered && !isMarkedFor(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
         lostGaps.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });

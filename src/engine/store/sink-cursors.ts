@@ -1,10 +1,10 @@
-import type { Sequence } from "../../core/model/delivery-sequence.ts";
+import type { EventNumber } from "../../core/model/delivery-sequence.ts";
 import { createEpoch, type DamageQuarantine } from "./damage-quarantine.ts";
 import type { SqlDriver, SqlStatement } from "./sql-driver.ts";
 import type { SinkPosition } from "./store.ts";
 
 export interface StoredSink extends SinkPosition {
-  readonly counted: Sequence;
+  readonly counted: EventNumber;
 }
 
 /** `position` is the cursor for all events, `urgent` the one for urgent events. */
@@ -66,7 +66,7 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
   return {
     find: async (sink: string): Promise<StoredSink | undefined> => (await readSinks()).get(sink),
     forget: forgetCached,
-    applyMove(sink: string, through: number, counted: Sequence | undefined, cursor: CursorColumn): void {
+    applyMove(sink: string, through: number, counted: EventNumber | undefined, cursor: CursorColumn): void {
       const storedSink = cachedSinks?.get(sink);
       if (storedSink === undefined) {
         forgetCached();
@@ -88,7 +88,7 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
       values: [sink, position, createEpoch()],
     }),
     /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
-    moveTo: (sink: string, through: number, counted: Sequence | undefined, cursor: CursorColumn): SqlStatement => ({
+    moveTo: (sink: string, through: number, counted: EventNumber | undefined, cursor: CursorColumn): SqlStatement => ({
       text: dialect.update(
         "sink",
         {

@@ -1,8 +1,14 @@
 import { resolve } from "node:path";
 import { z } from "zod";
-import { isProtected, parseAddress, postgresUrl, SchemaName, splitUrl } from "../../core/postgres/server-address.ts";
+import {
+  isSecuredAddress,
+  parseAddress,
+  postgresUrl,
+  SchemaName,
+  urlPerServer,
+} from "../../core/postgres/server-address.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
-import { byteSize } from "../../core/values/byte-size.ts";
+import { byteSizeSchema } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";
 
 const MIN_REPLAY_WINDOW_MS = 15 * 60_000;
@@ -33,7 +39,7 @@ export const PostgresState = z
     }),
   })
   .superRefine(({ url, allow_plain }, context) => {
-    if (allow_plain || splitUrl(url).every((each) => isProtected(parseAddress({ url: each })))) return;
+    if (allow_plain || urlPerServer(url).every((each) => isSecuredAddress(parseAddress({ url: each })))) return;
     context.addIssue({
       code: "custom",
       path: ["url"],
@@ -54,7 +60,7 @@ export const StateConfig = z
         "Folder of the state, on a local disk. Created with access for its owner only; whoever owns it operates the worker, so one that others may write, or that belongs to another user, is refused.",
     }),
     postgres: PostgresState.optional(),
-    max_bytes: byteSize({ min: MEBIBYTE }).prefault("1GiB").meta({
+    max_bytes: byteSizeSchema({ min: MEBIBYTE }).prefault("1GiB").meta({
       description:
         "Bytes that the log of events may take; with `postgres` that of each source by itself. Beyond, telemetry goes before alarms; a loss leaves a gap record.",
     }),

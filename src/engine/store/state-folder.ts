@@ -21,7 +21,7 @@ import {
 import { dirname, join, resolve } from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { danglingLink } from "../../core/errors/folder-problem.ts";
+import { findBrokenLink } from "../../core/errors/folder-problem.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
 export type FileSystemType = (folder: string) => number;
@@ -77,7 +77,7 @@ export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSy
 }
 
 function refuseDanglingLink(folder: string): void {
-  const link = danglingLink(folder);
+  const link = findBrokenLink(folder);
   if (link === null) return;
   throw new ConfigError(`The state folder ${folder} cannot be used: ${link} is a link that leads nowhere.`, {
     hint: "Make the folder that it leads to, or set state.folder to another.",

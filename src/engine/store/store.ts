@@ -1,4 +1,4 @@
-import type { Sequence } from "../../core/model/delivery-sequence.ts";
+import type { EventNumber } from "../../core/model/delivery-sequence.ts";
 import type { Event, EventKind } from "../../core/model/event.ts";
 
 /** Durable state of a worker. A commit that has returned survives a kill and a power cut. */
@@ -111,7 +111,7 @@ export interface LoggedEvent {
   readonly committedAt: string;
   readonly event: Event;
   /** Sequence number of a dead letter that is offered again. */
-  readonly sequence?: Sequence;
+  readonly sequence?: EventNumber;
 }
 
 /** Selects events of one source about some subjects and those below them. */
@@ -173,7 +173,7 @@ export interface Offer {
   /** Urgent events of the offer up to this position are settled already. */
   readonly urgentThrough?: number;
   /** Sequence number before the first event of the offer; undefined for marked events. */
-  readonly counted: Sequence | undefined;
+  readonly counted: EventNumber | undefined;
 }
 
 export interface Settlement {
@@ -182,7 +182,7 @@ export interface Settlement {
   readonly through: number;
   readonly rejected: readonly RejectedEvent[];
   /** Sequence number of the last settled event that passed the filter; undefined when none did. */
-  readonly counted?: Sequence | undefined;
+  readonly counted?: EventNumber | undefined;
   readonly documents?: readonly DocumentChange[];
   /** Allows storing the cursor with the next transaction, for a sink that tolerates repeats. */
   readonly mayDefer?: boolean;
@@ -191,7 +191,7 @@ export interface Settlement {
 export interface RejectedEvent {
   readonly position: number;
   readonly reason: string;
-  readonly sequence?: Sequence | undefined;
+  readonly sequence?: EventNumber | undefined;
 }
 
 export interface SinkPosition {
@@ -226,7 +226,7 @@ export interface DeadLetter {
   readonly reason: string;
   readonly at: string;
   /** Sequence number that the receiver misses; absent where it had none. */
-  readonly sequence?: Sequence;
+  readonly sequence?: EventNumber;
   /** Null if the event is damaged: then `bytes` has the content, which cannot be sent again. */
   readonly event: Event | null;
   readonly bytes?: string;

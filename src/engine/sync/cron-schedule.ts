@@ -1,7 +1,7 @@
 import { createTask, parse, validateDetailed } from "node-cron";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
-import { Stopping } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { combineWakeups, createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 
@@ -131,7 +131,7 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
       return () => {
         timers.delete(timer);
         if (timers.size > 0) return;
-        endController?.abort(new Stopping());
+        endController?.abort(new OrderlyStop());
         endController = null;
       };
     },

@@ -1,6 +1,6 @@
 import { makeEvent, sourceUri, WORKER_SUBJECT } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import { createWakeup, endsWithin, runLoop } from "../../core/runtime/waiting.ts";
@@ -15,7 +15,7 @@ export function createHeartbeat(options: {
   readonly store: Pick<Store, "commit" | "document">;
   readonly clock: Clock;
   readonly log: Log;
-}): Service & { change(everyMs: number | false): void } {
+}): WorkerService & { change(everyMs: number | false): void } {
   const { source, store, clock, log } = options;
   const stopController = new AbortController();
   const intervalChanged = createWakeup();
@@ -41,7 +41,7 @@ export function createHeartbeat(options: {
     await store.commit({ events: [makeEvent({ ...eventBase, type: "worker-alive", data, facts: [eventBase.time] })] });
   }
 
-  return startedOnce({
+  return startServiceOnce({
     name: `heartbeat ${source}`,
     async start(signal) {
       heartbeatLoop = runLoop({
@@ -53,7 +53,7 @@ export function createHeartbeat(options: {
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, heartbeatLoop);
     },
     change(next: number | false) {

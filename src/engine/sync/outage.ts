@@ -1,5 +1,5 @@
 import { asFailure, ConfigError, errorText, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
-import { LOCAL_RETRY_MS } from "../../core/errors/machine-failure.ts";
+import { MACHINE_RETRY_MS } from "../../core/errors/machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -101,7 +101,7 @@ export function createOutage(options: OutageOptions) {
 
   async function waitForProbe(signal: AbortSignal): Promise<void> {
     // The last probe failed before it was sent, so it does not count as an attempt.
-    if (outageCause instanceof LocalFailure) return clock.sleep(LOCAL_RETRY_MS, signal);
+    if (outageCause instanceof LocalFailure) return clock.sleep(MACHINE_RETRY_MS, signal);
     probeAttempts += 1;
     if (!(outageCause instanceof ConfigError)) {
       const orderedMs = outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;

@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
-import { LOCAL_RETRY_MS } from "../../core/errors/machine-failure.ts";
+import { MACHINE_RETRY_MS } from "../../core/errors/machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 
 const JOB_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
@@ -28,6 +28,6 @@ export function unexplainedRetryMs(refusals: number): number {
 function fixedRetryMs(failure: Failure): number | null {
   if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? MAX_ORDERED_RETRY_MS, MAX_ORDERED_RETRY_MS);
   if (failure instanceof ConfigError) return REFUSED_RETRY_MS;
-  if (failure instanceof LocalFailure) return LOCAL_RETRY_MS;
+  if (failure instanceof LocalFailure) return MACHINE_RETRY_MS;
   return null;
 }

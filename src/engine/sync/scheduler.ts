@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { asFailure, ConfigError, errorText, type Failure, Throttled } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { isStopping, type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { isOrderlyStop, OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { endsWithin, oneAtATime, rejectOnAbort, runLoop, sleepFor } from "../../core/runtime/waiting.ts";
+import { endsWithin, rejectOnAbort, runLoop, serialRunner, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
 import { cronIntervalMs, type ScheduleTicker } from "./cron-schedule.ts";
@@ -33,7 +33,7 @@ export interface SchedulerOptions {
   readonly storedState: (job: string) => StoredPoll | undefined;
 }
 
-export interface Scheduler extends Service {
+export interface Scheduler extends WorkerService {
   change(next: SchedulerChange): void;
 }
 
@@ -77,7 +77,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   function runInParallel(work: Promise<void>): void {
     const watchedWork = work
       .catch((error: unknown) => {
-        if (!isStopping(error)) log.error({ err: error }, "a job broke");
+        if (!isOrderlyStop(error)) log.error({ err: error }, "a job broke");
       })
       .finally(() => backgroundWork.delete(watchedWork));
     backgroundWork.add(watchedWork);
@@ -102,7 +102,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
     state.isPending = false;
     state.takesTicks = true;
-    state.wait?.abort(new Stopping());
+    state.wait?.abort(new OrderlyStop());
     const { job } = state;
     const labels = { source, job: job.name };
     if (state.isRunning) {
@@ -148,7 +148,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   }
 
   async function runLater(state: JobState, inMs: number): Promise<void> {
-    state.wait?.abort(new Stopping());
+    state.wait?.abort(new OrderlyStop());
     const retryWait = new AbortController();
     state.wait = retryWait;
     const isJobTime = await sleepFor(clock, inMs, retryWait.signal, drainController.signal);
@@ -203,7 +203,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     let refusals = 0;
     let wasAway = false;
     const labels = { source, job: follower.name };
-    const runInOrder = oneAtATime();
+    const runInOrder = serialRunner();
     const noteSuccess = () => {
       failures = 0;
       refusals = 0;
@@ -224,7 +224,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
         const outageWatch = rejectOnAbort(outage.begun(aborter.signal), outageBegun.signal).then(
           () => {
             wasAway = true;
-            outageBegun.abort(new Stopping());
+            outageBegun.abort(new OrderlyStop());
           },
           () => undefined,
         );
@@ -244,7 +244,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
             ? unexplainedRetryMs(refusals)
             : followerRetryMs(failure, failures, random);
         } finally {
-          outageBegun.abort(new Stopping());
+          outageBegun.abort(new OrderlyStop());
           await outageWatch;
         }
       },
@@ -261,7 +261,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       try {
         await rejectOnAbort(outage.begun(aborter.signal), aborter.signal);
       } finally {
-        outageBegun.abort(new Stopping());
+        outageBegun.abort(new OrderlyStop());
         await scopeWatch;
       }
     }
@@ -347,10 +347,10 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     state.stopTicks();
     state.isPending = false;
     state.takesTicks = false;
-    state.wait?.abort(new Stopping());
+    state.wait?.abort(new OrderlyStop());
   }
 
-  const schedulerService = startedOnce({
+  const schedulerService = startServiceOnce({
     name: `sync ${source}`,
     async start(signal) {
       signal.addEventListener("abort", () => aborter.abort(signal.reason), { once: true });
@@ -368,9 +368,9 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     },
     async stop(deadlineMs) {
       for (const jobState of states) jobState.stopTicks();
-      drainController.abort(new Stopping());
+      drainController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, Promise.allSettled(allRuns));
-      aborter.abort(new Stopping());
+      aborter.abort(new OrderlyStop());
       await Promise.all(backgroundWork);
     },
   });

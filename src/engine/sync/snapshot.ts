@@ -1,6 +1,6 @@
 import type { Alarm, Resolution, TagValue, TokenInfo } from "../../core/model/building.ts";
-import type { DayAccount } from "../../core/model/history-event-data.ts";
-import type { Quality } from "../../core/model/tag-event-data.ts";
+import type { DayBucketCounts } from "../../core/model/history-event-data.ts";
+import type { TagValueQuality } from "../../core/model/tag-event-data.ts";
 
 export type SyncSet =
   | "tag-system"
@@ -110,7 +110,7 @@ export interface StoredToken {
 /** Latest reading of a tag (set `value`), usually `{"value":21.5,"quality":"good","time":"…","told":"this"}`. */
 export interface StoredValue {
   readonly value: TagValue;
-  readonly quality: Quality;
+  readonly quality: TagValueQuality;
   readonly time: string;
   readonly lastGood?: GoodReading | null;
   readonly nulls?: number;
@@ -129,7 +129,7 @@ export interface GoodReading {
 }
 
 export interface EmittedReading extends GoodReading {
-  readonly quality: Quality;
+  readonly quality: TagValueQuality;
   readonly behindGateway?: string;
 }
 
@@ -271,7 +271,7 @@ export interface FinalizedDay {
   readonly revision: number;
   readonly sealedAt: string;
   readonly series: number;
-  readonly account: DayAccount;
+  readonly account: DayBucketCounts;
 }
 
 /** Later change of a finalized day (set `day-changed`), keyed as `FinalizedDay`. */

@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { isStopping, type Service } from "../../core/runtime/lifecycle.ts";
+import { isOrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { oneAtATime } from "../../core/runtime/waiting.ts";
+import { serialRunner } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
@@ -81,7 +81,7 @@ export async function openSync(options: SyncOptions) {
     beforeNewAlarms: (siteIds, signal) => gatewayRecheck.beforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
-  const oneAlarmPoll = oneAtATime();
+  const oneAlarmPoll = serialRunner();
   let alarmPolls = createAlarmPolls(createPollParts(config));
   const outage = createOutage({
     ...{ source, clock, log, random, availability, scope },
@@ -147,7 +147,7 @@ export async function openSync(options: SyncOptions) {
     /** Requests a read of a site's gateways, because many of the site's values turned null at once. */
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
-    service(followers: readonly Follower[]): Service {
+    service(followers: readonly Follower[]): WorkerService {
       scheduler = createScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
@@ -160,7 +160,7 @@ export async function openSync(options: SyncOptions) {
         storedState: storedPoll,
         storeState(job, state) {
           syncState.putDeferred(sourceSet("poll"), job, state).catch((error: unknown) => {
-            if (!isStopping(error)) log.warn({ job, err: error }, "how a poll went was not stored");
+            if (!isOrderlyStop(error)) log.warn({ job, err: error }, "how a poll went was not stored");
           });
         },
       });

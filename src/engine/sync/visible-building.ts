@@ -1,6 +1,6 @@
 import type { Gateway, Site, System } from "../../core/model/building.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { yieldIfMany } from "../../core/runtime/waiting.ts";
+import { yieldIfManyObjects } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { minutesLeft } from "./first-inventory.ts";
@@ -188,7 +188,7 @@ export function createSelectionWarning({
     const sites = await visibleSites(store, source);
     const building = await buildingFromState(store, source, sites, { followed, systems: [], gateways: false });
     if (building === null || building.tags.length === 0) return;
-    await yieldIfMany(building.tags.length);
+    await yieldIfManyObjects(building.tags.length);
     const reasonsNow = new Set<string>();
     for (const [list, classes] of lists) {
       for (const { name, tags, mismatches } of compareClasses(classes, building)) {

@@ -1,4 +1,4 @@
-import { isStopping, Stopping } from "../../core/runtime/lifecycle.ts";
+import { isOrderlyStop, OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { type LoopOptions, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 
 /** Waits for a slot, chooses a request, calls `begun`, and sends the request. A rejection ends all lanes. */
@@ -25,7 +25,7 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
 
   async function startRequest(lane: LaneRequest): Promise<void> {
     const requestController = new AbortController();
-    const abort = () => requestController.abort(new Stopping());
+    const abort = () => requestController.abort(new OrderlyStop());
     let hasBegun = false;
     const requestDecided = Promise.withResolvers<void>();
     noNewRequests.addEventListener("abort", abort, { once: true });
@@ -38,9 +38,9 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
     };
     const requestWork = lane(noteBegun, requestController.signal)
       .catch((error: unknown) => {
-        if (isStopping(error)) return;
+        if (isOrderlyStop(error)) return;
         failure ??= { error };
-        failureController.abort(new Stopping());
+        failureController.abort(new OrderlyStop());
       })
       .finally(() => {
         noNewRequests.removeEventListener("abort", abort);

@@ -1,4 +1,4 @@
-import { type AnyEvent, type Event, sourceName } from "../../core/model/event.ts";
+import { type AnyEvent, type Event, eventSourceName } from "../../core/model/event.ts";
 import { type Store, type StoreChange, sinkStateSet } from "../store/store.ts";
 
 /** Sink state of an alarm receiver, as `connectors/shared/receiver` writes it. */
@@ -98,7 +98,7 @@ function mayHaveTickets({ type }: Event): boolean {
 function addTickets(event: Event, all: Tickets): Event {
   const alarmEvent = event as AnyEvent;
   if (!mayHaveTickets(event) || !("episode" in alarmEvent.data)) return event;
-  const foundTickets = all.get(ticketKey(sourceName(event) ?? "", alarmEvent.data.episode)) ?? [];
+  const foundTickets = all.get(ticketKey(eventSourceName(event) ?? "", alarmEvent.data.episode)) ?? [];
   if (foundTickets.length === 0) return event;
   const tickets = foundTickets.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
   return { ...event, data: { ...alarmEvent.data, tickets } };

@@ -2,9 +2,9 @@ import type {
   AlarmView,
   BuildingView,
   InventoryMap,
-  ListedObject,
+  ListedInventoryObject,
   TagSystemsView,
-  ValueView,
+  TagValueView,
 } from "../../core/connector.ts";
 import type { System, Tag } from "../../core/model/building.ts";
 import { getSilences, isSilenced } from "../silence/alarm-silences.ts";
@@ -107,7 +107,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       const tags = new Map(
         (await mapDocuments("tag", listedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
       );
-      return mapDocuments("value", (source, id, held: StoredValue): ValueView | undefined => {
+      return mapDocuments("value", (source, id, held: StoredValue): TagValueView | undefined => {
         const tag = tags.get(`${source} ${id}`);
         if (tag === undefined) return undefined;
         const { quality, time, value } = held;
@@ -122,6 +122,6 @@ function alarmView(source: string, { alarm, episode, state }: StoredAlarm): Alar
   return { source, alarm, episode, state };
 }
 
-function listedObject<T>(source: string, _: string, held: StoredItem<T>): ListedObject<T> {
+function listedObject<T>(source: string, _: string, held: StoredItem<T>): ListedInventoryObject<T> {
   return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
 }

@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { isLoopback } from "../../core/http/loopback.ts";
+import { isLoopbackHost } from "../../core/http/loopback.ts";
 import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription } from "../postgres/state-database.ts";
 import {
   FLEET_TOPIC,
@@ -102,7 +102,7 @@ export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members"
 export function memberPage({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
   if (page === "") return "";
   const address = new URL(page);
-  if (isLoopback(address.hostname)) return host === here ? page : "";
+  if (isLoopbackHost(address.hostname)) return host === here ? page : "";
   return ["0.0.0.0", "[::]"].includes(address.hostname) ? `http://${host}:${address.port}` : page;
 }
 

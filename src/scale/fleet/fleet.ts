@@ -1,7 +1,7 @@
 import { ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
-import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { readClocks, type TimeReading } from "../../core/runtime/elapsed-time.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createWakeup, endsWithin, runLoop, sleepFor, type Wakeup } from "../../core/runtime/waiting.ts";
@@ -38,7 +38,7 @@ import { createAssignment } from "./source-handover.ts";
  * Five loops: renew this member's lease, detect silent members, act on the tables (`assignment.ts`), check unreached
  * services (`service-reachability.ts`), and end expired leases in time.
  */
-export interface Fleet extends Service {
+export interface Fleet extends WorkerService {
   /** Returns the last known status while the database is unavailable. */
   status(): Promise<FleetStatus>;
   notices(): readonly string[];
@@ -120,7 +120,7 @@ export function createFleet(options: FleetOptions): Fleet {
     for (const { lease } of sourceHoldings.all()) sourceHoldings.lose(lease.source, why);
   }
 
-  function noteRenewal(sent: TimePoint): void {
+  function noteRenewal(sent: TimeReading): void {
     leaseTrust.renewed(sent);
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
@@ -250,7 +250,7 @@ export function createFleet(options: FleetOptions): Fleet {
     await endsWithin(clock, MEMBER_SIGN_OFF_LIMIT_MS, leaveRequest);
   }
 
-  return startedOnce({
+  return startServiceOnce({
     name: "fleet",
     async start(signal) {
       const loopEndSignal = AbortSignal.any([signal, endController.signal]);
@@ -267,9 +267,9 @@ export function createFleet(options: FleetOptions): Fleet {
       runningLoops = startLoops(loopEndSignal, loopStopSignal);
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       await handOverAllSources(deadlineMs);
-      endController.abort(new Stopping());
+      endController.abort(new OrderlyStop());
       unlisten();
       await Promise.all(runningLoops);
       handovers.flush(true);

@@ -1,7 +1,7 @@
 import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { elapsedMs, readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
-import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { elapsedMs, readClocks, type TimeReading } from "../../core/runtime/elapsed-time.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
@@ -12,7 +12,7 @@ import { withTimeLimit } from "./lease-timing.ts";
  * Kill switch of the fleet, stored in the database. Each member reads the switch every second, and treats it as thrown
  * after two seconds without a read. The member that throws the switch stops at once, and retries until it is stored.
  */
-export interface FleetKillSwitch extends Service {
+export interface FleetKillSwitch extends WorkerService {
   readonly remedy: string;
   thrown(): boolean;
   /** Stops writes of this member at once, and writes of all members two seconds after the promise resolves. */
@@ -40,7 +40,7 @@ export function createFleetKillSwitch(options: {
   const document = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_KEY, log });
   const stopController = new AbortController();
   let runningRead: Promise<void> | null = null;
-  let lastRead: TimePoint | null = null;
+  let lastRead: TimeReading | null = null;
   let throwing: Promise<void> | null = null;
   let isUnreadReported = false;
   const isSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > KILL_SWITCH_UNREAD_LIMIT_MS;
@@ -63,7 +63,7 @@ export function createFleetKillSwitch(options: {
     }
   }
 
-  return startedOnce({
+  return startServiceOnce({
     name: "kill-switch",
     remedy: "run plenum writes resume",
     thrown: () => throwing !== null || document.read() !== null || isSwitchUnread(),
@@ -97,7 +97,7 @@ export function createFleetKillSwitch(options: {
     },
     async stop(deadlineMs) {
       if (throwing !== null) await endsWithin(clock, deadlineMs, throwing);
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       document.close();
       await runningRead;
     },

@@ -1,6 +1,6 @@
 import { Retryable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { elapsedMs, readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
+import { elapsedMs, readClocks, type TimeReading } from "../../core/runtime/elapsed-time.ts";
 import { endsWithin } from "../../core/runtime/waiting.ts";
 
 export interface FleetTiming {
@@ -29,9 +29,9 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
  */
 export function createLeaseTrust(clock: Clock, ttlMs: number, marginMs: number) {
-  let lastSentAt: TimePoint | null = null;
+  let lastSentAt: TimeReading | null = null;
   return {
-    renewed(sent: TimePoint): void {
+    renewed(sent: TimeReading): void {
       // Responses may arrive in another order than the requests.
       if (lastSentAt === null || sent.monotonicMs > lastSentAt.monotonicMs) lastSentAt = sent;
     },
@@ -57,8 +57,8 @@ export interface MemberHeartbeat {
  * Silence starts again at 0 after `gapMs` without a look: the database was unavailable, or this process was suspended.
  */
 export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: number) {
-  let lastBeats: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimePoint }> = new Map();
-  let lastObservedAt: TimePoint | null = null;
+  let lastBeats: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimeReading }> = new Map();
+  let lastObservedAt: TimeReading | null = null;
   return {
     /** Returns members silent for the lease duration. A new observer waits one complete duration. */
     observe(beats: readonly MemberHeartbeat[]): readonly MemberHeartbeat[] {

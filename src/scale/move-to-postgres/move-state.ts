@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { resolve } from "node:path";
 import { ConfigError, Rejected, Retryable } from "../../core/errors/errors.ts";
-import { textList } from "../../core/postgres/sql-quoting.ts";
+import { textArray } from "../../core/postgres/sql-quoting.ts";
 import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -150,7 +150,7 @@ async function moveInTransaction(
     await refuseOtherState(session, database, folderReader.sources);
     await session.query(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
-      [textList(folderReader.sources)],
+      [textArray(folderReader.sources)],
     );
     const writtenSums = await writeRows(session, database.table, folderReader.rows());
     await storeSourceEnds(session, database, folderReader);
@@ -208,7 +208,7 @@ async function refuseOtherState(session: MoveSession, { name, table }: StateData
     `select named.source from unnest($1::text[]) as named (source)
      left join ${table("source")} as known on known.name = named.source
      where coalesce(known.epoch > 0 or known.last_position > 0, false) or ${existsConditions.join(" or ")} limit 1`,
-    [textList(sources)],
+    [textArray(sources)],
   );
   const [source] = rows[0] ?? [];
   if (source === undefined) return;
@@ -244,7 +244,7 @@ async function storeSourceEnds(session: MoveSession, { table }: StateDatabase, r
   await session.query(
     `update ${table("source")} as known set last_position = $1::bigint, bytes = told.bytes::bigint, written = told.bytes::bigint
      from unnest($2::text[], $3::text[]) as told (source, bytes) where known.name = told.source`,
-    [String(position), textList(sources), textList(sources.map((source) => String(bytes.get(source) ?? 0)))],
+    [String(position), textArray(sources), textArray(sources.map((source) => String(bytes.get(source) ?? 0)))],
   );
 }
 
@@ -255,7 +255,7 @@ async function writeFleetDocuments(
 ) {
   await session.query(
     `insert into ${table("fleet_document")} (key, body) select * from unnest($1::text[], $2::text[]) on conflict (key) do nothing`,
-    [textList([...bodies.keys()]), textList([...bodies.values()])],
+    [textArray([...bodies.keys()]), textArray([...bodies.values()])],
   );
 }
 

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import type { PostgresSession } from "../../core/postgres/session.ts";
-import { textList } from "../../core/postgres/sql-quoting.ts";
+import { textArray } from "../../core/postgres/sql-quoting.ts";
 
 /** Tables with rows of sources, and their columns without `source`. */
 const COLUMNS_BY_TABLE = {
@@ -128,8 +128,8 @@ async function insertRows(session: MoveSession, table: TableName, qualified: str
     `insert into ${qualified} (source, ${columns.join(", ")})
      select source, ${cells.join(", ")} from unnest(${parameters.join(", ")}) as row (source, ${columns.join(", ")})`,
     [
-      textList(batch.map(([, source]) => source)),
-      ...columns.map((column) => textList(batch.map(([, , values]) => formatCell(values[column])))),
+      textArray(batch.map(([, source]) => source)),
+      ...columns.map((column) => textArray(batch.map(([, , values]) => formatCell(values[column])))),
     ],
   );
 }
@@ -143,7 +143,7 @@ export async function readTableSums(
   for (const table of TABLE_NAMES) {
     const { rows } = await session.query(
       `select source, count(*), ${digestSql(table)} from ${qualifyTable(table)} where source = any ($1::text[]) group by source`,
-      [textList(sources)],
+      [textArray(sources)],
     );
     if (rows.length === 0) continue;
     const sumEntries = rows.map(([source, count, sum]): readonly [string, TableSum] => [

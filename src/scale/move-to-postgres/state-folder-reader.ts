@@ -1,5 +1,5 @@
-import { sourceName } from "../../core/model/event.ts";
-import { quoteText } from "../../core/postgres/sql-quoting.ts";
+import { eventSourceName } from "../../core/model/event.ts";
+import { quoteSqlText } from "../../core/postgres/sql-quoting.ts";
 import { createEpoch } from "../../engine/store/damage-quarantine.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { encodeBody, encodeKey, encodeText } from "../postgres/documents.ts";
@@ -48,7 +48,7 @@ export function readFolder(options: FolderReaderOptions) {
   const configuredSources = new Set(sources);
   const findOwner = (source: string | null) => (source !== null && configuredSources.has(source) ? source : first);
   const findOwnerOfOrigin = (origin: string | null) =>
-    origin === null ? null : findOwner(sourceName({ source: origin }));
+    origin === null ? null : findOwner(eventSourceName({ source: origin }));
   const query = <Row = RowValues>(sql: string, ...values: readonly (string | number)[]) =>
     database.prepare(sql).all<Row>(...values);
   const setNames = query<{ name: string }>("select distinct set_name as name from document order by set_name");
@@ -93,7 +93,7 @@ export function readFolder(options: FolderReaderOptions) {
   ];
 
   function* sourceDocuments(set: string, source: string): Generator<MovedRow> {
-    const sql = `select key, body from document where set_name = ${quoteText(set)} and key > ? order by key limit ?`;
+    const sql = `select key, body from document where set_name = ${quoteSqlText(set)} and key > ? order by key limit ?`;
     for (const { key, body } of readPaged<{ key: string; body: string }>(sql, "key", "")) {
       yield documentRow(source, set, key, body);
     }
@@ -119,7 +119,7 @@ export function readFolder(options: FolderReaderOptions) {
   function* records(): Generator<MovedRow> {
     for (const { log } of query<{ log: string }>("select distinct log from record order by log")) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
-        where log = ${quoteText(log)} and sequence > ? order by sequence limit ?`;
+        where log = ${quoteSqlText(log)} and sequence > ? order by sequence limit ?`;
       let lastRecord = { sequence: 0, body: "{}" };
       for (lastRecord of readPaged<typeof lastRecord>(sql, "sequence", 0)) {
         for (const source of sources) yield ["record", source, { log, ...lastRecord }];
@@ -138,7 +138,7 @@ export function readFolder(options: FolderReaderOptions) {
       from event where position > ? order by position limit ?`;
     type EventRow = RowValues & { position: number; id: string; bytes: number; origin: string };
     for (const row of readPaged<EventRow>(sql, "position", 0, EVENT_PAGE_SIZE)) {
-      const source = findOwner(sourceName({ source: row.origin }));
+      const source = findOwner(eventSourceName({ source: row.origin }));
       const writtenBytes = (bytesBySource.get(source) ?? 0) + row.bytes;
       bytesBySource.set(source, writtenBytes);
       yield ["event", source, { ...row, id: encodeKey(row.id), telemetry: row.telemetry !== 0, written: writtenBytes }];
@@ -178,7 +178,7 @@ export function readFolder(options: FolderReaderOptions) {
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
     type DeadLetterRow = RowValues & { id: number; reason: string; origin: string };
     for (const row of readPaged<DeadLetterRow>(sql, "id", 0, EVENT_PAGE_SIZE)) {
-      const source = findOwner(sourceName({ source: row.origin }));
+      const source = findOwner(eventSourceName({ source: row.origin }));
       yield ["dead_letter", source, { ...row, reason: encodeText(row.reason), resending: row.resending !== 0 }];
     }
   }

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import { textList } from "../../core/postgres/sql-quoting.ts";
+import { textArray } from "../../core/postgres/sql-quoting.ts";
 import { type DocumentChange, KeyConflict, type LogRecord } from "../../engine/store/store.ts";
-import type { Query, QueryResult, QueryValues } from "./state-database.ts";
+import type { SqlQuery, SqlResult, SqlValues } from "./state-database.ts";
 
 /** Prefix of an encoded key (U+E000, a private character), for keys that PostgreSQL would reject. */
 const ENCODED_PREFIX = "\ue000";
@@ -10,7 +10,7 @@ const HASHED_PREFIX = `${ENCODED_PREFIX}#`;
 /** Longest key in characters, because an index row of PostgreSQL holds 2,704 bytes. */
 const MAX_KEY_LENGTH = 500;
 
-export type RunQuery = (text: string, values?: QueryValues, withinMs?: number) => Promise<QueryResult>;
+export type RunQuery = (text: string, values?: SqlValues, withinMs?: number) => Promise<SqlResult>;
 
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
 export function createDocuments(source: string, query: RunQuery) {
@@ -24,7 +24,7 @@ export function createDocuments(source: string, query: RunQuery) {
     batches.delete(set);
     const { rows } = await query(
       "select key, body from document where source = $1 and set_name = $2 and key = any($3::text[])",
-      [source, set, textList([...keys])],
+      [source, set, textArray([...keys])],
     );
     return new Map(rows.map(([key, body]) => [String(key), String(body)]));
   }
@@ -78,12 +78,12 @@ interface MergedDocumentChange {
 }
 
 /** Returns at most three statements for any number of document changes. Throws `KeyConflict`. */
-export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
+export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly SqlQuery[] {
   const netChanges = [...mergeChanges(changes).values()];
   const buildStatement = (name: string, text: string, selected: readonly MergedDocumentChange[], hasBodies = true) => {
     if (selected.length === 0) return [];
-    const keys = [textList(selected.map(({ set }) => set)), textList(selected.map(({ key }) => key))];
-    const documentBodies = hasBodies ? [textList(selected.map(({ body }) => body ?? "null"))] : [];
+    const keys = [textArray(selected.map(({ set }) => set)), textArray(selected.map(({ key }) => key))];
+    const documentBodies = hasBodies ? [textArray(selected.map(({ body }) => body ?? "null"))] : [];
     return [{ name, text, values: [source, ...keys, ...documentBodies] }];
   };
   return [
@@ -133,13 +133,13 @@ function mergeChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, M
 export function appendRecords(
   source: string,
   records: readonly { readonly log: string; readonly body: unknown }[],
-): readonly Query[] {
+): readonly SqlQuery[] {
   if (records.length === 0) return [];
   const text = `insert into record (source, log, sequence, body)
     select $1, log, (select coalesce(max(sequence), 0) from record where source = $1 and record.log = given.log)
       + row_number() over (partition by log order by n), body
     from unnest($2::text[], $3::text[]) with ordinality as given (log, body, n)`;
-  const values = [source, textList(records.map(({ log }) => log)), textList(records.map(({ body }) => toJson(body)))];
+  const values = [source, textArray(records.map(({ log }) => log)), textArray(records.map(({ body }) => toJson(body)))];
   return [{ text, values, name: "append_records" }];
 }
 

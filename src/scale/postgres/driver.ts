@@ -1,5 +1,5 @@
-import type { Query, QueryResult } from "../../core/postgres/session.ts";
-import { arrayText, textList } from "../../core/postgres/sql-quoting.ts";
+import type { SqlQuery, SqlResult } from "../../core/postgres/session.ts";
+import { arrayText, textArray } from "../../core/postgres/sql-quoting.ts";
 import type {
   ColumnValues,
   Dialect,
@@ -45,11 +45,11 @@ export function createPostgresDriver(
   };
 }
 
-export function bindStatement(source: string, { values, ...statement }: SqlStatement): Query {
+export function bindStatement(source: string, { values, ...statement }: SqlStatement): SqlQuery {
   return { ...statement, values: [source, ...values.map(bindValue)] };
 }
 
-export function toRowObjects<Row>({ rows, columns = [] }: QueryResult): readonly Row[] {
+export function toRowObjects<Row>({ rows, columns = [] }: SqlResult): readonly Row[] {
   return rows.map((cells) => Object.fromEntries(columns.map((column, index) => [column, cells[index]])) as Row);
 }
 
@@ -57,7 +57,7 @@ function bindValue(value: SqlValue): string | Buffer | null {
   if (value === null) return null;
   if (typeof value === "number") return String(value);
   if (typeof value === "string") return encodeText(value);
-  return value.every((each) => typeof each === "number") ? arrayText(value) : textList(value as readonly string[]);
+  return value.every((each) => typeof each === "number") ? arrayText(value) : textArray(value as readonly string[]);
 }
 
 const POSTGRES_DIALECT: Dialect = {

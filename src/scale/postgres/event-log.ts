@@ -1,7 +1,7 @@
 import { encodeEvent } from "../../core/codec/stored-event.ts";
-import { assignToWorker, type Event, type EventKind, isTelemetry, isUrgent } from "../../core/model/event.ts";
-import type { QueryValues } from "../../core/postgres/session.ts";
-import { arrayText, textList } from "../../core/postgres/sql-quoting.ts";
+import { assignEventToWorker, type Event, type EventKind, isTelemetry, isUrgentKind } from "../../core/model/event.ts";
+import type { SqlValues } from "../../core/postgres/session.ts";
+import { arrayText, textArray } from "../../core/postgres/sql-quoting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { createLogTail } from "../../engine/store/event-log-tail.ts";
 import {
@@ -43,7 +43,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     logTail.clear();
   }
 
-  const readRows = async <Row>(text: string, values: QueryValues = [], withinMs?: number) =>
+  const readRows = async <Row>(text: string, values: SqlValues = [], withinMs?: number) =>
     toRowObjects<Row>(await query(text, [source, ...values], withinMs));
 
   async function readLastPosition(): Promise<number> {
@@ -69,7 +69,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         position += 1;
         const characters = offeredSize(event.type, body.length);
         logTail.add({ position, committedAt, body, characters });
-        if (!isUrgent(event.type)) continue;
+        if (!isUrgentKind(event.type)) continue;
         urgentChanges += 1;
         lastUrgent = Math.max(lastUrgent, position);
       }
@@ -115,7 +115,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     committed: noteCommitted,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
       const preparedAppend = prepareAppend(
-        events.map((event) => assignToWorker(source, event)),
+        events.map((event) => assignEventToWorker(source, event)),
         nowMs,
       );
       if (preparedAppend === null) return () => undefined;
@@ -127,7 +127,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       forgetCachedEvents();
       const storedEvents = await readRows<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
-        [textList(appending.rows.map(({ event }) => encodeKey(event.id)))],
+        [textArray(appending.rows.map(({ event }) => encodeKey(event.id)))],
       );
       const positions = new Map(storedEvents.map(({ id, position }) => [id, position]));
       const old = appending.rows.filter(({ event }) => (positions.get(encodeKey(event.id)) ?? before) <= before);
@@ -155,7 +155,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       if (kinds !== undefined) {
         // Events other than tag values are rare and have an index.
         if (kinds.every((kind) => !isTelemetry(kind))) conditions.push("not telemetry");
-        conditions.push(`kind = any(${bindValue(textList(kinds))}::text[])`);
+        conditions.push(`kind = any(${bindValue(textArray(kinds))}::text[])`);
       }
       if (about !== undefined) {
         const texts = about.subjects.flatMap(subjectSearchTexts).map((text) => `strpos(body, ${bindValue(text)}) > 0`);
@@ -186,8 +186,8 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         [
           String((await readLastPosition()) - within),
           String(sinceMs),
-          textList(kinds),
-          textList(subjects.map((subject) => JSON.stringify(subject).slice(1).split('"')[0] ?? "")),
+          textArray(kinds),
+          textArray(subjects.map((subject) => JSON.stringify(subject).slice(1).split('"')[0] ?? "")),
           String(limit),
         ],
       );

@@ -1,12 +1,12 @@
 import { ConfigError, type Failure, Retryable } from "../../core/errors/errors.ts";
-import { type ErrorWording, toFailure } from "../../core/postgres/error-meaning.ts";
-import { createPool, cutSessionAfterTimeout } from "../../core/postgres/pool.ts";
-import { openPrimary } from "../../core/postgres/primary-server.ts";
-import { type PostgresAddress, parseAddress, splitUrl } from "../../core/postgres/server-address.ts";
-import { isServerError, type PostgresSession, type SessionOptions } from "../../core/postgres/session.ts";
-import { quoteName } from "../../core/postgres/sql-quoting.ts";
-import { runStatementsInTransaction, transact } from "../../core/postgres/transaction.ts";
-import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
+import { type PostgresErrorWording, sqlErrorToFailure } from "../../core/postgres/error-meaning.ts";
+import { createPostgresPool, cutSessionAfterTimeout } from "../../core/postgres/pool.ts";
+import { openPrimarySession } from "../../core/postgres/primary-server.ts";
+import { type PostgresAddress, parseAddress, urlPerServer } from "../../core/postgres/server-address.ts";
+import { isPostgresError, type PostgresSession, type PostgresSessionOptions } from "../../core/postgres/session.ts";
+import { quoteSqlName } from "../../core/postgres/sql-quoting.ts";
+import { runStatementsInTransaction, runTransaction } from "../../core/postgres/transaction.ts";
+import { readCertificateFile, secretReader } from "../../core/runtime/secret.ts";
 import { createWakeup, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
 import { KeyConflict } from "../../engine/store/store.ts";
@@ -25,7 +25,7 @@ const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 const LONG_TRANSACTION_TIMEOUT_MS = 60 * 60_000;
 const LONG_TRANSACTION_LIMITS = { statementMs: LONG_TRANSACTION_TIMEOUT_MS, idleMs: 60_000 };
 
-type ListeningOptions = Pick<SessionOptions, "onNotification" | "onLost">;
+type ListeningOptions = Pick<PostgresSessionOptions, "onNotification" | "onLost">;
 
 /** Connects and prepares the schema. Throws `ConfigError` when a person must act, otherwise `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
@@ -36,21 +36,21 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     ? LONG_TRANSACTION_TIMEOUT_MS
     : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
-  const addresses = splitUrl(config.url).map((url) => parseAddress({ url }));
+  const addresses = urlPerServer(config.url).map((url) => parseAddress({ url }));
   const [first] = addresses;
   if (first === undefined) throw new RangeError("An address names one server at least.");
-  const password = config.password === undefined ? () => null : cachedSecret(config.password, clock);
+  const password = config.password === undefined ? () => null : secretReader(config.password, clock);
   const servers = addresses.map(({ host, port }) => `${host}:${port}`).join(",");
   const name = `${servers}/${first.database}, schema ${schema}`;
   let isPrepared = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
   async function connect(signal: AbortSignal, more: ListeningOptions = {}) {
-    const session = await openPrimary(
+    const session = await openPrimarySession(
       {
         addresses,
         password: password(),
-        ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
+        ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
         connectTimeoutMs: CONNECT_TIMEOUT_MS,
         wording: STATE_ERROR_WORDING,
         ...more,
@@ -60,7 +60,9 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     // Creating the schema, or waiting for another member that creates it, takes longer.
     try {
       return await cutSessionAfterTimeout(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
-        await session.query(`set search_path = ${quoteName(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
+        await session.query(
+          `set search_path = ${quoteSqlName(schema)}, pg_temp; set statement_timeout = ${statementMs}`,
+        );
         await prepareSchema(session, schema, migrate);
         isPrepared = true;
         return session;
@@ -71,7 +73,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     }
   }
 
-  const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
+  const pool = createPostgresPool({ connections: Math.max(1, connections - 1), clock, connect });
   const notifications = createNotifications(options, schema, connect);
 
   function useSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionMs): Promise<T> {
@@ -79,7 +81,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
       try {
         return await work(session);
       } catch (error) {
-        const isReplica = isServerError(error) && error.code === "25006";
+        const isReplica = isPostgresError(error) && error.code === "25006";
         if (!isReplica) throw toStateError(error, session.address);
         session.cut(error);
         if (addresses.length === 1) throw toStateError(error, session.address);
@@ -93,18 +95,20 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
 
   return {
     name,
-    table: (table) => `${quoteName(schema)}.${quoteName(table)}`,
+    table: (table) => `${quoteSqlName(schema)}.${quoteSqlName(table)}`,
     query: (text, values, withinMs) =>
       withinMs === undefined
         ? useSession((session) => session.query(text, values))
         : useSession(
-            (session) => transact(session, { statementMs: withinMs }, () => session.query(text, values)),
+            (session) => runTransaction(session, { statementMs: withinMs }, () => session.query(text, values)),
             withinMs + TRANSACTION_TIMEOUT_MS,
           ),
     transact: (asked) => useSession((session) => runStatementsInTransaction(session, transactionLimits, asked)),
     work: (work) =>
       useSession((session) =>
-        transact(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : transactionLimits, () => work(session)),
+        runTransaction(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : transactionLimits, () =>
+          work(session),
+        ),
       ),
     onNotified: notifications.listen,
     notify: (topic) => ({ text: "select pg_notify($1, $2)", values: [schema, topic], name: "notify" }),
@@ -115,7 +119,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
              where relnamespace = $1::regnamespace and relkind = 'r'),
            current_setting('server_version'), current_setting('synchronous_commit'),
            current_setting('data_checksums') = 'on', pg_is_in_recovery()`,
-          [quoteName(schema)],
+          [quoteSqlName(schema)],
         );
         const [bytes, version, synchronousCommit, dataChecksums, isReplica] = rows[0] ?? [];
         const { host, port } = session.address;
@@ -134,7 +138,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   };
 }
 
-const STATE_ERROR_WORDING: ErrorWording = {
+const STATE_ERROR_WORDING: PostgresErrorWording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
   refused: "does not take what the state is made of",
@@ -144,7 +148,7 @@ const STATE_ERROR_WORDING: ErrorWording = {
 
 function toStateError(error: unknown, address: PostgresAddress): Failure | FencedError | KeyConflict {
   if (error instanceof FencedError || error instanceof KeyConflict) return error;
-  if (isServerError(error)) {
+  if (isPostgresError(error)) {
     const { code, detail = "" } = error;
     if (code === "PLF01") return new FencedError(detail, { cause: error });
     if (code === "PLF02") return noSuchSourceError(detail);
@@ -153,7 +157,7 @@ function toStateError(error: unknown, address: PostgresAddress): Failure | Fence
       return new KeyConflict(set, decodeKey(key));
     }
   }
-  return toFailure(error, address, STATE_ERROR_WORDING);
+  return sqlErrorToFailure(error, address, STATE_ERROR_WORDING);
 }
 
 export function noSuchSourceError(source: string): ConfigError {
@@ -190,7 +194,7 @@ function createNotifications(
       },
       onLost: connectionLost.wakeUp,
     });
-    await newSession.query(`listen ${quoteName(channel)}`);
+    await newSession.query(`listen ${quoteSqlName(channel)}`);
     return newSession;
   }
 

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { PostgresSession } from "../../core/postgres/session.ts";
-import { quoteName } from "../../core/postgres/sql-quoting.ts";
+import { quoteSqlName } from "../../core/postgres/sql-quoting.ts";
 
 /** SQL comment on the table `meta`, by which Plenum recognises its schema. */
 const SCHEMA_COMMENT = "The state of a fleet of Plenum";
@@ -266,7 +266,7 @@ export async function prepareSchema(session: PostgresSession, schema: string, mi
 /** Creates the schema if it is missing, so that an existing empty schema needs no right to create schemas. */
 async function createSchema(session: PostgresSession, schema: string): Promise<void> {
   const { rows } = await session.query("select 1 from pg_namespace where nspname = $1", [schema]);
-  if (rows.length === 0) await session.query(`create schema ${quoteName(schema)}`);
+  if (rows.length === 0) await session.query(`create schema ${quoteSqlName(schema)}`);
 }
 
 /** Returns the version of a schema; null if the schema is missing or empty. */
@@ -285,7 +285,7 @@ async function readSchemaVersion(session: PostgresSession, schema: string): Prom
       hint: "Let state.postgres.schema name one of its own.",
     });
   }
-  const { rows: versions } = await session.query(`select schema_version from ${quoteName(schema)}.meta`);
+  const { rows: versions } = await session.query(`select schema_version from ${quoteSqlName(schema)}.meta`);
   return Number(versions[0]?.[0] ?? 0);
 }
 

@@ -1,9 +1,9 @@
-import type { PostgresSession, Query, QueryResult, QueryValues } from "../../core/postgres/session.ts";
+import type { PostgresSession, SqlQuery, SqlResult, SqlValues } from "../../core/postgres/session.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { PostgresState } from "../../engine/store/state-config.ts";
 
-export type { Query, QueryResult, QueryValues } from "../../core/postgres/session.ts";
+export type { SqlQuery, SqlResult, SqlValues } from "../../core/postgres/session.ts";
 
 export interface StateDatabase {
   /** Database name to show, without a password: `db.example:5432/plenum, schema plenum_state`. */
@@ -11,14 +11,14 @@ export interface StateDatabase {
   /** Qualified and quoted name of a table or function: `table("event")` is `"plenum_state"."event"`. */
   table(name: string): string;
   /** Runs one statement as a transaction, for at most 8 s or `withinMs` milliseconds. Throws like `transact`. */
-  query(text: string, values?: QueryValues, withinMs?: number): Promise<QueryResult>;
+  query(text: string, values?: SqlValues, withinMs?: number): Promise<SqlResult>;
   /** Runs a transaction in one packet. Throws `CommitUnknown` if it may be committed although the reply was lost. */
-  transact(queries: readonly Query[]): Promise<readonly QueryResult[]>;
+  transact(queries: readonly SqlQuery[]): Promise<readonly SqlResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server aborts it after a pause of 3 s. */
   work<T>(work: (session: Pick<PostgresSession, "query" | "queries">) => Promise<T>): Promise<T>;
   /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function to unsubscribe. */
   onNotified(topic: string, listener: () => void): () => void;
-  notify(topic: string): Query;
+  notify(topic: string): SqlQuery;
   describe(): Promise<StateDatabaseDescription>;
   close(): Promise<void>;
 }

@@ -2,10 +2,10 @@ import { randomBytes } from "node:crypto";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { PostgresSession } from "../../core/postgres/session.ts";
 import { CommitUnknown } from "../../core/postgres/transaction.ts";
-import { endsWithin, oneAtATime, retryUntilDone } from "../../core/runtime/waiting.ts";
+import { endsWithin, retryUntilDone, serialRunner } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
-import { type Query, type QueryResult, type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
+import { type ShardOptions, type SqlQuery, type SqlResult, type StateDatabase, sourceTopic } from "./state-database.ts";
 
 export type ShardWriter = ReturnType<typeof createWriter>;
 export type TransactionSession = Pick<PostgresSession, "query" | "queries">;
@@ -30,21 +30,21 @@ export interface WriterOptions extends ShardOptions {
 export function createWriter(options: WriterOptions) {
   const { database, source, as, clock, log } = options;
   const epoch = typeof as === "object" ? String(as.epoch) : null;
-  const runOneAtATime = oneAtATime();
+  const runOneAtATime = serialRunner();
   const closeController = new AbortController();
   const writerId = randomBytes(4).toString("hex");
-  const deferredWrites = createDeferredWrites<() => Query, Promise<unknown>>(clock, () => commit([]));
+  const deferredWrites = createDeferredWrites<() => SqlQuery, Promise<unknown>>(clock, () => commit([]));
   let lastMark = options.lastCommit;
   let transactions = 0;
   let commits = 0;
   let fenced: FencedError | null = null;
 
-  function buildFence(mark: string): Query {
+  function buildFence(mark: string): SqlQuery {
     if (epoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
     return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, epoch, lastMark, mark], name: "fence" };
   }
 
-  async function sendFenced<T>(send: (first: readonly Query[]) => Promise<T>): Promise<T | null> {
+  async function sendFenced<T>(send: (first: readonly SqlQuery[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenced !== null) throw fenced;
     closeController.signal.throwIfAborted();
@@ -93,7 +93,7 @@ export function createWriter(options: WriterOptions) {
   }
 
   /** Runs a transaction in one packet. Returns null if it committed and the reply was lost. */
-  function commit(statements: readonly Query[]): Promise<readonly QueryResult[] | null> {
+  function commit(statements: readonly SqlQuery[]): Promise<readonly SqlResult[] | null> {
     return runOneAtATime(async () => {
       let leadingCount = 0;
       const replies = await sendFenced((first) => {
@@ -104,7 +104,7 @@ export function createWriter(options: WriterOptions) {
     });
   }
 
-  const buildOperatorNotice = (): readonly Query[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
+  const buildOperatorNotice = (): readonly SqlQuery[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
 
   return {
     soon: deferredWrites,

@@ -5,7 +5,7 @@ import type { AcceptCommand } from "../../core/connector.ts";
 import { asFailure, type ConfigReason, errorText, type Failure } from "../../core/errors/errors.ts";
 import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 import { operatorArrival, operatorSecond } from "../../engine/commands/operator-message.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
@@ -54,7 +54,7 @@ export interface EncodedFailure {
 export function encodeFailure(error: unknown): EncodedFailure {
   const failure = asFailure(error);
   const { reason, field } = failure.kind === "config" ? failure : {};
-  return { failure: failure.kind, message: withoutCredentials(errorText(error)), reason, field };
+  return { failure: failure.kind, message: maskCredentials(errorText(error)), reason, field };
 }
 
 /** Largest request in bytes: 20 tags, a time range, a command. */

@@ -3,7 +3,7 @@ import type { Server } from "node:http";
 import { createAdaptorServer } from "@hono/node-server";
 import type { Hono } from "hono";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Service } from "../../core/runtime/lifecycle.ts";
+import type { WorkerService } from "../../core/runtime/lifecycle.ts";
 import { listen, listeningService } from "../status/connection-limits.ts";
 import { connectToWorker, findSocket, socketPath, withShortPath } from "./control-socket-path.ts";
 
@@ -22,7 +22,7 @@ const SERVER_TIMEOUTS = {
  * Control socket for the command line: a user who can read the state folder may operate the worker. Only the worker that holds
  * the lock of the folder creates the socket. The socket of a killed worker is replaced; a socket with a listener is not.
  */
-export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): Service {
+export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): WorkerService {
   const { stateFolder, routes } = options;
   return listeningService(
     "operator",

@@ -1,7 +1,7 @@
 import type { TagValue } from "../../core/model/building.ts";
-import { type Event, sourceName } from "../../core/model/event.ts";
+import { type Event, eventSourceName } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
@@ -66,7 +66,7 @@ export function createPlots(options: {
 
   /** Restores readings between the last write and a crash from the event log. */
   async function recover(): Promise<void> {
-    const eventPlots = (event: Event) => bySource.get(sourceName(event) ?? "");
+    const eventPlots = (event: Event) => bySource.get(eventSourceName(event) ?? "");
     const isMissing = (event: Event) =>
       Date.parse(event.time) > (eventPlots(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
     const [lastReading] = await store.outbox.latest(1, ["tag-value"]);
@@ -105,7 +105,7 @@ export function createPlots(options: {
     writtenChunk = chunk;
     return untilNextMinute(clock);
   }
-  const service: Service = startedOnce({
+  const service: WorkerService = startServiceOnce({
     name: "plots",
     async start(signal) {
       await load();
@@ -125,7 +125,7 @@ export function createPlots(options: {
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, running);
       await write(true);
     },

@@ -1,4 +1,4 @@
-import { type Event, sourceName } from "../../core/model/event.ts";
+import { type Event, eventSourceName } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { ByteReader, ByteWriter, readColumn, writeColumn } from "./number-encoding.ts";
@@ -120,7 +120,7 @@ export function createRaisedAlarms(
 function toRaisedAlarm(event: Event<"alarm-raised">): RaisedAlarm {
   const { site, trigger } = event.data.alarm;
   const day = event.time.slice(0, 10);
-  return { source: sourceName(event) ?? "", site: site.id, day, priority: trigger.priority, count: 1 };
+  return { source: eventSourceName(event) ?? "", site: site.id, day, priority: trigger.priority, count: 1 };
 }
 
 function sumByDay(alarms: readonly RaisedAlarm[]): readonly RaisedAlarm[] {

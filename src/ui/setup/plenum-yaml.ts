@@ -1,5 +1,5 @@
 import { formatDuration } from "../../core/values/duration.ts";
-import { toPrintable, toPrintableJson } from "../../core/values/printable-text.ts";
+import { printableLine, toPrintableJson } from "../../core/values/printable-text.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
 import { englishText, tagCountMessage, tagsText } from "./building-messages.ts";
 import { historyEveryMs, type SetupChoices, type UnitGroup, unitGroups } from "./setup-choices.ts";
@@ -60,9 +60,9 @@ function heading({ baseUrl, date }: ConfigurationFrame, building: BuildingSummar
   const end = token.expiresAt === null ? "never expires" : `expires ${token.expiresAt.slice(0, 10)}`;
   return [
     `# Made for ${baseUrl} on ${date}; plenum check says whether it fits, plenum plan what it costs.`,
-    `# ${toPrintable(`Token "${token.name}" of ${token.user.name}, ${end}.`)}`,
-    `# ${toPrintable(`It sees ${names.join(", ")}${others === 0 ? "" : ` and ${others} more sites`}:`)}`,
-    `# ${toPrintable(`${tagsText(building)}.`)}`,
+    `# ${printableLine(`Token "${token.name}" of ${token.user.name}, ${end}.`)}`,
+    `# ${printableLine(`It sees ${names.join(", ")}${others === 0 ? "" : ` and ${others} more sites`}:`)}`,
+    `# ${printableLine(`${tagsText(building)}.`)}`,
     "# Every option and its default: config/example.yaml.",
   ];
 }

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../core/errors/errors.ts";
-import { isLoopback } from "../../core/http/loopback.ts";
+import { isLoopbackHost } from "../../core/http/loopback.ts";
 import { type Message, message } from "./building-messages.ts";
 
 export type ServiceAddress = ReturnType<typeof readAddress>;
@@ -12,7 +12,7 @@ export function readAddress(written: string, allowPlainHttp: boolean) {
   const notes: Message[] = [];
   const trimmedText = written.trim();
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmedText);
-  const scheme = isLoopback(trimmedText.replace(/[:/].*$/, "")) ? "http" : "https";
+  const scheme = isLoopbackHost(trimmedText.replace(/[:/].*$/, "")) ? "http" : "https";
   if (!hasScheme) notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
   const url = URL.parse(hasScheme ? trimmedText : `${scheme}://${trimmedText}`);
   if (trimmedText === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
@@ -27,7 +27,7 @@ export function readAddress(written: string, allowPlainHttp: boolean) {
   const path = url.pathname.replace(/\/+$/, "");
   const [end = ""] = /\/api(\/v\d+(\/.*)?)?$/.exec(path) ?? [];
   if (end !== "") notes.push(message("{end} at the end of the address is left out; it is added by itself.", { end }));
-  if (url.protocol === "http:" && !allowPlainHttp && !isLoopback(url.hostname))
+  if (url.protocol === "http:" && !allowPlainHttp && !isLoopbackHost(url.hostname))
     throw new ConfigError(`With http:// everybody on the way to ${url.host} could read the token.`, {
       hint: "Use https://, or add --allow-plain-http in a test network.",
     });

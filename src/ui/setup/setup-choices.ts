@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { Config } from "../../app/config/config.ts";
 import { RESOLUTIONS } from "../../core/model/building.ts";
-import { durationText } from "../../core/values/duration.ts";
+import { secondsText } from "../../core/values/duration.ts";
 import { factsFromTags, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building-inspection.ts";
@@ -128,7 +128,7 @@ export function quotaText(plan: PlanReport): string {
 export function planMessages({ classes, history, backfill }: PlanReport): readonly Message[] {
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
-      const values = { name, tags, age: durationText(promisedSeconds) };
+      const values = { name, tags, age: secondsText(promisedSeconds) };
       return stretch > 1
         ? message("{name}: {tags} tags, at most {age} old, more than wished", values)
         : message("{name}: {tags} tags, at most {age} old", values);
@@ -137,7 +137,7 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
       const values = { name, tags, resolution };
       if (backfill === null) return message("history {name}: {tags} tags at {resolution}", values);
       const minutes = Math.ceil(backfill.requestsLeft / backfill.requestsPerMinute);
-      const time = durationText(minutes * 60);
+      const time = secondsText(minutes * 60);
       return message("history {name}: {tags} tags at {resolution}, its past fetched in {time}", { ...values, time });
     }),
   ];

@@ -11,7 +11,7 @@ import { z } from "zod";
 import { ConfigurationError } from "../../app/config/config-problems.ts";
 import { asFailure, ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { withoutCredentials } from "../../core/runtime/log.ts";
+import { maskCredentials } from "../../core/runtime/log.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import { createGuesses, isEqual, knownHosts, sameOriginOnly, securityHeaders } from "../status/access-control.ts";
 import { limitConnections, listen, REQUEST_TIMES } from "../status/connection-limits.ts";
@@ -102,7 +102,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   app.use(knownHosts(HOST));
   app.onError((error, context) => {
     const [problem] = error instanceof ConfigurationError ? error.problems : [];
-    const message = withoutCredentials(problem?.message ?? errorText(error));
+    const message = maskCredentials(problem?.message ?? errorText(error));
     const isUserError = error instanceof InvalidRequest || asFailure(error).kind === "config";
     return context.json({ message }, isUserError ? 400 : 502);
   });

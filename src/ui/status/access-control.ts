@@ -7,7 +7,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Secret } from "../../core/runtime/log.ts";
-import { type Environment, readSecret } from "../../core/runtime/secret.ts";
+import { type ProcessEnv, readSecret } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { addressOwner, delayedConnections, plainAddress } from "./connection-limits.ts";
 import type { StatusConfig } from "./status-config.ts";
@@ -24,7 +24,7 @@ export interface Credentials {
 const LEAST_PASSWORD_LENGTH = 12;
 
 /** Null without a configured password. Throws `ConfigError` when a password is missing or too short. */
-export function readCredentials(config: StatusConfig, environment?: Environment): Credentials | null {
+export function readCredentials(config: StatusConfig, environment?: ProcessEnv): Credentials | null {
   function read(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
     const ref = config[option];
     if (ref === undefined) return null;

@@ -1,6 +1,6 @@
 import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import type { ListenOptions, Server as NetServer, Socket } from "node:net";
-import { type Service, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 
 /**
  * Limits of the connections to the status page, so that they neither take the descriptors that polls and sinks need nor
@@ -122,7 +122,11 @@ export function listen(server: NetServer, target: ListenOptions, explain: (error
 }
 
 /** A service with a listening server. A stop closes every connection and then calls `onClosed`. */
-export function listeningService(name: string, open: () => Promise<Server>, onClosed: () => void = () => {}): Service {
+export function listeningService(
+  name: string,
+  open: () => Promise<Server>,
+  onClosed: () => void = () => {},
+): WorkerService {
   let server: Server | undefined;
   async function stop(): Promise<void> {
     const closingServer = server;
@@ -134,7 +138,7 @@ export function listeningService(name: string, open: () => Promise<Server>, onCl
     });
     onClosed();
   }
-  return startedOnce({
+  return startServiceOnce({
     name,
     async start(signal) {
       server = await open();

@@ -3,9 +3,9 @@ import { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Alarm, Site } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { oneAtATime } from "../../core/runtime/waiting.ts";
+import { serialRunner } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { toPrintable } from "../../core/values/printable-text.ts";
+import { printableLine } from "../../core/values/printable-text.ts";
 import {
   addSilence,
   alarmText,
@@ -86,8 +86,8 @@ async function silenceNames(cache: CachedDocuments, sources: readonly string[], 
   const alarm = alarms.get(silence.alarm ?? "")?.alarm;
   const site = sites.get(String(silence.site))?.value;
   return {
-    alarm: alarm && toPrintable(`${alarm.trigger.displayName}, ${alarm.site.displayName}`),
-    site: site && toPrintable(site.displayName),
+    alarm: alarm && printableLine(`${alarm.trigger.displayName}, ${alarm.site.displayName}`),
+    site: site && printableLine(site.displayName),
   };
 }
 
@@ -130,7 +130,7 @@ const NewSilence = z
 export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRoutes): Hono {
   const app = new Hono();
   // Concurrent requests would each count the silences before any of them is stored.
-  const runOneAtATime = oneAtATime();
+  const runOneAtATime = serialRunner();
 
   app.post("/", jsonFromPage(LARGEST_BODY, "That is too long for a silence."), async (context) => {
     const request = NewSilence.safeParse(await context.req.json().catch(() => null));

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isLoopback } from "../../core/http/loopback.ts";
+import { isLoopbackHost } from "../../core/http/loopback.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 
 const TrustedProxy = z.strictObject({
@@ -57,7 +57,7 @@ export const StatusConfig = z
       context.addIssue({ code: "custom", path: ["host"], message });
       return;
     }
-    if (isLoopback(status.host)) return;
+    if (isLoopbackHost(status.host)) return;
     if (status.password === undefined || !status.behind_tls_proxy) {
       context.addIssue({
         code: "custom",

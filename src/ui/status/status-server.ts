@@ -12,7 +12,7 @@ import { compress } from "hono/compress";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Service } from "../../core/runtime/lifecycle.ts";
+import type { WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import {
@@ -118,7 +118,7 @@ export interface StatusServerOptions extends Guard, SilenceRoutes, ActionRoutes 
   readonly fleet?: () => Promise<object>;
 }
 
-export interface StatusServer extends Service {
+export interface StatusServer extends WorkerService {
   url(): string;
 }
 

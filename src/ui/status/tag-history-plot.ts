@@ -1,4 +1,4 @@
-import { Points } from "../../core/codec/points.ts";
+import { TagPoints } from "../../core/codec/points.ts";
 import { errorText, Malformed } from "../../core/errors/errors.ts";
 import { BUCKET_MS, type Resolution, type TagLog, type TagValue } from "../../core/model/building.ts";
 import { type Event, eventSubject, sourceUri } from "../../core/model/event.ts";
@@ -78,7 +78,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     try {
       const log = (await response).find(({ id }) => id === range.id);
       if (log?.unreadable?.timesMs === null) throw new Malformed(log.unreadable.said, "");
-      save(range, "fetched", null, log === undefined ? EMPTY_SAMPLES : toSamples(Points.of(log.measurements)));
+      save(range, "fetched", null, log === undefined ? EMPTY_SAMPLES : toSamples(TagPoints.of(log.measurements)));
     } catch (error) {
       if (!stopController.signal.aborted) save(range, "refused", failureReason(error), samples(range));
     }

@@ -1,4 +1,4 @@
-import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
@@ -77,7 +77,7 @@ export async function driveBackfill(wanted: BackfillCase) {
     };
     const followWork = Promise.all((everyMs > 0 ? [reads, pull] : [pull]).map(followUntilEnd));
     const stop = async () => {
-      end.abort(new Stopping());
+      end.abort(new OrderlyStop());
       await clock.advance(1_000);
       await followWork;
     };

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
-import { ALL_ACCEPTED, type Sink } from "#src/core/connector.ts";
+import { EVENTS_ACCEPTED, type Sink } from "#src/core/connector.ts";
 import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
@@ -127,7 +127,7 @@ async function log(workload: string, count: string, folder: string) {
     open: async () => {},
     async write(batch) {
       delivered += batch.length;
-      return ALL_ACCEPTED;
+      return EVENTS_ACCEPTED;
     },
     close: async () => {},
   };

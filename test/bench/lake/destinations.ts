@@ -8,7 +8,7 @@ import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import { ALL_ACCEPTED, type ConnectorContext, type Sink } from "#src/core/connector.ts";
+import { type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "#src/core/connector.ts";
 import { createDatabase, optionsFor } from "../../connectors/postgres/test-database.ts";
 import type { Counts } from "../harness.ts";
 
@@ -31,7 +31,7 @@ export async function openDestination(
   switch (name) {
     case "idle":
       return {
-        sink: { open: async () => {}, write: async () => ALL_ACCEPTED, close: async () => {} },
+        sink: { open: async () => {}, write: async () => EVENTS_ACCEPTED, close: async () => {} },
         bytes: async () => 0,
       };
     case "file":

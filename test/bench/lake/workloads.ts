@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { historyEvent } from "#src/core/codec/history-event.ts";
-import { FALSE_CODE, NULL_CODE, Points, TRUE_CODE } from "#src/core/codec/points.ts";
+import { makeHistoryEvent } from "#src/core/codec/history-event.ts";
+import { FALSE_VALUE_CODE, NULL_VALUE_CODE, TagPoints, TRUE_VALUE_CODE } from "#src/core/codec/points.ts";
 import type { Resolution, Tag } from "#src/core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
@@ -41,7 +41,7 @@ export function* plant(tags: number, values: number): Workload {
     for (let n = 0; n < tags && madeValues < values; n++) {
       const readings = all[n % all.length] as Readings;
       const copy = Math.floor(n / all.length);
-      const points = new Points();
+      const points = new TagPoints();
       for (let at = 0; at < DAY_MS / BUCKET_MS; at++) {
         const pointIndex = (day * (DAY_MS / BUCKET_MS) + at + copy * 997) % readings.points.length;
         points.push(START_MS + day * DAY_MS + at * BUCKET_MS, readings.points.code(pointIndex));
@@ -75,10 +75,10 @@ export function* live(values: number, onlySite?: number): Workload {
   }
 }
 
-function history({ siteId, resolution, timeZone }: Omit<Readings, "tag" | "points">, tag: Tag, points: Points) {
+function history({ siteId, resolution, timeZone }: Omit<Readings, "tag" | "points">, tag: Tag, points: TagPoints) {
   const historySubject = `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`;
   const time = isoUtc(points.timeMs(points.length - 1) + DAY_MS);
-  const event = historyEvent({
+  const event = makeHistoryEvent({
     ...{ source: SOURCE, subject: historySubject, time, siteId, tag, resolution, timeZone, points },
     ...{ origin: "backfill", revisedAt: null },
   });
@@ -103,7 +103,7 @@ interface Readings {
   readonly tag: Tag;
   /** Coarsest resolution that has each reading in its own bucket. */
   readonly resolution: Resolution;
-  readonly points: Points;
+  readonly points: TagPoints;
 }
 
 const DATA = join(import.meta.dirname, "../../../src/simulator/data");
@@ -128,19 +128,19 @@ function readReadings(): readonly Readings[] {
 const BOOLEANS = new Set(metadata.tags.filter(({ kind }) => kind === "boolean").map(({ column }) => column));
 
 /** Parses line by line to keep the heap small before the measurement. */
-function readColumns(file: string): ReadonlyMap<string, Points> {
+function readColumns(file: string): ReadonlyMap<string, TagPoints> {
   const [head = "", ...lines] = readFileSync(join(DATA, file), "utf8").trim().split("\n");
   const columns = head
     .split(",")
     .slice(1)
-    .map((name) => ({ points: new Points(), isBoolean: BOOLEANS.has(name), name }));
+    .map((name) => ({ points: new TagPoints(), isBoolean: BOOLEANS.has(name), name }));
   for (const line of lines) {
     const [time = "", ...cells] = line.split(",");
     const timeMs = Date.parse(time);
     for (const [n, { points, isBoolean }] of columns.entries()) {
       const cell = cells[n] ?? "";
-      const code = isBoolean ? (cell === "1" ? TRUE_CODE : FALSE_CODE) : Number(cell);
-      points.push(timeMs, cell === "" ? NULL_CODE : code);
+      const code = isBoolean ? (cell === "1" ? TRUE_VALUE_CODE : FALSE_VALUE_CODE) : Number(cell);
+      points.push(timeMs, cell === "" ? NULL_VALUE_CODE : code);
     }
   }
   return new Map(columns.map(({ name, points }) => [name, points]));

@@ -19,7 +19,7 @@ import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { createS3Store, type S3Store } from "#connectors/parquet/s3-store.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
-import { folderFailure } from "#src/core/errors/folder-problem.ts";
+import { fileErrorToFailure } from "#src/core/errors/folder-problem.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
 import { testFolder } from "../../test-folder.ts";
@@ -172,7 +172,7 @@ describe("the folder store", () => {
     ],
     ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
   ])("the folder store maps the file system error %s to a failure with advice", (code, kind, words) => {
-    const failure = folderFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");
+    const failure = fileErrorToFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");
     expect([failure.kind, errorText(failure)]).toEqual([kind, words]);
   });
 });

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
-import { toFailure } from "#src/core/postgres/error-meaning.ts";
+import { sqlErrorToFailure } from "#src/core/postgres/error-meaning.ts";
 import { parseAddress } from "#src/core/postgres/server-address.ts";
 import { connectTo } from "../../ask-postgres.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
@@ -216,11 +216,11 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
   });
 });
 
-describe("the classification of PostgreSQL errors (toFailure)", () => {
+describe("the classification of PostgreSQL errors (sqlErrorToFailure)", () => {
   const address = parseAddress({ host: "db", database: "d", user: "plenum" });
   const said = (code: string, message = "words") => {
     const error = Object.assign(new Error(message), { code, severity: "ERROR", detail: "Failing row contains (…)" });
-    const failure = toFailure(error, address);
+    const failure = sqlErrorToFailure(error, address);
     expect(errorText(failure)).not.toContain("Failing row");
     return `${failure.kind}: ${errorText(failure)}`;
   };
@@ -249,7 +249,7 @@ describe("the classification of PostgreSQL errors (toFailure)", () => {
       "28000",
       "config: The database server at db:5432 does not let us in: words (28000). Check user and database, and allow both in its pg_hba.conf.",
     ],
-  ])("toFailure maps error code %s to a failure kind and advice", (code, expected) => {
+  ])("sqlErrorToFailure maps error code %s to a failure kind and advice", (code, expected) => {
     expect(said(code)).toBe(expected);
   });
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Points } from "#src/core/codec/points.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
 import type { SensorFinding } from "#src/core/model/tag-event-data.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
@@ -26,7 +26,7 @@ function watchTag(resolution: Resolution = "1h") {
     log(...buckets: readonly (readonly [hour: number, value: TagValue])[]) {
       const points = buckets.map(([hour, value]) => ({ time: new Date(START + hour * HOUR).toISOString(), value }));
       const lastHour = Math.max(...buckets.map(([hour]) => hour));
-      table.logged("1", resolution, Points.of(points), START + lastHour * HOUR + lengthMs + MINUTE);
+      table.logged("1", resolution, TagPoints.of(points), START + lastHour * HOUR + lengthMs + MINUTE);
     },
     pairs: () => row().log?.pairs,
   };
@@ -141,7 +141,7 @@ describe("replies of history in the sensor table", () => {
       one.table.logged(
         "1",
         "1h",
-        Points.of(values.map((value, n) => ({ time: new Date(START + (hour + n) * HOUR).toISOString(), value }))),
+        TagPoints.of(values.map((value, n) => ({ time: new Date(START + (hour + n) * HOUR).toISOString(), value }))),
         START + (hour + 1) * HOUR + lateMs,
       );
     reply(0, 9 * MINUTE, 1);
@@ -158,7 +158,7 @@ describe("replies of history in the sensor table", () => {
     one.read(0.5, 1);
     one.log([1, 1]);
     expect(one.row().log).toMatchObject({ resolution: "1h", replies: 2, pairs: 1 });
-    const points = Points.of([{ time: new Date(START).toISOString(), value: 1 }]);
+    const points = TagPoints.of([{ time: new Date(START).toISOString(), value: 1 }]);
     one.table.logged("1", "5m", points, START + HOUR);
     expect(one.row().log).toMatchObject({ resolution: "5m", replies: 1, pairs: 0, sumLive: 0 });
     one.table.logged("1", "1d", points, START + 24 * HOUR);

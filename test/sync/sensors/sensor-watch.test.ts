@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Points } from "#src/core/codec/points.ts";
+import { TagPoints } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { SilentSensors } from "#src/core/model/tag-event-data.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
@@ -205,7 +205,7 @@ describe("the report on silent sensors", () => {
       const time = new Date(rig.clock.now()).toISOString();
       rig.watch().read("30001", 20 + hour, rig.clock.now() + HOUR / 2);
       await rig.clock.advance(HOUR);
-      rig.watch().logged("30001", "1h", Points.of([{ time, value: 1_000 * (20 + hour) }]), rig.clock.now());
+      rig.watch().logged("30001", "1h", TagPoints.of([{ time, value: 1_000 * (20 + hour) }]), rig.clock.now());
     }
     rig.doubt.compared("main", 0);
     rig.doubt.compared("main", 0);

@@ -1,4 +1,4 @@
-import { type EventKind, isUrgent } from "#src/core/model/event.ts";
+import { type EventKind, isUrgentKind } from "#src/core/model/event.ts";
 import { ENDS, type Evidence, type LoggedEvent, some, type Told, type Verdict } from "../evidence.ts";
 
 export function judgeEvents(evidence: Evidence): Verdict {
@@ -51,7 +51,7 @@ function outOfOrder(told: readonly Told[], places: ReadonlyMap<string, LoggedEve
     if (seen.has(one) || place === undefined) continue;
     seen.add(one);
     const [type = ""] = id.split(".");
-    const order = `${place.source} ${key} ${isUrgent(type as EventKind)}`;
+    const order = `${place.source} ${key} ${isUrgentKind(type as EventKind)}`;
     const before = last.get(order) ?? 0;
     if (place.position < before) wrong.push(`${one} (${place.position} after ${before})`);
     last.set(order, Math.max(place.position, before));

@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { hasCredentials, SecretRef } from "../../runtime/secret.ts";
+import { SecretRef, urlHasCredentials } from "../../runtime/secret.ts";
 import { Duration } from "../../values/duration.ts";
 import { ProxyConfig } from "../proxy.ts";
-import { parseNetwork } from "./ip-network-ranges.ts";
+import { parseIpNetwork } from "./ip-network-ranges.ts";
 
 /** Headers that the connection itself needs, or that would change how the request is read. */
 const RESERVED_HEADER =
@@ -10,16 +10,16 @@ const RESERVED_HEADER =
 
 export const ReceiverUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://example.com/hook." })
-  .refine((text) => !hasCredentials(text), {
+  .refine((text) => !urlHasCredentials(text), {
     error: "Leave user name and password out of the address; use headers with a secret reference.",
   });
 
-const HeaderName = z
+const HttpHeaderName = z
   .string()
   .regex(/^[A-Za-z0-9-]{1,64}$/, "A header name consists of letters, digits and `-`.")
   .refine((name) => !RESERVED_HEADER.test(name), "This header is set by Plenum and cannot be changed.");
 
-const HeaderText = z.string().regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
+const HttpHeaderValue = z.string().regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
 const CREDENTIAL_HEADER =
   /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
 
@@ -29,7 +29,7 @@ function isPlainTextSecret(name: string, value: unknown): boolean {
 }
 
 export const RequestHeaders = z
-  .record(HeaderName, z.union([HeaderText, SecretRef]))
+  .record(HttpHeaderName, z.union([HttpHeaderValue, SecretRef]))
   .superRefine((headers, context) => {
     for (const [name, value] of Object.entries(headers)) {
       if (!isPlainTextSecret(name, value)) continue;
@@ -43,15 +43,15 @@ export const RequestHeaders = z
   .default({})
   .meta({ description: "Further request headers; a value may be a secret reference." });
 
-const NetworkText = z
+const IpNetworkText = z
   .string()
-  .refine((text) => parseNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
+  .refine((text) => parseIpNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
 
-export const OUTBOUND_OPTIONS = {
+export const OUTBOUND_HTTP_OPTIONS = {
   timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
     .prefault("15s")
     .meta({ description: "Total time of one request, answer included; at most 30s." }),
-  allow_networks: z.array(NetworkText).max(100).default([]).meta({
+  allow_networks: z.array(IpNetworkText).max(100).default([]).meta({
     description: "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
   }),
   proxy: ProxyConfig.optional(),
@@ -61,4 +61,4 @@ export const OUTBOUND_OPTIONS = {
     .optional()
     .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
 } as const;
-export type OutboundConfig = z.infer<z.ZodObject<typeof OUTBOUND_OPTIONS>>;
+export type OutboundHttpConfig = z.infer<z.ZodObject<typeof OUTBOUND_HTTP_OPTIONS>>;

@@ -3,10 +3,10 @@ import { isIP, type LookupFunction } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
 import { ConfigError, Retryable } from "../../errors/errors.ts";
-import { isLoopback } from "../loopback.ts";
-import { type HttpProxy, toEndpoint } from "../proxy.ts";
+import { isLoopbackHost } from "../loopback.ts";
+import { type HttpProxy, hostAndPortOfUrl } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
-import { createNetworkRules } from "./ip-network-ranges.ts";
+import { createIpNetworkRules } from "./ip-network-ranges.ts";
 
 /** `dns.lookup` with `all: true`, or a stand-in for it. */
 export type DnsLookup = (
@@ -15,7 +15,7 @@ export type DnsLookup = (
   done: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
 ) => void;
 
-interface GuardOptions {
+interface AddressGuardOptions {
   readonly url: URL;
   readonly allowNetworks: readonly string[];
   readonly ca: string | undefined;
@@ -25,17 +25,17 @@ interface GuardOptions {
 }
 
 /** Connects only to public or allowed addresses, checked inside the connection's lookup against DNS rebinding. */
-export function guardedConnector(options: GuardOptions): buildConnector.connector {
-  const networkRules = createNetworkRules(options.allowNetworks);
-  const isEncrypted = options.url.protocol === "https:";
-  function checkAddress(address: string): ConfigError | null {
+export function createGuardedConnector(options: AddressGuardOptions): buildConnector.connector {
+  const networkRules = createIpNetworkRules(options.allowNetworks);
+  const isHttpsTarget = options.url.protocol === "https:";
+  function checkIpAddress(address: string): ConfigError | null {
     if (!networkRules.isOpen(address)) {
       return new ConfigError(`${options.url.origin} leads to ${address}, which is not a public address.`, {
         field: "url",
         hint: "If that is meant, add its network to allow_networks.",
       });
     }
-    if (!isEncrypted && !networkRules.isAllowed(address)) {
+    if (!isHttpsTarget && !networkRules.isAllowed(address)) {
       return new ConfigError(`${options.url.origin} is not encrypted.`, {
         field: "url",
         hint: "Use https, or add the network of the receiver to allow_networks.",
@@ -43,35 +43,35 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     }
     return null;
   }
-  const lookup: LookupFunction = (host, wanted, done) => {
+  const guardedDnsLookup: LookupFunction = (host, wanted, done) => {
     options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
-      const firstAddress = addresses?.[0];
-      if (error !== null || firstAddress === undefined) return done(createUnknownHostError(host, error), "", 0);
-      const addressRefusal = addresses.map(({ address }) => checkAddress(address)).find((answer) => answer !== null);
+      const firstHostAddress = addresses?.[0];
+      if (error !== null || firstHostAddress === undefined) return done(createUnknownHostError(host, error), "", 0);
+      const addressRefusal = addresses.map(({ address }) => checkIpAddress(address)).find((answer) => answer !== null);
       if (addressRefusal !== undefined) done(addressRefusal, "", 0);
       else if (wanted.all === true) done(null, addresses);
-      else done(null, firstAddress.address, firstAddress.family);
+      else done(null, firstHostAddress.address, firstHostAddress.family);
     });
   };
-  const connect = buildConnector({
+  const connectToTarget = buildConnector({
     ...VERIFIED_TLS,
     timeout: options.timeoutMs,
     allowH2: false,
-    lookup,
+    lookup: guardedDnsLookup,
     ...(options.ca === undefined ? {} : { ca: options.ca }),
   });
   return (target, done) => {
     // `lookup` is not called for an address in the URL.
     const host = target.hostname.replace(/^\[|\]$/g, "");
-    const address = options.proxy !== null && isLoopback(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
-    const addressRefusal = isIP(address) === 0 ? null : checkAddress(address);
+    const targetAddress = options.proxy !== null && isLoopbackHost(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
+    const addressRefusal = isIP(targetAddress) === 0 ? null : checkIpAddress(targetAddress);
     if (addressRefusal !== null) done(addressRefusal, null);
-    else if (options.proxy === null) connect(target, done);
+    else if (options.proxy === null) connectToTarget(target, done);
     else {
-      options.proxy.tunnel(toEndpoint(target), AbortSignal.timeout(options.timeoutMs)).then(
+      options.proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(options.timeoutMs)).then(
         // A plain connection is the tunnel itself; undici takes `httpSocket` only to begin TLS on it.
         (socket) =>
-          target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
+          target.protocol === "https:" ? connectToTarget({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),
       );
     }
@@ -85,11 +85,11 @@ export function testConnection(
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();
-    const abort = () => reject(signal.reason);
-    signal.addEventListener("abort", abort, { once: true });
+    const rejectWithAbortReason = () => reject(signal.reason);
+    signal.addEventListener("abort", rejectWithAbortReason, { once: true });
     const connectTarget = { hostname: url.hostname, host: url.host, protocol: url.protocol, port: url.port };
     connect(connectTarget, (...[error, socket]: [Error, null] | [null, TLSSocket | { destroy(): unknown }]) => {
-      signal.removeEventListener("abort", abort);
+      signal.removeEventListener("abort", rejectWithAbortReason);
       if (error !== null) return reject(error);
       socket.destroy();
       resolve();

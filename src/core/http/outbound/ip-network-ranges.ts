@@ -7,17 +7,17 @@ export interface IpNetwork {
 }
 
 /** Returns null for an invalid text. A single address needs a prefix length, e.g. `10.0.0.7/32`. */
-export function parseNetwork(text: string): IpNetwork | null {
-  const networkMatch = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
-  const address = networkMatch?.[1] ?? "";
-  const prefix = Number(networkMatch?.[2]);
-  const version = isIP(address);
-  if (version === 0 || prefix > (version === 4 ? 32 : 128)) return null;
-  return { address, prefix, family: version === 4 ? "ipv4" : "ipv6" };
+export function parseIpNetwork(text: string): IpNetwork | null {
+  const cidrMatch = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
+  const address = cidrMatch?.[1] ?? "";
+  const prefixLength = Number(cidrMatch?.[2]);
+  const ipVersion = isIP(address);
+  if (ipVersion === 0 || prefixLength > (ipVersion === 4 ? 32 : 128)) return null;
+  return { address, prefix: prefixLength, family: ipVersion === 4 ? "ipv4" : "ipv6" };
 }
 
 /** Special-purpose registries of IANA. Of IPv6 everything but 2000::/3 is closed, e.g. loopback, NAT64 and local. */
-const NON_PUBLIC_NETWORKS: readonly string[] = [
+const NON_PUBLIC_IP_NETWORKS: readonly string[] = [
   "0.0.0.0/8", // this network
   "10.0.0.0/8", // private
   "100.64.0.0/10", // carrier-grade NAT
@@ -42,9 +42,9 @@ const NON_PUBLIC_NETWORKS: readonly string[] = [
   "3fff::/20", // documentation
 ];
 
-export function createNetworkRules(allowNetworks: readonly string[]) {
-  const isConfiguredAddress = createNetworkMatcher(allowNetworks);
-  const isNonPublicAddress = createNetworkMatcher(NON_PUBLIC_NETWORKS);
+export function createIpNetworkRules(allowNetworks: readonly string[]) {
+  const isConfiguredAddress = createIpNetworkMatcher(allowNetworks);
+  const isNonPublicAddress = createIpNetworkMatcher(NON_PUBLIC_IP_NETWORKS);
   return {
     isAllowed: isConfiguredAddress,
     /** True for public and allowed addresses; false for a text that is no address. */
@@ -53,15 +53,15 @@ export function createNetworkRules(allowNetworks: readonly string[]) {
 }
 
 /** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */
-function createNetworkMatcher(networks: readonly string[]): (address: string) => boolean {
+function createIpNetworkMatcher(networks: readonly string[]): (address: string) => boolean {
   const blockLists = { ipv4: new BlockList(), ipv6: new BlockList() };
-  for (const networkText of networks) {
-    const network = parseNetwork(networkText);
+  for (const ipNetworkText of networks) {
+    const network = parseIpNetwork(ipNetworkText);
     if (network !== null) blockLists[network.family].addSubnet(network.address, network.prefix, network.family);
   }
   return (address) => {
-    const version = isIP(address);
-    if (version === 0) return false;
-    return version === 4 ? blockLists.ipv4.check(address, "ipv4") : blockLists.ipv6.check(address, "ipv6");
+    const ipVersion = isIP(address);
+    if (ipVersion === 0) return false;
+    return ipVersion === 4 ? blockLists.ipv4.check(address, "ipv4") : blockLists.ipv6.check(address, "ipv6");
   };
 }

@@ -2,15 +2,15 @@ import { lookup as systemLookup } from "node:dns";
 import { Client } from "undici";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../errors/errors.ts";
 import type { Clock } from "../../runtime/clock.ts";
-import { readCertificates } from "../../runtime/secret.ts";
+import { readCertificateFile } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
-import { timeLimit } from "../../runtime/waiting.ts";
+import { abortAfter } from "../../runtime/waiting.ts";
 import { asksForTls, detectTlsPort, failureOfConnection, type ServerInfo, tlsRequired } from "../connection-problem.ts";
 import { isHtmlPage } from "../html-page.ts";
 import { openProxy } from "../proxy.ts";
-import { parseSeconds, retryAfterMs } from "../retry-after.ts";
-import type { OutboundConfig } from "./config.ts";
-import { type DnsLookup, guardedConnector, testConnection } from "./guard.ts";
+import { parseHeaderSeconds, parseRetryAfterMs } from "../retry-after.ts";
+import type { OutboundHttpConfig } from "./config.ts";
+import { createGuardedConnector, type DnsLookup, testConnection } from "./guard.ts";
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const KEEP_ALIVE_MS = 4_000;
@@ -36,33 +36,33 @@ export type HttpClient = ReturnType<typeof createHttpClient>;
 /** Client of one origin, HTTP/1.1 through the guard: no redirect, one request at a time. */
 export function createHttpClient(options: {
   readonly url: URL;
-  readonly config: OutboundConfig;
+  readonly config: OutboundHttpConfig;
   readonly clock: Clock;
   readonly lookup?: DnsLookup;
 }) {
   const { url, config, clock } = options;
-  const proxy = openProxy(config.proxy, clock);
+  const httpProxy = openProxy(config.proxy, clock);
   let client: Client | null = null;
   let lastRequestMs = Number.NEGATIVE_INFINITY;
-  function connector(to: URL) {
-    return guardedConnector({
+  function connectorTo(to: URL) {
+    return createGuardedConnector({
       url: to,
       allowNetworks: config.allow_networks,
-      ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
+      ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
       timeoutMs: Math.min(CONNECT_TIMEOUT_MS, config.timeout),
       lookup: options.lookup ?? systemLookup,
-      proxy,
+      proxy: httpProxy,
     });
   }
 
   async function findFailureWithoutResponse(error: unknown, signal: AbortSignal): Promise<unknown> {
     if (signal.aborted) return signal.reason;
-    const receiver = describeReceiver(url.origin);
+    const receiverInfo = describeReceiver(url.origin);
     const httpsUrl = new URL(url.href.replace(/^http:/, "https:"));
-    const tlsAddress = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
-    const connectTls = (limit: AbortSignal) => testConnection(connector(httpsUrl), tlsAddress, limit);
-    const tlsPortError = await detectTlsPort(error, url, receiver, connectTls, signal);
-    return signal.aborted ? signal.reason : (tlsPortError ?? failureOfConnection(error, receiver));
+    const tlsProbeAddress = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
+    const probeTlsConnection = (limit: AbortSignal) => testConnection(connectorTo(httpsUrl), tlsProbeAddress, limit);
+    const tlsPortError = await detectTlsPort(error, url, receiverInfo, probeTlsConnection, signal);
+    return signal.aborted ? signal.reason : (tlsPortError ?? failureOfConnection(error, receiverInfo));
   }
   return {
     origin: url.origin,
@@ -75,12 +75,12 @@ export function createHttpClient(options: {
       bodyBytes: (status: number) => number,
     ): Promise<HttpResponse> {
       signal.throwIfAborted();
-      client ??= new Client(url.origin, { connect: connector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
+      client ??= new Client(url.origin, { connect: connectorTo(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
       lastRequestMs = clock.monotonic();
-      const requestTimeLimit = timeLimit(signal, config.timeout);
+      const requestTimeLimit = abortAfter(signal, config.timeout);
       try {
         const response = await client.request({ ...request, signal: requestTimeLimit.signal });
-        const { text, isCut } = await readBodyStart(response.body, bodyBytes(response.statusCode));
+        const { text, isCut } = await readResponseBodyStart(response.body, bodyBytes(response.statusCode));
         return { status: response.statusCode, headers: flattenHeaders(response.headers), body: text, isCut };
       } catch (error) {
         throw await findFailureWithoutResponse(error, signal);
@@ -90,15 +90,15 @@ export function createHttpClient(options: {
     },
 
     async probeConnection(signal: AbortSignal): Promise<void> {
-      await testConnection(connector(url), url, signal).catch(async (error: unknown) => {
+      await testConnection(connectorTo(url), url, signal).catch(async (error: unknown) => {
         throw await findFailureWithoutResponse(error, signal);
       });
     },
 
     async close(): Promise<void> {
-      const openClient = client;
+      const openHttpClient = client;
       client = null;
-      await openClient?.destroy();
+      await openHttpClient?.destroy();
     },
   };
 }
@@ -108,26 +108,26 @@ export function describeReceiver(origin: string): ServerInfo {
   return { name: origin, failed: "could not be reached", addressOption: "url", authorityOption: "ca_file", ...schemes };
 }
 
-async function readBodyStart(body: AsyncIterable<Buffer>, maxBytes: number) {
-  const chunks: Buffer[] = [];
+async function readResponseBodyStart(body: AsyncIterable<Buffer>, maxBytes: number) {
+  const bodyChunks: Buffer[] = [];
   let bytes = 0;
   try {
-    for await (const chunk of body) {
-      chunks.push(chunk);
-      bytes += chunk.length;
+    for await (const bodyChunk of body) {
+      bodyChunks.push(bodyChunk);
+      bytes += bodyChunk.length;
       if (bytes > maxBytes) break;
     }
   } catch {
-    return { text: Buffer.concat(chunks).subarray(0, maxBytes).toString(), isCut: true };
+    return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isCut: true };
   }
-  return { text: Buffer.concat(chunks).subarray(0, maxBytes).toString(), isCut: bytes > maxBytes };
+  return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isCut: bytes > maxBytes };
 }
 
 function flattenHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([name, value]) => {
-      const lastValue = Array.isArray(value) ? value.at(-1) : value;
-      return lastValue === undefined ? [] : [[name.toLowerCase(), lastValue]];
+      const lastHeaderValue = Array.isArray(value) ? value.at(-1) : value;
+      return lastHeaderValue === undefined ? [] : [[name.toLowerCase(), lastHeaderValue]];
     }),
   );
 }
@@ -136,7 +136,7 @@ const MAX_RESPONSE_BYTES = 256 * 1024;
 
 /** Larger numbers are seconds since 1970; smaller ones are seconds from now. */
 const MIN_UNIX_TIME_SECONDS = 1e9;
-const MAX_RESET_WAIT_MS = 3_600_000;
+const MAX_RATE_LIMIT_WAIT_MS = 3_600_000;
 
 export interface ReceiverRequest {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -153,11 +153,11 @@ export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
   readonly json: unknown;
 }
 
-/** Sends one request. Throws the failure of `failureOfResponse` if the receiver refuses the request. */
+/** Sends one request. Throws the failure of `httpStatusToFailure` if the receiver refuses the request. */
 export async function sendRequest(client: HttpClient, request: ReceiverRequest, clock: Clock, signal: AbortSignal) {
   const { json, method, path, text } = request;
-  const body = text?.body ?? (json === undefined ? null : JSON.stringify(json));
-  const contentType = text?.contentType ?? "application/json; charset=utf-8";
+  const requestBody = text?.body ?? (json === undefined ? null : JSON.stringify(json));
+  const requestContentType = text?.contentType ?? "application/json; charset=utf-8";
   const response = await client.exchange(
     {
       method,
@@ -167,15 +167,15 @@ export async function sendRequest(client: HttpClient, request: ReceiverRequest, 
         accept: "application/json",
         "accept-encoding": "identity",
         ...request.headers,
-        ...(body === null ? {} : { "content-type": contentType }),
+        ...(requestBody === null ? {} : { "content-type": requestContentType }),
       },
-      body: body === null ? null : Buffer.from(body),
+      body: requestBody === null ? null : Buffer.from(requestBody),
     },
     signal,
     () => MAX_RESPONSE_BYTES,
   );
   const isAllowedStatus = request.allow?.includes(response.status) === true;
-  const failure = isAllowedStatus ? null : failureOfResponse(response, client.origin, clock.now());
+  const failure = isAllowedStatus ? null : httpStatusToFailure(response, client.origin, clock.now());
   if (failure !== null) throw failure;
   const { status, headers } = response;
   return { status, headers, body: response.body, json: response.isCut ? undefined : parseJson(response.body) };
@@ -193,7 +193,7 @@ export async function sendRequest(client: HttpClient, request: ReceiverRequest, 
  * | 408, 425, other 5xx | retry; the request may have been executed         |
  * | other 4xx           | this request is never accepted                    |
  */
-export function failureOfResponse(response: HttpResponse, origin: string, nowMs: number): Failure | null {
+export function httpStatusToFailure(response: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { status } = response;
   const responseSummary = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
@@ -204,13 +204,13 @@ export function failureOfResponse(response: HttpResponse, origin: string, nowMs:
     });
   }
   if (status === 401 || status === 403) {
-    return new ConfigError(`${responseSummary}: it does not accept who we are.${quoteBody(response.body)}`, {
+    return new ConfigError(`${responseSummary}: it does not accept who we are.${quoteResponseBody(response.body)}`, {
       reason: status === 401 ? "unauthenticated" : "forbidden",
       hint: "Check the credentials and what they may do.",
     });
   }
   if (status === 404) {
-    return new ConfigError(`${responseSummary}: there is no such address.${quoteBody(response.body)}`, {
+    return new ConfigError(`${responseSummary}: there is no such address.${quoteResponseBody(response.body)}`, {
       field: "url",
       hint: "Check the address.",
     });
@@ -224,31 +224,31 @@ export function failureOfResponse(response: HttpResponse, origin: string, nowMs:
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     const { date, "retry-after": retryAfter } = response.headers;
-    const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? rateLimitResetMs(response.headers, nowMs);
-    return new Throttled(`${responseSummary}: it asks us to wait.`, waitMs, {
+    const throttleWaitMs = parseRetryAfterMs(retryAfter, nowMs, date) ?? rateLimitResetMs(response.headers, nowMs);
+    return new Throttled(`${responseSummary}: it asks us to wait.`, throttleWaitMs, {
       scope: status === 429 ? "allowance" : "everything",
     });
   }
-  const fullSummary = `${responseSummary}.${quoteBody(response.body)}`;
-  if (status >= 500 || status === 408 || status === 425) return new Retryable(fullSummary);
+  const summaryWithBody = `${responseSummary}.${quoteResponseBody(response.body)}`;
+  if (status >= 500 || status === 408 || status === 425) return new Retryable(summaryWithBody);
   if (status === 400 && asksForTls(response.body)) return tlsRequired(describeReceiver(origin));
-  return new Rejected(fullSummary);
+  return new Rejected(summaryWithBody);
 }
 
 /** Rate-limit headers contain seconds from now (Discord), seconds since 1970 (Mattermost, Zulip) or a date (Jira). */
 function rateLimitResetMs(headers: HttpResponse["headers"], nowMs: number): number | null {
   const { "x-ratelimit-reset": resetText, "x-ratelimit-reset-after": resetAfter } = headers;
-  const secondsUntilReset = parseSeconds(resetAfter);
+  const secondsUntilReset = parseHeaderSeconds(resetAfter);
   if (secondsUntilReset !== null) return secondsUntilReset * 1_000;
-  const resetSeconds = parseSeconds(resetText);
+  const resetSeconds = parseHeaderSeconds(resetText);
   const resetTimeMs = resetSeconds === null ? Date.parse(resetText ?? "") : resetSeconds * 1_000;
   const resetWaitMs = resetSeconds !== null && resetSeconds < MIN_UNIX_TIME_SECONDS ? resetTimeMs : resetTimeMs - nowMs;
-  return resetWaitMs > 0 && resetWaitMs <= MAX_RESET_WAIT_MS ? resetWaitMs : null;
+  return resetWaitMs > 0 && resetWaitMs <= MAX_RATE_LIMIT_WAIT_MS ? resetWaitMs : null;
 }
 
-function quoteBody(body: string): string {
-  const bodyText = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
-  return bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 300)}`;
+function quoteResponseBody(body: string): string {
+  const responseBodyText = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
+  return responseBodyText === "" || isHtmlPage(responseBodyText) ? "" : ` It said: ${responseBodyText.slice(0, 300)}`;
 }
 
 function parseJson(body: string): unknown {

@@ -1,5 +1,5 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
-import { type ReadClock, readClocks, type TimePoint } from "../../../core/runtime/elapsed-time.ts";
+import { type ClockReader, readClocks, type TimeReading } from "../../../core/runtime/elapsed-time.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import type { QuotaStore } from "../../store/store.ts";
@@ -13,7 +13,7 @@ export interface QuotaLimiter {
   run<T>(
     lane: Lane,
     endpoint: QuotaEndpoint,
-    task: (since: TimePoint) => Promise<T>,
+    task: (since: TimeReading) => Promise<T>,
     signal: AbortSignal,
     choose?: (offer: SlotOffer) => number | null,
   ): Promise<T>;
@@ -44,7 +44,7 @@ export interface QuotaOptions {
   readonly longestWayMs?: number;
   /** `pace`: four fifths of the usual rate for one window, so a new user sees values at once. `wait`: no requests. */
   readonly withoutRecord?: "pace" | "wait";
-  readonly mark?: ReadClock;
+  readonly mark?: ClockReader;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
   /** Called once per period in which another client seems to use the token. */
@@ -171,7 +171,7 @@ export function createQuota(options: QuotaOptions): Quota {
     async run<T>(
       lane: Lane,
       endpoint: QuotaEndpoint,
-      task: (slotTaken: TimePoint) => Promise<T>,
+      task: (slotTaken: TimeReading) => Promise<T>,
       signal: AbortSignal,
       choose?: (offer: SlotOffer) => number | null,
     ) {

@@ -1,6 +1,6 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import type { TimePoint } from "../../../core/runtime/elapsed-time.ts";
+import type { TimeReading } from "../../../core/runtime/elapsed-time.ts";
 import { WAIT_ENDED_EARLY } from "../../../core/runtime/waiting.ts";
 import { LANES, type Lane, type QuotaEndpoint, type RateLimitStatus, type SlotOffer } from "../source.ts";
 import { createOtherClientWatch, createRefusalSlowdown, type OtherClientUse } from "./refusal-slowdown.ts";
@@ -9,7 +9,7 @@ import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./sent-reque
 interface QuotaRequest {
   readonly lane: Lane;
   readonly endpoint: QuotaEndpoint;
-  readonly task: (slotTaken: TimePoint) => Promise<unknown>;
+  readonly task: (slotTaken: TimeReading) => Promise<unknown>;
   readonly signal: AbortSignal;
   readonly choose: ((offer: SlotOffer) => number | null) | undefined;
   readonly requestedMs: number;

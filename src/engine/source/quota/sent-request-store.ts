@@ -1,6 +1,6 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
-import type { ReadClock, TimePoint } from "../../../core/runtime/elapsed-time.ts";
-import { insertSorted } from "../../../core/runtime/moving-median.ts";
+import type { ClockReader, TimeReading } from "../../../core/runtime/elapsed-time.ts";
+import { insertSortedNumber } from "../../../core/runtime/moving-median.ts";
 import type { QuotaSlot, QuotaStore } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "../source.ts";
 
@@ -12,7 +12,7 @@ interface QuotaRecordOptions {
   readonly clock: Clock;
   readonly occupiedMs: number;
   readonly longestWayMs: number;
-  readonly mark: ReadClock;
+  readonly mark: ClockReader;
 }
 
 const FIRST_SAVE_TIMEOUT_MS = 250;
@@ -138,7 +138,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       return lastId;
     },
     /** Makes a slot durable. Returns the time of the record: a later request may exceed the recorded bound. */
-    async beforeSend(slot: SpentSlot): Promise<TimePoint> {
+    async beforeSend(slot: SpentSlot): Promise<TimeReading> {
       await followWallClock();
       liveSlots = liveSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
       liveSlots.push(slot);
@@ -215,7 +215,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly SpentSl
       let occupiedCount = 0;
       for (const { countedBy } of slots) {
         const end = countedBy + occupiedMs;
-        if (end > now) insertSorted(end, slotEnds, occupiedCount++);
+        if (end > now) insertSortedNumber(end, slotEnds, occupiedCount++);
       }
       if (occupiedCount < allowed) return now;
       // With 21 occupied slots and 20 allowed, a slot is free when the second slot ends.

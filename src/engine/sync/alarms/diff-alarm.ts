@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
 import { type AlarmFact, type Event, type EventData, eventSubject, makeEvent } from "../../../core/model/event.ts";
-import type { EventFacts } from "../../../core/model/event-ids.ts";
+import type { EventIdFacts } from "../../../core/model/event-ids.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isSameMoment, parseUtcMs, startShiftMs } from "./alarm-times.ts";
 import { addFormerEpisode, compareActivity, episodeKey, findLastEnd } from "./episode.ts";
@@ -146,7 +146,7 @@ function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
   );
 }
 
-function buildRaise(stored: StoredAlarm, initial: boolean, context: DiffContext, facts: EventFacts = []): Event {
+function buildRaise(stored: StoredAlarm, initial: boolean, context: DiffContext, facts: EventIdFacts = []): Event {
   return buildEvent("alarm-raised", stored, eventTime(stored.alarm.triggeredAt, context), facts, context, { initial });
 }
 
@@ -161,7 +161,7 @@ function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   type: K,
   stored: StoredAlarm,
   time: string,
-  facts: EventFacts,
+  facts: EventIdFacts,
   context: DiffContext,
   more: Omit<EventData[K], keyof AlarmFact>,
 ): Event {

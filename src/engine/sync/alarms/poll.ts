@@ -1,8 +1,8 @@
 import type { Failure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { endsWithin, type OneAtATime, runInSlices, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
-import { durationText } from "../../../core/values/duration.ts";
+import { endsWithin, runInSlices, type SerialRunner, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
+import { secondsText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import { incompleteOutcome, type JobOutcome } from "../job.ts";
@@ -18,9 +18,9 @@ import {
   checkEnds,
   countRequests,
   type EndCheck,
+  joinSearches,
   type RequestCounts,
   restrictEndCheck,
-  joinSearches,
   searchAlarms,
   selectDue,
 } from "./missing-alarm-search.ts";
@@ -58,7 +58,7 @@ const YIELD_FROM_ALARMS = 5_000;
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
 
-export function createAlarmPoll(parts: PollParts, oneAtATime: OneAtATime, everyMs: () => number | null): AlarmPoll {
+export function createAlarmPoll(parts: PollParts, oneAtATime: SerialRunner, everyMs: () => number | null): AlarmPoll {
   const pollState = createPollState(parts, everyMs);
   return {
     run: (signal) => oneAtATime(() => pollAlarms(pollState, false, signal)),
@@ -369,7 +369,7 @@ function describeLateness({ parts: { source }, everyMs, pollStartsMs, pagesRead 
       ? `the service allows ${perMinute} lists a minute`
       : `${perMinute} lists a minute are configured`;
   const pagesText = pagesRead > 1 ? `a poll reads ${pagesRead} pages, and ` : "";
-  const meanInterval = durationText(Math.round(meanMs / 1_000));
-  const targetInterval = durationText(configuredMs / 1_000);
+  const meanInterval = secondsText(Math.round(meanMs / 1_000));
+  const targetInterval = secondsText(configuredMs / 1_000);
   return [`Alarms are polled every ${meanInterval} instead of every ${targetInterval}: ${pagesText}${rateReason}.`];
 }

@@ -1,7 +1,7 @@
 import { Malformed } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import type { OneAtATime } from "../../../core/runtime/waiting.ts";
+import type { SerialRunner } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
@@ -22,7 +22,7 @@ const LIST_ORDER_TRUST_MS = 86_400_000;
  * Reads the list of resolved alarms for what happened between two polls. The list has no stated order and no filter by
  * time: later sweeps stop at the watermark less the overlap only if the list begins with the newest.
  */
-export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
+export function createResolvedSweep(parts: PollParts, oneAtATime: SerialRunner) {
   const { source, config, clock, log, scope } = parts;
   const { alarms: settings } = config;
   const store = openAlarmStore(parts);

@@ -1,7 +1,7 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type {
-  DayAccount,
+  DayBucketCounts,
   DaySealedFact,
   SeriesAccount,
   SeriesStatement,
@@ -31,7 +31,7 @@ const EMPTY_STATEMENT: ServiceStatement = { said: null, at: null };
 
 const toStatement = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
 
-export interface SeriesDay extends DayAccount {
+export interface SeriesDay extends DayBucketCounts {
   readonly why: WaitingSeries["why"] | null;
   readonly noLog: ServiceStatement | null;
   readonly refusal: ServiceStatement | null;
@@ -48,9 +48,9 @@ const EMPTY_DAY_ACCOUNT = {
   notWanted: 0,
 };
 
-function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
-  const sum: { -readonly [name in keyof DayAccount]: number } = { ...EMPTY_DAY_ACCOUNT };
-  for (const countName of Object.keys(sum) as (keyof DayAccount)[]) sum[countName] = a[countName] + b[countName];
+function addAccounts(a: DayBucketCounts, b: DayBucketCounts): DayBucketCounts {
+  const sum: { -readonly [name in keyof DayBucketCounts]: number } = { ...EMPTY_DAY_ACCOUNT };
+  for (const countName of Object.keys(sum) as (keyof DayBucketCounts)[]) sum[countName] = a[countName] + b[countName];
   return sum;
 }
 
@@ -123,7 +123,7 @@ export interface SiteSeries extends DaySeries {
 }
 
 export interface SiteDay {
-  readonly account: DayAccount;
+  readonly account: DayBucketCounts;
   readonly series: number;
   readonly byResolution: readonly SeriesAccount[];
   readonly withoutLog: readonly SeriesStatement[];
@@ -133,7 +133,7 @@ export interface SiteDay {
 const MAX_NAMED_SERIES = 200;
 
 export function createSiteDay(day: number) {
-  let account: DayAccount = EMPTY_DAY_ACCOUNT;
+  let account: DayBucketCounts = EMPTY_DAY_ACCOUNT;
   let count = 0;
   const groups = new Map<string, SeriesAccount>();
   const withoutLog: SeriesStatement[] = [];
@@ -192,7 +192,7 @@ export function buildCompleteEvent(
 ): Event<"history-complete"> | null {
   const { located, ledger, total } = series;
   const { resolution, timeZone } = ledger;
-  let sum: DayAccount = EMPTY_DAY_ACCOUNT;
+  let sum: DayBucketCounts = EMPTY_DAY_ACCOUNT;
   for (let day = from; day < until; day++) sum = addAccounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
   const days = { firstDate: dayDate(from), lastDate: dayDate(until - 1) };

@@ -1,4 +1,4 @@
-import type { Points } from "../../../core/codec/points.ts";
+import type { TagPoints } from "../../../core/codec/points.ts";
 import type { TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
@@ -108,8 +108,8 @@ function formatCounts(counts: DayCounts): string {
 }
 
 export interface EmittedCounts {
-  readonly fresh: Points;
-  readonly revised: Points;
+  readonly fresh: TagPoints;
+  readonly revised: TagPoints;
   readonly before: ReadonlyMap<number, TagValue>;
 }
 

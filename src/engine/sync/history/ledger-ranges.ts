@@ -1,4 +1,4 @@
-import { Points } from "../../../core/codec/points.ts";
+import { TagPoints } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagLog, type TagTotal } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { StoredHistory, StoredRange, StoredRefusal } from "../snapshot.ts";
@@ -84,7 +84,7 @@ function partsOutsideRanges(range: LedgerRange, taken: readonly TimeRange[]): re
   return subtractRanges(range, taken).map((part) => ({ ...range, ...part }));
 }
 
-export function rangesFromPoints(points: Points, range: TimeRange, rules: BucketRules): readonly LedgerRange[] {
+export function rangesFromPoints(points: TagPoints, range: TimeRange, rules: BucketRules): readonly LedgerRange[] {
   const ranges: LedgerRange[] = [];
   let fromMs = range.fromMs;
   const addUntil = (toMs: number, why: "points" | "null") => {
@@ -222,18 +222,18 @@ export function findUnreadableRanges(
   return ranges.length === 0 ? null : { ranges, said: formatUnreadableMessage(unreadable.said) };
 }
 
-export function selectReadablePoints(points: Points, unreadable: UnreadableRanges | null): Points {
+export function selectReadablePoints(points: TagPoints, unreadable: UnreadableRanges | null): TagPoints {
   if (unreadable === null) return points;
   const readable = subtractRanges(UNLIMITED_RANGE, unreadable.ranges);
-  return Points.joined(readable.map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
+  return TagPoints.joined(readable.map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
 }
 
 /** Returns all points, unreadable ones as null; returns null for a completely unreadable log. */
-export function answeredPoints({ measurements, unreadable }: TagLog): Points | null {
-  const points = Points.of(measurements);
+export function answeredPoints({ measurements, unreadable }: TagLog): TagPoints | null {
+  const points = TagPoints.of(measurements);
   if (unreadable === undefined) return points;
   if (unreadable.timesMs === null) return null;
-  const allPoints = Points.joined([points, new Points()]);
+  const allPoints = TagPoints.joined([points, new TagPoints()]);
   for (const timeMs of unreadable.timesMs) allPoints.push(timeMs, Number.NaN);
   return allPoints;
 }

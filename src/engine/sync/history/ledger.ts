@@ -1,4 +1,4 @@
-import { Points } from "../../../core/codec/points.ts";
+import { TagPoints } from "../../../core/codec/points.ts";
 import type { TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { StoredHistory } from "../snapshot.ts";
@@ -119,22 +119,22 @@ function lookBackStartMs(ledger: StoredHistory, rules: SeriesRules, nowMs: numbe
 
 export interface SettledPoints {
   readonly ledger: StoredHistory;
-  readonly fresh: Points;
-  readonly revised: Points;
+  readonly fresh: TagPoints;
+  readonly revised: TagPoints;
 }
 
 export function settleFollowing(
   ledger: StoredHistory,
   rules: SeriesRules,
-  points: Points,
+  points: TagPoints,
   range: TimeRange,
   emitted: EmittedValues,
   nowMs: number,
   learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
 ): SettledPoints {
   const { fromMs } = range;
-  const fresh = new Points();
-  const revised = new Points();
+  const fresh = new TagPoints();
+  const revised = new TagPoints();
   // If the clock was ahead at the request, only closed buckets of the range count.
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
   const sorted = points.ascending();
@@ -169,18 +169,18 @@ export function settleFollowing(
 /** Settles the past: points of gaps are new. `learned`: ranges that the response states, possibly longer. */
 export function settlePast(
   ledger: StoredHistory,
-  points: Points,
+  points: TagPoints,
   range: TimeRange,
   learned = rangesFromPoints(points, range, ledger),
 ): SettledPoints {
   const sorted = points.ascending();
   const index = (atMs: number) => indexByBucketEnd(sorted, atMs, ledger);
   const newParts = findGaps(ledger, range).map(({ fromMs, toMs }) => sorted.part(index(fromMs), index(toMs)));
-  return { ledger: addRanges(ledger, learned), fresh: Points.joined(newParts), revised: new Points() };
+  return { ledger: addRanges(ledger, learned), fresh: TagPoints.joined(newParts), revised: new TagPoints() };
 }
 
 /** Index of the first point whose bucket ends after a time: a bucket across two ranges belongs to the later range. */
-function indexByBucketEnd(all: Points, atMs: number, rules: BucketRules): number {
+function indexByBucketEnd(all: TagPoints, atMs: number, rules: BucketRules): number {
   let index = all.firstIndexFrom(atMs);
   while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;
   return index;

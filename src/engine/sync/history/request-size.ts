@@ -1,4 +1,4 @@
-import { Points } from "../../../core/codec/points.ts";
+import { TagPoints } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type TagLog } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
@@ -211,7 +211,7 @@ export function createShortResponses(clock: Clock, window: LearnedRequestSize, l
     else endsByKey.set(key, ends);
   }
 
-  function countPoints(response: readonly Points[]): PointCounts {
+  function countPoints(response: readonly TagPoints[]): PointCounts {
     if (clock.monotonic() - knownSinceMs > SAFE_COUNTS_LIFETIME_MS) {
       safeCounts = INITIAL_SAFE_COUNTS;
       knownSinceMs = clock.monotonic();
@@ -222,7 +222,7 @@ export function createShortResponses(clock: Clock, window: LearnedRequestSize, l
     return counts;
   }
 
-  async function evaluateRepeat(request: HistoryRequest, byId: ReadonlyMap<string, Points>, counts: PointCounts) {
+  async function evaluateRepeat(request: HistoryRequest, byId: ReadonlyMap<string, TagPoints>, counts: PointCounts) {
     const isOneRange = [...request.ranges.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
@@ -262,7 +262,7 @@ export function createShortResponses(clock: Clock, window: LearnedRequestSize, l
 
   return {
     async verifiedPart(request: HistoryRequest, logs: readonly TagLog[]): Promise<HistoryRequest> {
-      const byId = new Map<string, Points>();
+      const byId = new Map<string, TagPoints>();
       for (const tagLog of logs) {
         const points = answeredPoints(tagLog);
         if (points !== null) byId.set(tagLog.id, points);
@@ -294,7 +294,7 @@ export function createShortResponses(clock: Clock, window: LearnedRequestSize, l
     },
 
     isComplete(logs: readonly TagLog[]): boolean {
-      const counts = countPoints(logs.map((each) => answeredPoints(each) ?? new Points()));
+      const counts = countPoints(logs.map((each) => answeredPoints(each) ?? new TagPoints()));
       return areCountsZero(unverifiedCounts(safeCounts, counts));
     },
 
@@ -335,7 +335,12 @@ export function createShortResponses(clock: Clock, window: LearnedRequestSize, l
 }
 
 /** Returns the ranges before the first and after the last point, if they have at least `leastBuckets`. */
-function missingEnds(points: Points, range: TimeRange, { rules }: Series, leastBuckets: number): readonly TimeRange[] {
+function missingEnds(
+  points: TagPoints,
+  range: TimeRange,
+  { rules }: Series,
+  leastBuckets: number,
+): readonly TimeRange[] {
   if (points.length === 0) return [range];
   const lastMs = bucketEnd(points.timeMs(points.length - 1), rules);
   const endRanges = [

@@ -1,5 +1,5 @@
-import { historyEvent } from "../../../core/codec/history-event.ts";
-import { encodeValue, Points } from "../../../core/codec/points.ts";
+import { makeHistoryEvent } from "../../../core/codec/history-event.ts";
+import { encodeTagValue, TagPoints } from "../../../core/codec/points.ts";
 import type { Resolution, TagLog, TagTotal } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
@@ -36,9 +36,9 @@ const POINTS_TO_COMMIT = POINTS_PER_COMMIT / 2;
 const LIVE_POINT_AGE_MAX_MS = DAY_MS;
 
 /** Receives each response of following: ascending points, also those beyond the requested range. */
-export type OnLogged = (id: string, resolution: Resolution, points: Points, nowMs: number) => void;
+export type OnLogged = (id: string, resolution: Resolution, points: TagPoints, nowMs: number) => void;
 
-const NOTHING_EMITTED: EmittedCounts = { fresh: new Points(), revised: new Points(), before: new Map() };
+const NOTHING_EMITTED: EmittedCounts = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
 
 interface Batch {
   readonly ledgers: Map<Series, StoredHistory>;
@@ -124,7 +124,12 @@ export function createHistorySettle(options: {
     batch.points += fresh.length + revised.length;
   }
 
-  function toEvents(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
+  function toEvents(
+    series: Series,
+    points: TagPoints,
+    revised: boolean,
+    nowMs: number,
+  ): readonly Event<"tag-history">[] {
     const { rules } = series;
     const { tag, siteId } = series.located;
     const { resolution, timeZone } = rules;
@@ -139,7 +144,7 @@ export function createHistorySettle(options: {
       // Points are ascending, so live ones follow late ones, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== isLiveEvent) to--;
       events.push(
-        historyEvent({
+        makeHistoryEvent({
           ...{ source: sourceUri(source), siteId, tag, resolution, timeZone },
           subject: `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`,
           time: isoUtc(points.timeMs(to - 1)),
@@ -178,7 +183,7 @@ export function createHistorySettle(options: {
         listedSeries.push(series);
         const { ledger: previousLedger, rules } = series;
         const unreadable = findUnreadableRanges(record, range, previousLedger, isRetry);
-        const allPoints = Points.of(record.measurements);
+        const allPoints = TagPoints.of(record.measurements);
         const points = selectReadablePoints(allPoints.ascending(), unreadable);
         const learnRanges = (answered: readonly LedgerRange[]) =>
           addUnreadableRanges(previousLedger, answered, unreadable, isRetry, nowMs);
@@ -213,8 +218,8 @@ export function createHistorySettle(options: {
           continue;
         }
         const extendedLedger = addRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
-        const newPoints = new Points();
-        newPoints.push(range.fromMs, encodeValue(total));
+        const newPoints = new TagPoints();
+        newPoints.push(range.fromMs, encodeTagValue(total));
         const settledLedger: StoredHistory = { ...extendedLedger, state: "following", refusal: null };
         await changeLedger(batch, series, settledLedger, { ...NOTHING_EMITTED, fresh: newPoints });
         batch.events.push(buildTotalEvent(series, total, range));
@@ -241,7 +246,11 @@ function matchRecords<R extends { readonly id: string }>({ series, ranges }: His
   });
 }
 
-function splitRangeByPoints(points: Points, { fromMs, toMs }: TimeRange, resolution: Resolution): readonly TimeRange[] {
+function splitRangeByPoints(
+  points: TagPoints,
+  { fromMs, toMs }: TimeRange,
+  resolution: Resolution,
+): readonly TimeRange[] {
   const rangeParts: TimeRange[] = [];
   let beginMs = fromMs;
   let at = points.firstIndexFrom(fromMs);

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag } from "../../../core/model/building.ts";
 import { type Event, type EventData, type EventKind, eventSubject, makeEvent } from "../../../core/model/event.ts";
-import type { EventFacts } from "../../../core/model/event-ids.ts";
+import type { EventIdFacts } from "../../../core/model/event-ids.ts";
 import type { StoredItem } from "../snapshot.ts";
 
 export interface InventoryKinds {
@@ -52,7 +52,7 @@ export function* compareInventory<N extends InventoryKind>(
   const toEvent = (
     change: "added" | "changed" | "removed" | "online" | "offline",
     { siteId, value }: Pick<StoredItem<T>, "siteId" | "value">,
-    facts: EventFacts,
+    facts: EventIdFacts,
     more: object = {},
   ): Event =>
     makeEvent({

@@ -1,5 +1,5 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
-import { isStopping } from "../../../core/runtime/lifecycle.ts";
+import { isOrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, endsWithin, runLoop } from "../../../core/runtime/waiting.ts";
 import type { RunContext } from "../job.ts";
@@ -35,7 +35,7 @@ export function createGatewayRecheck(options: {
       try {
         await options.read(siteId, signal);
       } catch (error) {
-        if (isStopping(error) || signal.aborted) throw error;
+        if (isOrderlyStop(error) || signal.aborted) throw error;
         log.warn({ site: siteId, err: error }, "the list of gateways could not be read; the next poll reads it");
       }
     }

@@ -1,4 +1,4 @@
-import { durationText, formatDuration } from "../../../core/values/duration.ts";
+import { formatDuration, secondsText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import {
   bisectFit,
@@ -135,12 +135,12 @@ function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: Alarm
   const neededMs = (pages / listsPerMinute) * 60_000;
   if (neededMs <= everyMs) return null;
   const expectedMs = Math.ceil(neededMs / everyMs) * everyMs;
-  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${durationText(expectedMs / 1_000)} instead of every ${durationText(everyMs / 1_000)}.`;
+  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${secondsText(expectedMs / 1_000)} instead of every ${secondsText(everyMs / 1_000)}.`;
 }
 
 function isValueOlder(measuredMs: number | null, targetMs: number): boolean {
   if (measuredMs === null || measuredMs <= targetMs) return false;
-  return durationText(round(measuredMs / 1_000)) !== durationText(targetMs / 1_000);
+  return secondsText(round(measuredMs / 1_000)) !== secondsText(targetMs / 1_000);
 }
 
 interface QuotaChange extends Pick<PlanChange, "text" | "yaml"> {

@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, NoLog, Rejected } from "../../../core/errors/errors.ts";
-import { createLastMedian } from "../../../core/runtime/moving-median.ts";
+import { createMovingMedian } from "../../../core/runtime/moving-median.ts";
 import type { RequestIsolation } from "../plan/group.ts";
 
 export interface TagIsolation extends RequestIsolation {
@@ -179,7 +179,7 @@ const SLOW_LABEL = "slow";
 /** Finds slow tags, which delay their request: divides a suspected group until a half is fast or one tag is left. */
 export function createSlowTagSearch() {
   const labels = new Map<string, string>();
-  const latencies = createLastMedian(LATENCIES_MAX);
+  const latencies = createMovingMedian(LATENCIES_MAX);
   let groups = 0;
 
   const typicalMs = () => latencies.value() ?? 0;

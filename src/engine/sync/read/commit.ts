@@ -1,6 +1,6 @@
 import { errorText } from "../../../core/errors/errors.ts";
 import type { TagValue } from "../../../core/model/building.ts";
-import type { Quality } from "../../../core/model/tag-event-data.ts";
+import type { TagValueQuality } from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
@@ -94,7 +94,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     const committed = () => {
       unreadableTagsChange.committed();
       for (const id of releasedIds) schedule.release(id);
-      const counts = new Map<Quality, number>();
+      const counts = new Map<TagValueQuality, number>();
       for (const { id, stored } of outcomes) {
         cache(id, stored);
         counts.set(stored.quality, (counts.get(stored.quality) ?? 0) + 1);

@@ -1,5 +1,5 @@
 import { asFailure, type Failure, LocalFailure } from "../../../core/errors/errors.ts";
-import { Stopping } from "../../../core/runtime/lifecycle.ts";
+import { OrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { type Lane, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Follower, RunContext } from "../job.ts";
@@ -203,7 +203,7 @@ export function createLiveReads(options: LiveReadOptions) {
     while (!refresh.hasClasses() && !endSignal.aborted) await classesChanged.nextWakeup(endSignal);
     if (endSignal.aborted) return;
     const noClasses = new AbortController();
-    stopRun = () => noClasses.abort(new Stopping());
+    stopRun = () => noClasses.abort(new OrderlyStop());
     controls.restart();
     await refresh.run();
     const requestLanes = (["live", "spare"] as const).map(

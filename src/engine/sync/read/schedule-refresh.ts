@@ -1,4 +1,4 @@
-import { yieldIfMany } from "../../../core/runtime/waiting.ts";
+import { yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { expectedTags, inventorySets } from "../inventory/requestable-tags.ts";
@@ -44,14 +44,14 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
 
   async function run(): Promise<void> {
     await selectTags();
-    await yieldIfMany(schedule.size());
+    await yieldIfManyObjects(schedule.size());
     if (clock.monotonic() - refreshedAtMs >= REFRESH_INTERVAL_MS - EMPTY_WAIT_MS) {
       schedule.startMinute();
       refreshedAtMs = clock.monotonic();
     }
     overload = schedule.stretch(lastingSlotMs(), TAGS_PER_REQUEST, quotaShare(), replyMs(slotMs()));
     if (options.isFirstInventory?.() !== true) logOverload(overload);
-    await yieldIfMany(schedule.size());
+    await yieldIfManyObjects(schedule.size());
     showFreshness();
   }
 
@@ -87,7 +87,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
       // Tags of an invisible site stay scheduled, so that they are due as soon as the token sees it.
       return readClass === undefined || located.outOfSight === "tag" ? [] : [{ ...located, readClass }];
     });
-    await yieldIfMany(watchedTags.length);
+    await yieldIfManyObjects(watchedTags.length);
     const nowMs = clock.monotonic();
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;

@@ -1,7 +1,7 @@
 import { Malformed } from "../../../core/errors/errors.ts";
 import type { TagReading, TagScalar, TagValue } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
-import type { Quality, TagValueFact, ValueType } from "../../../core/model/tag-event-data.ts";
+import type { TagValueFact, TagValueQuality, TagValueType } from "../../../core/model/tag-event-data.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply } from "../../source/source.ts";
 import type { LocatedTag } from "../inventory/requestable-tags.ts";
@@ -23,7 +23,7 @@ export function buildValueEvent(
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> | null } {
   const time = isoUtc(reply.receivedAtMs);
   const goodBefore = before === undefined ? null : lastGoodOf(before);
-  const quality: Quality = value === null ? "bad" : inDoubt || type.fact !== null ? "uncertain" : "good";
+  const quality: TagValueQuality = value === null ? "bad" : inDoubt || type.fact !== null ? "uncertain" : "good";
   const lastGood = value === null ? goodBefore : { value, time };
   const reading = {
     ...{ value, quality, time },
@@ -96,13 +96,13 @@ export function judgeType(unit: string | null, before: StoredValue | undefined, 
 }
 
 /** Type of the last good value; null without such a value, or if the unit contradicts the type. */
-function verifiedType(last: TagValue, doubt: UnverifiedType | null): ValueType | null {
+function verifiedType(last: TagValue, doubt: UnverifiedType | null): TagValueType | null {
   if (last === null || doubt === "unit") return null;
   const lastType = valueTypeOf(last);
   return doubt === "changed" ? ({ number: "boolean", boolean: "number" } as const)[lastType] : lastType;
 }
 
-const valueTypeOf = (value: TagScalar): ValueType => (typeof value === "number" ? "number" : "boolean");
+const valueTypeOf = (value: TagScalar): TagValueType => (typeof value === "number" ? "number" : "boolean");
 
 const BOOLEAN_UNITS: ReadonlySet<string> = new Set([
   ...["", "-", "--", "–", "none", "nounit", "nounits", "no-units", "n/a", "ingen", "enum"],

@@ -1,6 +1,6 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { SensorFinding, SensorFindingKind } from "../../../core/model/tag-event-data.ts";
-import { durationText } from "../../../core/values/duration.ts";
+import { secondsText } from "../../../core/values/duration.ts";
 import type { LocatedTag } from "../inventory/requestable-tags.ts";
 import type { SensorRow } from "./sensor-table.ts";
 
@@ -95,7 +95,7 @@ function findLogClockOff({ located, row }: WatchedSensor, usualMs: number | unde
   if (log === null || usualMs === undefined || log.replies < MIN_LOG_REPLIES) return [];
   const lagMs = Math.round(log.leastLagMs - usualMs);
   if (Math.abs(lagMs) <= Math.max(MIN_UNUSUAL_LAG_MS, 1.5 * BUCKET_MS[log.resolution])) return [];
-  const lag = durationText(Math.abs(lagMs) / 1_000);
+  const lag = secondsText(Math.abs(lagMs) / 1_000);
   const side = lagMs > 0 ? "behind" : "ahead of";
   const message = `The newest value of its log was never less than ${lag} ${side} those of the other tags of the site.`;
   return [makeFinding(located, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];

@@ -1,4 +1,4 @@
-import type { Points } from "../../../core/codec/points.ts";
+import type { TagPoints } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagValue } from "../../../core/model/building.ts";
 import type { StoredSensors } from "../snapshot.ts";
 
@@ -163,7 +163,7 @@ export function createSensorTable() {
       set(row, "probe", number);
     },
 
-    logged(id: string, resolution: Resolution, points: Points, nowMs: number): void {
+    logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void {
       const seriesRank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
       const newestIndex = lastIndexWithValue(points);
       if (seriesRank === 0 || newestIndex < 0) return;
@@ -207,7 +207,7 @@ export function createSensorTable() {
   };
 }
 
-function lastIndexWithValue(points: Points): number {
+function lastIndexWithValue(points: TagPoints): number {
   let at = points.length - 1;
   while (at >= 0 && points.value(at) === null) at--;
   return at;

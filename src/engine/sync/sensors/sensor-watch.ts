@@ -1,4 +1,4 @@
-import type { Points } from "../../../core/codec/points.ts";
+import type { TagPoints } from "../../../core/codec/points.ts";
 import type { Resolution, Site, TagValue } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import {
@@ -9,7 +9,7 @@ import {
 } from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../../core/runtime/clock-check.ts";
-import { type Service, Stopping, startedOnce } from "../../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { endsWithin, runLoop, yieldToEventLoop, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
@@ -22,9 +22,9 @@ import { findSensorFindings, hasEnoughReadings } from "./findings.ts";
 import { createSensorTable } from "./sensor-table.ts";
 
 /** Reports once per period which sensors seem dead. Counts only hours in which the worker was running. */
-export interface SensorWatch extends Service {
+export interface SensorWatch extends WorkerService {
   read(id: string, value: TagValue, atMs: number): void;
-  logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
+  logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void;
   change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
 }
 
@@ -156,7 +156,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     savedMs = clock.monotonic();
   }
 
-  const service = startedOnce({
+  const service = startServiceOnce({
     name: `sensors ${source}`,
     async start(signal) {
       await load();
@@ -170,7 +170,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new Stopping());
+      stopController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, running);
       countWatchedTime();
       await save();

@@ -87,7 +87,7 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
-/** An interval, with one decimal; equal to `durationText` of the worker. */
+/** An interval, with one decimal; equal to `secondsText` of the worker. */
 export function intervalText(seconds) {
   const [unit, size] =
     seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];
