@@ -21,9 +21,7 @@ import type { Metrics } from "./runtime/metrics.ts";
  * | retried  | `retry: { from, error }` or throw | offers it again after the error's wait                      |
  * | buffered | `buffered: true`                  | settles nothing yet and offers the events after the batch   |
  *
- * The error decides how the engine waits: `Retryable` and unknown errors use back-off; `Throttled` waits as long as the server
- * demands; `ConfigError` stops the sink until a person changes something; `Rejected` is retried by the sink's `schedule`
- * and then becomes a dead letter.
+ * How long the engine waits depends on the error's class (src/core/errors/errors.ts).
  */
 export interface Sink extends RequiredSinkMethods, SinkDelivery, SinkDiagnostics {}
 
@@ -69,7 +67,7 @@ export interface BatchInfo {
   readonly positions: readonly number[];
   /** Commit times, UTC; empty for an event marked `snapshot`. */
   readonly committedAt: readonly string[];
-  /** True when a person requested events again that were already settled. */
+  /** True when a person requested that settled events are sent again. */
   readonly isRedelivery: boolean;
   /** Sequence numbers, where the sink's `sequence` is on; null for snapshots and for settled events that are sent again. */
   readonly sequences?: readonly (EventNumber | null)[];
@@ -87,7 +85,7 @@ export interface TickResult {
 /** Changes of a sink's state by key; null deletes. Values are JSON. */
 export type SinkStateChange = ReadonlyMap<string, unknown>;
 
-/** State of one sink, kept over restarts. Example: the ticket id of each open alarm. */
+/** Stored state of one sink, e.g. the ticket id of each open alarm. */
 export interface SinkState {
   get<T>(key: string): Promise<T | undefined>;
   all<T>(): Promise<ReadonlyMap<string, T>>;
@@ -154,7 +152,7 @@ export interface AlarmView {
   readonly source: string;
   readonly alarm: Alarm;
   readonly episode: string;
-  /** `resolved` and `vanished` are ends. */
+  /** The episode has ended in the states `resolved` and `vanished`. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
 }
 
@@ -292,7 +290,7 @@ export interface ConnectorDefinition<C = unknown> {
   locateEvent?(config: C, event: Event): string | null;
   /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. The configuration rejects such sinks. */
   shared?(one: C, other: C): StoreSharedBySinks | null;
-  /** A promise lets large connectors load only when they are configured. */
+  /** Returns a promise if the connector loads its libraries only when it is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   /** Patterns of the event kinds that the sink uses; it gets no others. Undefined: all kinds. */
   kinds?(config: C): readonly string[] | undefined;

@@ -6,7 +6,7 @@ import { isoUtc } from "../values/iso-utc.ts";
 import { PointReader } from "./point-reader.ts";
 import { COMMA_CODE, MAX_POINT_BYTES, PackedTimes, type TagPoints, VALUE_BY_LETTER, valueLetter } from "./points.ts";
 
-/** Stored text of history events: JSON with packed points, written from columns because a backfill has millions. */
+/** Facts of a history event. Its JSON is written directly from columns, because a backfill has millions of points. */
 interface HistoryEventFields {
   readonly source: string;
   readonly subject: string;
@@ -139,14 +139,13 @@ const OPENING_BRACKET_CODE = 91;
 const CLOSING_BRACKET_CODE = 93;
 const CLOSING_BRACE_CODE = 125;
 
-/** Maximum bytes of a point as quoted JSON. */
 const MAX_QUOTED_POINT_BYTES = 84;
 const DAY_MS = 86_400_000;
 const PACKED_FROM_MS = Date.UTC(-1, 11, 31) + DAY_MS;
 const PACKED_END_MS = Date.UTC(10_000, 0, 1);
 const REUSED_POINT_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
-/** Maximum bytes before or after the points: names and descriptions have up to 10,000 characters. */
+/** Maximum bytes of the JSON before or after the points: names have up to 10,000 characters. */
 const BUFFER_MARGIN = 200_000;
 
 /** Packs the points. `quoted` is the JSON list as a JSON string. The next call overwrites the result. */
@@ -263,10 +262,9 @@ function reservePointBuffer(points: string): Buffer {
   return reusedPointBuffer;
 }
 
-/** Reused buffer. The next list overwrites its contents. */
+/** The next list of points overwrites this buffer. */
 let reusedPointBuffer = Buffer.allocUnsafeSlow(0);
 
-/** JSON text before the value of a point, also with escaped quotes. */
 const POINT_JSON_START = `{"time":"2026-01-01T00:00:00.000Z","value":`;
 const QUOTED_POINT_JSON_START = POINT_JSON_START.replaceAll(`"`, `\\"`);
 

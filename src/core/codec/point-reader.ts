@@ -2,13 +2,9 @@ import type { Measurement } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 import { COLON_CODE, COMMA_CODE, MINUS_CODE, PLUS_CODE, SEMICOLON_CODE, VALUE_BY_LETTER } from "./points.ts";
 
-/**
- * Iterates over the points of a history event (`splitHistoryEvent`), packed or a JSON list. Packed points need no object per point.
- *
- *     for (const reader = new PointReader(points); reader.next(); ) use(reader.timeMs, reader.value);
- */
+/** Iterates over the points of a history event without an object per point: packed text, or a JSON list. */
 export class PointReader {
-  /** Milliseconds since 1970; NaN in a JSON list, which has only the text of the time. */
+  /** Milliseconds since 1970; NaN for points of a JSON list, which have only a time text. */
   timeMs = Number.NaN;
   readonly #text: string;
   #at = 0;
@@ -34,7 +30,7 @@ export class PointReader {
     }
     this.#valueAt = this.#at;
     let at = this.#at;
-    // Values contain neither a comma nor a semicolon.
+    // Packed values contain neither a comma nor a semicolon.
     while (at < packedText.length && ![COMMA_CODE, SEMICOLON_CODE].includes(packedText.charCodeAt(at))) at++;
     this.#at = at;
     return true;

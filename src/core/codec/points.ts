@@ -1,17 +1,12 @@
 import type { Measurement, TagValue } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 
-/**
- * A logged series in two columns: 16 bytes per point instead of about 100 for an object. One response may hold 250,000.
- *
- * The text of a time is made from its milliseconds on demand: 1767225600000 is `2026-01-01T00:00:00.000Z`. Times without
- * an offset keep the service's text in a separate map (see src/engine/source/records.ts).
- */
+/** Points of a logged series in two columns: 16 bytes per point instead of about 100 for an object. */
 export class TagPoints implements Iterable<Measurement> {
   #times: Float64Array<ArrayBuffer>;
   #codes: Float64Array<ArrayBuffer>;
   #length: number;
-  /** Original time texts by index; null if every text can be computed from its milliseconds. */
+  /** Original texts, by index, of times without an offset; null if every text can be computed from milliseconds. */
   #texts: Map<number, string> | null;
 
   constructor(times = new Float64Array(MIN_POINT_CAPACITY), codes = new Float64Array(times.length), length = 0) {
@@ -44,12 +39,11 @@ export class TagPoints implements Iterable<Measurement> {
     return this.#length;
   }
 
-  /** True if every time text can be computed from its milliseconds. */
   get isPlain(): boolean {
     return this.#texts === null;
   }
 
-  /** Milliseconds since 1970; NaN for a text that is no valid time. */
+  /** Milliseconds since 1970; NaN for an invalid time. */
   timeMs(at: number): number {
     return this.#times[at] as number;
   }
@@ -115,7 +109,7 @@ export class TagPoints implements Iterable<Measurement> {
   }
 
   isAscending(): boolean {
-    // A comparison with NaN is false.
+    // The comparison is false for an invalid time, which is NaN.
     for (let at = 1; at < this.#length; at++) if (!(this.timeMs(at - 1) < this.timeMs(at))) return false;
     return this.#length === 0 || !Number.isNaN(this.timeMs(0));
   }
@@ -199,7 +193,7 @@ export function valueLetter(code: number): string {
   return code === TRUE_VALUE_CODE ? "t" : code === FALSE_VALUE_CODE ? "f" : "n";
 }
 
-/** Writes separators and times before the values of a series, in order. */
+/** Writes the packed times of a series, point by point, without the values. */
 export class PackedTimes {
   readonly #points: TagPoints;
   #lastMs = 0;

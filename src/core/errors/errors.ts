@@ -17,14 +17,14 @@ export type Failure = Retryable | Throttled | ConfigError | Rejected | NoLog | M
 
 interface FailureOptions {
   readonly cause?: unknown;
-  /** One sentence on what a person can do. */
+  /** Advice for a person, in one sentence. */
   readonly hint?: string;
 }
 
 abstract class ClassifiedFailure extends Error {
   readonly hint: string | undefined;
   constructor(message: string, options: FailureOptions = {}) {
-    // The text may quote a server, and goes to the log, the state, the status and the sinks.
+    // A message may quote a server's text, which may contain a secret.
     super(maskSecrets(message), options.cause === undefined ? undefined : { cause: options.cause });
     this.name = new.target.name;
     this.hint = options.hint === undefined ? undefined : maskSecrets(options.hint);
@@ -35,7 +35,6 @@ export class Retryable extends ClassifiedFailure {
   readonly kind = "retryable";
 }
 
-/** This machine failed, e.g. without free file descriptors. Proves nothing about the service or the server. */
 export class LocalFailure extends Retryable {}
 
 export class Throttled extends ClassifiedFailure {
@@ -46,7 +45,7 @@ export class Throttled extends ClassifiedFailure {
   readonly scope: "allowance" | "everything";
   /** False when a proxy may have answered, so that the server may have executed the request. */
   readonly isOwnWord: boolean;
-  /** True when the service said to wait 0 s. That is no evidence of a limit: a service that counts a minute names one. */
+  /** True when the service demanded a wait of 0 s, which is no evidence of a rate limit. */
   readonly saysNow: boolean;
   constructor(
     message: string,

@@ -1,6 +1,5 @@
 import { LocalFailure } from "./errors.ts";
 
-/** Failures of this machine by system code, each with a hint. */
 const MACHINE_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
   ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],

@@ -5,19 +5,9 @@ import { asFailure, ConfigError, type Failure, Malformed, Retryable } from "../e
 import { findMachineFailure } from "../errors/machine-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
-/**
- * Meaning of connection failures, including TLS. The service and all connectors share this list.
- *
- * | who acts                         | examples                                          | meaning                          |
- * | -------------------------------- | ------------------------------------------------- | -------------------------------- |
- * | a person, at the settings        | expired or unknown certificate, TLS against plain | `ConfigError`                    |
- * | a person, at `proxy` or there    | wrong proxy password, target not allowed          | `ConfigError`, reason `settings` |
- * | none needed: it passes           | refused, cut, timed out, name not found           | `Retryable`                      |
- * | the operator of *this* machine   | no file descriptor, memory or port left           | `LocalFailure`                   |
- */
-
+/** Words for messages about failed connections to one server. */
 export interface ServerInfo {
-  /** For people, e.g. `https://service.example` or `The broker at mqtt.example:8883`. Never with credentials. */
+  /** Name in messages, without credentials, e.g. `https://service.example` or `The broker at mqtt.example:8883`. */
   readonly name: string;
   readonly failed: "could not be asked" | "could not be reached";
   readonly addressOption: string;
@@ -26,7 +16,7 @@ export interface ServerInfo {
   readonly plainScheme: string;
 }
 
-/** `{address}` and `{authority}` stand for the names of options. */
+/** In hints, `{address}` and `{authority}` are replaced by names of options. */
 type FaultAndHint = readonly [fault: string, hint: string];
 
 const PRIVATE_CA_HINT =
@@ -45,14 +35,14 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, FaultAndHint>> = {
   CERT_UNTRUSTED: ["is not trusted", PRIVATE_CA_HINT],
 };
 
-/** Codes of all other certificate problems: the chain ends at an unknown authority. */
+/** Certificate errors that are not listed above: the chain ends at an unknown authority. */
 const CERTIFICATE_CHAIN_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
 const UNKNOWN_CA_FAULT: FaultAndHint = ["comes from an unknown authority", PRIVATE_CA_HINT];
 const TLS_ERROR_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
 /** Handshake errors of a restarting server or a bad line; another attempt may succeed. */
 const TRANSIENT_TLS_ERROR =
   /INTERNAL_ERROR|BAD_RECORD_MAC|UNEXPECTED_EOF|CLOSE_NOTIFY|USER_CANCEL|HANDSHAKE_TIMEOUT|internal error|bad record mac/;
-/** The response is not TLS. Node.js puts this into the code or, with EPROTO, into the text. */
+/** Error of Node.js about a response that is not TLS: its code or, with EPROTO, its message. */
 const RESPONSE_WITHOUT_TLS_ERROR =
   /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
 const CLIENT_CERTIFICATE_ERROR =
@@ -84,7 +74,7 @@ const PERSISTENT_CONNECTION_HINTS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "If that stays so, check whether it is running, and the port in {address}.",
 };
 
-/** Meaning of an error of a socket, TLS or HTTP library. Omits the library's text, which may quote the request. */
+/** Classifies an error of a socket, TLS or HTTP library. Omits the library's text, which may quote the request. */
 export function failureOfConnection(error: unknown, server: ServerInfo): Failure {
   const knownFailure = asFailure(error);
   if (knownFailure === error) return knownFailure;
@@ -145,7 +135,7 @@ export interface ProxyTunnelResponse {
   readonly saysMore: boolean;
 }
 
-/** Never `unauthenticated` or `forbidden`, because those mean that the service rejects the access token. */
+/** The failure's reason is never `unauthenticated` or `forbidden`: these mean that the service rejects the token. */
 export function proxyTunnelFailure(
   { status, schemes, saysMore }: ProxyTunnelResponse,
   { name }: ServerInfo,

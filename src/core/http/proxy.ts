@@ -92,14 +92,14 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
       port: url.port || (isHttpsProxy ? 443 : 80),
       path: authority,
       headers: { host: authority, "user-agent": USER_AGENT, ...proxyCredentialHeaders() },
-      // The global agent may use the proxies of the environment.
+      // The global agent of Node.js may use a proxy from environment variables.
       agent: false,
     };
     if (!isHttpsProxy) return plainRequest(connectRequestOptions);
     return secureRequest({
       ...connectRequestOptions,
       ...VERIFIED_TLS,
-      // By default the certificate would be checked for the name in the header Host.
+      // By default, Node.js would compare the proxy's certificate with the Host header.
       servername: isIP(proxyHost) === 0 ? proxyHost : "",
       ...(ca_file === undefined ? {} : { ca: readCertificateFile(ca_file, "proxy.ca_file") }),
     });

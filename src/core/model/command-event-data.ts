@@ -1,7 +1,5 @@
 import type { TagValue } from "./building.ts";
 
-/** Data of events about commands, i.e. tag writes. */
-
 /** A command passed the gate and is in the journal; its one `command-result` follows. */
 export interface CommandAccepted {
   /** The id that the requester chose, or the one that was made for it. */

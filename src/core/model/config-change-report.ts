@@ -28,11 +28,9 @@ export interface ConfigurationChanged {
 /** Result of a reload, or of its preview. */
 export interface ReloadReport {
   readonly by: ReloadCause;
-  /** UTC. */
   readonly at: string;
   readonly file: string;
   readonly isDryRun: boolean;
-  /** Changed options. */
   readonly changes: readonly ConfigChange[];
   /** Options that wait for a restart, including earlier changes. */
   readonly pending: readonly ConfigChange[];
@@ -42,10 +40,10 @@ export interface ReloadReport {
   readonly failures: readonly string[];
 }
 
-/** The configuration of a running worker, for those who look. */
+/** State of the running worker's configuration, for status reports. */
 export interface ConfigurationState {
   readonly file: string;
-  /** The last reload that was more than a look; null since the start. */
+  /** The last reload that was no dry run; null before the first. */
   readonly last: ReloadReport | null;
   /** Options that wait for a restart. */
   readonly pending: readonly ConfigChange[];
@@ -59,7 +57,6 @@ export function formatConfigChange({ path, before, after, effect, how }: ConfigC
   return `${path}: ${valueChangeText} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
 }
 
-/** Mistakes that the warning names; `plenum check` lists all of them. */
 const MAX_LISTED_PROBLEMS = 3;
 
 export function invalidConfigNotice(file: string, refused: readonly string[]): string {

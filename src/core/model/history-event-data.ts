@@ -1,7 +1,5 @@
 import type { Measurement, Resolution, Site, Tag } from "./building.ts";
 
-/** Data of events about logged history and complete UTC days. */
-
 export interface TagHistoryFact {
   readonly tag: Tag;
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */

@@ -8,7 +8,7 @@ export interface PrimaryServerOptions extends Omit<PostgresSessionOptions, "addr
   readonly wording: PostgresErrorWording;
 }
 
-/** Connects to the first server that accepts writes. `ConfigError` means that none may become primary soon. */
+/** Connects to the first server that accepts writes. Throws `ConfigError` if no server may become primary soon. */
 export async function openPrimarySession(options: PrimaryServerOptions, signal: AbortSignal): Promise<PostgresSession> {
   const { addresses, wording } = options;
   const failures: Error[] = [];

@@ -3,7 +3,7 @@ import type { ServerInfo } from "../http/connection-problem.ts";
 import { isLoopbackHost } from "../http/loopback.ts";
 
 export interface PostgresAddress {
-  /** IPv6 addresses are without brackets; a path means a local socket. */
+  /** Host name, IP address without brackets, or path of a local socket. */
   readonly host: string;
   readonly port: number;
   readonly database: string;
@@ -79,7 +79,7 @@ const SSL_MODE_COMPLAINTS: Readonly<Record<string, string>> = {
   "no-verify": "A certificate that is not checked proves nothing; write verify-full, and ca_file.",
 };
 
-/** `require` and `verify-ca` mean `verify-full`: the name is always checked too. */
+/** `require` and `verify-ca` mean `verify-full`, so the server's name is always checked. */
 export const SslModeOption = z
   .string()
   .superRefine((word, context) => {
@@ -88,7 +88,7 @@ export const SslModeOption = z
   })
   .transform((word): SslMode => (word === "disable" ? "disable" : "verify-full"));
 
-/** An address of one server, or of several of which one is the primary. It holds no password. */
+/** Schema of a PostgreSQL URL without a password, with one server or with several of which one is the primary. */
 export function postgresUrl(servers: "one" | "several") {
   return z.string().superRefine((text, context) => {
     const addIssue = (message: string | undefined) => {

@@ -32,7 +32,7 @@ export interface PostgresNotification {
 export interface PostgresSessionOptions {
   readonly address: PostgresAddress;
   readonly password: Secret | null;
-  /** PEM; undefined for the public authorities. */
+  /** Certificate authority as PEM; undefined for the public authorities. */
   readonly ca: string | undefined;
   readonly connectTimeoutMs: number;
   readonly onNotification?: (notification: PostgresNotification) => void;

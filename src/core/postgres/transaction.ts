@@ -48,7 +48,7 @@ function beginTransactionSql({ statementMs, idleMs = MAX_TRANSACTION_IDLE_MS }: 
   return `begin isolation level read committed; set local statement_timeout = ${statementMs}; set local idle_in_transaction_session_timeout = ${idleMs}`;
 }
 
-/** No time limit: a commit that waits for a replica would seem successful after a timeout. */
+/** The commit has no time limit, because a commit that waits for a replica would seem successful after a timeout. */
 const COMMIT_STATEMENTS: readonly SqlQuery[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
 
 /** Error codes of a server that closes the connection, possibly during a commit. */
@@ -68,7 +68,6 @@ function verifyTransactionCommitted(outcomes: readonly PromiseSettledResult<SqlR
   });
 }
 
-/** The server itself rolls back when the connection is lost. */
 async function rollBackTransaction(session: PostgresSession): Promise<void> {
   if (session.lost() !== null) return;
   try {

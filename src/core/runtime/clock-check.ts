@@ -7,7 +7,7 @@ import { createWakeup, runLoop } from "./waiting.ts";
 
 export interface ClockDifference {
   readonly sinceMs: number;
-  /** Milliseconds by which our clock jumped forward or is ahead of the service's clock. */
+  /** Milliseconds by which our clock jumped forward, or is ahead of a service's clock. */
   readonly byMs: number;
   readonly message: string;
 }
@@ -41,9 +41,6 @@ export type ClockCheck = ReturnType<typeof createClockCheck>;
  *
  * The clock is unverified after a step (set by a person or a time server, or a suspended machine) until two consecutive
  * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
- *
- *   wall − measured:  ───────┐          a step of −3,600 s: schedules restart, commands are rejected
- *                            └───┬───   two replies agree: trusted again
  */
 export function createClockCheck(options: ClockCheckOptions) {
   const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;

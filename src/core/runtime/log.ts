@@ -5,7 +5,7 @@ import { maskSecrets, registerSecret } from "../values/secret-masking.ts";
 
 export type Log = Logger;
 
-/** A token, password or signing key. It prints as `[redacted]`; only `reveal()` returns the text. `masked` masks it. */
+/** A token, password or signing key. Prints as `[redacted]`; only `reveal()` returns the text. */
 export class Secret {
   readonly #text: string;
   constructor(text: string) {
@@ -42,7 +42,6 @@ export function maskCredentials(text: string): string {
 const WORD_AFTER_AUTH_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
 /** Lower-case words, possibly with hyphens; generated text contains digits or capitals. */
 const ORDINARY_WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
-/** Longest text that may be words, in characters ("misconfiguration" has 16). */
 const MAX_ORDINARY_WORD_LENGTH = 20;
 
 /** True if `rest` continues a sentence and is no secret: "the token information tells which". */
@@ -60,12 +59,12 @@ export interface LogOptions {
 
 const SECRET_FIELDS = ["token", "password", "secret", "authorization"];
 
-/** pino would repeat a field of a child logger: an equal field is omitted, another value becomes `line_source`. */
+/** Prevents duplicate fields of child loggers: an equal field is omitted, another value becomes e.g. `line_source`. */
 export function createLog(options: LogOptions): Log {
   const logLevelThreshold = { least: logLevelNumber(options.level) };
   const log: Log = pino(
     {
-      // One threshold in the stream decides, so that it can be changed for all child loggers.
+      // pino accepts all levels, because `logMethod` compares with a threshold that can change later.
       level: "trace",
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
@@ -125,7 +124,7 @@ function distinctLogFields(fields: object, bound: Readonly<Record<string, unknow
     if (isBound && (SECRET_FIELDS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
     let freeKey = key;
     while (isTakenKey(freeKey)) freeKey = `line_${freeKey}`;
-    // Only under its usual names pino knows what to do with an error.
+    // pino serializes errors only in the fields `err` and `error`.
     const isUsualErrorField = freeKey === "err" || freeKey === "error";
     lineFields.set(freeKey, value instanceof Error && !isUsualErrorField ? serializeError(value) : value);
   }

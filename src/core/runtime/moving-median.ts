@@ -1,4 +1,4 @@
-/** Median of the last numbers. The list stays sorted, because sorting it for each response is slow. */
+/** Median of the last numbers. Keeps them sorted, because sorting them for each response is slow. */
 export function createMovingMedian(windowSize: number) {
   const windowValues = new Float64Array(windowSize);
   const sortedValues = new Float64Array(windowSize);

@@ -58,7 +58,6 @@ export function urlHasCredentials(address: string): boolean {
 
 export type ProcessEnv = Readonly<Record<string, string | undefined>>;
 
-/** Largest secret file in bytes: a larger file is a wrong path. */
 const MAX_SECRET_FILE_BYTES = 64 * 1024;
 
 class MissingSecret extends ConfigError {}
@@ -191,7 +190,6 @@ function isReadableByOthers(mode: number, uid: number): boolean {
   return (mode & 0o040) !== 0 && !isReadOnlyForWorker;
 }
 
-/** Failure to read an opened file: except for a folder, the disk or the machine failed. */
 function createUnreadableFileError(error: unknown, messageStart: string): Error {
   const code = systemErrorCode(error);
   if (code === "EISDIR") return new ConfigError(`${messageStart} (${code}).`, { cause: error });

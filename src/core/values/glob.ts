@@ -1,4 +1,4 @@
-/** Takes at most pattern length times text length steps; a regular expression with several stars could take seconds. */
+/** Needs at most pattern length × text length steps; a regular expression with several stars could take seconds. */
 export function globMatches(pattern: string, text: string): boolean {
   const patternChars = [...pattern.toLowerCase()];
   const textChars = [...text.toLowerCase()];

@@ -1,5 +1,3 @@
-/** Texts of other systems may contain characters that control a terminal or are invisible. */
-
 const LINE_BREAKS = /[\t-\r\u0085\u2028\u2029]/g;
 const CONTROL_CHARS = /\p{Cc}/gu;
 const INVISIBLE_CHARS = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;

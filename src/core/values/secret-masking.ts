@@ -1,5 +1,3 @@
-/** Texts from outside may echo secrets, so they pass `masked` first. Secrets of this process are registered here. */
-
 /** Number of consecutive characters of a secret that are masked; a shorter secret is masked only as a whole. */
 const MASKED_PART_LENGTH = 12;
 /** Shorter secrets are not masked, because ordinary words contain them. */
@@ -66,7 +64,6 @@ export function forgetAllSecrets(): void {
   changeCount += 1;
 }
 
-/** An address: scheme, user name and password, and the part after the server's name. */
 const SECRET_URL_PARTS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
 /** Parts of an address to mask, e.g. of `https://me:word@hooks.example.com/T0`, without the name of the server. */
@@ -85,7 +82,7 @@ function hashPrefix(characters: string, at: number): number {
   return number;
 }
 
-/** Hash of the next position: removes the first character and adds the fifth. */
+/** Hash of the four characters at `at` + 1, computed from the hash of those at `at`. */
 function hashNextPrefix(number: number, characters: string, at: number): number {
   const shortenedHash = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
   return (Math.imul(shortenedHash, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASH_COUNT - 1);
@@ -151,7 +148,7 @@ function removeTextEscapes(text: string): UnescapedText {
   return { characters, beginOf: (i) => characterStartIndexes[i] ?? text.length };
 }
 
-/** Lower case, unless that changes the length: positions must stay comparable. */
+/** Returns lower case, unless that changes the length, so that positions in both texts stay comparable. */
 function toLowerCaseSameLength(text: string): string {
   const lowerCaseText = text.toLowerCase();
   return lowerCaseText.length === text.length ? lowerCaseText : text;
@@ -165,7 +162,7 @@ function listSecretEncodings(secret: string): readonly string[] {
   return [...new Set([secret, bytes, hex, ...base64Texts, ...base64Texts.flatMap(encodeBase64AtOffsets)])];
 }
 
-/** The base64 characters that depend only on the text, for each of its three possible offsets. */
+/** Base64 characters that depend only on `text`, for each of the three offsets at which it may begin. */
 function encodeBase64AtOffsets(text: string): readonly string[] {
   return [0, 1, 2].flatMap((offset) => {
     const base64 = Buffer.from("\0".repeat(offset) + text, "latin1").toString("base64");

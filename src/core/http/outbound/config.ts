@@ -4,7 +4,7 @@ import { Duration } from "../../values/duration.ts";
 import { ProxyConfig } from "../proxy.ts";
 import { parseIpNetwork } from "./ip-network-ranges.ts";
 
-/** Headers that the connection itself needs, or that would change how the request is read. */
+/** Headers that a configuration may not set, because they control the connection or describe the body. */
 const RESERVED_HEADER =
   /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
 
@@ -23,7 +23,7 @@ const HttpHeaderValue = z.string().regex(/^[\x20-\x7e]*$/, "A header value is on
 const CREDENTIAL_HEADER =
   /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
 
-/** A secret in plain text in the configuration is not registered, so it would not be masked. */
+/** A secret in plain text would not be masked in logs, because it is not registered. */
 function isPlainTextSecret(name: string, value: unknown): boolean {
   return typeof value === "string" && value !== "" && (CREDENTIAL_HEADER.test(name) || /^(basic|bearer) /i.test(value));
 }

@@ -8,7 +8,6 @@ import { type HttpProxy, hostAndPortOfUrl } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
 import { createIpNetworkRules } from "./ip-network-ranges.ts";
 
-/** `dns.lookup` with `all: true`, or a stand-in for it. */
 export type DnsLookup = (
   host: string,
   options: LookupOptions & { all: true },
@@ -24,7 +23,7 @@ interface AddressGuardOptions {
   readonly proxy: HttpProxy | null;
 }
 
-/** Connects only to public or allowed addresses, checked inside the connection's lookup against DNS rebinding. */
+/** Connects only to public or allowed addresses. The DNS lookup of each connection checks this (DNS rebinding). */
 export function createGuardedConnector(options: AddressGuardOptions): buildConnector.connector {
   const networkRules = createIpNetworkRules(options.allowNetworks);
   const isHttpsTarget = options.url.protocol === "https:";
@@ -61,7 +60,7 @@ export function createGuardedConnector(options: AddressGuardOptions): buildConne
     ...(options.ca === undefined ? {} : { ca: options.ca }),
   });
   return (target, done) => {
-    // `lookup` is not called for an address in the URL.
+    // The DNS lookup, which checks addresses, is not called for an IP address in the URL.
     const host = target.hostname.replace(/^\[|\]$/g, "");
     const targetAddress = options.proxy !== null && isLoopbackHost(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
     const addressRefusal = isIP(targetAddress) === 0 ? null : checkIpAddress(targetAddress);

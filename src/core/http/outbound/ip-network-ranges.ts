@@ -52,7 +52,7 @@ export function createIpNetworkRules(allowNetworks: readonly string[]) {
   };
 }
 
-/** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */
+/** One list per IP version, because a common list would search all IPv6 networks for an IPv4 address. */
 function createIpNetworkMatcher(networks: readonly string[]): (address: string) => boolean {
   const blockLists = { ipv4: new BlockList(), ipv6: new BlockList() };
   for (const ipNetworkText of networks) {

@@ -33,7 +33,7 @@ export interface HttpResponse {
 
 export type HttpClient = ReturnType<typeof createHttpClient>;
 
-/** Client of one origin, HTTP/1.1 through the guard: no redirect, one request at a time. */
+/** HTTP/1.1 client of one origin. Follows no redirects and sends one request at a time. */
 export function createHttpClient(options: {
   readonly url: URL;
   readonly config: OutboundHttpConfig;
@@ -134,7 +134,7 @@ function flattenHeaders(headers: Readonly<Record<string, string | string[] | und
 
 const MAX_RESPONSE_BYTES = 256 * 1024;
 
-/** Larger numbers are seconds since 1970; smaller ones are seconds from now. */
+/** A larger number in a rate-limit header is seconds since 1970; a smaller one is seconds from now. */
 const MIN_UNIX_TIME_SECONDS = 1e9;
 const MAX_RATE_LIMIT_WAIT_MS = 3_600_000;
 
@@ -142,7 +142,7 @@ export interface ReceiverRequest {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   readonly path: string;
   readonly json?: unknown;
-  /** Sent as it is, in place of `json`. */
+  /** Body that is sent unchanged, in place of `json`. */
   readonly text?: { readonly body: string; readonly contentType: string };
   readonly headers?: Readonly<Record<string, string>>;
   readonly allow?: readonly number[];
@@ -181,18 +181,7 @@ export async function sendRequest(client: HttpClient, request: ReceiverRequest, 
   return { status, headers, body: response.body, json: response.isCut ? undefined : parseJson(response.body) };
 }
 
-/**
- * Default meaning of a receiver's status; null for 2xx.
- *
- * | status              | means                                             |
- * | ------------------- | ------------------------------------------------- |
- * | 3xx, 401, 403, 404  | a person has to change something                  |
- * | 410                 | the endpoint is gone for good                     |
- * | 429                 | wait; the request was not executed                |
- * | 502, 503, 504       | wait; the request may have been executed          |
- * | 408, 425, other 5xx | retry; the request may have been executed         |
- * | other 4xx           | this request is never accepted                    |
- */
+/** Default failure for a receiver's status; null for 2xx. After 408, 425 and 5xx the request may have been executed. */
 export function httpStatusToFailure(response: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { status } = response;
   const responseSummary = `${origin} answered ${status}`;
