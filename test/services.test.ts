@@ -15,12 +15,12 @@ import { startServiceOnce, type WorkerService } from "#src/core/runtime/lifecycl
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Source } from "#src/engine/source/source.ts";
-import { createAvailability } from "#src/engine/sync/availability.ts";
-import { clockTicker } from "#src/engine/sync/cron-schedule.ts";
+import { createServiceAvailability } from "#src/engine/sync/availability.ts";
+import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import { createHeartbeat } from "#src/engine/sync/heartbeat.ts";
-import type { Job } from "#src/engine/sync/job.ts";
-import { createOutage } from "#src/engine/sync/outage.ts";
-import { createScheduler } from "#src/engine/sync/scheduler.ts";
+import type { SyncJob } from "#src/engine/sync/job.ts";
+import { createServiceOutage } from "#src/engine/sync/outage.ts";
+import { createJobScheduler } from "#src/engine/sync/scheduler.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
@@ -179,16 +179,16 @@ for (const [name, make] of Object.entries(ON_A_CLOCK)) {
 describeService("createScheduler", async () => {
   const clock = virtualClock();
   const holding = await createSyncState(createMemoryStore(), ["availability/main", "poll/main"]);
-  const availability = createAvailability("main", holding, clock);
+  const availability = createServiceAvailability("main", holding, clock);
   const source = { name: "main", me: async () => ({ sites: [], abilities: [] }) } as unknown as Source;
   const scope = createTokenScope(source, clock);
   const random = () => 0.5;
-  const outage = createOutage({
+  const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
     ...{ noteHealth: async () => undefined, reconcile: () => null, tokenStamp: null },
   });
   let runningJobs = 0;
-  const job = (name: string, firstRun: boolean): Job => ({
+  const job = (name: string, firstRun: boolean): SyncJob => ({
     name,
     schedule: "* * * * *",
     firstRun,
@@ -200,7 +200,7 @@ describeService("createScheduler", async () => {
       return { kind: "ok" };
     },
   });
-  const scheduler = createScheduler({
+  const scheduler = createJobScheduler({
     source: "main",
     jobs: [job("first", true), job("later", false)],
     followers: [
@@ -213,7 +213,7 @@ describeService("createScheduler", async () => {
         },
       },
     ],
-    ticker: clockTicker(clock, createClockCheck({ clock, log })),
+    ticker: createCronTicker(clock, createClockCheck({ clock, log })),
     ...{ clock, log, metrics: createMetrics(), random, spreadMs: 0, outage, availability, scope },
     ...{ storedState: () => undefined, storeState: () => undefined },
   });

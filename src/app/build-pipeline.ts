@@ -12,13 +12,13 @@ import { type Commands, createCommands } from "../engine/commands/commands.ts";
 import type { CommandsConfig } from "../engine/commands/config.ts";
 import type { WritingGuards } from "../engine/commands/writing-guards.ts";
 import { type BackPressure, createBackPressure, createLogSpaceMonitor } from "../engine/delivery/back-pressure.ts";
-import { createDispatcher, type Dispatcher } from "../engine/delivery/dispatcher.ts";
-import { createPruningService, type PruningService } from "../engine/delivery/event-log-pruning.ts";
+import { createEventDispatcher, type EventDispatcher } from "../engine/delivery/dispatcher.ts";
+import { createEventLogPruning, type EventLogPruningService } from "../engine/delivery/event-log-pruning.ts";
 import { createSilenceKeeper } from "../engine/silence/alarm-silences.ts";
 import type { CheckBeforeSend } from "../engine/source/send.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
-import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
+import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
 import { withTickets } from "../engine/views/alarm-tickets.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
@@ -72,7 +72,7 @@ export interface PipelineOptions {
   readonly lease?: LeaseContext | undefined;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
-  readonly ticker: ScheduleTicker;
+  readonly ticker: CronTicker;
   readonly log: Log;
   readonly metrics: Metrics;
   /** Parts of the status that belong to the process, not to this pipeline. */
@@ -153,10 +153,10 @@ export async function buildPipeline(options: PipelineOptions) {
   const works = new Map([...syncs].map(([name, { work }]) => [name, work]));
 
   const deliveryParts = { ...commonParts, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
-  const dispatcher = createDispatcher({ ...deliveryParts, building });
+  const dispatcher = createEventDispatcher({ ...deliveryParts, building });
   const silences = createSilenceKeeper({ store, clock, log });
   const logSpaceMonitor = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
-  const pruning = createPruningService({ ...deliveryParts, bounds: retentionBounds(state), space: logSpaceMonitor });
+  const pruning = createEventLogPruning({ ...deliveryParts, bounds: retentionBounds(state), space: logSpaceMonitor });
   const commands = await createCommands({
     ...{ ...commonParts, config: config.commands, guards: options.guards, around: options.around },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
@@ -254,9 +254,9 @@ export type Pipeline = Awaited<ReturnType<typeof buildPipeline>>;
 
 interface RunningParts extends Pick<PipelineOptions, "config" | "environment" | "log" | "page"> {
   readonly backPressure: BackPressure;
-  readonly pruning: PruningService;
+  readonly pruning: EventLogPruningService;
   readonly commands: Commands;
-  readonly dispatcher: Dispatcher;
+  readonly dispatcher: EventDispatcher;
   readonly listening: CommandListening;
   readonly sinks: { built: BuiltSinks };
   readonly sinkParts: SinkParts;

@@ -10,21 +10,21 @@ import { type BackPressure, maxHistoryResponseBytes } from "../engine/delivery/b
 import { serviceClock } from "../engine/source/clock-skew.ts";
 import type { StateConfig } from "../engine/store/state-config.ts";
 import type { Store } from "../engine/store/store.ts";
-import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
+import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { factsFromState, type PlanSettings } from "../engine/sync/facts-for-plan.ts";
 import { inventoryMessage } from "../engine/sync/first-inventory.ts";
 import { createHeartbeat } from "../engine/sync/heartbeat.ts";
 import { createHistoryPull } from "../engine/sync/history/pull.ts";
 import { valuesThatFitBytes } from "../engine/sync/history/request-size.ts";
-import { describeLiveTag, tagReading } from "../engine/sync/live-tag-state.ts";
-import { createDemand } from "../engine/sync/plan/overload.ts";
+import { describeLiveTag, findTagReadClass } from "../engine/sync/live-tag-state.ts";
+import { createHistoryDemand } from "../engine/sync/plan/overload.ts";
 import { reportPlan } from "../engine/sync/plan/report.ts";
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/sensor-watch.ts";
 import { openSync } from "../engine/sync/sync.ts";
 import { createClassFinder } from "../engine/sync/tag-selection.ts";
-import { type ClassLists, createSelectionWarning } from "../engine/sync/visible-building.ts";
+import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visible-building.ts";
 import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceEntry } from "./config/config.ts";
@@ -48,7 +48,7 @@ export async function buildSync(options: {
   readonly clockDoubt: Pick<ClockCheck, "stepped" | "anywhere">;
   readonly log: Log;
   readonly metrics: Metrics;
-  readonly ticker: ScheduleTicker;
+  readonly ticker: CronTicker;
   readonly groupCommit: GroupCommit;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
@@ -61,7 +61,7 @@ export async function buildSync(options: {
   let settings = planSettings(name, entry, options.state);
   const { token } = entry;
   const createEmptyClassWarning = (config: SourceEntry) =>
-    createSelectionWarning({ source: name, lists: classLists(config), followed: config.inventory.sites ?? null, log });
+    createEmptyClassLogger({ source: name, lists: classLists(config), followed: config.inventory.sites ?? null, log });
   let warnOfEmptyClasses = createEmptyClassWarning(entry);
   const sync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
@@ -75,7 +75,7 @@ export async function buildSync(options: {
     options.onRead(name, id, value, atMs);
   };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
-  const requestDemand = createDemand();
+  const requestDemand = createHistoryDemand();
   const historyPull = createHistoryPull({
     ...{ source, store, log, metrics, scope, demand: requestDemand },
     clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
@@ -112,7 +112,7 @@ export async function buildSync(options: {
   const sourceWork: SourceWork = {
     plan: createPlanReport,
     tag: (id) => describeLiveTag(liveReads, id, clock),
-    reading: (id) => tagReading(liveReads, id),
+    reading: (id) => findTagReadClass(liveReads, id),
     requests: () => built.trace.latest(),
     counts() {
       const lastRead = liveReads.lastRead();
@@ -159,7 +159,7 @@ export async function buildSync(options: {
   };
 }
 
-function classLists({ read, history }: SourceEntry): ClassLists {
+function classLists({ read, history }: SourceEntry): TagClassLists {
   const historyClasses = Map.groupBy(history, ({ resolution, total }) =>
     total ? `history ${resolution} totals` : `history ${resolution}`,
   );

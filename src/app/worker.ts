@@ -12,7 +12,7 @@ import type { Transport } from "../engine/source/transport.ts";
 import { openStore } from "../engine/store/open.ts";
 import { withAbsolutePaths } from "../engine/store/state-config.ts";
 import type { QuotaStore, Store } from "../engine/store/store.ts";
-import { clockTicker } from "../engine/sync/cron-schedule.ts";
+import { createCronTicker } from "../engine/sync/cron-schedule.ts";
 import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
 import { createControlSocket } from "../ui/operator/control-socket-server.ts";
 import { readCredentials } from "../ui/status/access-control.ts";
@@ -71,7 +71,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   let reloader: Reloader | undefined;
   const pipeline = await buildPipeline({
     ...{ ...commonParts, config, environment, transport, standIn, startedAtMs, page, store: openedStore },
-    ticker: clockTicker(clock, clockDoubt),
+    ticker: createCronTicker(clock, clockDoubt),
     guards: folderGuards(config.state.folder),
     around: writingSettings(config),
     armWriting: options.armWriting ?? false,

@@ -16,7 +16,7 @@ import type { CheckBeforeSend } from "../engine/source/send.ts";
 import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
-import type { ScheduleTicker } from "../engine/sync/cron-schedule.ts";
+import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { type DatabaseTime, withSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/held-sources.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
@@ -39,7 +39,7 @@ export async function runSource(options: {
   readonly guards: WritingGuards;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
-  readonly ticker: ScheduleTicker;
+  readonly ticker: CronTicker;
   readonly log: Log;
 }) {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;

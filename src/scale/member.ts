@@ -20,7 +20,7 @@ import type { Source } from "../engine/source/source.ts";
 import { canReachService } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/state-config.ts";
 import { fileSystemType, prepareStateFolder } from "../engine/store/state-folder.ts";
-import { clockTicker } from "../engine/sync/cron-schedule.ts";
+import { createCronTicker } from "../engine/sync/cron-schedule.ts";
 import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
 import { createControlSocket } from "../ui/operator/control-socket-server.ts";
 import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
@@ -103,7 +103,7 @@ async function buildMember(
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
   const clockDoubt = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
-  const scheduleTicker = clockTicker(clock, clockDoubt);
+  const scheduleTicker = createCronTicker(clock, clockDoubt);
   // Identifies the fleet to servers: 8 hexadecimal digits, created once.
   const newIdentity = JSON.stringify(randomBytes(4).toString("hex"));
   const fleetIdentity = JSON.parse(await readOrWriteBody(urgent, "identity", newIdentity)) as string;

@@ -13,7 +13,7 @@ import {
   type PastWrites,
   sameValue,
 } from "#src/engine/commands/gate.ts";
-import type { StoredItem } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
@@ -26,7 +26,7 @@ const setpoint = AllowedTag.parse({
   max_step: 3,
 });
 const restorable: AllowedTag = { ...setpoint, restore: true };
-const listedTag: StoredItem<Tag> = {
+const listedTag: StoredObject<Tag> = {
   value: { id: "10001", displayName: "360.001_SP", description: null, unit: "°C" },
   siteId: 1,
   since: "2026-11-01T00:00:00Z",
@@ -80,7 +80,7 @@ function reading(value: number | boolean | null, ageMs = 1000): FreshValue {
   return { value, quality: value === null ? "bad" : "good", time };
 }
 
-function gateway(id: string, online: boolean | null): StoredItem<Gateway> {
+function gateway(id: string, online: boolean | null): StoredObject<Gateway> {
   const value = { id, displayName: id, online, version: null, hardware: null, ipAddress: null, location: null };
   return { value, siteId: 1, since: "", missingSince: null };
 }

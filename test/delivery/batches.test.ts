@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { applyReceipt, type Batch, sequenceOfEvent, takeBatch } from "#src/engine/delivery/batches.ts";
+import { applySinkReceipt, type EventBatch, sequenceOfEvent, takeBatch } from "#src/engine/delivery/batches.ts";
 import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
@@ -11,7 +11,7 @@ const logged = (count: number): readonly LoggedEvent[] =>
     event: valueEvent(n),
   }));
 const offer = (count: number): Offer => ({ again: false, events: logged(count), counted: { epoch: "e", number: 100 } });
-const batchOf = (count: number): Batch => takeBatch(offer(count), () => true, count);
+const batchOf = (count: number): EventBatch => takeBatch(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 
 describe("takeBatch", () => {
@@ -28,7 +28,7 @@ describe("takeBatch", () => {
 
 describe("applyReceipt", () => {
   test("settles all events of a complete receipt and does not count rejected ones as accepted", () => {
-    expect(applyReceipt("a", batchOf(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
+    expect(applySinkReceipt("a", batchOf(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
       settlement: {
         again: false,
         through: 13,
@@ -44,7 +44,7 @@ describe("applyReceipt", () => {
 
   test("settles the events before an unaccepted tail and ignores rejections within that tail", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
-    expect(applyReceipt("a", batchOf(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
+    expect(applySinkReceipt("a", batchOf(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
       accepted: 1,
       kept: { head: { position: 13 }, count: 2, error: AWAY },
@@ -53,7 +53,7 @@ describe("applyReceipt", () => {
 
   test("settles no buffered event and returns the rejected events", () => {
     const rejected = [{ index: 0, reason: "No." }];
-    expect(applyReceipt("a", batchOf(2), { rejected, buffered: true })).toMatchObject({
+    expect(applySinkReceipt("a", batchOf(2), { rejected, buffered: true })).toMatchObject({
       settlement: null,
       accepted: 0,
       buffered: [{ position: 11 }],
@@ -70,7 +70,7 @@ describe("applyReceipt", () => {
     ["a tail beyond the end", { rejected: [], retry: { from: 3, error: AWAY } }],
     ["both buffered and retried", { rejected: [], buffered: true, retry: { from: 2, error: AWAY } }],
   ])("settles no event for an invalid receipt: %s", (_, receipt) => {
-    expect(applyReceipt("a", batchOf(2), receipt as never)).toMatchObject({
+    expect(applySinkReceipt("a", batchOf(2), receipt as never)).toMatchObject({
       settlement: null,
       accepted: 0,
       kept: { head: { position: 11 }, count: 2, error: expect.any(Retryable) },

@@ -5,7 +5,7 @@ import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createDispatcher, type Dispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createEventDispatcher, type EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { ConfiguredSink } from "#src/engine/delivery/sink-runner.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Outbox, Store } from "#src/engine/store/store.ts";
@@ -86,7 +86,7 @@ export interface DispatcherRig {
   readonly store: Store;
   readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
   readonly metrics: Metrics;
-  dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>, outbox?: Outbox): Dispatcher;
+  dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>, outbox?: Outbox): EventDispatcher;
   reopen(): Promise<void>;
   dispose(): Promise<void>;
 }
@@ -121,7 +121,7 @@ export async function openDispatcherRig(place: Place = inFolder()): Promise<Disp
   let store = await place.open(clock);
   const lines: DispatcherRig["lines"] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
-  const made: Dispatcher[] = [];
+  const made: EventDispatcher[] = [];
   const metrics = createMetrics();
   return {
     folder,
@@ -132,7 +132,7 @@ export async function openDispatcherRig(place: Place = inFolder()): Promise<Disp
     lines,
     metrics,
     dispatcher(sinks, delivery = {}, outbox = store.outbox) {
-      const dispatcher = createDispatcher({
+      const dispatcher = createEventDispatcher({
         sinks: Object.entries(sinks).map(([name, sink]) => configured(name, sink, delivery)),
         outbox,
         store,

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
-import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
+import type { EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { SinkLag } from "#src/engine/store/store.ts";
 import { ids } from "../store/store-steps.ts";
 import { type DispatcherRig, openDispatcherRig, type ScriptedSink } from "./dispatcher-rig.ts";
@@ -27,7 +27,7 @@ export async function started(sinks: Record<string, Sink>, delivery: Record<stri
   return dispatcher;
 }
 
-export async function stop(dispatcher: Dispatcher, deadlineMs = 10_000): Promise<void> {
+export async function stop(dispatcher: EventDispatcher, deadlineMs = 10_000): Promise<void> {
   const stopped = dispatcher.stop(deadlineMs);
   await rig.clock.advance(deadlineMs);
   await stopped;

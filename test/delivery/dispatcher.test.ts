@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ConfigError, LocalFailure, Rejected, Retryable } from "#src/core/errors/errors.ts";
-import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
+import type { EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
@@ -262,7 +262,7 @@ describe("delivery", () => {
       expect(written(back)).toEqual(ids(values(0, 1)));
     });
 
-    async function endedAt(serverId: string): Promise<Dispatcher> {
+    async function endedAt(serverId: string): Promise<EventDispatcher> {
       const dispatcher = await started({ a: at(serverId, gone) });
       await commit(values(0, 1), 1_000);
       await rig.clock.advance(1_000);

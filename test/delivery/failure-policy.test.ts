@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { createFailurePolicy } from "#src/engine/delivery/failure-policy.ts";
+import { createDeliveryFailurePolicy } from "#src/engine/delivery/failure-policy.ts";
 
 const RETRY = { first: 1_000, max: 60_000 };
 const SCHEDULE = [5_000, 30_000];
@@ -9,7 +9,7 @@ const refused = new Rejected("It says no.");
 
 /** Random is 1: each wait has its full length. */
 const failurePolicy = (schedule?: readonly number[]) =>
-  createFailurePolicy({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
+  createDeliveryFailurePolicy({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
 
 const waitMs = (consequence: ReturnType<ReturnType<typeof failurePolicy>["decide"]>) =>
   consequence.go === "wait" ? consequence.waitMs : consequence.go;

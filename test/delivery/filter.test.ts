@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
 import type { EventKind } from "#src/core/model/event.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { Filter, matchesFilter } from "#src/engine/delivery/filter.ts";
+import { matchesFilter, SinkEventFilter } from "#src/engine/delivery/filter.ts";
 import { sampleEvent, sampleOfEveryKind } from "../sample-events.ts";
 
 const passing = (filter: unknown): readonly EventKind[] => {
-  const parsed = Filter.parse(filter);
+  const parsed = SinkEventFilter.parse(filter);
   return sampleOfEveryKind()
     .filter((event) => matchesFilter(parsed, event))
     .map(({ type }) => type);
@@ -45,7 +45,7 @@ describe("the events that pass a filter", () => {
   });
 
   test("include a kind of a later version that matches a pattern", () => {
-    const filter = Filter.parse({ kinds: ["alarm-*"] });
+    const filter = SinkEventFilter.parse({ kinds: ["alarm-*"] });
     expect(matchesFilter(filter, { ...sampleEvent("alarm-raised"), type: "alarm-x9" as EventKind })).toBe(true);
   });
 });

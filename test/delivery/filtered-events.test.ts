@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import type { Batch } from "#src/engine/delivery/batches.ts";
-import { createFilteredEvents } from "#src/engine/delivery/unsettled-events.ts";
+import type { EventBatch } from "#src/engine/delivery/batches.ts";
+import { createFilteredEventTracker } from "#src/engine/delivery/unsettled-events.ts";
 import type { Settlement } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-const batchThrough = (through: number, seen: number, again = false): Batch => ({
+const batchThrough = (through: number, seen: number, again = false): EventBatch => ({
   again,
   events: [],
   through,
@@ -18,7 +18,7 @@ async function trial() {
   const clock = createVirtualClock(0);
   await clock.advance(100_000);
   const settled: Settlement[] = [];
-  const filtered = createFilteredEvents(clock, async (settlement) => void settled.push(settlement));
+  const filtered = createFilteredEventTracker(clock, async (settlement) => void settled.push(settlement));
   return { clock, settled, filtered };
 }
 

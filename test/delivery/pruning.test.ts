@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from "vitest";
 import type { ClockDifference } from "#src/core/runtime/clock-check.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createPruningService } from "#src/engine/delivery/event-log-pruning.ts";
+import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { type DispatcherRig, openDispatcherRig } from "./dispatcher-rig.ts";
@@ -19,7 +19,7 @@ beforeEach(async () => {
 const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
 
 function pruning({ store, clock, lines }: DispatcherRig, doubt: () => ClockDifference | null = () => null) {
-  return createPruningService({
+  return createEventLogPruning({
     outbox: store.outbox,
     bounds,
     sinks: [{ name: "alarms", delivery: DeliveryConfig.parse({ filter: { kinds: ["alarm-*"] } }) }],

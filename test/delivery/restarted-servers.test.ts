@@ -7,7 +7,7 @@ import type { ConnectorContext, Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createDispatcher, type Dispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createEventDispatcher, type EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { contextFor } from "../connectors/context.ts";
@@ -29,7 +29,7 @@ const POLL = { timeout: 30_000, interval: 100 };
 
 interface Delivering {
   readonly store: Store;
-  readonly dispatcher: Dispatcher;
+  readonly dispatcher: EventDispatcher;
   /** Commits values and waits until the server has acknowledged all. */
   deliver(from: number, count: number): Promise<readonly Event[]>;
 }
@@ -42,7 +42,7 @@ async function delivering(make: (context: ConnectorContext) => Sink | Promise<Si
   const { log, metrics, ...context } = contextFor("far", systemClock, store);
   const sink = await make({ ...context, log, metrics });
   const delivery = DeliveryConfig.parse({ from: "beginning", retry: { first: "20ms", max: "100ms" } });
-  const dispatcher = createDispatcher({
+  const dispatcher = createEventDispatcher({
     sinks: [{ name: "far", connector: "real", sink, delivery }],
     ...{ outbox: store.outbox, store, clock: systemClock, log, metrics, building: context.building },
   });

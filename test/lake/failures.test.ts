@@ -9,7 +9,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { contextFor } from "../connectors/context.ts";
@@ -56,7 +56,7 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
     },
     close: async () => {},
   };
-  const dispatcher = createDispatcher({
+  const dispatcher = createEventDispatcher({
     sinks: [
       {
         name: "lake",

@@ -116,15 +116,15 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/delivery/event-log-pruning.ts": [
     ["MAX_COUNTED_MS) : «0 → 1»;", "One millisecond of a minute."],
-    ["MAX_COUNTED_MS = «2 → (2 * 2)» * PRUNE_EVERY_MS", ANY_BOUND],
+    ["MAX_COUNTED_MS = «2 → (2 * 2)» * EVENT_LOG_PRUNE_INTERVAL_MS", ANY_BOUND],
     ["onlyChecks: «true → false»,", FIRST_CHECK],
   ],
   "src/engine/delivery/restart-watch.ts": [
     ["findLast(({ atMs }) => atMs «<= → <» sinceMs) ?? points", "One millisecond of a window of at least a minute."],
-    ["atMs }) => atMs «> → >=» sinceMs).", "One millisecond of a window of at least a minute."],
+    ["atMs }) => atMs «> → >=» windowStartMs).", "One millisecond of a window of at least a minute."],
     ["const MAX_CURSOR_POINTS = «500 → (500 * 2)»;", ANY_BOUND],
-    ["const MAX_RANGE_DISTANCE = «1_000 → (1_000 * 2)»;", ANY_BOUND],
-    ["- lastRange.last «<= → <» MAX_RANGE_DISTANCE;", "Two outages are never exactly that far apart."],
+    ["const MAX_MERGED_POSITION_GAP = «1_000 → (1_000 * 2)»;", ANY_BOUND],
+    ["- lastRedeliveredRange.last «<= → <» MAX_MERGED_POSITION_GAP;", "Two outages are never exactly that far apart."],
     ["storedInstance?.nowMs ?? «0 → 1»;", "One millisecond of a window of at least a minute."],
     ["null, seenMs: «0 → 1», points:", "One millisecond of a window of at least a minute."],
     ["let silentChecks = «0 → 1»;", "The check at the opening of the sink sets it first."],
@@ -132,10 +132,13 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/delivery/sink-loop.ts": [
     ["return «0 → 1»;", "The next check runs one millisecond later."],
     ["return Math.max(«0 → 1», Math.min", "A due task waits one millisecond."],
-    ["logged, through: «0 → 1», passed: logged", "A snapshot is not in the log, so its position settles nothing."],
+    [
+      "loggedEvents, through: «0 → 1», passed: loggedEvents",
+      "A snapshot is not in the log, so its position settles nothing.",
+    ],
   ],
   "src/engine/delivery/snapshot.ts": [
-    ["parse(askedAt) «> → >=» MAX_LIST_WAIT_MS |", "One millisecond of ten minutes."],
+    ["parse(askedAt) «> → >=» MAX_COMPLETE_LISTS_WAIT_MS |", "One millisecond of ten minutes."],
   ],
   "src/engine/silence/alarm-silences.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/engine/source/quota/refusal-slowdown.ts": [
@@ -153,7 +156,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["else if (pending «> → >=» 0 && ledger", "With no bucket, none is refused."],
   ],
   "src/engine/sync/completeness/finalized-days.ts": [
-    ["% SERIES_PER_YIELD === «0 → 1») await yieldToEventLoop", "The yield to other work moves by one series."],
+    ["% SERIES_COUNTED_PER_YIELD === «0 → 1») await yieldToEventLoop", "The yield to other work moves by one series."],
   ],
   "src/engine/sync/history/buckets.ts": [
     [
@@ -163,8 +166,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/sync/plan/group.ts": [
     ["if (missingRows «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
-    ["otherPeriod ? tagIdOfRow(a) «< → <=» tagIdOfRow(b) :", "No two tags have the same id."],
-    ["PLANNED_SLOTS && maxExcess «< → <=» rules.size", "Slots after a full request add nothing."],
+    ["periodOfOtherTag ? tagIdOfRow(a) «< → <=» tagIdOfRow(b) :", "No two tags have the same id."],
+    ["PLANNED_REQUEST_SLOTS && maxExcess «< → <=» rules.size", "Slots after a full request add nothing."],
     ["if (count «<= → <» 0) return", "With no free position the list stays empty."],
     ["0]?.[1].timing« ?? null → »;", "The value is only compared with strings."],
     ["(a, b) ? -1 : «1 → (1 * 2)»));", "A sort uses only the sign."],
@@ -176,10 +179,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/sync/plan/report.ts": [
     ["|| measuredMs «<= → <» targetMs)", "Equal values print the same text."],
-    ["Math.ceil((ms - «1e-6 → (1e-6 * 2)») / stepMs", "Tolerance for the rest that bisection leaves."],
-    ["FACTOR_MAX, «50 → (50 * 2)», (ms)", "Bisection has converged long before."],
+    ["Math.ceil((ms - «1e-6 → (1e-6 * 2)») / intervalStepMs", "Tolerance for the rest that bisection leaves."],
+    ["STRETCH_FACTOR, «50 → (50 * 2)», (ms)", "Bisection has converged long before."],
   ],
-  "src/engine/sync/sensors/findings.ts": [['side = lagMs «> → >=» 0 ? "behind', "A lag of 0 is no finding."]],
+  "src/engine/sync/sensors/findings.ts": [['side = unusualLagMs «> → >=» 0 ? "behind', "A lag of 0 is no finding."]],
   "src/engine/sync/sensors/sensor-table.ts": [
     ["round(shiftedValue)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
   ],

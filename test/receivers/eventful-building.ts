@@ -1,7 +1,7 @@
 import type { Gateway } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
-import type { StoredAlarm, StoredItem } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredObject } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { gatewayOnline, START, sampleAlarm } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";
@@ -84,7 +84,7 @@ export function createEventfulBuilding(
     const isBack = offlineGateways.delete(id);
     if (isBack) gatewayReturns.push({ id, atMs: START + minutes * 60_000 });
     else offlineGateways.add(id);
-    const held: StoredItem<Gateway> = {
+    const held: StoredObject<Gateway> = {
       value: { ...GATEWAY, id, online: isBack },
       siteId: site,
       since: "2026-01-01T00:00:00.000Z",

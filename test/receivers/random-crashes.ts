@@ -3,10 +3,10 @@ import type { Receipt } from "#src/core/connector.ts";
 import { asFailure, Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import {
-  applyReceipt,
-  type Batch,
+  applySinkReceipt,
   createSinkState,
-  keepEventsFrom,
+  type EventBatch,
+  keepEventsFromIndex,
   takeBatch,
   type WriteOutcome,
 } from "#src/engine/delivery/batches.ts";
@@ -137,7 +137,7 @@ async function playRun(row: ReceiverCase, seed: number) {
     }
   }
 
-  async function deliverBatch(batchOffer: Batch, signal: AbortSignal): Promise<void> {
+  async function deliverBatch(batchOffer: EventBatch, signal: AbortSignal): Promise<void> {
     const { events: batch, through } = batchOffer;
     const outcome = batch.length === 0 ? null : await writeBatch(batchOffer, signal);
     const settlement = outcome === null ? { again: batchOffer.again, through, rejected: [] } : outcome.settlement;
@@ -145,7 +145,7 @@ async function playRun(row: ReceiverCase, seed: number) {
     if (outcome?.kept != null) throw outcome.kept.error;
   }
 
-  async function writeBatch(batchOffer: Batch, signal: AbortSignal): Promise<WriteOutcome> {
+  async function writeBatch(batchOffer: EventBatch, signal: AbortSignal): Promise<WriteOutcome> {
     const positions = batchOffer.events.map(({ position }) => position);
     const events = batchOffer.events.map(({ event }) => event);
     let receipt: Receipt;
@@ -154,13 +154,13 @@ async function playRun(row: ReceiverCase, seed: number) {
       receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: batchOffer.again });
     } catch (error) {
       if (error instanceof Kill) throw error;
-      return keepEventsFrom(batchOffer, 0, error);
+      return keepEventsFromIndex(batchOffer, 0, error);
     }
     if (receipt.failing !== undefined) nowMs += receipt.failing.retryInMs;
     if (receipt.stateChanges !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");
     const [refused] = receipt.rejected;
     if (refused !== undefined) problems.add(`refused: ${refused.reason}`);
-    return applyReceipt(SINK, batchOffer, receipt);
+    return applySinkReceipt(SINK, batchOffer, receipt);
   }
 
   async function tick(): Promise<boolean> {

@@ -5,7 +5,7 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
 import { buildStage, type Stage } from "./stage.ts";
@@ -31,7 +31,7 @@ const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 describe.skipIf(hasMissingServers)("a recorded run with real servers and one kill of the worker", () => {
   let stage: Stage;
   let committed: readonly AnyEvent[];
-  let histories: ReadonlyMap<string, StoredHistory>;
+  let histories: ReadonlyMap<string, StoredLedger>;
   let transitions: readonly Transition[];
   let everTransitions: readonly Transition[];
   let firstPollMs: number;
@@ -66,7 +66,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
 
     const store = await openStore({ folder: stage.stateFolder, clock: systemClock, readOnly: true });
     committed = (await store.outbox.latest(1_000_000)).map(({ event }) => event as AnyEvent).reverse();
-    histories = await store.documents<StoredHistory>(documentSet("history", "main"));
+    histories = await store.documents<StoredLedger>(documentSet("history", "main"));
     await store.close();
     firstPollMs = Math.min(...committed.filter((e) => e.type === "site-added").map((e) => Date.parse(e.time))) + 2_000;
     transitions = everTransitions.filter(({ atMs }) => atMs > firstPollMs && atMs <= endMs);

@@ -3,7 +3,7 @@ import type { Tag } from "#src/core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createLog, Secret } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { StoredHistory, StoredItem, StoredValue } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger, StoredObject, StoredValue } from "#src/engine/sync/snapshot.ts";
 import { createPlots } from "#src/ui/plots/plot-storage.ts";
 import type { AlarmResponse } from "#src/ui/status/alarm-responses.ts";
 import type { CommandRow } from "#src/ui/status/command-list.ts";
@@ -64,7 +64,7 @@ describe("the list of tags", () => {
 
   test("counts an unread tag as unread, not as bad, and excludes removed tags", async () => {
     const { answer, store } = await openApi();
-    const storedTag = (id: string, missingSince: string | null): readonly [string, StoredItem<Tag>] => [
+    const storedTag = (id: string, missingSince: string | null): readonly [string, StoredObject<Tag>] => [
       id,
       { value: { id, displayName: id, description: null, unit: null }, siteId: 1, since: NOW, missingSince },
     ];
@@ -146,7 +146,7 @@ describe("a tag", () => {
     const gapCount = (...fetched: readonly (readonly [from: number, to: number])[]) => {
       const spans = fetched.map(([from, to]) => ({ from: day(from), to: day(to), why: "points" as const }));
       const ledger = { since: day(20), wished: day(10), watermark: day(21), state: "following", refusal: null, spans };
-      return holesOf(ledger as unknown as StoredHistory);
+      return holesOf(ledger as unknown as StoredLedger);
     };
     expect([gapCount([10, 21]), gapCount([12, 15], [16, 21]), gapCount()]).toEqual([0, 2, 1]);
   });

@@ -6,8 +6,8 @@ import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredLeftOut,
   type StoredPoll,
-  type StoredQuarantine,
   type StoredRange,
+  type StoredTagQuarantine,
   type StoredToken,
   type StoredValue,
   syncSet,
@@ -242,7 +242,7 @@ describe("the warnings of a source", () => {
   });
 
   test("report quarantined tags and name the first five", async () => {
-    const quarantine: StoredQuarantine = { until: NOW, reason: "main answered 422." };
+    const quarantine: StoredTagQuarantine = { until: NOW, reason: "main answered 422." };
     const put = (count: number) => Array.from({ length: count }, (_, n) => [String(10_001 + n), quarantine] as const);
     const set = syncSet("quarantine", "north");
     const { notices, sources, store } = await reportWith(["Supply", ..."bcdefg"], [{ set, put: put(1) }]);

@@ -11,7 +11,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createActiveAlarmCounts } from "#src/engine/sync/alarms/stored-alarms.ts";
 import type { SourceCounts } from "#src/engine/sync/live-tag-state.ts";
-import { type PlanFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
+import { type PollingPlanFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredAlarm,
   type StoredLeftOut,
@@ -50,7 +50,7 @@ export async function emptyStore(clock: Clock): Promise<Store> {
   return store;
 }
 
-export const PLAN_FACTS: PlanFacts = {
+export const PLAN_FACTS: PollingPlanFacts = {
   source: "north",
   basis: "state",
   nowMs: Date.parse(NOW),

@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { NOT_CONFIGURED } from "#src/engine/delivery/sink-registration.ts";
+import { SINK_NOT_CONFIGURED } from "#src/engine/delivery/sink-registration.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
@@ -86,7 +86,7 @@ async function deliver(store: Store): Promise<ReadonlyMap<string, ReadonlySet<st
   const got = new Map<string, ReadonlySet<string>>();
   for (const sink of was.outstanding.keys()) await store.outbox.register(sink, "now");
   for (const { sink, ended } of await store.outbox.lag())
-    if (ended === null && !was.outstanding.has(sink)) await store.outbox.setEnded(sink, NOT_CONFIGURED);
+    if (ended === null && !was.outstanding.has(sink)) await store.outbox.setEnded(sink, SINK_NOT_CONFIGURED);
   for (const sink of was.outstanding.keys()) {
     const events = await drain(store, sink, 50);
     for (const event of events) expect(event, "a delivered event").toEqual(was.events.get(event.id));

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { Filter, lagFiltersBySink } from "#src/engine/delivery/filter.ts";
+import { lagFiltersBySink, SinkEventFilter } from "#src/engine/delivery/filter.ts";
 import { type DispatcherRig, openDispatcherRig, type Place } from "../delivery/dispatcher-rig.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
@@ -20,7 +20,7 @@ export function describeLag(name: string, place?: () => Place): void {
     const { outbox } = rig.store;
     await outbox.register("a", "beginning");
     await rig.store.commit({ events });
-    const [lag] = await outbox.lag(lagFiltersBySink([["a", Filter.parse(filter)]]));
+    const [lag] = await outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]]));
     if (lag === undefined) throw new Error("a is unknown");
     return lag;
   }
@@ -47,14 +47,14 @@ export function describeLag(name: string, place?: () => Place): void {
         depth: 2_501,
         exact: false,
       });
-      const filters = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
+      const filters = lagFiltersBySink([["a", SinkEventFilter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
       expect(await rig.store.outbox.lag(filters)).toMatchObject([{ depth: 0, exact: true }]);
     });
 
     test("is an upper bound when the events are too large to be filtered singly", async () => {
       const largeEvents = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
       expect(await measureLag({ sites: [2] }, largeEvents)).toMatchObject({ depth: 20, exact: false });
-      const filters = lagFiltersBySink([["a", Filter.parse({ kinds: ["tag-value"] })]]);
+      const filters = lagFiltersBySink([["a", SinkEventFilter.parse({ kinds: ["tag-value"] })]]);
       expect(await rig.store.outbox.lag(filters)).toMatchObject([{ depth: 20, exact: true }]);
     });
 
@@ -65,7 +65,7 @@ export function describeLag(name: string, place?: () => Place): void {
       await rig.clock.advance(60_000);
       await rig.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
       const findOldest = async (filter: object) =>
-        (await outbox.lag(lagFiltersBySink([["a", Filter.parse(filter)]])))[0]?.oldest;
+        (await outbox.lag(lagFiltersBySink([["a", SinkEventFilter.parse(filter)]])))[0]?.oldest;
       const all = Date.parse((await findOldest({})) ?? "");
       expect(Date.parse((await findOldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
       expect(await findOldest({ kinds: ["site-*"] })).toBeNull();
@@ -78,7 +78,7 @@ export function describeLag(name: string, place?: () => Place): void {
       await outbox.settle("a", { again: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);
-      const filters = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"] })]]);
+      const filters = lagFiltersBySink([["a", SinkEventFilter.parse({ kinds: ["alarm-*"] })]]);
       expect(await outbox.lag(filters)).toMatchObject([{ depth: 0, again: 3, exact: true }]);
     });
   });

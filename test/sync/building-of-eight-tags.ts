@@ -1,4 +1,4 @@
-import type { SeenBuilding } from "#src/engine/sync/selection-mismatches.ts";
+import type { VisibleBuilding } from "#src/engine/sync/selection-mismatches.ts";
 
 const tag = (id: string, displayName: string, unit: string | null, siteId = 1, systemIds: string[] = []) => ({
   tag: { id, displayName, description: null, unit },
@@ -7,7 +7,7 @@ const tag = (id: string, displayName: string, unit: string | null, siteId = 1, s
 });
 
 /** Eight tags at two of three sites, for what a configuration means in a building. */
-export const BUILDING: SeenBuilding = {
+export const BUILDING: VisibleBuilding = {
   sites: [
     { id: 1, displayName: "School" },
     { id: 6, displayName: "Town hall" },

@@ -1,21 +1,21 @@
 import { describe, expect, test } from "vitest";
 import {
-  compareClasses,
+  compareTagClasses,
   findSelectionMismatches,
   findSiteMismatches,
   findWritableMismatches,
   joinFirst,
   type WritableTag,
 } from "#src/engine/sync/selection-mismatches.ts";
-import type { Selection } from "#src/engine/sync/tag-selection.ts";
+import type { TagSelection } from "#src/engine/sync/tag-selection.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 
 const UNITS = 'there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.';
-const told = (select: Selection, building = BUILDING) =>
+const told = (select: TagSelection, building = BUILDING) =>
   findSelectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
 describe("mismatches of a selection", () => {
-  test.each<[what: string, select: Selection]>([
+  test.each<[what: string, select: TagSelection]>([
     ["no field", {}],
     ["fields that all match tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
     ["an exclude that removes some tags", { units: ["°C"], exclude: { sites: [6] } }],
@@ -23,7 +23,7 @@ describe("mismatches of a selection", () => {
     expect(told(select)).toEqual([]);
   });
 
-  test.each<[select: Selection, said: string]>([
+  test.each<[select: TagSelection, said: string]>([
     [{ units: ["C"] }, `units.0: No tag has the unit "C"; ${UNITS} Write "°C".`],
     [{ units: ["m3"] }, `units.0: No tag has the unit "m3"; ${UNITS} Write "m³".`],
     [{ sites: [5] }, "sites.0: The token sees no site 5; there are 1 (School), 6 (Town hall), 7 (Bath)."],
@@ -76,8 +76,8 @@ describe("mismatches of a selection", () => {
 });
 
 describe("classes compared with the building", () => {
-  const compared = (...classes: { name: string; select: Selection }[]) =>
-    compareClasses(classes, BUILDING).map(({ name, tags, mismatches }) => [
+  const compared = (...classes: { name: string; select: TagSelection }[]) =>
+    compareTagClasses(classes, BUILDING).map(({ name, tags, mismatches }) => [
       name,
       tags,
       ...mismatches.map(({ message }) => message),

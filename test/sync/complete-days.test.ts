@@ -14,7 +14,7 @@ import { dateToDay, loadCount, utcDay } from "#src/engine/sync/completeness/comp
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createSeriesSelector } from "#src/engine/sync/history/series.ts";
-import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { inventory, startFollower, tagNamed } from "./trial-building.ts";
@@ -293,7 +293,7 @@ describe("events about complete days of a site", () => {
 
 async function expectBalance(here: ReturnType<typeof stage>, classes: readonly object[], zone: string): Promise<void> {
   const selectSeries = createSeriesSelector(HistoryConfig.parse(classes), zone);
-  const ledgers = await here.store.documents<StoredHistory>(documentSet("history", "trial"));
+  const ledgers = await here.store.documents<StoredLedger>(documentSet("history", "trial"));
   expect(ledgers.size).toBe(12);
   const nowMs = here.clock.now();
   const emittedPoints: PointsBySeries = new Map();

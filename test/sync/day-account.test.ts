@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay } from "#src/engine/sync/completeness/complete-days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
-import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger, StoredRange } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
 const SERIES_RULES = {
@@ -12,7 +12,7 @@ const SERIES_RULES = {
 const MESSAGE: ServiceStatement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
 const REFUSAL = { said: "The tag is locked.", at: MESSAGE.at ?? "", times: 3, againAt: "2026-11-05T13:00:00.000Z" };
 
-function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
+function ledger(more: Partial<StoredLedger> = {}): StoredLedger {
   return {
     ...createLedger(SERIES_RULES, NOW),
     state: "following",
@@ -28,7 +28,7 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
 }
 
 function account(
-  held: StoredHistory,
+  held: StoredLedger,
   date: number,
   count?: { readonly had: number; readonly null: number },
   placed: { readonly outOfSight?: "site" | "tag" } = {},
@@ -90,7 +90,7 @@ describe("the account of a followed series for one UTC day", () => {
 describe("the reason for pending buckets", () => {
   const ledgerUntil = (watermark: string) => ledger({ watermark: `2026-11-0${watermark}:00.000Z`, spans: [] });
 
-  test.each<[string, StoredHistory, number, string]>([
+  test.each<[string, StoredLedger, number, string]>([
     ["it is not known yet whether there is a log", { ...ledgerUntil("3T06:00"), state: "unproven" }, 4, "unproven"],
     ["following is past the day", ledgerUntil("5T00:00"), 4, "backfill"],
     ["following has not reached the day", ledgerUntil("4T23:55"), 4, "behind"],

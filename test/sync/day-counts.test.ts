@@ -4,7 +4,7 @@ import type { Resolution } from "#src/core/model/building.ts";
 import {
   addCounts,
   completedDays,
-  countEmitted,
+  countEmittedPoints,
   countOn,
   countsBetween,
   dateToDay,
@@ -12,14 +12,14 @@ import {
   dayReach,
   isCountedDay,
   loadCount,
-  splitCounts,
+  splitDayCounts,
   utcDay,
 } from "#src/engine/sync/completeness/complete-days.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import { bucketEnd, bucketStart, bucketStartFinder, countBuckets, DAY_MS } from "#src/engine/sync/history/buckets.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import { toStoredRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -53,7 +53,7 @@ describe("stored counts of points per UTC day", () => {
       ).toEqual(new Map([...expectedCounts].sort(([a], [b]) => a - b)));
       const at = 95 + Math.floor(random() * 45);
       expect(countOn(counts, at)?.had, replay).toBe(expectedCounts.get(at)?.had);
-      const [before, rest] = splitCounts(counts, at);
+      const [before, rest] = splitDayCounts(counts, at);
       expect(addCounts(before, countsBetween(rest, 0, 200)), replay).toBe(counts);
     }
     const year = new Map(Array.from({ length: 365 }, (_, i) => [20_000 + i, { had: 288, null: 0 }] as const));
@@ -74,7 +74,7 @@ describe("stored counts of points per UTC day", () => {
       [NOW + 1_200_000, null],
       [NOW + 1_500_000, null],
     ]);
-    expect(countEmitted({ fresh, revised, before: valuesBefore }, RULES).get(utcDay(NOW))).toEqual({
+    expect(countEmittedPoints({ fresh, revised, before: valuesBefore }, RULES).get(utcDay(NOW))).toEqual({
       had: 4,
       null: -1,
       points: 6,
@@ -149,7 +149,7 @@ describe("counts per UTC day in the ledger of a series", () => {
 
   test("moves long counts out of the ledger and still returns the count of each day", async () => {
     const store = createMemoryStore();
-    let ledger: StoredHistory = { ...createLedger(RULES, NOW), state: "following" };
+    let ledger: StoredLedger = { ...createLedger(RULES, NOW), state: "following" };
     const firstMs = NOW - 300 * DAY_MS;
     for (let round = 0; round < 3; round++) {
       const newPoints = new TagPoints();
@@ -171,7 +171,7 @@ describe("counts per UTC day in the ledger of a series", () => {
 
   test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {
     const ledger = { ...createLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
-    const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
+    const of = (from: string, to: string): StoredLedger => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
     expect(completedDays(ledger, before)).toEqual([{ from: dateToDay("2026-10-31"), until: dateToDay("2026-11-02") }]);
     expect(completedDays(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);

@@ -5,11 +5,11 @@ import type { Event } from "#src/core/model/event.ts";
 import {
   compareInventory,
   type InventoryDiffOptions,
-  type InventoryKind,
-  type InventoryKinds,
-  type InventoryObservation,
+  type InventoryObjectKind,
+  type InventoryObjectTypes,
+  type ObservedInventoryList,
 } from "#src/engine/sync/inventory/diff.ts";
-import type { StoredItem } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/snapshot.ts";
 import { GATEWAY } from "../sample-events.ts";
 
 const DAY = 86_400_000;
@@ -19,13 +19,13 @@ const gateway = (online: boolean | null, version = "1"): Gateway => ({ ...GATEWA
 const at = (day: number) => new Date(START + day * DAY).toISOString();
 const optionsAt = (day: number) => ({ source: "/sources/main", at: at(day), removeAfterMs: 7 * DAY });
 
-function diffInventory<N extends InventoryKind>(
+function diffInventory<N extends InventoryObjectKind>(
   noun: N,
-  held: ReadonlyMap<string, StoredItem<InventoryKinds[N]>>,
-  observations: readonly InventoryObservation<InventoryKinds[N]>[],
+  held: ReadonlyMap<string, StoredObject<InventoryObjectTypes[N]>>,
+  observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
   options: InventoryDiffOptions,
 ) {
-  const put = new Map<string, StoredItem<InventoryKinds[N]>>();
+  const put = new Map<string, StoredObject<InventoryObjectTypes[N]>>();
   const remove: string[] = [];
   const events: Event[] = [];
   for (const step of compareInventory(noun, held, observations, options)) {
@@ -39,19 +39,19 @@ function diffInventory<N extends InventoryKind>(
 
 function inventory<N extends "tag" | "gateway">(noun: N) {
   type T = { tag: Tag; gateway: Gateway }[N];
-  let held = new Map<string, StoredItem<T>>();
+  let held = new Map<string, StoredObject<T>>();
   let day = 0;
-  const diffNow = (observations: readonly InventoryObservation<T>[]) =>
+  const diffNow = (observations: readonly ObservedInventoryList<T>[]) =>
     diffInventory<"tag" | "gateway">(noun, held as never, observations as never, optionsAt(day));
   return {
-    see(observations: readonly InventoryObservation<T>[], days = 0): string[] {
+    see(observations: readonly ObservedInventoryList<T>[], days = 0): string[] {
       day += days;
       const diff = diffNow(observations);
-      held = new Map([...held, ...(diff.put as never as Map<string, StoredItem<T>>)]);
+      held = new Map([...held, ...(diff.put as never as Map<string, StoredObject<T>>)]);
       for (const id of diff.remove) held.delete(id);
       return diff.events.map((event) => `${event.type} ${event.subject}`);
     },
-    before(observations: readonly InventoryObservation<T>[]) {
+    before(observations: readonly ObservedInventoryList<T>[]) {
       return diffNow(observations).events.map((event) => (event.data as unknown as { before?: unknown }).before);
     },
   };
@@ -108,7 +108,7 @@ describe("the inventory over several lists", () => {
 });
 
 describe("the inventory compared with one list", () => {
-  type Known = StoredItem<Tag | Gateway>;
+  type Known = StoredObject<Tag | Gateway>;
   const known = (value: Tag | Gateway, siteId = 1, missingSince: string | null = null): [string, Known] => [
     value.id,
     { value, siteId, since: at(0), missingSince },
@@ -116,7 +116,7 @@ describe("the inventory compared with one list", () => {
   const diff = (
     noun: "tag" | "gateway",
     held: readonly [string, Known][],
-    observations: readonly InventoryObservation<Tag | Gateway>[],
+    observations: readonly ObservedInventoryList<Tag | Gateway>[],
     day = 8,
   ) =>
     diffInventory<"tag" | "gateway">(noun, new Map(held), observations, {
@@ -142,7 +142,7 @@ describe("the inventory compared with one list", () => {
   });
 
   test("emits the hosts behind an offline gateway, and whether the gateway is the only one of its site", () => {
-    const down = (others: readonly [string, Known][], ...lists: InventoryObservation<Tag | Gateway>[]) =>
+    const down = (others: readonly [string, Known][], ...lists: ObservedInventoryList<Tag | Gateway>[]) =>
       diff("gateway", [known(gateway(true)), ...others], lists).events.map(({ data }) => data);
     const other = { ...gateway(true), id: "8" };
     const off = gateway(false);
@@ -185,7 +185,7 @@ describe("a list that contains the stored objects themselves", () => {
     fc.assert(
       fc.property(Lists, Known, (lists, known) => {
         const daysAgo = (days: number | null) => (days === null ? null : new Date(START - days * DAY).toISOString());
-        const held = new Map<string, StoredItem<Tag>>(
+        const held = new Map<string, StoredObject<Tag>>(
           known.map(({ id, name, siteId, missingDays }) => [
             id,
             { value: tag(id, name), siteId, since: at(0), missingSince: daysAgo(missingDays) },

@@ -3,7 +3,7 @@ import { Config } from "#src/app/config/config.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { Filter, matchesFilter } from "#src/engine/delivery/filter.ts";
+import { matchesFilter, SinkEventFilter } from "#src/engine/delivery/filter.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
@@ -167,7 +167,7 @@ test("the filter of an alarm receiver accepts raised alarms and excludes the hea
     sources: { main: { base_url: "http://127.0.0.1", token: { env: "T" }, time_zone: "UTC" } },
     sinks: { chat: { slack: { channel: "C0123456789", token: { env: "S" } } } },
   });
-  const filter = Filter.parse(sinks.chat?.filter);
+  const filter = SinkEventFilter.parse(sinks.chat?.filter);
   expect(matchesFilter(filter, sampleEvent("alarm-raised"))).toBe(true);
   expect(matchesFilter(filter, sampleEvent("worker-alive"))).toBe(false);
 });

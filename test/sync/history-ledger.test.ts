@@ -32,7 +32,7 @@ import {
 } from "#src/engine/sync/history/ledger.ts";
 import { fetchedRanges, isFetched, mergeLearnedRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
 import { type LegacyLedger, prepareLedger, upgradeLedger } from "#src/engine/sync/history/series.ts";
-import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
+import { isSeriesComplete, type StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./trial-history.ts";
 
 const RULES: SeriesRules = {
@@ -70,7 +70,7 @@ describe("a ledger after random responses and refusals", () => {
         fc.boolean(),
         (steps: readonly RandomStep[], followsFirst) => {
           let nowMs = START;
-          let ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
+          let ledger: StoredLedger = { ...createLedger(RULES, nowMs), state: "following" };
           const answeredRanges: TimeRange[] = [];
           const emitted = new Map<number, TagValue>();
           for (const [i, { kind, size, waitMs, every }] of steps.entries()) {
@@ -126,7 +126,7 @@ describe("a ledger after random responses and refusals", () => {
             const holes = listGapParts(ledger, targetRange, Number.MAX_SAFE_INTEGER);
             const hadInside = subtractRanges(targetRange, subtractRanges(targetRange, fetchedRanges(ledger.spans)));
             expect(totalLengthMs(holes) + totalLengthMs(hadInside)).toBe(targetRange.toMs - targetRange.fromMs);
-            expect(isComplete(ledger)).toBe(
+            expect(isSeriesComplete(ledger)).toBe(
               holes.length === 0 && ledger.refusal === null && !ledgerRanges.some((span) => !isFetched(span)),
             );
 
@@ -157,7 +157,7 @@ describe("a ledger after random responses and refusals", () => {
 });
 
 describe("history requests consist of complete buckets", () => {
-  const readAgain = (): StoredHistory => ({
+  const readAgain = (): StoredLedger => ({
     ...createLedger(RULES, at(48)),
     state: "following",
     watermark: isoUtc(at(48)),
@@ -195,18 +195,18 @@ test("the backfill requests only closed buckets after the clock was ahead", () =
 
 test("the ledger of a series created while the clock was ahead restarts, unless points were fetched", () => {
   const liveRules = { ...RULES, backfillMs: 0 };
-  const earlyLedger: StoredHistory = { ...createLedger(liveRules, at(4)), state: "following" };
+  const earlyLedger: StoredLedger = { ...createLedger(liveRules, at(4)), state: "following" };
   const preparedLedger = prepareLedger(earlyLedger, liveRules, false, START);
   expect(preparedLedger).toEqual({ ...createLedger(liveRules, START), state: "following" });
   expect(rangeToFollow(preparedLedger, liveRules, at(1))).toMatchObject({ toMs: closedUntilMs(liveRules, at(1)) });
   expect(prepareLedger(earlyLedger, liveRules, false, at(4))).toBe(earlyLedger);
-  const had: StoredHistory = { ...earlyLedger, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
+  const had: StoredLedger = { ...earlyLedger, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
   expect(prepareLedger(had, liveRules, false, START)).toBe(had);
 });
 
 describe("retries of refused history", () => {
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
-    let ledger: StoredHistory = { ...createLedger(RULES, START), state: "following" };
+    let ledger: StoredLedger = { ...createLedger(RULES, START), state: "following" };
     const waitsInMinutes: number[] = [];
     let nowMs = START;
     for (let i = 0; i < 5; i++) {
@@ -221,7 +221,7 @@ describe("retries of refused history", () => {
   });
 
   test("retries a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {
-    const listWaits = (first: StoredHistory) => {
+    const listWaits = (first: StoredLedger) => {
       let ledger = first;
       return Array.from({ length: 7 }, () => {
         ledger = recordNoLog(ledger, "404", START);
@@ -237,14 +237,14 @@ describe("retries of refused history", () => {
 
 describe("the gaps of a series", () => {
   const nowMs = at(0) + MINUTE_MS;
-  const describeGaps = (ledger: StoredHistory, { outOfSight = {}, silences = false } = {}) => {
+  const describeGaps = (ledger: StoredLedger, { outOfSight = {}, silences = false } = {}) => {
     const series = seriesWith(ledger, RULES);
     const located = { ...series.located, ...outOfSight };
     return listHistoryGaps([{ ...series, located }], { open: [], paused: false }, nowMs, { silences }).map(
       ({ why, from, said }) => [why, from, said],
     );
   };
-  const followed: StoredHistory = { ...createLedger(RULES, START), state: "following" };
+  const followed: StoredLedger = { ...createLedger(RULES, START), state: "following" };
   const nullsFirst = points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1));
   const nullLedger = settlePast(followed, nullsFirst, hours(-30, 0)).ledger;
 
@@ -265,11 +265,11 @@ describe("the gaps of a series", () => {
     expect(describeGaps(refusedLedger)).toEqual([["refused", targetStart(followed), "403"]]);
   });
 
-  const targetStart = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));
+  const targetStart = ({ wished }: StoredLedger) => isoUtc(parseTime(wished));
 });
 
 describe("a history ledger stored by an older version", () => {
-  const writtenBefore = (state: StoredHistory["state"]): LegacyLedger =>
+  const writtenBefore = (state: StoredLedger["state"]): LegacyLedger =>
     ({
       ...{ resolution: "5m", timeZone: "UTC", state, rereadFrom: null, askAgainAt: null, refusals: 0 },
       ...{ since: isoUtc(START), watermark: isoUtc(at(5)), reached: isoUtc(at(-48)), target: isoUtc(at(-48)) },
@@ -313,7 +313,7 @@ test.each([
   (_name, resolution, timeZone, lengthMs, shiftMs) => {
     const lengths = { everyMs: lengthMs, backfillMs: 40 * lengthMs, lookBackMs: 3 * lengthMs };
     const bucketRules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };
-    let ledger: StoredHistory = { ...createLedger(bucketRules, START), state: "following" };
+    let ledger: StoredLedger = { ...createLedger(bucketRules, START), state: "following" };
     const emitted = new Map<number, number>();
     const settle = (settled: SettledPoints) => {
       expect(settled.revised.length).toBe(0);

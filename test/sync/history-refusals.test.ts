@@ -8,8 +8,8 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import { createDemand } from "#src/engine/sync/plan/overload.ts";
-import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
+import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
+import { isSeriesComplete, type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { RefusalCause, TokenScope } from "#src/engine/sync/token-scope.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
@@ -105,7 +105,7 @@ async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_
 }
 
 const ledger = async (id: string) =>
-  (await store.document<StoredHistory>(documentSet("history", "trial"), `${id} 5m`)) as StoredHistory;
+  (await store.document<StoredLedger>(documentSet("history", "trial"), `${id} 5m`)) as StoredLedger;
 
 function listMissing(id: string): readonly string[] {
   const emitted = toldPoints(store.events as readonly AnyEvent[]);
@@ -231,7 +231,7 @@ describe("a 422, or a failure without relation to a log", () => {
     for (const id of tags) {
       const storedLedger = await ledger(id);
       expect(storedLedger.spans.filter(({ why }) => why !== "refused")).toEqual([]);
-      expect(isComplete(storedLedger)).toBe(false);
+      expect(isSeriesComplete(storedLedger)).toBe(false);
     }
     expect(history.progress().resolutions[0]?.complete).toBe(0);
   });
@@ -327,7 +327,7 @@ describe("log discovery", () => {
   test("requests for log discovery use the slots that live reads leave, and following starts afterwards", async () => {
     const tags = logged(ids(60));
     service.withoutLog.add("130");
-    const demand = createDemand();
+    const demand = createHistoryDemand();
     const history = await pull({ 1: tags }, [FIVE], { demand });
     const liveReadsEnded = new AbortController();
     let offers = 0;

@@ -23,7 +23,7 @@ import {
   rangesFromPoints,
   toStoredRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
-import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { DAY_MS, HOUR_MS, MINUTE_MS } from "./trial-history.ts";
 
 const START = Date.parse("2026-11-02T00:00:00Z");
@@ -160,12 +160,12 @@ describe("the limit of 48 ranges per history ledger", () => {
 
 describe("following the new history of a series", () => {
   const nowMs = at(48);
-  const ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
+  const ledger: StoredLedger = { ...createLedger(RULES, nowMs), state: "following" };
 
   test("rereads two buckets at each request, the last day once a day, and the look-back once a week", () => {
     const all = toStoredRanges([span(-400, 48, "points")]);
     const followedLedger = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
-    const requestedFromHour = (changes: Partial<StoredHistory>) =>
+    const requestedFromHour = (changes: Partial<StoredLedger>) =>
       ((rangeToFollow({ ...followedLedger, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
     const day = { dailyAt: isoUtc(at(24)) };
     const week = { weeklyAt: isoUtc(at(48 - 168)) };
@@ -182,7 +182,7 @@ describe("following the new history of a series", () => {
 
   test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {
     const old = { ...ledger, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
-    const settleLedger = (before: StoredHistory) =>
+    const settleLedger = (before: StoredLedger) =>
       settleFollowing(before, RULES, new TagPoints(), range(40, 47), new Map(), nowMs).ledger;
     const rereadNow = { dailyAt: isoUtc(nowMs), weeklyAt: isoUtc(nowMs), rereadFrom: null };
     expect(settleLedger({ ...old, watermark: isoUtc(at(47)) })).toMatchObject(rereadNow);
@@ -203,7 +203,7 @@ describe("following the new history of a series", () => {
     expect(adaptLedger(ledger, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(ledger);
     const wished = isoUtc(Date.parse(ledger.since) - 30 * DAY_MS);
     expect(adaptLedger(ledger, deeper, nowMs)).toEqual({ ...ledger, wished });
-    const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
+    const refusal = { said: "no" } as unknown as StoredLedger["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
     const fields = { state: "no-log" as const, refusal };
     expect(adaptLedger({ ...ledger, ...fields }, moved, at(96))).toEqual({ ...createLedger(moved, at(96)), ...fields });
@@ -211,7 +211,7 @@ describe("following the new history of a series", () => {
 });
 
 describe("responses for the past of a series", () => {
-  const ledger: StoredHistory = { ...createLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
+  const ledger: StoredLedger = { ...createLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
   test("a fetched range that touches the watermark moves the watermark to its end", () => {
     expect(addRanges(ledger, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
@@ -227,8 +227,8 @@ describe("responses for the past of a series", () => {
 
 const LEDGER = createLedger(RULES, START);
 const RANGE = range(-2, -1);
-const withPoints: StoredHistory = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "points" }]) };
-const noLog = (ledger: StoredHistory) => recordNoLog(ledger, "no log", START);
+const withPoints: StoredLedger = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "points" }]) };
+const noLog = (ledger: StoredLedger) => recordNoLog(ledger, "no log", START);
 
 test.each([
   ["before any missing-log reply", false, LEDGER],
@@ -254,7 +254,7 @@ test("a refusal stored without a count is followed by the first counted refusal"
 
 test("retracting a missing-log reply moves the watermark of a total back to its range, and not of a point series", () => {
   const spans = toStoredRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
-  const ledger: StoredHistory = { ...LEDGER, watermark: isoUtc(START), spans };
+  const ledger: StoredLedger = { ...LEDGER, watermark: isoUtc(START), spans };
   expect(retractNoLog(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));
   expect(retractNoLog(ledger, isoUtc(START), false).watermark).toBe(isoUtc(START));
 });

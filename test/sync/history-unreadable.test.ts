@@ -7,7 +7,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { LEDGER_RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
 import { runFollower } from "./trial-building.ts";
@@ -70,9 +70,9 @@ async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]
 }
 
 const ledger = async (id: string, key = "5m") =>
-  (await store.document<StoredHistory>(documentSet("history", "trial"), `${id} ${key}`)) as StoredHistory;
+  (await store.document<StoredLedger>(documentSet("history", "trial"), `${id} ${key}`)) as StoredLedger;
 
-const refusedIn = ({ spans }: StoredHistory) =>
+const refusedIn = ({ spans }: StoredLedger) =>
   spans
     .filter(({ why }) => why === "refused")
     .map(({ from, to, times, reason }) => `${from.slice(5, 16)} ${to.slice(5, 16)} ${times} ${reason}`);

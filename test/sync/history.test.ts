@@ -4,7 +4,7 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/snapshot.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -67,7 +67,7 @@ async function events(): Promise<readonly AnyEvent[]> {
   }
 }
 
-const ledger = (key: string) => store.document<StoredHistory>(documentSet("history", "trial"), key);
+const ledger = (key: string) => store.document<StoredLedger>(documentSet("history", "trial"), key);
 
 function expectComplete(told: ToldPoints, tags: readonly string[], fromMs: number, toMs: number): void {
   expect(told.faults).toEqual([]);

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { GatewayFact } from "#src/core/model/event.ts";
-import { findOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
-import { expectedTags } from "#src/engine/sync/inventory/requestable-tags.ts";
-import { findDueWarning } from "#src/engine/sync/token-poll.ts";
+import { findOfflineGatewayBySite } from "#src/engine/sync/inventory/gateways.ts";
+import { loadRequestableTags } from "#src/engine/sync/inventory/requestable-tags.ts";
+import { findDueExpiryWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, SELDOM, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
@@ -27,8 +27,8 @@ const counts = () => {
   return Object.fromEntries(kinds.map(([kind, events]) => [kind, events?.length ?? 0]));
 };
 
-async function inSight(...from: Parameters<typeof expectedTags>) {
-  return (await expectedTags(...from)).filter(({ outOfSight }) => outOfSight === undefined);
+async function inSight(...from: Parameters<typeof loadRequestableTags>) {
+  return (await loadRequestableTags(...from)).filter(({ outOfSight }) => outOfSight === undefined);
 }
 
 describe("inventories of the building", () => {
@@ -134,7 +134,7 @@ describe("offline gateways", () => {
       held("6", 4, true, "2026-01-01T00:00:00.000Z"),
       held("7", 5, true),
     ]);
-    expect(findOfflineGateways(gateways)).toEqual(
+    expect(findOfflineGatewayBySite(gateways)).toEqual(
       new Map([
         [1, "1"],
         [4, "5"],
@@ -161,8 +161,8 @@ describe("the expiry of the token", () => {
 
   test("warns once when the first poll is five days before the expiry", () => {
     const now = Date.UTC(2026, 0, 1);
-    expect(findDueWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
-    expect(findDueWarning("2026-03-06T00:00:00Z", now)).toBeNull();
-    expect(findDueWarning(null, now)).toBeNull();
+    expect(findDueExpiryWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
+    expect(findDueExpiryWarning("2026-03-06T00:00:00Z", now)).toBeNull();
+    expect(findDueExpiryWarning(null, now)).toBeNull();
   });
 });

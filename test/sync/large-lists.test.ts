@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { StoredAlarm, StoredItem } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredObject } from "#src/engine/sync/snapshot.ts";
 import { ALARMS_ONLY, createTrial, SELDOM, type TrialSync, type WireList } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
@@ -40,7 +40,7 @@ describe("a long list of tags", () => {
     await trial.clock.advance(MINUTE);
     expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
     expect(new Set(trial.events("tag-added").map(({ time }) => time)).size).toBe(1);
-    const held = await trial.store.documents<StoredItem<Tag>>(documentSet("tag", "main"));
+    const held = await trial.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
     expect(held.size).toBe(TAGS);
     const commits = trial.store.commits();
     await trial.clock.advance(30 * MINUTE);
@@ -69,7 +69,7 @@ describe("a long list of tags", () => {
     await trial.clock.advance(30 * MINUTE);
     expect(told("tag-added")).toHaveLength(TAGS);
     expect(new Set(told("tag-added")).size).toBe(TAGS);
-    const held = await trial.store.documents<StoredItem<Tag>>(documentSet("tag", "main"));
+    const held = await trial.store.documents<StoredObject<Tag>>(documentSet("tag", "main"));
     expect([...held.keys()].every((id) => told("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
   });
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { Page, Source } from "#src/engine/source/source.ts";
-import { describeListProgress, type ListProgress, tagsFromLists } from "#src/engine/sync/visible-building.ts";
+import { describeListProgress, readTagsFromLists, type TagListProgress } from "#src/engine/sync/visible-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
 test("the progress of the lists states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
@@ -19,9 +19,9 @@ test("the progress of the lists estimates the pages of a site not yet listed fro
     for (let number = 1; number <= 3; number += 1)
       yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 } };
   }
-  const told: ListProgress[] = [];
+  const told: TagListProgress[] = [];
   const source = { tags: pages } as Pick<Source, "tags"> as Source;
-  await tagsFromLists(source, [1, 2], [], AbortSignal.timeout(5_000), (each) => told.push(each));
+  await readTagsFromLists(source, [1, 2], [], AbortSignal.timeout(5_000), (each) => told.push(each));
   expect(told.map(({ tags, site, pages: done, pagesLeft }) => [tags, site, done, pagesLeft])).toEqual([
     [1, 1, 1, 5],
     [2, 1, 2, 4],

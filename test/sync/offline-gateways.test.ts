@@ -3,7 +3,7 @@ import type { Gateway } from "#src/core/model/building.ts";
 import type { Page } from "#src/engine/source/source.ts";
 import { cronMatcher } from "#src/engine/sync/cron-schedule.ts";
 import { createOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
-import type { StoredItem } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const SITE = 3;
@@ -15,7 +15,7 @@ function stage(schedule: string | null = "*/5 * * * *") {
   const gateway = { id: "g1", displayName: "Roof", online: false };
   const held = new Map([["g1", { value: gateway, siteId: SITE, missingSince: null }]]);
   const gateways = createOfflineGateways(
-    () => held as unknown as ReadonlyMap<string, StoredItem<Gateway>>,
+    () => held as unknown as ReadonlyMap<string, StoredObject<Gateway>>,
     () => (schedule === null ? null : cronMatcher(schedule)),
     clock,
   );

@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { type ClassDemand, computeOverload } from "#src/engine/sync/plan/overload.ts";
-import { type AdviceFacts, proposeFittingChanges } from "#src/engine/sync/plan/report.ts";
+import { computeQuotaOverload, type ReadClassDemand } from "#src/engine/sync/plan/overload.ts";
+import { type PlanAdviceFacts, proposePlanChanges } from "#src/engine/sync/plan/report.ts";
 import { demandOf } from "./planned-tags.ts";
 
-function changes(demands: readonly ClassDemand[], more: Partial<AdviceFacts> = {}) {
-  const overload = computeOverload(demands, 3_000, 20);
+function changes(demands: readonly ReadClassDemand[], more: Partial<PlanAdviceFacts> = {}) {
+  const overload = computeQuotaOverload(demands, 3_000, 20);
   const quota = { size: 20, share: 0.97, replyMs: 0, perMinute: 20, quotaChanges: [] };
-  return proposeFittingChanges({ demands, overload, ...quota, ...more });
+  return proposePlanChanges({ demands, overload, ...quota, ...more });
 }
 
 describe("proposed changes of a plan that does not fit", () => {
@@ -61,7 +61,7 @@ describe("the demand on the quota", () => {
   test("does not stretch the intervals of firm classes that need up to four fifths of the quota", () => {
     const factor = (tags: number) => {
       const demands = [demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)];
-      return computeOverload(demands, 3_000, 20).factors.get("firm");
+      return computeQuotaOverload(demands, 3_000, 20).factors.get("firm");
     };
     expect(factor(320)).toBe(1);
     expect(factor(321)).toBeGreaterThan(1);

@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { planLines } from "#src/cli/watching/plan.ts";
-import { type ClassFacts, type PlanFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
+import { type PollingPlanFacts, type ReadClassFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
 
-const readClass = (name: string, tags: number, everyS: number, more: Partial<ClassFacts> = {}): ClassFacts => ({
+const readClass = (name: string, tags: number, everyS: number, more: Partial<ReadClassFacts> = {}): ReadClassFacts => ({
   ...{ name, tags, allTags: tags, everyMs: everyS * 1_000, firm: false, importance: 1, measuredMs: null },
   ...more,
 });
 
-function facts(classes: readonly ClassFacts[], more: Partial<PlanFacts> = {}): PlanFacts {
+function facts(classes: readonly ReadClassFacts[], more: Partial<PollingPlanFacts> = {}): PollingPlanFacts {
   return {
     ...{ source: "trial", basis: "state", nowMs: NOW_MS, sites: 1 },
     tags: classes.reduce((sum, { allTags }) => sum + allTags, 0),

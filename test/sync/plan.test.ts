@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import type { PlanRules } from "#src/engine/sync/plan/group.ts";
-import { backOffInterval, computeOverload } from "#src/engine/sync/plan/overload.ts";
+import type { ReadPlanRules } from "#src/engine/sync/plan/group.ts";
+import { backOffInterval, computeQuotaOverload } from "#src/engine/sync/plan/overload.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { demandOf, type PlannedTag, planGroup } from "./planned-tags.ts";
 
-const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
+const RULES: ReadPlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
 
 function tag(id: string, ageMs: number | null, intervalMs: number, label: string | null = null): PlannedTag {
   return { id, intervalMs, lastMs: ageMs === null ? null : -ageMs, label };
@@ -197,12 +197,12 @@ describe("target intervals that exceed the quota", () => {
   });
 
   test("stretches the intervals of all classes by the same factor, important classes less, and firm classes not at all", () => {
-    const alike = computeOverload([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
+    const alike = computeQuotaOverload([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
     expect(alike.factors.get("a")).toBeGreaterThan(1.99);
     const important = [demandOf("firm", 200, 60, { firm: true }), demandOf("high", 400, 60, { importance: 4 })];
-    const mixed = computeOverload([...important, demandOf("low", 2_000, 300)], 3_000, 20);
+    const mixed = computeQuotaOverload([...important, demandOf("low", 2_000, 300)], 3_000, 20);
     expect(mixed.factors.get("firm")).toBe(1);
     const high = (mixed.factors.get("high") ?? 0) - 1;
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);

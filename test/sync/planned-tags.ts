@@ -1,12 +1,12 @@
 import {
-  NEVER_MS,
-  type Plan,
+  type LiveReadPlan,
+  NEVER_READ_MS,
   type PlannedTags,
-  type PlanRules,
-  planGroup as planColumns,
+  planNextLiveRead,
+  type ReadPlanRules,
   type RequestIsolation,
 } from "#src/engine/sync/plan/group.ts";
-import type { ClassDemand } from "#src/engine/sync/plan/overload.ts";
+import type { ReadClassDemand } from "#src/engine/sync/plan/overload.ts";
 
 /** A tag as an object; the planner takes columns. */
 export interface PlannedTag {
@@ -25,24 +25,24 @@ export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTa
     count: tags.length,
     ids: tags.map(({ id }) => id),
     intervalMs: Float64Array.from(tags, ({ intervalMs }) => intervalMs),
-    lastMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_MS),
+    lastMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_READ_MS),
     sinceMs: Float64Array.from(tags, ({ sinceMs }) => sinceMs ?? nowMs),
     underWay: Uint8Array.from(tags, ({ underWay }) => (underWay === true ? 1 : 0)),
     isolated: new Map(
-      tags.flatMap(({ label, timing = null, siteRequestedMs = NEVER_MS }, row) =>
+      tags.flatMap(({ label, timing = null, siteRequestedMs = NEVER_READ_MS }, row) =>
         label === null ? [] : [[row, { label, timing, siteRequestedMs }] as const],
       ),
     ),
   };
 }
 
-export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
-  return planColumns(columnsOf(tags, nowMs), nowMs, rules);
+export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: ReadPlanRules): LiveReadPlan {
+  return planNextLiveRead(columnsOf(tags, nowMs), nowMs, rules);
 }
 
 export const demandOf = (
   name: string,
   tags: number,
   seconds: number,
-  more: Partial<ClassDemand> = {},
-): ClassDemand => ({ ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1 }, ...more });
+  more: Partial<ReadClassDemand> = {},
+): ReadClassDemand => ({ ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1 }, ...more });

@@ -4,7 +4,7 @@ import type { Event } from "#src/core/model/event.ts";
 import type { LeftOut } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { describeLiveTag } from "#src/engine/sync/live-tag-state.ts";
-import { type StoredLeftOut, type StoredQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredLeftOut, type StoredTagQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
   createTrialQuota,
@@ -122,7 +122,7 @@ describe("an unreadable value", () => {
 
   test("ends the quarantine of a tag with an unreadable value, and does not request the tag in every free slot", async () => {
     const { run, requests } = await rig(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
-    const aside: StoredQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
+    const aside: StoredTagQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["101", aside]] }] });
     await run(180_000);
     expect(requests.filter((group) => group.length === 1).length).toBeLessThan(3);

@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
-import { clockTicker, cronMatcher, scheduleComplaint } from "#src/engine/sync/cron-schedule.ts";
+import { createCronTicker, cronExpressionProblem, cronMatcher } from "#src/engine/sync/cron-schedule.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START = Date.UTC(2026, 0, 31, 23, 59, 30);
@@ -29,9 +29,9 @@ describe("cron expressions", () => {
     ["06:30", '"30 6 * * *"'],
     ["7m", /5 fields/],
   ])("accepts or explains the schedule %s", (expression, complaint) => {
-    if (complaint === null) expect(scheduleComplaint(expression)).toBeNull();
-    else if (typeof complaint === "string") expect(scheduleComplaint(expression)).toContain(complaint);
-    else expect(scheduleComplaint(expression)).toMatch(complaint);
+    if (complaint === null) expect(cronExpressionProblem(expression)).toBeNull();
+    else if (typeof complaint === "string") expect(cronExpressionProblem(expression)).toContain(complaint);
+    else expect(cronExpressionProblem(expression)).toMatch(complaint);
   });
 
   test.each([
@@ -76,7 +76,7 @@ describe("cron expressions", () => {
 
   test("fires several expressions in order of time, also after other expressions were stopped", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
-    const ticker = clockTicker(clock, doubtOf(clock));
+    const ticker = createCronTicker(clock, doubtOf(clock));
     const heard: string[] = [];
     const hear = (name: string) => () => void heard.push(`${name} ${(clock.now() % 3_600_000) / 1_000}`);
     const stopHourly = ticker.every("0 * * * *", hear("hourly"));
@@ -113,7 +113,7 @@ describe("a wall clock set forward or back", () => {
     const ending = new AbortController();
     const watching = doubt.watch(ending.signal);
     const ticks: number[] = [];
-    const stop = clockTicker(clock, doubt).every("*/5 * * * *", () => ticks.push(clock.monotonic()));
+    const stop = createCronTicker(clock, doubt).every("*/5 * * * *", () => ticks.push(clock.monotonic()));
     const end = async () => {
       stop();
       ending.abort();
@@ -161,7 +161,7 @@ describe("a wall clock set forward or back", () => {
   test("ticks once after the machine was suspended for ten days", async () => {
     const clock = createVirtualClock(START);
     let ticks = 0;
-    const stop = clockTicker(clock, doubtOf(clock)).every("* * * * * *", () => ticks++);
+    const stop = createCronTicker(clock, doubtOf(clock)).every("* * * * * *", () => ticks++);
     await clock.advance(0);
     clock.suspend(10 * DAY_MS);
     await clock.advance(0);

@@ -4,11 +4,11 @@ import { ConfigError, Malformed, Retryable, Throttled } from "#src/core/errors/e
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import type { Source } from "#src/engine/source/source.ts";
-import { createAvailability } from "#src/engine/sync/availability.ts";
-import { clockTicker } from "#src/engine/sync/cron-schedule.ts";
-import type { Follower, Job } from "#src/engine/sync/job.ts";
-import { createOutage } from "#src/engine/sync/outage.ts";
-import { createScheduler } from "#src/engine/sync/scheduler.ts";
+import { createServiceAvailability } from "#src/engine/sync/availability.ts";
+import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
+import type { Follower, SyncJob } from "#src/engine/sync/job.ts";
+import { createServiceOutage } from "#src/engine/sync/outage.ts";
+import { createJobScheduler } from "#src/engine/sync/scheduler.ts";
 import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";
@@ -18,17 +18,17 @@ import { createMemoryStore } from "./memory-store.ts";
 const START = Date.UTC(2026, 0, 1);
 
 async function schedule(
-  build: (clock: VirtualClock) => readonly Job[],
+  build: (clock: VirtualClock) => readonly SyncJob[],
   spreadMs = 0,
   followers: readonly Follower[] = [],
-  reconcile: Parameters<typeof createOutage>[0]["reconcile"] = () => null,
+  reconcile: Parameters<typeof createServiceOutage>[0]["reconcile"] = () => null,
 ) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore();
   const metrics = createMetrics();
   const log = pino({ level: "silent" });
   const holding = await createSyncState(store, ["availability/main", "poll/main"]);
-  const availability = createAvailability("main", holding, clock);
+  const availability = createServiceAvailability("main", holding, clock);
   const service = { me: async () => ({ sites: [], abilities: ["read:tags"] }) as unknown };
   const health = async () => ({ status: "unhealthy", time: null });
   const source = { name: "main", me: () => service.me(), health } as unknown as Source;
@@ -37,11 +37,11 @@ async function schedule(
   const random = () => 0.5;
   const noteHealth = async () => undefined;
   const about = { source, clock, log, random, availability, scope };
-  const outage = createOutage({ ...about, noteHealth, reconcile, tokenStamp: null });
-  const scheduler = createScheduler({
+  const outage = createServiceOutage({ ...about, noteHealth, reconcile, tokenStamp: null });
+  const scheduler = createJobScheduler({
     ...{ source: "main", clock, log, metrics, random, spreadMs, outage, availability, scope, followers },
     jobs: build(clock),
-    ticker: clockTicker(clock, createClockCheck({ clock, log })),
+    ticker: createCronTicker(clock, createClockCheck({ clock, log })),
     storedState: (job) => holding.get<StoredPoll>("poll/main").get(job),
     storeState: (job, state) => void holding.putDeferred("poll/main", job, state),
   });
@@ -50,7 +50,7 @@ async function schedule(
   return { clock, store, metrics, scheduler, scope, service, state };
 }
 
-function job(name: string, run: Job["run"], more: Partial<Job> = {}): Job {
+function job(name: string, run: SyncJob["run"], more: Partial<SyncJob> = {}): SyncJob {
   return { name, schedule: "* * * * *", firstRun: false, run, ...more };
 }
 
@@ -65,8 +65,8 @@ const ended = (draining: AbortSignal) =>
 const seconds = (clock: { now(): number }) => (clock.now() - START) / 1_000;
 
 /** A job that notes its name and start in `runs` and takes so many milliseconds. */
-function timed(time: VirtualClock, runs: string[], name: string, ms: number, more: Partial<Job> = {}, end = ok) {
-  const run: Job["run"] = async (signal) => {
+function timed(time: VirtualClock, runs: string[], name: string, ms: number, more: Partial<SyncJob> = {}, end = ok) {
+  const run: SyncJob["run"] = async (signal) => {
     runs.push(`${name} ${seconds(time)}`);
     await time.sleep(ms, signal);
     return end();
@@ -270,7 +270,7 @@ describe("jobs of the scheduler", () => {
         finished += 1;
         return ok();
       };
-      const endless: Job["run"] = (signal) =>
+      const endless: SyncJob["run"] = (signal) =>
         time.sleep(1e9, signal).then(ok, (error: unknown) => {
           aborted += 1;
           throw error;

@@ -2,7 +2,12 @@ import { describe, expect, test } from "vitest";
 import { globMatches } from "#src/core/values/glob.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "#src/engine/sync/tag-selection.ts";
+import {
+  createClassFinder,
+  createTagFilter,
+  type SelectableTag,
+  TagSelection,
+} from "#src/engine/sync/tag-selection.ts";
 import { effortOf } from "../effort.ts";
 
 function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] }): SelectableTag {
@@ -14,7 +19,8 @@ function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemId
   };
 }
 
-const chosen = (selection: unknown, candidate: SelectableTag) => createTagFilter(Selection.parse(selection))(candidate);
+const chosen = (selection: unknown, candidate: SelectableTag) =>
+  createTagFilter(TagSelection.parse(selection))(candidate);
 
 describe("a selection", () => {
   test("selects every tag when the selection has no fields", () => {
@@ -39,8 +45,8 @@ describe("a selection", () => {
   test("excludes the tags of exclude, and rejects an empty exclude", () => {
     expect(chosen({ exclude: { units: ["°C"] } }, tag({}))).toBe(false);
     expect(chosen({ exclude: { units: ["kWh"] } }, tag({}))).toBe(true);
-    expect(Selection.safeParse({ exclude: {} }).success).toBe(false);
-    expect(Selection.safeParse({ site: [1] }).success).toBe(false);
+    expect(TagSelection.safeParse({ exclude: {} }).success).toBe(false);
+    expect(TagSelection.safeParse({ site: [1] }).success).toBe(false);
   });
 
   test("matches all characters of a pattern literally except * and ?", () => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { buildDayFact, createSiteDay, type SiteSeries } from "#src/engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay, dayReach } from "#src/engine/sync/completeness/complete-days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
-import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
@@ -12,7 +12,7 @@ const at = (text: string) => `2026-11-${text}:00.000Z`;
 
 function series(
   id: string,
-  ledger: Partial<StoredHistory> = {},
+  ledger: Partial<StoredLedger> = {},
   more: { readonly total?: boolean; readonly lookBackMs?: number; readonly everyMs?: number } = {},
 ): SiteSeries {
   const rules = {

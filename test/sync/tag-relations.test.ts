@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
-import type { StoredItem, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, SELDOM, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
@@ -139,7 +139,7 @@ describe("the systems of tags", () => {
       if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
     });
     await trial.clock.advance(7 * HOUR);
-    expect((await trial.store.document<StoredItem<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
+    expect((await trial.store.document<StoredObject<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
     expect(told()).toHaveLength(count);
     trial.rewriteLists(null);
     trial.simulator.control.changeToken("simulator-token", { sites: [2] });
@@ -220,6 +220,6 @@ describe("series breaks", () => {
     show(id, { unit: "kWh" });
     await trial.clock.advance(HOUR);
     expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([{ since: { lastBefore: seen } }]);
-    expect(await trial.store.document<StoredItem<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
+    expect(await trial.store.document<StoredObject<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
 });

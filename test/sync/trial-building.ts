@@ -9,12 +9,12 @@ import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Chooser, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import type { Follower, RunContext } from "#src/engine/sync/job.ts";
-import { createDemand } from "#src/engine/sync/plan/overload.ts";
+import type { Follower, FollowerRun } from "#src/engine/sync/job.ts";
+import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
-import type { StoredItem } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/snapshot.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -30,7 +30,7 @@ export async function inventory(
   siteId = 1,
   siteMissingSince: string | null = null,
 ): Promise<void> {
-  const listedObject = <T>(value: T, of: number | null, missingSince: string | null = null): StoredItem<T> => ({
+  const listedObject = <T>(value: T, of: number | null, missingSince: string | null = null): StoredObject<T> => ({
     value,
     siteId: of,
     since: "2026-01-01T00:00:00.000Z",
@@ -91,7 +91,7 @@ export async function followUntilIdle(clock: VirtualClock, follower: Follower, a
   return drain(clock);
 }
 
-export function startFollower(follower: Follower, well = () => {}, more: Pick<RunContext, "afterOutage"> = {}) {
+export function startFollower(follower: Follower, well = () => {}, more: Pick<FollowerRun, "afterOutage"> = {}) {
   const draining = new AbortController();
   const forced = new AbortController();
   let hasEnded = false;
@@ -153,7 +153,7 @@ type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial
 
 export function createTrialReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
   return createLiveReads({
-    ...{ store, clock, log: createLog({ level: "silent" }), metrics: createMetrics(), demand: createDemand() },
+    ...{ store, clock, log: createLog({ level: "silent" }), metrics: createMetrics(), demand: createHistoryDemand() },
     classes: ReadConfig.parse(classes),
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
     scope: { sees: () => true, respondedAtMs: () => clock.monotonic(), explain: async () => "unexplained" },

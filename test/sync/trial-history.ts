@@ -8,7 +8,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { Series } from "#src/engine/sync/history/series.ts";
-import type { StoredBackfill, StoredHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredBackfill, StoredLedger } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { createTrialQuota, inventory, partialSource, tagNamed, wholeMsClock } from "./trial-building.ts";
@@ -183,7 +183,7 @@ export async function createTestPull(
   });
 }
 
-export function seriesWith(ledger: StoredHistory, rules: Series["rules"], id = "101"): Series {
+export function seriesWith(ledger: StoredLedger, rules: Series["rules"], id = "101"): Series {
   return {
     ...{ key: `${id} ${rules.resolution}`, located: { tag: tagNamed(id), siteId: 1, systemIds: [] }, rules, ledger },
     ...{ total: false, isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },

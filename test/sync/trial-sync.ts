@@ -11,7 +11,7 @@ import { SourceConfig } from "#src/engine/source/config.ts";
 import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
-import { clockTicker } from "#src/engine/sync/cron-schedule.ts";
+import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
 import { openSync } from "#src/engine/sync/sync.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
@@ -142,7 +142,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
       const sync = await openSync({
         ...{ source, store, clock, log, metrics },
         config: SyncConfig.parse(options.sync ?? ALARMS_ONLY),
-        ticker: clockTicker(clock, createClockCheck({ clock, log })),
+        ticker: createCronTicker(clock, createClockCheck({ clock, log })),
         random: options.random ?? (() => 0.5),
         ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
       });

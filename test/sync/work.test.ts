@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { describeLiveTag, tagReading } from "#src/engine/sync/live-tag-state.ts";
+import { describeLiveTag, findTagReadClass } from "#src/engine/sync/live-tag-state.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
 import { TAG } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -23,8 +23,8 @@ describe("the state of a tag in the live reads", () => {
   test("returns null for a tag outside the read classes", async () => {
     const { live, clock } = await shown();
     expect(describeLiveTag(live as Parameters<typeof describeLiveTag>[0], "1", clock)).toBeNull();
-    expect(tagReading(live as Parameters<typeof tagReading>[0], "1")).toBeNull();
-    expect(tagReading(live as Parameters<typeof tagReading>[0], TAG.id)).toEqual({
+    expect(findTagReadClass(live as Parameters<typeof findTagReadClass>[0], "1")).toBeNull();
+    expect(findTagReadClass(live as Parameters<typeof findTagReadClass>[0], TAG.id)).toEqual({
       className: "rooms",
       promisedMs: 60_000,
     });

@@ -6,7 +6,7 @@ import { secondsText } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredItem, StoredPoll } from "../../engine/sync/snapshot.ts";
+import type { StoredObject, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
 import { type CliContext, chooseSource, collectPages, parseInteger } from "../shell/context.ts";
 import { splitIds } from "../shell/options.ts";
@@ -85,8 +85,8 @@ async function listFromState<T>(
 ): Promise<Inventory<T> | null> {
   const [poll, storedSites, storedObjects] = await Promise.all([
     store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
-    store.documents<StoredItem<Site>>(documentSet("site", source)),
-    store.documents<StoredItem<T>>(documentSet(kind, source)),
+    store.documents<StoredObject<Site>>(documentSet("site", source)),
+    store.documents<StoredObject<T>>(documentSet(kind, source)),
   ]);
   const listedAt = poll?.lastSuccess ?? null;
   if (listedAt === null) return null;

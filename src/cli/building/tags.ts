@@ -3,7 +3,7 @@ import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { type StoredHistory, type StoredTagSystems, type StoredValue, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredLedger, type StoredTagSystems, type StoredValue, syncSet } from "../../engine/sync/snapshot.ts";
 import { createClassFinder } from "../../engine/sync/tag-selection.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
@@ -90,7 +90,7 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
   const [values, systems, ledgers] = await Promise.all([
     store.documents<StoredValue>(documentSet("value", source)),
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
-    store.documents<StoredHistory>(documentSet("history", source)),
+    store.documents<StoredLedger>(documentSet("history", source)),
   ]);
   const logs = new Map<string, boolean>();
   for (const [key, { state }] of ledgers) {

@@ -5,15 +5,15 @@ import { formatCount } from "../../core/values/plural.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
-  type ClassComparison,
-  compareClasses,
-  describeSites,
+  compareTagClasses,
+  describeVisibleSites,
   findSelectionMismatches,
   findSiteMismatches,
   findWritableMismatches,
   joinFirst,
   type Mismatch,
-  type SeenBuilding,
+  type TagClassComparison,
+  type VisibleBuilding,
 } from "../../engine/sync/selection-mismatches.ts";
 import { DEFINED_PRIORITIES } from "../shell/known-ids.ts";
 import { type CheckLine, passedCheck, warningLine, wrongLine } from "./check-line.ts";
@@ -22,7 +22,7 @@ export interface ComparedSource {
   readonly name: string;
   readonly entry: SourceEntry;
   readonly config: Config;
-  readonly building: SeenBuilding;
+  readonly building: VisibleBuilding;
   readonly places: LocateOption;
 }
 
@@ -72,7 +72,7 @@ export function priorityLines({ sinks }: Config, places: LocateOption): CheckLin
 
 export function filterLines(
   { sinks }: Config,
-  buildings: ReadonlyMap<string, Pick<SeenBuilding, "sites">>,
+  buildings: ReadonlyMap<string, Pick<VisibleBuilding, "sites">>,
   places: LocateOption,
 ): CheckLines {
   return filterWarnings(sinks, places, "sites", (filter) => {
@@ -82,7 +82,7 @@ export function filterLines(
     const sites = knownBuildings.flatMap((building) => building?.sites ?? []);
     const ids = new Set(sites.map(({ id }) => String(id)));
     return filter.sites.map((id) =>
-      ids.has(id) ? null : `No event can be of a site ${id}; ${describeSites({ sites })}.`,
+      ids.has(id) ? null : `No event can be of a site ${id}; ${describeVisibleSites({ sites })}.`,
     );
   });
 }
@@ -117,7 +117,7 @@ function siteLists(compared: ComparedSource): CheckLines {
 
 function classLines(compared: ComparedSource): CheckLines {
   const { read } = compared.entry;
-  return compareClasses(read, compared.building).flatMap((found, index) => {
+  return compareTagClasses(read, compared.building).flatMap((found, index) => {
     const intervalText = formatDuration(read[index]?.every ?? 0);
     return classComparison(compared, `read ${found.name}`, ["read", index], found, `, at most ${intervalText} old`);
   });
@@ -128,7 +128,7 @@ function historyLines(compared: ComparedSource): CheckLines {
   const classes = compared.entry.history.map((each, index) => ({ ...each, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
   return [...classesBySeries].flatMap(([series, list]) =>
-    compareClasses(list, compared.building).flatMap((found, n) => {
+    compareTagClasses(list, compared.building).flatMap((found, n) => {
       const { index = 0, backfill = 0 } = list[n] ?? {};
       const pastText = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
       return classComparison(compared, `history ${found.name}`, ["history", index], found, ` at ${series}${pastText}`);
@@ -140,7 +140,7 @@ function classComparison(
   compared: ComparedSource,
   what: string,
   base: Path,
-  { tags, mismatches }: ClassComparison,
+  { tags, mismatches }: TagClassComparison,
   details: string,
 ): CheckLines {
   const lines = mismatchLines(compared, what, base, mismatches);

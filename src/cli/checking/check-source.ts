@@ -6,14 +6,14 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClock } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
-import { countActiveAlarms, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
+import { countActiveAlarms, factsFromState, planFactsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
 import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import {
-  type BuildingSelection,
-  buildingFromLists,
-  buildingFromState,
   describeListProgress,
+  loadVisibleBuilding,
+  readVisibleBuilding,
+  type WantedBuildingParts,
 } from "../../engine/sync/visible-building.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
@@ -77,18 +77,18 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   const workerFindings = check.ask
     ? null
     : await readStateIfAny({ config, source: name }, async (store) => {
-        const building = await buildingFromState(store, name, token.sites, selection);
+        const building = await loadVisibleBuilding(store, name, token.sites, selection);
         if (building === null) return null;
         return { building, plan: reportPlan(await factsFromState(store, settings, systemClock, null)) };
       });
   const building =
     workerFindings?.building ??
-    (await buildingFromLists(source, token.sites, selection, check.signal, (progress) =>
+    (await readVisibleBuilding(source, token.sites, selection, check.signal, (progress) =>
       check.update(`${describeListProgress(progress, entry.quota)} (--no-lists does without)`),
     ));
   const activeAlarms = workerFindings === null ? await countActiveAlarms(source, settings, check.signal) : 0;
   const buildingFacts = { sites: building.sites.length, tags: building.tags, active: activeAlarms };
-  const plan = workerFindings?.plan ?? reportPlan(factsFromTags(settings, buildingFacts, systemClock.now()));
+  const plan = workerFindings?.plan ?? reportPlan(planFactsFromTags(settings, buildingFacts, systemClock.now()));
   const origin = workerFindings === null ? "as the service lists them" : "from the worker's state";
   const tagsLine =
     building.tags.length === 0
@@ -100,7 +100,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   };
 }
 
-function buildSelection(name: string, entry: SourceEntry, { commands }: Config): BuildingSelection {
+function buildSelection(name: string, entry: SourceEntry, { commands }: Config): WantedBuildingParts {
   const { silent_sensors: sensors } = entry;
   const selections = [
     ...[...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]),

@@ -12,7 +12,7 @@ import { formatCount } from "../../core/values/plural.ts";
 import { approvalState } from "../../engine/commands/approval/sign-rules.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { matchesFilter } from "../../engine/delivery/filter.ts";
-import type { SeenBuilding } from "../../engine/sync/selection-mismatches.ts";
+import type { VisibleBuilding } from "../../engine/sync/selection-mismatches.ts";
 import { readCredentials } from "../../ui/status/access-control.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
@@ -71,7 +71,7 @@ async function runChecks(
   const writingBlockers = await checkWriting(config, places, signal);
   lines.push(...writingBlockers);
   const writableTags: AllowedTag[] = [];
-  const buildings = new Map<string, Pick<SeenBuilding, "sites">>();
+  const buildings = new Map<string, Pick<VisibleBuilding, "sites">>();
   for (const [name, entry] of Object.entries(config.sources)) {
     update(`Asking source ${name}`);
     const result = await checkSource({ name, entry, config, places, lists, ask, signal, update });

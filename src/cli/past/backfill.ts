@@ -9,7 +9,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { areSinksBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { factsFromState, historyFromState, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
+import { factsFromState, historyProgressFromStore, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
 import { hasEnded } from "../../engine/sync/history/series.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
@@ -179,7 +179,7 @@ export async function listBackfills(
 ): Promise<readonly BackfillStatus[]> {
   const nowMs = systemClock.now();
   const [{ orders, progress }, facts, stored, pressure] = await Promise.all([
-    historyFromState(store, settings, nowMs),
+    historyProgressFromStore(store, settings, nowMs),
     factsFromState(store, settings, systemClock, null),
     store.documents<StoredBackfill>(syncSet("backfill", settings.source)),
     store.outbox.pressure(),

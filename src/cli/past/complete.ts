@@ -5,7 +5,7 @@ import type { WaitingSeries } from "../../core/model/history-event-data.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay, dayDate, isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
-import { historyFromState } from "../../engine/sync/facts-for-plan.ts";
+import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
 import { historyKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/context.ts";
@@ -52,7 +52,7 @@ export function define(command: Command, context: CliContext): void {
       const days = chooseDays(options, nowMs);
       await readSource(context.config(), options.source, async (state) => {
         const { config, source, entry, store } = state;
-        const { ledgers } = await historyFromState(store, planSettings(source, entry, config.state), nowMs);
+        const { ledgers } = await historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs);
         const ledgersBySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
         const { site } = options;
         if (site !== undefined && !ledgersBySite.has(site))

@@ -22,8 +22,8 @@ import {
   parseBackfill,
   type SeriesLedger,
 } from "../../engine/sync/history/series.ts";
-import { type StoredBackfill, type StoredItem, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
-import { Selection } from "../../engine/sync/tag-selection.ts";
+import { type StoredBackfill, type StoredObject, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
+import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { requestReport } from "../../ui/operator/control-socket-client.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill.ts";
@@ -136,7 +136,7 @@ async function writeDays(run: ExportRun, { store, start }: Worker, request: Back
 }
 
 async function findUnknownSelection({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
-  const { ids = [], sites = [] } = Selection.parse(request.order.select);
+  const { ids = [], sites = [] } = TagSelection.parse(request.order.select);
   try {
     await refuseUnknown(store, [source], "tag", ids);
     await refuseUnknown(store, [source], "site", sites.map(String));
@@ -277,7 +277,7 @@ async function finalizeDays(
     const requestedSeries = series.map((each) => limitToRequest(each, request, nowMs));
     const fromMs = Math.min(...requestedSeries.map(({ range }) => range.fromMs));
     const toMs = Math.max(...requestedSeries.map(({ range }) => range.toMs));
-    const storedSite = await store.document<StoredItem<Site>>(documentSet("site", source), String(siteId));
+    const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
     const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
       const countedDay = createSiteDay(day);

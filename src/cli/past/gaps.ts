@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { historyFromState } from "../../engine/sync/facts-for-plan.ts";
+import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { type CliContext, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
@@ -43,7 +43,7 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       await readSource(context.config(), options.source, async ({ config, source, entry, store }) => {
         const nowMs = systemClock.now();
-        const storedHistory = await historyFromState(store, planSettings(source, entry, config.state), nowMs);
+        const storedHistory = await historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs);
         const ids = splitIds(tagIds);
         const isListedPerTag = ids.length > 0;
         await refuseUnknown(store, [source], "tag", ids);

@@ -2,7 +2,7 @@ import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredAlarm, StoredItem, StoredPoll } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredObject, StoredPoll } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "./context.ts";
 import { readStateIfAny } from "./state-access.ts";
 
@@ -69,7 +69,7 @@ export async function refuseUnlisted(
   const [source] = chooseSource(config, wantedSource);
   await readStateIfAny({ config, source }, async (store) => {
     const [tags, poll] = await Promise.all([
-      store.documents<StoredItem<Tag>>(documentSet("tag", source)),
+      store.documents<StoredObject<Tag>>(documentSet("tag", source)),
       store.document<StoredPoll>(documentSet("poll", source), "tags"),
     ]);
     // A tag that has vanished from the listings is unknown to the service too.

@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { DateTime } from "luxon";
 import { parseDuration } from "../../core/values/duration.ts";
-import { Selection } from "../../engine/sync/tag-selection.ts";
+import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { parseInteger } from "./context.ts";
 
 export interface SelectionOptions {
@@ -21,9 +21,9 @@ export function addSelectionOptions(command: Command): Command {
 }
 
 /** Builds the selection of tags; selects every tag without any criterion. */
-export function buildSelection(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
+export function buildSelection(tagIds: readonly string[], { site, name, unit }: SelectionOptions): TagSelection {
   const ids = splitIds(tagIds);
-  return Selection.parse({
+  return TagSelection.parse({
     ...(ids.length > 0 ? { ids } : {}),
     ...(site && { sites: site }),
     ...(name && { name }),

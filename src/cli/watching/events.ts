@@ -4,7 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import { Filter, matchesFilter } from "../../engine/delivery/filter.ts";
+import { matchesFilter, SinkEventFilter } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { eventSummary } from "../../ui/status/event-summary.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -126,7 +126,7 @@ function formatEvent(logged: LoggedEvent, utc: boolean): string {
 
 async function createEventFilter(options: EventsOptions, config: Config, store: Store): Promise<EventFilter> {
   const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
-  const filter = Filter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
+  const filter = SinkEventFilter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
   if (!filter.success) throw new ConfigError(filter.error.issues.map(({ message }) => message).join(" "));
   const sources = Object.keys(config.sources);
   await refuseUnknown(store, sources, "tag", tag);

@@ -9,16 +9,16 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import { cronMatcher } from "../../engine/sync/cron-schedule.ts";
-import { historyFromState } from "../../engine/sync/facts-for-plan.ts";
+import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
 import { listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
 import {
   type StoredAlarm,
-  type StoredItem,
   type StoredLeftOut,
+  type StoredObject,
   type StoredPoll,
-  type StoredQuarantine,
+  type StoredTagQuarantine,
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
@@ -41,7 +41,7 @@ export function define(command: Command, context: CliContext): void {
       const config = await context.acceptedConfig();
       await readSource(config, options.source, async (state) => {
         const { source, store } = state;
-        const tag = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
+        const tag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
         const alarm = tag ? undefined : await store.document<StoredAlarm>(documentSet("alarm", source), id);
         if (tag === undefined && alarm === undefined) {
           throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${source}.`, {
@@ -62,7 +62,7 @@ export function define(command: Command, context: CliContext): void {
 
 export type TagExplanation = Awaited<ReturnType<typeof explainTag>>;
 
-async function explainTag(state: SourceState, stored: StoredItem<Tag>, worker: FoundWorker, signal: AbortSignal) {
+async function explainTag(state: SourceState, stored: StoredObject<Tag>, worker: FoundWorker, signal: AbortSignal) {
   const { store, source, entry, config } = state;
   const { id } = stored.value;
   const nowMs = systemClock.now();
@@ -70,9 +70,9 @@ async function explainTag(state: SourceState, stored: StoredItem<Tag>, worker: F
   const eventOrigin = { source: sourceUri(source), subjects: eventSubjects };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
-    store.document<StoredQuarantine>(syncSet("quarantine", source), id),
+    store.document<StoredTagQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
-    historyFromState(store, planSettings(source, entry, config.state), nowMs),
+    historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs),
     store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), eventOrigin),
     store.outbox.latest(MAX_PRINTED_COMMANDS, ["command-result"], eventOrigin),
   ]);

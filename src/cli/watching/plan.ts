@@ -5,9 +5,9 @@ import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { secondsText } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
-import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
+import { factsFromState, planFactsFromLists } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { describeListProgress, type ListProgress } from "../../engine/sync/visible-building.ts";
+import { describeListProgress, type TagListProgress } from "../../engine/sync/visible-building.ts";
 import { requestPlan } from "../../ui/operator/control-socket-client.ts";
 import { formatMinute } from "../past/backfill.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
@@ -84,9 +84,9 @@ async function planFromLists(
 ): Promise<PlanReport> {
   refuseUnverifiedTls();
   const settings = planSettings(name, entry, state);
-  const reportProgress = (progress: ListProgress) => update(describeListProgress(progress, entry.quota));
+  const reportProgress = (progress: TagListProgress) => update(describeListProgress(progress, entry.quota));
   return withStandaloneSource(name, entry, process.env, async (source) =>
-    reportPlan(await factsFromLists(source, settings, systemClock, context.signal, reportProgress)),
+    reportPlan(await planFactsFromLists(source, settings, systemClock, context.signal, reportProgress)),
   );
 }
 

@@ -1,15 +1,15 @@
 import type { Gateway, Tag, TokenInfo } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { StoredItem, StoredToken, StoredValue } from "../sync/snapshot.ts";
+import type { StoredObject, StoredToken, StoredValue } from "../sync/snapshot.ts";
 
 export type BuildingReader = ReturnType<typeof createBuildingReader>;
 
 export function createBuildingReader(store: Store) {
   return {
-    tag: (source: string, tagId: string) => store.document<StoredItem<Tag>>(documentSet("tag", source), tagId),
+    tag: (source: string, tagId: string) => store.document<StoredObject<Tag>>(documentSet("tag", source), tagId),
     value: (source: string, tagId: string) => store.document<StoredValue>(documentSet("value", source), tagId),
-    async gateways(source: string, siteId: number): Promise<readonly StoredItem<Gateway>[]> {
-      const all = await store.documents<StoredItem<Gateway>>(documentSet("gateway", source));
+    async gateways(source: string, siteId: number): Promise<readonly StoredObject<Gateway>[]> {
+      const all = await store.documents<StoredObject<Gateway>>(documentSet("gateway", source));
       return [...all.values()].filter((gateway) => gateway.siteId === siteId);
     },
     async token(source: string): Promise<TokenInfo | undefined> {

@@ -2,7 +2,7 @@ import { DateTime } from "luxon";
 import type { CommandMessage } from "../../core/connector.ts";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/model/building.ts";
 import { type ClockDifference, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
-import type { StoredItem, StoredValue } from "../sync/snapshot.ts";
+import type { StoredObject, StoredValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
 import type { Request } from "./command-payload.ts";
 import type { AllowedTag } from "./config.ts";
@@ -43,7 +43,7 @@ export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expiryS
   readonly clockSkewMs: number | null;
   readonly clockStep: ClockDifference | null;
   readonly entry: AllowedTag | undefined;
-  readonly listed: StoredItem<Tag> | undefined;
+  readonly listed: StoredObject<Tag> | undefined;
   readonly token: TokenInfo | undefined;
   readonly past: PastWrites;
 }
@@ -135,7 +135,7 @@ export interface DispatchInput extends WriteRateInput {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
   readonly current: FreshValue | undefined;
-  readonly gateways: readonly StoredItem<Gateway>[];
+  readonly gateways: readonly StoredObject<Gateway>[];
   readonly timeZone: string;
 }
 

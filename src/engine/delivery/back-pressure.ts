@@ -4,23 +4,23 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { LogPressure, Outbox } from "../store/store.ts";
 
 /** Share of the log that may wait for a sink while history is fetched. Small, because alarms wait behind history. */
-const PAUSE_ABOVE_SHARE = 0.1;
-const CONTINUE_BELOW_SHARE = 0.05;
+const BACKFILL_PAUSE_LOG_SHARE = 0.1;
+const BACKFILL_RESUME_LOG_SHARE = 0.05;
 /** Share of the log for one history response; several may be in flight. */
-const HISTORY_RESPONSE_SHARE = 0.02;
-const FULL_LOG_SHARE = 0.9;
+const HISTORY_RESPONSE_LOG_SHARE = 0.02;
+const FULL_EVENT_LOG_SHARE = 0.9;
 /** Delivered events can be sent again for at least this long (docs/promise.md). */
-const MIN_REPLAY_MS = 15 * 60_000;
-const CHECK_INTERVAL_MS = 1_000;
-const MEBIBYTE = 1024 ** 2;
+const MIN_EVENT_RETENTION_MS = 15 * 60_000;
+const LOG_PRESSURE_CHECK_MS = 1_000;
+const BYTES_PER_MEBIBYTE = 1024 ** 2;
 
 /** Largest history response, so that the last response before a pause fits into the log. */
 export function maxHistoryResponseBytes(maxBytes: number): number {
-  return Math.floor(maxBytes * HISTORY_RESPONSE_SHARE);
+  return Math.floor(maxBytes * HISTORY_RESPONSE_LOG_SHARE);
 }
 
 export function areSinksBehind({ pendingBytes }: LogPressure, maxBytes: number, wasPaused: boolean): boolean {
-  return pendingBytes > maxBytes * (wasPaused ? CONTINUE_BELOW_SHARE : PAUSE_ABOVE_SHARE);
+  return pendingBytes > maxBytes * (wasPaused ? BACKFILL_RESUME_LOG_SHARE : BACKFILL_PAUSE_LOG_SHARE);
 }
 
 /** Pauses a backfill while a sink is far behind, because a full log drops events; the service keeps its history. */
@@ -36,48 +36,48 @@ export function createBackPressure(options: {
   let { maxBytes } = options;
   let isPaused = false;
   let pendingBytes = 0;
-  let checkedAtMs = Number.NEGATIVE_INFINITY;
-  let checkPromise: Promise<boolean> = Promise.resolve(true);
+  let pressureCheckedAtMs = Number.NEGATIVE_INFINITY;
+  let mayBackfillPromise: Promise<boolean> = Promise.resolve(true);
 
-  const isFullOfRecentEvents = ({ bytes, oldestTelemetry }: LogPressure) =>
-    bytes > maxBytes * FULL_LOG_SHARE &&
+  const isLogFullOfRecentEvents = ({ bytes, oldestTelemetry }: LogPressure) =>
+    bytes > maxBytes * FULL_EVENT_LOG_SHARE &&
     oldestTelemetry !== null &&
-    clock.now() - Date.parse(oldestTelemetry) < MIN_REPLAY_MS;
+    clock.now() - Date.parse(oldestTelemetry) < MIN_EVENT_RETENTION_MS;
 
-  async function checkPressure(): Promise<boolean> {
+  async function checkLogPressure(): Promise<boolean> {
     const logPressure = await outbox.pressure();
     pendingBytes = logPressure.pendingBytes;
     const wasPaused = isPaused;
     isPaused = areSinksBehind(logPressure, maxBytes, wasPaused);
     if (isPaused && !wasPaused) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
     if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill goes on");
-    return !isPaused && !isFullOfRecentEvents(logPressure);
+    return !isPaused && !isLogFullOfRecentEvents(logPressure);
   }
 
   return {
     mayFetchPast(): Promise<boolean> {
       const nowMs = clock.monotonic();
-      if (nowMs - checkedAtMs >= CHECK_INTERVAL_MS) {
-        checkedAtMs = nowMs;
-        checkPromise = checkPressure();
+      if (nowMs - pressureCheckedAtMs >= LOG_PRESSURE_CHECK_MS) {
+        pressureCheckedAtMs = nowMs;
+        mayBackfillPromise = checkLogPressure();
       }
-      return checkPromise;
+      return mayBackfillPromise;
     },
     change(nextMaxBytes: number): void {
       maxBytes = nextMaxBytes;
-      checkedAtMs = Number.NEGATIVE_INFINITY;
+      pressureCheckedAtMs = Number.NEGATIVE_INFINITY;
     },
     notices(): readonly string[] {
       if (!isPaused) return [];
-      const mebibytes = (pendingBytes / MEBIBYTE).toFixed(0);
+      const pendingMebibytes = (pendingBytes / BYTES_PER_MEBIBYTE).toFixed(0);
       return [
-        `The past is not fetched for now, because ${mebibytes} MiB of events have not reached every sink; it goes on by itself, and nothing of it is lost.`,
+        `The past is not fetched for now, because ${pendingMebibytes} MiB of events have not reached every sink; it goes on by itself, and nothing of it is lost.`,
       ];
     },
   };
 }
 
-const WARN_ABOVE_SHARE = 0.8;
+const LOG_SPACE_WARNING_SHARE = 0.8;
 
 /** Warns before undelivered events fill the log; then the oldest values are dropped. */
 export type LogSpaceMonitor = ReturnType<typeof createLogSpaceMonitor>;
@@ -88,12 +88,12 @@ export function createLogSpaceMonitor(options: {
   readonly log: Pick<Log, "warn">;
 }) {
   const { outbox, metrics, log } = options;
-  let spaceWarning: string | null = null;
+  let logSpaceWarning: string | null = null;
 
   async function findSlowestSinks(): Promise<readonly string[]> {
     const activeSinks = (await outbox.lag()).filter(({ ended }) => ended === null);
-    const lowestPosition = Math.min(...activeSinks.map(({ position }) => position));
-    return activeSinks.filter(({ position }) => position === lowestPosition).map(({ sink }) => sink);
+    const lowestSinkPosition = Math.min(...activeSinks.map(({ position }) => position));
+    return activeSinks.filter(({ position }) => position === lowestSinkPosition).map(({ sink }) => sink);
   }
 
   return {
@@ -102,19 +102,19 @@ export function createLogSpaceMonitor(options: {
       metrics.logBytes.set(bytes);
       metrics.logPendingBytes.set(pendingBytes);
       metrics.logLimitBytes.set(maxBytes);
-      const wasScarce = spaceWarning !== null;
-      const isScarce = pendingBytes >= WARN_ABOVE_SHARE * maxBytes;
-      spaceWarning = isScarce ? formatSpaceWarning(pendingBytes, maxBytes, await findSlowestSinks()) : null;
-      if (isScarce && !wasScarce) {
+      const wasLogSpaceScarce = logSpaceWarning !== null;
+      const isLogSpaceScarce = pendingBytes >= LOG_SPACE_WARNING_SHARE * maxBytes;
+      logSpaceWarning = isLogSpaceScarce ? formatSpaceWarning(pendingBytes, maxBytes, await findSlowestSinks()) : null;
+      if (isLogSpaceScarce && !wasLogSpaceScarce) {
         log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");
       }
     },
-    notices: (): readonly string[] => (spaceWarning === null ? [] : [spaceWarning]),
+    notices: (): readonly string[] => (logSpaceWarning === null ? [] : [logSpaceWarning]),
   };
 }
 
 function formatSpaceWarning(pendingBytes: number, maxBytes: number, sinks: readonly string[]): string {
-  const mebibytes = (bytes: number) => (bytes / MEBIBYTE).toFixed(bytes < 10 * MEBIBYTE ? 1 : 0);
-  const share = Math.floor((100 * pendingBytes) / maxBytes);
-  return `The log of events is ${share} % full of what ${sinks.join(", ")} has not taken (${mebibytes(pendingBytes)} of ${mebibytes(maxBytes)} MiB). When it is full the oldest values are lost to it, alarms last: bring it back, end it with enabled: false, or raise state.max_bytes.`;
+  const toMebibytes = (bytes: number) => (bytes / BYTES_PER_MEBIBYTE).toFixed(bytes < 10 * BYTES_PER_MEBIBYTE ? 1 : 0);
+  const filledPercent = Math.floor((100 * pendingBytes) / maxBytes);
+  return `The log of events is ${filledPercent} % full of what ${sinks.join(", ")} has not taken (${toMebibytes(pendingBytes)} of ${toMebibytes(maxBytes)} MiB). When it is full the oldest values are lost to it, alarms last: bring it back, end it with enabled: false, or raise state.max_bytes.`;
 }

@@ -37,45 +37,46 @@ export function createEventChooser(options: {
   /** Events read at once: as many as the last batch took. One in ten passes the filter: 10 for a batch of 1. */
   let limit = takesAll ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
   /** The filter leaves out the urgent events up to this position. */
-  let urgentThrough = 0;
-  let urgentBatches = 0;
-  let isTurnOfOthers = false;
+  let unwantedUrgentThrough = 0;
+  let urgentBatchesInRow = 0;
+  let isTurnOfOtherEvents = false;
   /** Monotonic time until which events that are not urgent wait after a rejection. */
-  let othersWaitMs = Number.NEGATIVE_INFINITY;
+  let otherEventsWaitUntilMs = Number.NEGATIVE_INFINITY;
   // Less than a millisecond counts as over, because sums of fractions are inexact.
-  const othersWait = () => othersWaitMs - clock.monotonic() >= 1;
+  const doOtherEventsWait = () => otherEventsWaitUntilMs - clock.monotonic() >= 1;
 
   return {
     /** Urgent events after a position; empty when there are none, or when it is the turn of the others. */
     async urgent(after: number): Promise<Offer> {
-      isTurnOfOthers = urgentBatches >= MAX_URGENT_BATCHES && !othersWait();
+      isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOtherEventsWait();
       const urgentOffer =
-        urgentFirst && !isTurnOfOthers
-          ? await outbox.nextUrgent(sink, batchSize, { after, looked: urgentThrough })
+        urgentFirst && !isTurnOfOtherEvents
+          ? await outbox.nextUrgent(sink, batchSize, { after, looked: unwantedUrgentThrough })
           : EMPTY_OFFER;
-      urgentBatches = urgentOffer.events.length > 0 ? urgentBatches + 1 : 0;
+      urgentBatchesInRow = urgentOffer.events.length > 0 ? urgentBatchesInRow + 1 : 0;
       return urgentOffer;
     },
-    isTurn: () => isTurnOfOthers,
-    others: async (after: number): Promise<Offer> => (othersWait() ? EMPTY_OFFER : outbox.next(sink, limit, after)),
-    noteBatch({ events, passed }: Batch): void {
+    isTurn: () => isTurnOfOtherEvents,
+    others: async (after: number): Promise<Offer> =>
+      doOtherEventsWait() ? EMPTY_OFFER : outbox.next(sink, limit, after),
+    noteBatch({ events, passed }: EventBatch): void {
       if (takesAll || passed === 0) return;
       limit = Math.max(batchSize, Math.min(events.length < batchSize ? 4 * limit : passed, MAX_FILTERED_EVENTS));
     },
     /** The filter leaves out the urgent events up to this position. */
     noteUnwantedUrgent(through: number): void {
-      urgentThrough = through;
+      unwantedUrgentThrough = through;
     },
     holdOthers(forMs: number): boolean {
-      if (urgentFirst) othersWaitMs = clock.monotonic() + forMs;
+      if (urgentFirst) otherEventsWaitUntilMs = clock.monotonic() + forMs;
       return urgentFirst;
     },
-    othersWait,
-    othersDueInMs: () => (othersWait() ? othersWaitMs - clock.monotonic() : Number.POSITIVE_INFINITY),
+    othersWait: doOtherEventsWait,
+    othersDueInMs: () => (doOtherEventsWait() ? otherEventsWaitUntilMs - clock.monotonic() : Number.POSITIVE_INFINITY),
   };
 }
 
-export interface Batch {
+export interface EventBatch {
   readonly again: boolean;
   readonly urgent?: boolean | undefined;
   readonly events: readonly LoggedEvent[];
@@ -88,24 +89,24 @@ export interface Batch {
 }
 
 /** Takes up to `size` events that pass the filter and are not settled, in order. */
-export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size: number): Batch {
+export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size: number): EventBatch {
   const events: LoggedEvent[] = [];
   let through = 0;
   let passed = 0;
-  const isUnsettled = ({ event, position }: LoggedEvent) =>
+  const isEventUnsettled = ({ event, position }: LoggedEvent) =>
     offer.again || position > (offer.urgentThrough ?? 0) || !isUrgentKind(event.type);
-  for (const logged of offer.events) {
-    if (isUnsettled(logged) && passes(logged.event)) {
+  for (const loggedEvent of offer.events) {
+    if (isEventUnsettled(loggedEvent) && passes(loggedEvent.event)) {
       if (events.length === size) break;
-      events.push(logged);
+      events.push(loggedEvent);
     }
-    through = logged.position;
+    through = loggedEvent.position;
     passed += 1;
   }
   return { again: offer.again, urgent: offer.urgent, events, through, passed, counted: offer.counted };
 }
 
-export function sequenceOfEvent({ events, counted }: Batch, index: number): EventNumber | undefined {
+export function sequenceOfEvent({ events, counted }: EventBatch, index: number): EventNumber | undefined {
   return events[index]?.sequence ?? sequenceAfter(counted, index + 1);
 }
 
@@ -121,45 +122,45 @@ export interface WriteOutcome {
 }
 
 /** Validates a receipt. A receipt that does not fit its batch keeps all events: receivers recognize repeats by id. */
-export function applyReceipt(sink: string, batch: Batch, receipt: Receipt | undefined): WriteOutcome {
+export function applySinkReceipt(sink: string, batch: EventBatch, receipt: Receipt | undefined): WriteOutcome {
   const { events, again, urgent } = batch;
   const batchSize = events.length;
-  if (!isValidReceipt(receipt, batchSize) || (receipt.buffered === true && !mayBeBuffered(batch))) {
+  if (!isValidReceipt(receipt, batchSize) || (receipt.buffered === true && !mayBatchBeBuffered(batch))) {
     const hint = "This is a fault of the connector; the whole batch is kept.";
     const message = "The connector answered with a receipt that does not fit its batch.";
-    return keepEventsFrom(batch, 0, new Retryable(message, { hint }));
+    return keepEventsFromIndex(batch, 0, new Retryable(message, { hint }));
   }
-  const retryIndex = receipt.retry?.from ?? batchSize;
+  const firstRetriedIndex = receipt.retry?.from ?? batchSize;
   const documents = buildSinkStateChanges(sink, receipt.stateChanges);
-  const reasons = new Map(
-    receipt.rejected.filter(({ index }) => index < retryIndex).map(({ index, reason }) => [index, reason]),
+  const rejectionReasons = new Map(
+    receipt.rejected.filter(({ index }) => index < firstRetriedIndex).map(({ index, reason }) => [index, reason]),
   );
   const rejectedEvents = events.flatMap(({ position }, index) => {
-    const reason = reasons.get(index);
+    const reason = rejectionReasons.get(index);
     if (reason === undefined) return [];
     return [{ position, reason: maskCredentials(reason), sequence: sequenceOfEvent(batch, index) }];
   });
   if (receipt.buffered === true) return { settlement: null, accepted: 0, buffered: rejectedEvents, kept: null };
-  const counted = sequenceAfter(batch.counted, retryIndex);
-  if (retryIndex === batchSize) {
+  const counted = sequenceAfter(batch.counted, firstRetriedIndex);
+  if (firstRetriedIndex === batchSize) {
     const settlement = { again, urgent, through: batch.through, rejected: rejectedEvents, counted, documents };
     return { settlement, accepted: batchSize - rejectedEvents.length, buffered: null, kept: null };
   }
-  const keptOutcome = keepEventsFrom(batch, retryIndex, receipt.retry?.error);
-  const lastSettled = events[retryIndex - 1];
-  if (lastSettled === undefined) return keptOutcome;
+  const keptEventsOutcome = keepEventsFromIndex(batch, firstRetriedIndex, receipt.retry?.error);
+  const lastSettledEvent = events[firstRetriedIndex - 1];
+  if (lastSettledEvent === undefined) return keptEventsOutcome;
   return {
-    ...keptOutcome,
-    settlement: { again, urgent, through: lastSettled.position, rejected: rejectedEvents, counted, documents },
-    accepted: retryIndex - rejectedEvents.length,
+    ...keptEventsOutcome,
+    settlement: { again, urgent, through: lastSettledEvent.position, rejected: rejectedEvents, counted, documents },
+    accepted: firstRetriedIndex - rejectedEvents.length,
   };
 }
 
 export function buildSinkStateChanges(sink: string, change: SinkStateChange = new Map()): readonly DocumentChange[] {
   if (change.size === 0) return [];
   const put = [...change].filter(([, value]) => value !== null);
-  const remove = [...change].filter(([, value]) => value === null).map(([key]) => key);
-  return [{ set: sinkStateSet(sink), put, remove }];
+  const removedKeys = [...change].filter(([, value]) => value === null).map(([key]) => key);
+  return [{ set: sinkStateSet(sink), put, remove: removedKeys }];
 }
 
 export function createSinkState(sink: string, store: Pick<Store, "document" | "documents" | "commit">): SinkState {
@@ -174,15 +175,15 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
   };
 }
 
-export function keepEventsFrom(batch: Batch, from: number, error: unknown): WriteOutcome {
-  const head = batch.events[from];
-  if (head === undefined) return { settlement: null, accepted: 0, buffered: null, kept: null };
-  const keptEvents = { head, count: batch.events.length - from, error };
+export function keepEventsFromIndex(batch: EventBatch, from: number, error: unknown): WriteOutcome {
+  const firstKeptEvent = batch.events[from];
+  if (firstKeptEvent === undefined) return { settlement: null, accepted: 0, buffered: null, kept: null };
+  const keptEvents = { head: firstKeptEvent, count: batch.events.length - from, error };
   return { settlement: null, accepted: 0, buffered: null, kept: keptEvents };
 }
 
 /** Only events after the cursor are offered again by themselves when the buffered events are lost. */
-function mayBeBuffered({ events, again, urgent }: Batch): boolean {
+function mayBatchBeBuffered({ events, again, urgent }: EventBatch): boolean {
   return !again && urgent !== true && events.every(({ position }) => position > 0);
 }
 

@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { Duration } from "../../core/values/duration.ts";
-import { Filter } from "./filter.ts";
+import { SinkEventFilter } from "./filter.ts";
 
-const Retry = z
+const RetryDelays = z
   .strictObject({
     first: Duration.prefault("1s").meta({ description: "Wait before the first retry; it doubles from then on." }),
     max: Duration.prefault("5m").meta({ description: "Longest wait between two retries." }),
@@ -11,7 +11,7 @@ const Retry = z
 
 export const DeliveryConfig = z
   .strictObject({
-    filter: Filter.prefault({}),
+    filter: SinkEventFilter.prefault({}),
     from: z.enum(["now", "beginning", "state"]).default("now").meta({
       description:
         "Where a new sink starts: with what happens from now on, with all that is kept, or with what is believed now (inventory, active alarms, last values).",
@@ -22,7 +22,7 @@ export const DeliveryConfig = z
       .max(5_000)
       .default(100)
       .meta({ description: "Most events in one write, and so the most that can arrive twice after a crash." }),
-    retry: Retry.prefault({}),
+    retry: RetryDelays.prefault({}),
     schedule: z.array(Duration).optional().meta({
       description:
         "Waits between attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last it becomes a dead letter. Without this it is tried as long as it is kept. An outage does not count.",

@@ -2,139 +2,148 @@ import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts
 import { createWakeup, endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { SinkLag } from "../store/store.ts";
 import { lagFiltersBySink } from "./filter.ts";
-import type { DeliveryContext } from "./sink-loop.ts";
+import type { SinkDeliveryContext } from "./sink-loop.ts";
 import { createSinkRegistration } from "./sink-registration.ts";
 import { type ConfiguredSink, createSinkRunner, INTERNAL_FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
 import type { SinkStatus } from "./sink-status.ts";
 
-export interface DispatcherOptions
-  extends Omit<DeliveryContext, "random" | "checkEveryMs">,
-    Partial<Pick<DeliveryContext, "random" | "checkEveryMs">> {
+export interface EventDispatcherOptions
+  extends Omit<SinkDeliveryContext, "random" | "checkEveryMs">,
+    Partial<Pick<SinkDeliveryContext, "random" | "checkEveryMs">> {
   readonly sinks: readonly ConfiguredSink[];
 }
 
-export interface Dispatcher extends WorkerService {
+export interface EventDispatcher extends WorkerService {
   status(): readonly SinkStatus[];
   notices(): readonly string[];
   /** Replaces the sinks; resolves once new ones are registered. An identical object continues undisturbed. */
   change(sinks: readonly ConfiguredSink[]): Promise<void>;
 }
 
-const LAG_INTERVAL_MS = 5_000;
-const CHECK_EVERY_MS = 1_000;
-const REPLACE_TIMEOUT_MS = 40_000;
+const SINK_LAG_READ_INTERVAL_MS = 5_000;
+const STORE_CHECK_INTERVAL_MS = 1_000;
+const SINK_REPLACE_TIMEOUT_MS = 40_000;
 
 /** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
-export function createDispatcher(options: DispatcherOptions): Dispatcher {
-  const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = CHECK_EVERY_MS } = options;
-  const drainController = new AbortController();
-  const wakeup = createWakeup();
-  const registration = createSinkRegistration({ outbox, store, log, clock });
-  let runners: readonly SinkRunner[] = options.sinks.map(createRunner);
-  const leavingRunners = new Set<SinkRunner>();
+export function createEventDispatcher(options: EventDispatcherOptions): EventDispatcher {
+  const {
+    outbox,
+    clock,
+    log,
+    metrics,
+    building,
+    store,
+    random = Math.random,
+    checkEveryMs = STORE_CHECK_INTERVAL_MS,
+  } = options;
+  const deliveryDrainController = new AbortController();
+  const sinkWakeup = createWakeup();
+  const sinkRegistration = createSinkRegistration({ outbox, store, log, clock });
+  let sinkRunners: readonly SinkRunner[] = options.sinks.map(createRunnerOfSink);
+  const leavingSinkRunners = new Set<SinkRunner>();
   const sinkEndPromises = new Set<Promise<void>>();
-  let lagFilters = buildLagFilters(options.sinks);
+  let sinkLagFilters = buildSinkLagFilters(options.sinks);
   let lagBySink: ReadonlyMap<string, SinkLag> = new Map();
-  let lagVersion: number | null = null;
-  let runningWatches: readonly Promise<void>[] | null = null;
-  let stopPromise: Promise<void> | null = null;
-  let endCalls = 0;
+  let lagStoreVersion: number | null = null;
+  let storeWatchPromises: readonly Promise<void>[] | null = null;
+  let deliveryStopPromise: Promise<void> | null = null;
+  let endSinksCallCount = 0;
 
-  function createRunner(configured: ConfiguredSink): SinkRunner {
-    const runnerOptions = { outbox, store, building, wakeup, checkEveryMs, clock, log, metrics, random };
-    return createSinkRunner({ ...runnerOptions, configured, registration });
+  function createRunnerOfSink(configured: ConfiguredSink): SinkRunner {
+    const runnerOptions = { outbox, store, building, wakeup: sinkWakeup, checkEveryMs, clock, log, metrics, random };
+    return createSinkRunner({ ...runnerOptions, configured, registration: sinkRegistration });
   }
-  const isConfigured = (name: string) => runners.some(({ configured }) => configured.name === name);
+  const isSinkConfigured = (name: string) => sinkRunners.some(({ configured }) => configured.name === name);
 
-  function trackEnding(work: Promise<void>): void {
-    const trackedEnding = work.finally(() => sinkEndPromises.delete(trackedEnding));
-    sinkEndPromises.add(trackedEnding);
+  function trackSinkEnding(work: Promise<void>): void {
+    const trackedSinkEnding = work.finally(() => sinkEndPromises.delete(trackedSinkEnding));
+    sinkEndPromises.add(trackedSinkEnding);
   }
 
   /** Ends sinks that are not configured. Resolves after the first attempt, and retries failures until they succeed. */
   function endUnconfiguredSinks(): Promise<void> {
-    endCalls += 1;
-    const callNumber = endCalls;
-    const firstAttempt = Promise.withResolvers<void>();
-    const endLoop = retryUntilDone({
+    endSinksCallCount += 1;
+    const callNumber = endSinksCallCount;
+    const firstEndAttempt = Promise.withResolvers<void>();
+    const endSinksLoop = retryUntilDone({
       clock,
-      signal: drainController.signal,
+      signal: deliveryDrainController.signal,
       random,
       backoff: INTERNAL_FAULT_BACKOFF,
       async work() {
-        if (callNumber === endCalls) await registration.endUnconfiguredSinks({ has: isConfigured });
+        if (callNumber === endSinksCallCount) await sinkRegistration.endUnconfiguredSinks({ has: isSinkConfigured });
       },
       fault(error) {
         log.warn({ err: error }, "The sinks of before could not be looked through; it is tried again.");
-        firstAttempt.resolve();
+        firstEndAttempt.resolve();
       },
     });
-    const endPromise = endLoop.catch((error: unknown) => {
-      if (!drainController.signal.aborted) throw error;
+    const endSinksPromise = endSinksLoop.catch((error: unknown) => {
+      if (!deliveryDrainController.signal.aborted) throw error;
     });
-    trackEnding(endPromise.finally(firstAttempt.resolve));
-    return firstAttempt.promise;
+    trackSinkEnding(endSinksPromise.finally(firstEndAttempt.resolve));
+    return firstEndAttempt.promise;
   }
 
-  async function changeSinks(sinks: readonly ConfiguredSink[]): Promise<void> {
-    if (runningWatches === null || stopPromise !== null) return;
-    const runnersBySink = new Map(runners.map((runner) => [runner.configured, runner]));
-    const removedRunners = runners.filter(({ configured }) => !sinks.includes(configured));
-    for (const runner of removedRunners) leavingRunners.add(runner);
-    runners = sinks.map((configured) => runnersBySink.get(configured) ?? createRunner(configured));
-    lagFilters = buildLagFilters(sinks);
-    lagVersion = null;
-    const addedRunners = runners.filter(({ configured }) => !runnersBySink.has(configured));
-    const startPromises = addedRunners.map((runner) => runner.start(waitForPredecessors(runner.configured)));
-    trackEnding(endRemoved(removedRunners));
-    await Promise.all(startPromises);
+  async function replaceConfiguredSinks(sinks: readonly ConfiguredSink[]): Promise<void> {
+    if (storeWatchPromises === null || deliveryStopPromise !== null) return;
+    const runnersBySink = new Map(sinkRunners.map((runner) => [runner.configured, runner]));
+    const removedSinkRunners = sinkRunners.filter(({ configured }) => !sinks.includes(configured));
+    for (const sinkRunner of removedSinkRunners) leavingSinkRunners.add(sinkRunner);
+    sinkRunners = sinks.map((configured) => runnersBySink.get(configured) ?? createRunnerOfSink(configured));
+    sinkLagFilters = buildSinkLagFilters(sinks);
+    lagStoreVersion = null;
+    const addedSinkRunners = sinkRunners.filter(({ configured }) => !runnersBySink.has(configured));
+    const sinkStartPromises = addedSinkRunners.map((runner) => runner.start(waitForPredecessors(runner.configured)));
+    trackSinkEnding(endRemovedSinks(removedSinkRunners));
+    await Promise.all(sinkStartPromises);
   }
 
   /** Two sinks of one name would move one cursor, and a renamed sink would write the same files as its predecessor. */
   async function waitForPredecessors(successor: ConfiguredSink): Promise<void> {
-    const predecessors = [...leavingRunners].filter(
+    const predecessorRunners = [...leavingSinkRunners].filter(
       ({ configured }) => configured.name === successor.name || successor.meets?.(configured) === true,
     );
-    await Promise.all(predecessors.map((each) => each.ended()));
+    await Promise.all(predecessorRunners.map((each) => each.ended()));
   }
 
-  async function endRemoved(removed: readonly SinkRunner[]): Promise<void> {
-    for (const runner of removed) void runner.ended().then(() => leavingRunners.delete(runner));
-    await Promise.all(removed.map((runner) => runner.stop(REPLACE_TIMEOUT_MS)));
+  async function endRemovedSinks(removed: readonly SinkRunner[]): Promise<void> {
+    for (const sinkRunner of removed) void sinkRunner.ended().then(() => leavingSinkRunners.delete(sinkRunner));
+    await Promise.all(removed.map((runner) => runner.stop(SINK_REPLACE_TIMEOUT_MS)));
     for (const { configured } of removed) {
-      if (!isConfigured(configured.name)) metrics.sinkUp.remove({ sink: configured.name });
+      if (!isSinkConfigured(configured.name)) metrics.sinkUp.remove({ sink: configured.name });
     }
     await endUnconfiguredSinks();
   }
 
   function watchOutbox(): Promise<void> {
     // Listen again before waking the sinks, so that no commit is missed.
-    let nextChange: Promise<void> | null = null;
-    const listen = () => {
-      const changePromise = outbox.changed(drainController.signal);
-      changePromise.catch(() => undefined);
-      return changePromise;
+    let nextCommit: Promise<void> | null = null;
+    const listenForCommit = () => {
+      const commitPromise = outbox.changed(deliveryDrainController.signal);
+      commitPromise.catch(() => undefined);
+      return commitPromise;
     };
     return runLoop({
       clock,
-      signal: drainController.signal,
+      signal: deliveryDrainController.signal,
       async turn() {
-        await (nextChange ?? listen());
-        nextChange = listen();
-        wakeup.wakeUp();
+        await (nextCommit ?? listenForCommit());
+        nextCommit = listenForCommit();
+        sinkWakeup.wakeUp();
         return 0;
       },
       fault(error) {
-        nextChange = null;
+        nextCommit = null;
         log.warn({ err: error }, "What is committed is not heard; it is looked for every second.");
       },
     });
   }
 
-  function watchState(everyMs: number, problem: string, check: (version: number) => Promise<void> | void) {
+  function watchStoreVersion(everyMs: number, problem: string, check: (version: number) => Promise<void> | void) {
     return runLoop({
       clock,
-      signal: drainController.signal,
+      signal: deliveryDrainController.signal,
       onlyChecks: true,
       async turn() {
         await check(await store.changes());
@@ -146,51 +155,51 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   function watchOtherProcesses(): Promise<void> {
-    let seenVersion: number | null = null;
-    return watchState(checkEveryMs, "What other processes have marked could not be looked for.", (changes) => {
-      if (changes !== seenVersion) wakeup.wakeUp();
-      seenVersion = changes;
+    let seenStoreVersion: number | null = null;
+    return watchStoreVersion(checkEveryMs, "What other processes have marked could not be looked for.", (changes) => {
+      if (changes !== seenStoreVersion) sinkWakeup.wakeUp();
+      seenStoreVersion = changes;
     });
   }
 
-  function watchLag(): Promise<void> {
-    return watchState(LAG_INTERVAL_MS, "The lag of the sinks could not be read.", async (changes) => {
-      if (changes === lagVersion) return;
-      lagBySink = new Map((await outbox.lag(lagFilters)).map((lag) => [lag.sink, lag]));
-      lagVersion = changes;
+  function watchSinkLag(): Promise<void> {
+    return watchStoreVersion(SINK_LAG_READ_INTERVAL_MS, "The lag of the sinks could not be read.", async (changes) => {
+      if (changes === lagStoreVersion) return;
+      lagBySink = new Map((await outbox.lag(sinkLagFilters)).map((lag) => [lag.sink, lag]));
+      lagStoreVersion = changes;
     });
   }
 
   async function stopDelivery(deadlineMs: number): Promise<void> {
-    drainController.abort(new OrderlyStop());
-    for (const runner of leavingRunners) runner.abortWrites();
-    await Promise.all([...runners, ...leavingRunners].map((runner) => runner.stop(deadlineMs)));
-    await endsWithin(clock, deadlineMs, Promise.all([...(runningWatches ?? []), ...sinkEndPromises]));
+    deliveryDrainController.abort(new OrderlyStop());
+    for (const sinkRunner of leavingSinkRunners) sinkRunner.abortWrites();
+    await Promise.all([...sinkRunners, ...leavingSinkRunners].map((runner) => runner.stop(deadlineMs)));
+    await endsWithin(clock, deadlineMs, Promise.all([...(storeWatchPromises ?? []), ...sinkEndPromises]));
   }
 
   return {
     name: "dispatcher",
     async start(signal) {
-      if (runningWatches !== null || stopPromise !== null) return;
-      const onAbort = () => {
-        drainController.abort(new OrderlyStop());
-        for (const runner of runners) runner.abortWrites();
+      if (storeWatchPromises !== null || deliveryStopPromise !== null) return;
+      const abortDelivery = () => {
+        deliveryDrainController.abort(new OrderlyStop());
+        for (const sinkRunner of sinkRunners) sinkRunner.abortWrites();
       };
-      signal.addEventListener("abort", onAbort, { once: true, signal: drainController.signal });
-      const startPromise = Promise.all(runners.map((runner) => runner.start(Promise.resolve())));
-      if (signal.aborted) onAbort();
-      runningWatches = [watchOutbox(), watchOtherProcesses(), watchLag()];
-      await startPromise;
+      signal.addEventListener("abort", abortDelivery, { once: true, signal: deliveryDrainController.signal });
+      const sinksStartPromise = Promise.all(sinkRunners.map((runner) => runner.start(Promise.resolve())));
+      if (signal.aborted) abortDelivery();
+      storeWatchPromises = [watchOutbox(), watchOtherProcesses(), watchSinkLag()];
+      await sinksStartPromise;
       await endUnconfiguredSinks();
     },
     stop(deadlineMs) {
-      stopPromise ??= stopDelivery(deadlineMs);
-      return stopPromise;
+      deliveryStopPromise ??= stopDelivery(deadlineMs);
+      return deliveryStopPromise;
     },
-    change: changeSinks,
-    notices: () => runners.flatMap(({ state }) => state.notices()),
+    change: replaceConfiguredSinks,
+    notices: () => sinkRunners.flatMap(({ state }) => state.notices()),
     status: () =>
-      runners.map(({ configured, state }) => ({
+      sinkRunners.map(({ configured, state }) => ({
         ...state.status(),
         waiting: configured.sink.pendingRequests?.() ?? 0,
         lag: lagBySink.get(configured.name) ?? null,
@@ -198,6 +207,6 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   };
 }
 
-function buildLagFilters(sinks: readonly ConfiguredSink[]) {
+function buildSinkLagFilters(sinks: readonly ConfiguredSink[]) {
   return lagFiltersBySink(sinks.map(({ name, delivery }) => [name, delivery.filter]));
 }

@@ -10,11 +10,11 @@ import type { LogSpaceMonitor } from "./back-pressure.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { isOutdatedHeartbeat, matchesFilter } from "./filter.ts";
 
-const PRUNE_EVERY_MS = 60_000;
+const EVENT_LOG_PRUNE_INTERVAL_MS = 60_000;
 /** Most running time that is counted at once: a process that was suspended for days was not running. */
-const MAX_COUNTED_MS = 2 * PRUNE_EVERY_MS;
+const MAX_COUNTED_MS = 2 * EVENT_LOG_PRUNE_INTERVAL_MS;
 
-export interface PruningOptions {
+export interface EventLogPruningOptions {
   readonly outbox: Outbox;
   readonly bounds: Omit<RetentionBounds, "wanted" | "ranMs">;
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
@@ -26,62 +26,62 @@ export interface PruningOptions {
   readonly metrics: Metrics;
 }
 
-export interface PruningService extends WorkerService {
-  change(next: Pick<PruningOptions, "bounds" | "sinks">): void;
+export interface EventLogPruningService extends WorkerService {
+  change(next: Pick<EventLogPruningOptions, "bounds" | "sinks">): void;
 }
 
-export function createPruningService(options: PruningOptions): PruningService {
+export function createEventLogPruning(options: EventLogPruningOptions): EventLogPruningService {
   const { outbox, clock, log, metrics } = options;
-  const stopController = new AbortController();
+  const pruningStopController = new AbortController();
   let { bounds } = options;
-  let deliveries = deliveryConfigsBySink(options.sinks);
+  let deliveryConfigs = deliveryConfigsBySink(options.sinks);
   let lastPrunedMs = clock.monotonic();
-  let runPromise: Promise<void> | null = null;
+  let pruningLoop: Promise<void> | null = null;
 
   function isEventWantedBySink(sink: string, event: Event): boolean {
-    const config = deliveries.get(sink);
+    const config = deliveryConfigs.get(sink);
     if (config === undefined) return true;
     return matchesFilter(config.filter, event) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
   }
 
-  async function prune(): Promise<number> {
+  async function pruneEventLog(): Promise<number> {
     const nowMs = clock.monotonic();
-    const runningMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - lastPrunedMs, MAX_COUNTED_MS) : 0;
-    const { gaps } = await outbox.prune({ ...bounds, wanted: isEventWantedBySink, ranMs: runningMs });
+    const workerRunningMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - lastPrunedMs, MAX_COUNTED_MS) : 0;
+    const { gaps } = await outbox.prune({ ...bounds, wanted: isEventWantedBySink, ranMs: workerRunningMs });
     lastPrunedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
       metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
       log.warn({ sink, reason, count, firstTime, lastTime }, "Events were lost to a sink that did not take them.");
     }
     await options.space?.check(bounds.maxBytes);
-    return PRUNE_EVERY_MS;
+    return EVENT_LOG_PRUNE_INTERVAL_MS;
   }
 
   return {
     name: "pruning",
     async start(signal) {
-      if (runPromise !== null || stopController.signal.aborted) return;
-      const stopSignal = AbortSignal.any([signal, stopController.signal]);
-      runPromise = runLoop({
+      if (pruningLoop !== null || pruningStopController.signal.aborted) return;
+      const pruningStopSignal = AbortSignal.any([signal, pruningStopController.signal]);
+      pruningLoop = runLoop({
         clock,
-        signal: stopSignal,
+        signal: pruningStopSignal,
         onlyChecks: true,
-        turn: prune,
-        backoff: { firstMs: PRUNE_EVERY_MS, maxMs: PRUNE_EVERY_MS },
+        turn: pruneEventLog,
+        backoff: { firstMs: EVENT_LOG_PRUNE_INTERVAL_MS, maxMs: EVENT_LOG_PRUNE_INTERVAL_MS },
         fault: (error) => log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again."),
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, runPromise ?? Promise.resolve());
+      pruningStopController.abort(new OrderlyStop());
+      await endsWithin(clock, deadlineMs, pruningLoop ?? Promise.resolve());
     },
     change(next) {
       bounds = next.bounds;
-      deliveries = deliveryConfigsBySink(next.sinks);
+      deliveryConfigs = deliveryConfigsBySink(next.sinks);
     },
   };
 }
 
-function deliveryConfigsBySink(sinks: PruningOptions["sinks"]): ReadonlyMap<string, DeliveryConfig> {
+function deliveryConfigsBySink(sinks: EventLogPruningOptions["sinks"]): ReadonlyMap<string, DeliveryConfig> {
   return new Map(sinks.map(({ name, delivery }) => [name, delivery]));
 }

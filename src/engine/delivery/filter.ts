@@ -4,24 +4,24 @@ import { globMatches } from "../../core/values/glob.ts";
 import { closestWord } from "../../core/values/spelling-suggestion.ts";
 import type { LagFilter } from "../store/store.ts";
 
-const KindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => matchesKindPattern(pattern, kind)), {
-  error: ({ input }) => `No event kind is called ${String(input)}. ${suggestKind(String(input))}`,
+const EventKindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => matchesKindPattern(pattern, kind)), {
+  error: ({ input }) => `No event kind is called ${String(input)}. ${suggestEventKind(String(input))}`,
 });
 
-function suggestKind(text: string): string {
-  const normalizedText = text.toLowerCase().replaceAll(/[_. ]/g, "-");
-  const kindPrefix = normalizedText.replace(/s?-?\*?$/, "");
+function suggestEventKind(text: string): string {
+  const normalizedKind = text.toLowerCase().replaceAll(/[_. ]/g, "-");
+  const kindPrefix = normalizedKind.replace(/s?-?\*?$/, "");
   if (EVENT_KINDS.some((kind) => kind.startsWith(`${kindPrefix}-`))) return `Write ${kindPrefix}-* for all of them.`;
-  const kind = closestWord(normalizedText, EVENT_KINDS);
-  if (kind !== undefined) return `Did you mean ${kind}? A pattern such as alarm-* is fine too.`;
+  const closestKind = closestWord(normalizedKind, EVENT_KINDS);
+  if (closestKind !== undefined) return `Did you mean ${closestKind}? A pattern such as alarm-* is fine too.`;
   return `Write a kind or a pattern such as alarm-*; the kinds are ${EVENT_KINDS.join(", ")}.`;
 }
 
 /** Selects the events of a sink. An empty or missing part passes everything. */
-export const Filter = z
+export const SinkEventFilter = z
   .strictObject({
     kinds: z
-      .array(KindPattern)
+      .array(EventKindPattern)
       .default([])
       .meta({ description: "Event kinds, or patterns: alarm-raised, alarm-*, tag-*." }),
     sites: z
@@ -43,11 +43,11 @@ export const Filter = z
   })
   .meta({ description: "Which events a sink gets." });
 
-export type Filter = z.infer<typeof Filter>;
+export type SinkEventFilter = z.infer<typeof SinkEventFilter>;
 
-export function matchesFilter(filter: Filter, event: Event): boolean {
+export function matchesFilter(filter: SinkEventFilter, event: Event): boolean {
   return (
-    matchesKind(filter, event.type) &&
+    matchesEventKinds(filter, event.type) &&
     isEmptyOrSome(filter.sites, (site) => event.siteid === site) &&
     isEmptyOrSome(filter.priorities, (priority) => event.priority === priority) &&
     isEmptyOrSome(filter.sources, (name) => event.source === `/sources/${name}`)
@@ -60,24 +60,24 @@ export function isOutdatedHeartbeat(event: Event, nowMs: number): boolean {
   return type === "worker-alive" && nowMs - Date.parse(time) > data.intervalSeconds * 1_000;
 }
 
-export function passesEverything(filter: Filter): boolean {
+export function passesAllEvents(filter: SinkEventFilter): boolean {
   return Object.values(filter).every((list) => list.length === 0);
 }
 
 export function lagFiltersBySink(
-  sinks: Iterable<readonly [name: string, filter: Filter]>,
+  sinks: Iterable<readonly [name: string, filter: SinkEventFilter]>,
 ): ReadonlyMap<string, LagFilter> {
-  const filters = [...sinks].filter(([, filter]) => !passesEverything(filter));
-  return new Map(filters.map(([name, filter]) => [name, buildLagFilter(filter)]));
+  const restrictingFilters = [...sinks].filter(([, filter]) => !passesAllEvents(filter));
+  return new Map(restrictingFilters.map(([name, filter]) => [name, buildLagFilter(filter)]));
 }
 
-function buildLagFilter(filter: Filter): LagFilter {
-  const hasPriority = (kind: EventKind) => kind.startsWith("alarm-");
+function buildLagFilter(filter: SinkEventFilter): LagFilter {
+  const hasKindPriority = (kind: EventKind) => kind.startsWith("alarm-");
   return {
     kinds: EVENT_KINDS.filter(
-      (kind) => matchesKind(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind)),
+      (kind) => matchesEventKinds(filter, kind) && (filter.priorities.length === 0 || hasKindPriority(kind)),
     ),
-    byKind: passesEverything({ ...filter, kinds: [] }),
+    byKind: passesAllEvents({ ...filter, kinds: [] }),
     matches: (event) => matchesFilter(filter, event),
   };
 }
@@ -86,14 +86,14 @@ function isEmptyOrSome<T>(list: readonly T[], predicate: (entry: T) => boolean):
   return list.length === 0 || list.some(predicate);
 }
 
-const kindMatchCache = new WeakMap<Filter["kinds"], Map<EventKind, boolean>>();
+const kindMatchCache = new WeakMap<SinkEventFilter["kinds"], Map<EventKind, boolean>>();
 
-function matchesKind({ kinds }: Filter, kind: EventKind): boolean {
-  const results = kindMatchCache.get(kinds) ?? new Map<EventKind, boolean>();
-  kindMatchCache.set(kinds, results);
-  const isSelected = results.get(kind) ?? isEmptyOrSome(kinds, (pattern) => matchesKindPattern(pattern, kind));
-  results.set(kind, isSelected);
-  return isSelected;
+function matchesEventKinds({ kinds }: SinkEventFilter, kind: EventKind): boolean {
+  const matchByKind = kindMatchCache.get(kinds) ?? new Map<EventKind, boolean>();
+  kindMatchCache.set(kinds, matchByKind);
+  const isKindSelected = matchByKind.get(kind) ?? isEmptyOrSome(kinds, (pattern) => matchesKindPattern(pattern, kind));
+  matchByKind.set(kind, isKindSelected);
+  return isKindSelected;
 }
 
 /** Only `*` is special in a pattern; a kind has small letters and hyphens only. */

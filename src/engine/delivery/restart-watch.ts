@@ -8,9 +8,9 @@ const CHECK_EVERY_MS = 30_000;
 /** First interval after a server that stated its instance before is silent; it doubles. */
 const SILENT_SERVER_CHECK_MS = 5_000;
 const CHECK_TIMEOUT_MS = 5_000;
-const POINTS_PER_WINDOW = 60;
+const CURSOR_POINTS_PER_WINDOW = 60;
 const MAX_CURSOR_POINTS = 500;
-const MAX_RANGE_DISTANCE = 1_000;
+const MAX_MERGED_POSITION_GAP = 1_000;
 const SERVER_INSTANCE_SET = "sink-life";
 
 /** Cursors of a sink at one time; `urgent` is absent in older states. */
@@ -50,51 +50,51 @@ export function createRestartWatch(options: {
   readonly onRestart: (redelivered: number) => void;
 }) {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
-  const pointEveryMs = Math.max(CHECK_EVERY_MS, windowMs / POINTS_PER_WINDOW);
-  const beganMs = clock.monotonic();
+  const pointEveryMs = Math.max(CHECK_EVERY_MS, windowMs / CURSOR_POINTS_PER_WINDOW);
+  const watchBeganMs = clock.monotonic();
   let cachedInstance: ServerInstance | null = null;
-  let ranBeforeMs = 0;
+  let earlierRunsMs = 0;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
   let silentChecks = 0;
 
   const checkEveryMs = () =>
     silentChecks === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_SERVER_CHECK_MS * 2 ** (silentChecks - 1));
-  const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
+  const nowMs = () => earlierRunsMs + clock.monotonic() - watchBeganMs;
 
-  async function loadInstance(): Promise<ServerInstance> {
+  async function loadServerInstance(): Promise<ServerInstance> {
     if (cachedInstance !== null) return cachedInstance;
     const storedInstance = await store.document<ServerInstance>(SERVER_INSTANCE_SET, name);
-    ranBeforeMs = storedInstance?.nowMs ?? 0;
-    const firstPoint = { atMs: 0, ...(await readCursor()) };
-    cachedInstance = storedInstance ?? { nowMs: 0, life: null, seenMs: 0, points: [firstPoint], again: [] };
+    earlierRunsMs = storedInstance?.nowMs ?? 0;
+    const firstCursorPoint = { atMs: 0, ...(await readSinkCursor()) };
+    cachedInstance = storedInstance ?? { nowMs: 0, life: null, seenMs: 0, points: [firstCursorPoint], again: [] };
     return cachedInstance;
   }
 
   async function saveInstance(instance: ServerInstance): Promise<void> {
-    const sinceMs = instance.seenMs - windowMs;
+    const windowStartMs = instance.seenMs - windowMs;
     // The last point before the window stays, because the window may begin right after it.
-    const firstIndex = instance.points.findLastIndex(({ atMs }) => atMs <= sinceMs);
-    const savedInstance: ServerInstance = {
+    const firstKeptPointIndex = instance.points.findLastIndex(({ atMs }) => atMs <= windowStartMs);
+    const savedServerInstance: ServerInstance = {
       ...instance,
       nowMs: nowMs(),
-      points: thinOutPoints(instance.points.slice(Math.max(0, firstIndex))),
-      again: instance.again.filter(({ atMs }) => atMs > sinceMs).slice(-MAX_CURSOR_POINTS),
+      points: thinOutCursorPoints(instance.points.slice(Math.max(0, firstKeptPointIndex))),
+      again: instance.again.filter(({ atMs }) => atMs > windowStartMs).slice(-MAX_CURSOR_POINTS),
     };
-    await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, savedInstance]] }] });
-    cachedInstance = savedInstance;
+    await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, savedServerInstance]] }] });
+    cachedInstance = savedServerInstance;
   }
 
-  async function readCursor(): Promise<{ readonly position: number; readonly urgent: number }> {
+  async function readSinkCursor(): Promise<{ readonly position: number; readonly urgent: number }> {
     const { position, urgent } = await outbox.register(name, "now");
     return { position, urgent };
   }
 
   async function queryServerInstance(lastId: string | null, signal: AbortSignal) {
-    const limitController = new AbortController();
-    const answerController = new AbortController();
-    const bounded = AbortSignal.any([signal, limitController.signal]);
-    const timer = sleepFor(clock, CHECK_TIMEOUT_MS, answerController.signal, signal).then((isOver) => {
-      if (isOver) limitController.abort(new Error("no answer in time"));
+    const checkTimeoutController = new AbortController();
+    const serverAnswerController = new AbortController();
+    const bounded = AbortSignal.any([signal, checkTimeoutController.signal]);
+    const timeoutTimer = sleepFor(clock, CHECK_TIMEOUT_MS, serverAnswerController.signal, signal).then((isOver) => {
+      if (isOver) checkTimeoutController.abort(new Error("no answer in time"));
     });
     try {
       return (await rejectOnAbort(sink.detectRestart?.(lastId, bounded) ?? Promise.resolve(null), bounded)) ?? null;
@@ -102,8 +102,8 @@ export function createRestartWatch(options: {
       log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
     } finally {
-      answerController.abort(WAIT_ENDED_EARLY);
-      await timer;
+      serverAnswerController.abort(WAIT_ENDED_EARLY);
+      await timeoutTimer;
     }
   }
 
@@ -111,9 +111,9 @@ export function createRestartWatch(options: {
     const startPoint = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
     let markedCount = 0;
     if (startPoint !== undefined) {
-      const currentCursor = await readCursor();
-      const lastPosition = Math.max(currentCursor.position, currentCursor.urgent);
-      markedCount += await outbox.replayBetween(name, startPoint.position, lastPosition, startPoint.urgent);
+      const currentSinkCursor = await readSinkCursor();
+      const lastDeliveredPosition = Math.max(currentSinkCursor.position, currentSinkCursor.urgent);
+      markedCount += await outbox.replayBetween(name, startPoint.position, lastDeliveredPosition, startPoint.urgent);
     }
     for (const { atMs, first, last } of again) {
       if (atMs > sinceMs) markedCount += await outbox.replayBetween(name, first - 1, last);
@@ -121,35 +121,36 @@ export function createRestartWatch(options: {
     return markedCount;
   }
 
-  async function checkNow(signal: AbortSignal): Promise<void> {
-    const instance = await loadInstance();
-    const response = await queryServerInstance(instance.life, signal);
+  async function checkServerRestart(signal: AbortSignal): Promise<void> {
+    const instance = await loadServerInstance();
+    const instanceResponse = await queryServerInstance(instance.life, signal);
     if (signal.aborted) return;
-    silentChecks = response === null && instance.life !== null ? silentChecks + 1 : 0;
-    const points = addPoint(instance.points, { atMs: nowMs(), ...(await readCursor()) }, pointEveryMs);
-    if (response === null) return instance.life === null ? undefined : saveInstance({ ...instance, points });
-    if (response.isNew) {
-      const redeliveredCount = await markRedeliveries(instance, instance.seenMs - windowMs);
+    silentChecks = instanceResponse === null && instance.life !== null ? silentChecks + 1 : 0;
+    const points = addPoint(instance.points, { atMs: nowMs(), ...(await readSinkCursor()) }, pointEveryMs);
+    if (instanceResponse === null) return instance.life === null ? undefined : saveInstance({ ...instance, points });
+    if (instanceResponse.isNew) {
+      const redeliveredEventCount = await markRedeliveries(instance, instance.seenMs - windowMs);
       log.warn(
-        { sink: name, again: redeliveredCount, windowMs },
+        { sink: name, again: redeliveredEventCount, windowMs },
         "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
       );
-      options.onRestart(redeliveredCount);
+      options.onRestart(redeliveredEventCount);
     }
-    return saveInstance({ ...instance, points, life: response.instanceId, seenMs: nowMs() });
+    return saveInstance({ ...instance, points, life: instanceResponse.instanceId, seenMs: nowMs() });
   }
 
-  const isChecked = sink.detectRestart !== undefined && windowMs > 0;
-  const dueInMs = () => (isChecked ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
+  const isRestartChecked = sink.detectRestart !== undefined && windowMs > 0;
+  const dueInMs = () =>
+    isRestartChecked ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY;
 
   return {
-    dueInMs,
+    dueInMs: dueInMs,
     async checkIfDue(is: "opened" | "open", signal: AbortSignal): Promise<void> {
-      if (!isChecked || (is === "open" && dueInMs() > 0)) return;
+      if (!isRestartChecked || (is === "open" && dueInMs() > 0)) return;
       if (is === "opened") silentChecks = 0;
       checkedAtMs = clock.monotonic();
       try {
-        await checkNow(signal);
+        await checkServerRestart(signal);
       } catch (error) {
         // The stored instance is still the old one, so the next check repeats this.
         log.warn({ sink: name, err: error }, "the check for a restart of the server failed");
@@ -157,31 +158,31 @@ export function createRestartWatch(options: {
     },
     async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
-      if (!isChecked || first === undefined || last === undefined) return;
-      const instance = await loadInstance();
-      const lastRange = instance.again.at(-1);
-      const atMs = nowMs();
-      const continuesRange =
-        lastRange !== undefined &&
-        atMs - lastRange.atMs < CHECK_EVERY_MS &&
-        first > lastRange.last &&
-        first - lastRange.last <= MAX_RANGE_DISTANCE;
-      const redelivered = continuesRange
-        ? [...instance.again.slice(0, -1), { ...lastRange, last }]
-        : [...instance.again, { atMs, first, last }];
-      await saveInstance({ ...instance, again: redelivered });
+      if (!isRestartChecked || first === undefined || last === undefined) return;
+      const instance = await loadServerInstance();
+      const lastRedeliveredRange = instance.again.at(-1);
+      const deliveredAtMs = nowMs();
+      const continuesLastRange =
+        lastRedeliveredRange !== undefined &&
+        deliveredAtMs - lastRedeliveredRange.atMs < CHECK_EVERY_MS &&
+        first > lastRedeliveredRange.last &&
+        first - lastRedeliveredRange.last <= MAX_MERGED_POSITION_GAP;
+      const redeliveredRanges = continuesLastRange
+        ? [...instance.again.slice(0, -1), { ...lastRedeliveredRange, last }]
+        : [...instance.again, { atMs: deliveredAtMs, first, last }];
+      await saveInstance({ ...instance, again: redeliveredRanges });
     },
   };
 }
 
 /** Removes every second of too many points, never the first, so that only more events are sent again. */
-function thinOutPoints(points: ServerInstance["points"]): ServerInstance["points"] {
+function thinOutCursorPoints(points: ServerInstance["points"]): ServerInstance["points"] {
   return points.length <= MAX_CURSOR_POINTS ? points : points.filter((_, index) => index % 2 === 0);
 }
 
 function addPoint(points: ServerInstance["points"], point: CursorPoint, everyMs: number): ServerInstance["points"] {
-  const lastPoint = points.at(-1);
-  const isSamePoint = lastPoint?.position === point.position && (lastPoint.urgent ?? 0) === point.urgent;
-  if (lastPoint !== undefined && (isSamePoint || point.atMs - lastPoint.atMs < everyMs)) return points;
+  const lastCursorPoint = points.at(-1);
+  const isSameCursor = lastCursorPoint?.position === point.position && (lastCursorPoint.urgent ?? 0) === point.urgent;
+  if (lastCursorPoint !== undefined && (isSameCursor || point.atMs - lastCursorPoint.atMs < everyMs)) return points;
   return [...points, point];
 }

@@ -7,24 +7,24 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { combineSignals, retryUntilDone, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
 import {
-  applyReceipt,
-  type Batch,
+  applySinkReceipt,
   buildSinkStateChanges,
   createEventChooser,
   EMPTY_OFFER,
-  keepEventsFrom,
+  type EventBatch,
+  keepEventsFromIndex,
   sequenceAfter,
   sequenceOfEvent,
   takeBatch,
   type WriteOutcome,
 } from "./batches.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { createFailurePolicy } from "./failure-policy.ts";
-import { isOutdatedHeartbeat, matchesFilter, passesEverything } from "./filter.ts";
+import { createDeliveryFailurePolicy } from "./failure-policy.ts";
+import { isOutdatedHeartbeat, matchesFilter, passesAllEvents } from "./filter.ts";
 import { createRestartWatch } from "./restart-watch.ts";
 import type { SinkStatusTracker } from "./sink-status.ts";
-import { createSnapshot } from "./snapshot.ts";
-import { createBufferedEvents, createFilteredEvents } from "./unsettled-events.ts";
+import { createStateSnapshot } from "./snapshot.ts";
+import { createBufferedEventTracker, createFilteredEventTracker } from "./unsettled-events.ts";
 
 /**
  * Offers the log to one sink:
@@ -37,18 +37,18 @@ import { createBufferedEvents, createFilteredEvents } from "./unsettled-events.t
  */
 export type SinkDelivery = ReturnType<typeof createSinkDelivery>;
 
-interface FailedWrite {
+interface FailedSinkWrite {
   readonly what: string;
   readonly giveUp: (() => Promise<void>) | null;
   readonly letsUrgentPass?: boolean;
 }
 
 /** Milliseconds until the next step; null when the sink has ended or nothing new may begin. */
-type DelayMs = number | null;
+type NextStepDelayMs = number | null;
 
-const SHORTEST_SINK_TICK_MS = 100;
+const MIN_SINK_TICK_INTERVAL_MS = 100;
 
-export interface DeliveryContext {
+export interface SinkDeliveryContext {
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly building: BuildingView;
@@ -59,7 +59,7 @@ export interface DeliveryContext {
   readonly checkEveryMs: number;
 }
 
-interface DeliveryOptions extends DeliveryContext {
+interface SinkDeliveryOptions extends SinkDeliveryContext {
   readonly name: string;
   readonly sink: Sink;
   readonly config: DeliveryConfig;
@@ -69,71 +69,71 @@ interface DeliveryOptions extends DeliveryContext {
   readonly forced: AbortSignal;
 }
 
-export function createSinkDelivery(options: DeliveryOptions) {
+export function createSinkDelivery(options: SinkDeliveryOptions) {
   const { name, sink, config, outbox, state, store, building, log, clock, draining, forced } = options;
   const maxEvents = Math.min(config.batch, sink.maxBatch ?? config.batch);
-  const takesAll = passesEverything(config.filter);
+  const takesAll = passesAllEvents(config.filter);
   const passes = (event: Event) =>
     (takesAll || matchesFilter(config.filter, event)) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
   // A number of `sequence` belongs to one event, so the order must be the same after a crash.
   const urgentFirst = sink.strictOrder !== true && !config.sequence;
-  const chooser = createEventChooser({ sink: name, outbox, clock, batchSize: maxEvents, takesAll, urgentFirst });
-  const filteredOut = createFilteredEvents(clock, settle);
-  const buffered = createBufferedEvents();
+  const eventChooser = createEventChooser({ sink: name, outbox, clock, batchSize: maxEvents, takesAll, urgentFirst });
+  const filteredOut = createFilteredEventTracker(clock, settleInOutbox);
+  const buffered = createBufferedEventTracker();
   const failurePolicies = {
-    urgent: createFailurePolicy(config, options.random),
-    others: createFailurePolicy(config, options.random),
+    urgent: createDeliveryFailurePolicy(config, options.random),
+    others: createDeliveryFailurePolicy(config, options.random),
   };
-  const windowMs = config.replay_after_restart;
-  const restartWatch = createRestartWatch({ ...options, windowMs, onRestart: state.onRestart });
-  const snapshot = createSnapshot({ sink: name, store, building, passes, clock, log });
-  let isOpen = false;
+  const replayWindowMs = config.replay_after_restart;
+  const restartWatch = createRestartWatch({ ...options, windowMs: replayWindowMs, onRestart: state.onRestart });
+  const stateSnapshot = createStateSnapshot({ sink: name, store, building, passes, clock, log });
+  let isSinkOpen = false;
   let failingRequest: FailedRequest | null = null;
-  let tickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
-  let snapshotWaitsMs: number | null = null;
+  let sinkTickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+  let snapshotWaitUntilMs: number | null = null;
   let lane: "urgent" | "others" = "others";
 
-  async function runStep(): Promise<DelayMs> {
-    const wasOpened = isOpen;
-    if (!wasOpened) {
+  async function runDeliveryStep(): Promise<NextStepDelayMs> {
+    const wasSinkOpen = isSinkOpen;
+    if (!wasSinkOpen) {
       const failure = await catchWorkError(() => withDeadline((signal) => sink.open(signal), draining));
       if (draining.aborted) return null;
-      if (failure !== null) return afterFailure(failure.error, { what: "open", giveUp: null });
-      isOpen = true;
+      if (failure !== null) return waitAfterFailure(failure.error, { what: "open", giveUp: null });
+      isSinkOpen = true;
     }
-    await restartWatch.checkIfDue(wasOpened ? "open" : "opened", draining);
+    await restartWatch.checkIfDue(wasSinkOpen ? "open" : "opened", draining);
     if (draining.aborted) return null;
-    if (clock.monotonic() >= tickAtMs) {
-      const failure = await catchWorkError(runTick);
+    if (clock.monotonic() >= sinkTickAtMs) {
+      const failure = await catchWorkError(runSinkTick);
       if (draining.aborted) return null;
-      if (failure !== null) return afterFailure(failure.error, { what: "tick", giveUp: null });
+      if (failure !== null) return waitAfterFailure(failure.error, { what: "tick", giveUp: null });
     }
 
     let snapshotEvents: readonly Event[] | null = [];
-    if (snapshotWaitsMs === null || clock.monotonic() >= snapshotWaitsMs) {
-      snapshotEvents = await retryStoreWork(() => snapshot.next(maxEvents));
+    if (snapshotWaitUntilMs === null || clock.monotonic() >= snapshotWaitUntilMs) {
+      snapshotEvents = await retryStoreWork(() => stateSnapshot.next(maxEvents));
       if (snapshotEvents === null) return null;
-      snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
+      snapshotWaitUntilMs = stateSnapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
     }
     const afterPosition = Math.max(filteredOut.through(), buffered.through());
-    const mayUrgentPass = snapshotEvents.length === 0 || snapshot.letsUrgentPass();
-    const urgent = mayUrgentPass ? await retryStoreWork(() => chooser.urgent(afterPosition)) : EMPTY_OFFER;
-    if (urgent === null) return null;
-    const isUrgent = urgent.events.length > 0;
-    if (!isUrgent && snapshotEvents.length > 0) return writeSnapshot(snapshotEvents);
+    const mayUrgentPass = snapshotEvents.length === 0 || stateSnapshot.letsUrgentPass();
+    const urgentOffer = mayUrgentPass ? await retryStoreWork(() => eventChooser.urgent(afterPosition)) : EMPTY_OFFER;
+    if (urgentOffer === null) return null;
+    const isUrgent = urgentOffer.events.length > 0;
+    if (!isUrgent && snapshotEvents.length > 0) return writeSnapshotEvents(snapshotEvents);
 
-    const offer = isUrgent ? urgent : await retryStoreWork(() => chooser.others(afterPosition));
+    const offer = isUrgent ? urgentOffer : await retryStoreWork(() => eventChooser.others(afterPosition));
     if (offer === null) return null;
     lane = isUrgent ? "urgent" : "others";
     const batch = takeBatch({ ...offer, counted: sequenceAfter(offer.counted, buffered.events()) }, passes, maxEvents);
-    if (!isUrgent) chooser.noteBatch(batch);
-    return batch.events.length === 0 ? settleFilteredOut(batch) : writeEvents(batch, !isUrgent);
+    if (!isUrgent) eventChooser.noteBatch(batch);
+    return batch.events.length === 0 ? settleFilteredEvents(batch) : writeEventBatch(batch, !isUrgent);
   }
 
-  async function settleFilteredOut(batch: Batch): Promise<number> {
-    if (!hasOpenFailure()) state.showWorking("idle");
+  async function settleFilteredEvents(batch: EventBatch): Promise<number> {
+    if (!hasUnresolvedFailure()) state.showWorking("idle");
     if (batch.urgent === true) {
-      chooser.noteUnwantedUrgent(batch.through);
+      eventChooser.noteUnwantedUrgent(batch.through);
       return 0;
     }
     if (batch.passed > 0) {
@@ -143,65 +143,71 @@ export function createSinkDelivery(options: DeliveryOptions) {
       return 0;
     }
     await filteredOut.settleIfDue();
-    if (chooser.isTurn()) return 0;
-    const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
-    return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), chooser.othersDueInMs()));
+    if (eventChooser.isTurn()) return 0;
+    const dueMs = Math.min(sinkTickAtMs, snapshotWaitUntilMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+    return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), eventChooser.othersDueInMs()));
   }
 
-  async function writeEvents(batch: Batch, letsUrgentPass: boolean): Promise<DelayMs> {
+  async function writeEventBatch(batch: EventBatch, letsUrgentPass: boolean): Promise<NextStepDelayMs> {
     const writeOutcome = await write(batch, (settlement) => outbox.settle(name, settlement));
     if (writeOutcome.buffered !== null) buffered.addBatch(batch, writeOutcome.buffered);
     if (writeOutcome.settlement !== null) {
       const settlement = buffered.withRejections(writeOutcome.settlement);
       await retryStoreWork(() => restartWatch.deliveredAgain(redeliveredPositions(batch, settlement)));
       await settleEventsThrough(settlement);
-      if (!settlement.again) countBuffered();
+      if (!settlement.again) countBufferedDeliveries();
     }
-    const failedHead = `${batch.again} ${writeOutcome.kept?.head.position}`;
-    return afterWrite(writeOutcome, { what: failedHead, giveUp: () => giveUp(batch, writeOutcome), letsUrgentPass });
+    const failedEventKey = `${batch.again} ${writeOutcome.kept?.head.position}`;
+    return afterWrite(writeOutcome, {
+      what: failedEventKey,
+      giveUp: () => giveUp(batch, writeOutcome),
+      letsUrgentPass,
+    });
   }
 
   /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */
-  async function writeSnapshot(events: readonly Event[]): Promise<DelayMs> {
-    const logged = events.map((event) => ({ position: 0, committedAt: "", event }));
-    const batch = { again: false, events: logged, through: 0, passed: logged.length, counted: undefined };
+  async function writeSnapshotEvents(events: readonly Event[]): Promise<NextStepDelayMs> {
+    const loggedEvents = events.map((event) => ({ position: 0, committedAt: "", event }));
+    const batch = { again: false, events: loggedEvents, through: 0, passed: loggedEvents.length, counted: undefined };
     const writeOutcome = await write(batch, async () => undefined);
-    const settled = logged.length - (writeOutcome.kept?.count ?? 0);
+    const settledEventCount = loggedEvents.length - (writeOutcome.kept?.count ?? 0);
     const rejected = writeOutcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
       log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
-    await retryStoreWork(() => snapshot.settle(settled, writeOutcome.settlement?.documents ?? []));
-    const event = events[settled]?.id;
+    await retryStoreWork(() => stateSnapshot.settle(settledEventCount, writeOutcome.settlement?.documents ?? []));
+    const failedEventId = events[settledEventCount]?.id;
     return afterWrite(writeOutcome, {
-      what: `state ${event}`,
+      what: `state ${failedEventId}`,
       async giveUp() {
-        log.warn({ sink: name, event }, "an event of a snapshot was refused too often");
-        await retryStoreWork(() => snapshot.settle(settled + 1, []));
+        log.warn({ sink: name, event: failedEventId }, "an event of a snapshot was refused too often");
+        await retryStoreWork(() => stateSnapshot.settle(settledEventCount + 1, []));
       },
     });
   }
 
-  async function afterWrite(outcome: WriteOutcome, failed: FailedWrite): Promise<DelayMs> {
+  async function afterWrite(outcome: WriteOutcome, failed: FailedSinkWrite): Promise<NextStepDelayMs> {
     const { accepted, kept, settlement } = outcome;
     if (settlement !== null) failurePolicies[lane].reset();
     countDeliveries("accepted", accepted);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
     countDeliveries("kept", kept?.count ?? 0);
     if (kept === null) {
-      if (!hasOpenFailure()) state.showWorking("delivering");
+      if (!hasUnresolvedFailure()) state.showWorking("delivering");
       return 0;
     }
-    return forced.aborted ? null : afterFailure(kept.error, failed);
+    return forced.aborted ? null : waitAfterFailure(kept.error, failed);
   }
 
   /** True when a failure is not over: since then the sink has only buffered events or taken urgent ones. */
-  function hasOpenFailure(): boolean {
+  function hasUnresolvedFailure(): boolean {
     return (
-      failingRequest !== null || (!buffered.isEmpty() && failurePolicies[lane].attempts() > 0) || chooser.othersWait()
+      failingRequest !== null ||
+      (!buffered.isEmpty() && failurePolicies[lane].attempts() > 0) ||
+      eventChooser.othersWait()
     );
   }
 
-  function reportFailing(failing: FailedRequest | undefined): void {
+  function reportFailingRequest(failing: FailedRequest | undefined): void {
     failingRequest = failing ?? null;
     if (failing === undefined) return;
     const as = asFailure(failing.error).kind === "throttled" ? "throttled" : "retrying";
@@ -209,19 +215,22 @@ export function createSinkDelivery(options: DeliveryOptions) {
   }
 
   /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
-  async function write(batch: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<WriteOutcome> {
+  async function write(
+    batch: EventBatch,
+    settleEarly: (settlement: Settlement) => Promise<void>,
+  ): Promise<WriteOutcome> {
     const { again: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
     const committedAt = logged.map((each) => each.committedAt);
     const sequences = () => logged.map((_, index) => sequenceOfEvent(batch, index) ?? null);
     const batchInfo = { positions, committedAt, isRedelivery, ...(config.sequence ? { sequences: sequences() } : {}) };
     const earlySettlements: Promise<void>[] = [];
-    let settled = 0;
-    function accepted(count: number, remembered?: SinkStateChange): void {
+    let settledEventCount = 0;
+    function settleAcceptedEvents(count: number, remembered?: SinkStateChange): void {
       const latest = logged[count - 1];
       // The receipt settles the last event together with the filtered events after it.
-      if (latest === undefined || count <= settled || count === logged.length) return;
-      settled = count;
+      if (latest === undefined || count <= settledEventCount || count === logged.length) return;
+      settledEventCount = count;
       const counted = sequenceAfter(batch.counted, count);
       const documents = buildSinkStateChanges(name, remembered);
       const settlement = { again: isRedelivery, urgent, through: latest.position, rejected: [], counted, documents };
@@ -231,80 +240,83 @@ export function createSinkDelivery(options: DeliveryOptions) {
     state.showWriting();
     const events = logged.map(({ event }) => event);
     const failure = await catchWorkError(async () => {
-      receipt = await withDeadline((signal) => sink.write(events, signal, accepted, batchInfo), forced);
+      receipt = await withDeadline((signal) => sink.write(events, signal, settleAcceptedEvents, batchInfo), forced);
     });
     await Promise.all(earlySettlements);
-    if (failure !== null) return keepEventsFrom(batch, 0, failure.error);
-    const writeOutcome = applyReceipt(name, batch, receipt);
-    reportFailing(receipt?.failing);
-    tickAtMs = Math.min(tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
-    if (writeOutcome.settlement === null) await saveStateChanges(receipt?.stateChanges);
+    if (failure !== null) return keepEventsFromIndex(batch, 0, failure.error);
+    const writeOutcome = applySinkReceipt(name, batch, receipt);
+    reportFailingRequest(receipt?.failing);
+    sinkTickAtMs = Math.min(sinkTickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
+    if (writeOutcome.settlement === null) await saveSinkStateChanges(receipt?.stateChanges);
     return writeOutcome;
   }
 
-  async function runTick(): Promise<void> {
-    const tickResult = await withDeadline(async (signal): Promise<TickResult> => {
+  async function runSinkTick(): Promise<void> {
+    const sinkTickResult = await withDeadline(async (signal): Promise<TickResult> => {
       return (await sink.tick?.(signal)) ?? { tickInMs: Number.POSITIVE_INFINITY };
     }, forced);
-    const { tickInMs, refused = [], stateChanges } = tickResult;
-    reportFailing(tickResult.failing);
-    if (refused.length > 0) await rejectSettled(refused);
-    if (tickResult.settled === true && !buffered.isEmpty()) {
+    const { tickInMs, refused = [], stateChanges } = sinkTickResult;
+    reportFailingRequest(sinkTickResult.failing);
+    if (refused.length > 0) await rejectSettledEvents(refused);
+    if (sinkTickResult.settled === true && !buffered.isEmpty()) {
       await settleEventsThrough({ ...buffered.settlement(), documents: buildSinkStateChanges(name, stateChanges) });
-      countBuffered();
+      countBufferedDeliveries();
       failurePolicies[lane].reset();
       state.showWorking("idle");
-    } else await saveStateChanges(stateChanges);
-    tickAtMs = clock.monotonic() + Math.max(SHORTEST_SINK_TICK_MS, tickInMs);
+    } else await saveSinkStateChanges(stateChanges);
+    sinkTickAtMs = clock.monotonic() + Math.max(MIN_SINK_TICK_INTERVAL_MS, tickInMs);
   }
 
   /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
-  async function rejectSettled(refused: NonNullable<TickResult["refused"]>): Promise<void> {
+  async function rejectSettledEvents(refused: NonNullable<TickResult["refused"]>): Promise<void> {
     const rejected = refused.map(({ position, reason }) => ({ position, reason: maskCredentials(reason) }));
     await retryStoreWork(() => outbox.settle(name, { again: true, through: 0, rejected }));
     countDeliveries("rejected", rejected.length);
   }
 
-  async function saveStateChanges(stateChanges: SinkStateChange | undefined): Promise<void> {
+  async function saveSinkStateChanges(stateChanges: SinkStateChange | undefined): Promise<void> {
     const documents = buildSinkStateChanges(name, stateChanges);
     if (documents.length > 0) await retryStoreWork(() => store.commit({ documents }));
   }
 
   /** Waits as the error demands; returns null when the sink has ended for good. */
-  async function afterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedWrite): Promise<DelayMs> {
+  async function waitAfterFailure(
+    error: unknown,
+    { what, giveUp, letsUrgentPass = false }: FailedSinkWrite,
+  ): Promise<NextStepDelayMs> {
     // Buffered events are offer again from the first one, which is not the rejected one.
-    const giveUpEvent = buffered.isEmpty() ? giveUp : null;
+    const giveUpFailedEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
-    const decision = failurePolicies[lane].decide(error, what, giveUpEvent !== null);
+    const decision = failurePolicies[lane].decide(error, what, giveUpFailedEvent !== null);
     if (decision.go === "end") {
       await retryStoreWork(() => options.endForGood(decision.reason));
       state.showEnded(decision.reason);
       return null;
     }
-    if (decision.go === "give-up" || decision.reopen) isOpen = false;
+    if (decision.go === "give-up" || decision.reopen) isSinkOpen = false;
     if (decision.go === "give-up") {
-      await giveUpEvent?.();
+      await giveUpFailedEvent?.();
       return 0;
     }
     state.showTrouble(decision.as, decision.failure, decision.attempts, decision.waitMs);
     // The server rejects only this event, so an alarm need not wait for its next attempt.
     const isRejection = letsUrgentPass && decision.failure.kind === "rejected";
-    if (!isRejection || !chooser.holdOthers(decision.waitMs)) await sleepFor(clock, decision.waitMs, draining);
+    if (!isRejection || !eventChooser.holdOthers(decision.waitMs)) await sleepFor(clock, decision.waitMs, draining);
     return 0;
   }
 
-  async function giveUp(batch: Batch, { kept }: WriteOutcome): Promise<void> {
+  async function giveUp(batch: EventBatch, { kept }: WriteOutcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
-    const reason = `attempts-exhausted: ${maskCredentials(errorText(kept.error))}`;
-    const index = batch.events.indexOf(kept.head);
-    const rejected = [{ position, reason, sequence: sequenceOfEvent(batch, index) }];
-    const counted = sequenceAfter(batch.counted, index + 1);
+    const deadLetterReason = `attempts-exhausted: ${maskCredentials(errorText(kept.error))}`;
+    const eventIndex = batch.events.indexOf(kept.head);
+    const rejected = [{ position, reason: deadLetterReason, sequence: sequenceOfEvent(batch, eventIndex) }];
+    const counted = sequenceAfter(batch.counted, eventIndex + 1);
     await settleEventsThrough({ again: batch.again, urgent: batch.urgent, through: position, rejected, counted });
     countDeliveries("rejected", 1);
   }
 
-  function countBuffered(): void {
+  function countBufferedDeliveries(): void {
     countDeliveries("accepted", buffered.accepted());
     buffered.forgetSettled();
   }
@@ -315,10 +327,10 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   async function settleEventsThrough(settlement: Settlement): Promise<void> {
     filteredOut.forgetSettled(settlement);
-    await settle(settlement);
+    await settleInOutbox(settlement);
   }
 
-  async function settle(settlement: Settlement): Promise<void> {
+  async function settleInOutbox(settlement: Settlement): Promise<void> {
     await retryStoreWork(() => outbox.settle(name, { ...settlement, mayDefer: sink.toleratesRepeats === true }));
   }
 
@@ -339,39 +351,39 @@ export function createSinkDelivery(options: DeliveryOptions) {
 
   /** Calls with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
-    const limitSignal = combineSignals(cancel);
-    const doneController = new AbortController();
-    const stallWatchPromise = isStalled(doneController.signal).then((isLate) => {
+    const deadlineSignal = combineSignals(cancel);
+    const callEndController = new AbortController();
+    const stallWatchPromise = isSinkCallStalled(callEndController.signal).then((isLate) => {
       if (!isLate) return;
       const timeoutError = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
-      limitSignal.abort(timeoutError);
+      deadlineSignal.abort(timeoutError);
       state.showTrouble("retrying", timeoutError, failurePolicies[lane].attempts(), 0);
     });
     try {
-      return await call(limitSignal.signal);
+      return await call(deadlineSignal.signal);
     } catch (error) {
-      throw limitSignal.signal.aborted ? limitSignal.signal.reason : error;
+      throw deadlineSignal.signal.aborted ? deadlineSignal.signal.reason : error;
     } finally {
-      limitSignal.end();
-      doneController.abort(WAIT_ENDED_EARLY);
+      deadlineSignal.end();
+      callEndController.abort(WAIT_ENDED_EARLY);
       await stallWatchPromise;
     }
   }
 
-  async function isStalled(done: AbortSignal): Promise<boolean> {
-    const beganMs = clock.monotonic();
+  async function isSinkCallStalled(done: AbortSignal): Promise<boolean> {
+    const callBeganMs = clock.monotonic();
     for (;;) {
-      const progressMs = Math.max(beganMs, sink.progressMs?.() ?? beganMs);
-      const leftMs = progressMs + config.deadline - clock.monotonic();
-      if (leftMs <= 0) return true;
-      if (!(await sleepFor(clock, leftMs, done))) return false;
+      const lastProgressMs = Math.max(callBeganMs, sink.progressMs?.() ?? callBeganMs);
+      const timeLeftMs = lastProgressMs + config.deadline - clock.monotonic();
+      if (timeLeftMs <= 0) return true;
+      if (!(await sleepFor(clock, timeLeftMs, done))) return false;
     }
   }
 
-  return { turn: runStep, end: filteredOut.settle };
+  return { turn: runDeliveryStep, end: filteredOut.settle };
 }
 
-function redeliveredPositions({ again, events: batch }: Batch, { through }: Settlement): readonly number[] {
+function redeliveredPositions({ again, events: batch }: EventBatch, { through }: Settlement): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 

@@ -6,11 +6,11 @@ import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { buildSnapshotRequest } from "./snapshot.ts";
 
-export const NOT_CONFIGURED = "not in the configuration";
+export const SINK_NOT_CONFIGURED = "not in the configuration";
 
 const ENDED_SINK_SERVER_SET = "sink-ended-at";
 
-type EndedServer = { readonly farEnd: string | null };
+type ServerOfEndedSink = { readonly farEnd: string | null };
 
 interface SinkToRegister {
   readonly name: string;
@@ -29,40 +29,40 @@ export function createSinkRegistration(options: {
   const { clock, outbox, store, log } = options;
 
   /** Stores the snapshot request before the name: after a crash in between the sink is still new. */
-  async function registerName(name: string, from: DeliveryConfig["from"]) {
+  async function registerSinkName(name: string, from: DeliveryConfig["from"]) {
     if (from !== "state") return outbox.register(name, from);
-    const isNew = !(await outbox.lag()).some(({ sink }) => sink === name);
-    if (isNew) await store.commit({ documents: [buildSnapshotRequest(name, isoUtc(clock.now()))] });
+    const isSinkNew = !(await outbox.lag()).some(({ sink }) => sink === name);
+    if (isSinkNew) await store.commit({ documents: [buildSnapshotRequest(name, isoUtc(clock.now()))] });
     return outbox.register(name, "now");
   }
 
-  async function hasOtherServer({ name, sink }: SinkToRegister): Promise<boolean> {
-    const endedServer = await store.document<EndedServer>(ENDED_SINK_SERVER_SET, name);
-    return endedServer !== undefined && endedServer.farEnd !== (sink.serverId ?? null);
+  async function hasSinkServerChanged({ name, sink }: SinkToRegister): Promise<boolean> {
+    const serverOfEndedSink = await store.document<ServerOfEndedSink>(ENDED_SINK_SERVER_SET, name);
+    return serverOfEndedSink !== undefined && serverOfEndedSink.farEnd !== (sink.serverId ?? null);
   }
 
   return {
     /** Registers a sink. Returns why the sink has ended; null when it is in use. */
     async register(configured: SinkToRegister): Promise<string | null> {
       const { name, delivery } = configured;
-      const { ended } = await registerName(name, delivery.from);
+      const { ended } = await registerSinkName(name, delivery.from);
       if (ended === null) return null;
-      if (ended !== NOT_CONFIGURED) {
-        if (!(await hasOtherServer(configured))) return ended;
+      if (ended !== SINK_NOT_CONFIGURED) {
+        if (!(await hasSinkServerChanged(configured))) return ended;
         log.info({ sink: name }, "The sink had ended and leads to another far end now; it goes on.");
       }
       await outbox.setEnded(name, null);
       return null;
     },
     async endForGood({ name, sink }: SinkToRegister, reason: string): Promise<void> {
-      const endedServer: EndedServer = { farEnd: sink.serverId ?? null };
-      await store.commit({ documents: [{ set: ENDED_SINK_SERVER_SET, put: [[name, endedServer]] }] });
+      const serverOfEndedSink: ServerOfEndedSink = { farEnd: sink.serverId ?? null };
+      await store.commit({ documents: [{ set: ENDED_SINK_SERVER_SET, put: [[name, serverOfEndedSink]] }] });
       await outbox.setEnded(name, reason);
     },
     async endUnconfiguredSinks(configured: { has(name: string): boolean }): Promise<void> {
       for (const { sink, ended } of await outbox.lag()) {
-        if (ended === NOT_CONFIGURED || configured.has(sink)) continue;
-        await outbox.setEnded(sink, NOT_CONFIGURED);
+        if (ended === SINK_NOT_CONFIGURED || configured.has(sink)) continue;
+        await outbox.setEnded(sink, SINK_NOT_CONFIGURED);
         log.info({ sink }, "The sink is not configured any more; it holds nothing back.");
       }
     },

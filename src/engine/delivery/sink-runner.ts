@@ -2,9 +2,9 @@ import type { Sink } from "../../core/connector.ts";
 import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { endsWithin, runLoop, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { createSinkDelivery, type DeliveryContext, type SinkDelivery } from "./sink-loop.ts";
+import { createSinkDelivery, type SinkDelivery, type SinkDeliveryContext } from "./sink-loop.ts";
 import type { SinkRegistration } from "./sink-registration.ts";
-import { createSinkStatus } from "./sink-status.ts";
+import { createSinkStatusTracker } from "./sink-status.ts";
 
 export interface ConfiguredSink {
   readonly name: string;
@@ -18,13 +18,13 @@ export interface ConfiguredSink {
 
 export type SinkRunner = ReturnType<typeof createSinkRunner>;
 
-const ENDED_SINK_CHECK_MS = 1_000;
+const ENDED_SINK_CHECK_INTERVAL_MS = 1_000;
 /** Delays before a sink starts again after a bug in Plenum or while the state is damaged. */
 export const INTERNAL_FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
 /** Share of the stop deadline in which running writes may finish. */
-const GRACEFUL_STOP_SHARE = 0.75;
+const GRACEFUL_STOP_TIME_SHARE = 0.75;
 
-interface SinkRunnerOptions extends DeliveryContext {
+interface SinkRunnerOptions extends SinkDeliveryContext {
   readonly configured: ConfiguredSink;
   readonly registration: Pick<SinkRegistration, "register" | "endForGood">;
   readonly wakeup: Wakeup;
@@ -33,97 +33,97 @@ interface SinkRunnerOptions extends DeliveryContext {
 export function createSinkRunner(options: SinkRunnerOptions) {
   const { configured, registration, clock, log, metrics, random } = options;
   const { name, connector, sink, delivery: config } = configured;
-  const drainController = new AbortController();
-  const forceController = new AbortController();
-  const sinkStatus = createSinkStatus({ name, connector, clock, log, metrics });
-  let runPromise: Promise<void> = Promise.resolve();
-  let closePromise: Promise<void> | null = null;
+  const sinkDrainController = new AbortController();
+  const writeAbortController = new AbortController();
+  const sinkStatusTracker = createSinkStatusTracker({ name, connector, clock, log, metrics });
+  let deliveryLoopPromise: Promise<void> = Promise.resolve();
+  let sinkClosePromise: Promise<void> | null = null;
 
-  function closeOnce(): Promise<void> {
+  function closeSinkOnce(): Promise<void> {
     const closeSink = async () => sink.close();
-    closePromise ??= closeSink().catch((error: unknown) => {
+    sinkClosePromise ??= closeSink().catch((error: unknown) => {
       log.warn({ sink: name, err: error }, "The sink could not be closed cleanly.");
     });
-    return closePromise;
+    return sinkClosePromise;
   }
 
   async function registerSink(): Promise<boolean> {
-    const endReason = await registration.register(configured);
-    if (endReason === null) sinkStatus.resume();
-    else sinkStatus.showEnded(endReason);
-    return endReason === null;
+    const sinkEndReason = await registration.register(configured);
+    if (sinkEndReason === null) sinkStatusTracker.resume();
+    else sinkStatusTracker.showEnded(sinkEndReason);
+    return sinkEndReason === null;
   }
 
-  async function run(first: Promise<boolean | null>, after: Promise<unknown>): Promise<void> {
-    let isInUse = await first;
+  async function runDeliveryLoop(first: Promise<boolean | null>, after: Promise<unknown>): Promise<void> {
+    let isSinkInUse = await first;
     let sinkDelivery: SinkDelivery | null = null;
     await after;
     await runLoop({
       clock,
-      signal: drainController.signal,
+      signal: sinkDrainController.signal,
       wakeup: options.wakeup,
       random,
       backoff: INTERNAL_FAULT_BACKOFF,
       async turn() {
-        isInUse ??= await registerSink();
-        if (!isInUse) {
-          isInUse = null;
-          return ENDED_SINK_CHECK_MS;
+        isSinkInUse ??= await registerSink();
+        if (!isSinkInUse) {
+          isSinkInUse = null;
+          return ENDED_SINK_CHECK_INTERVAL_MS;
         }
         sinkDelivery ??= createSinkDelivery({
           ...options,
-          ...{ name, sink, config, state: sinkStatus },
-          draining: drainController.signal,
-          forced: forceController.signal,
+          ...{ name, sink, config, state: sinkStatusTracker },
+          draining: sinkDrainController.signal,
+          forced: writeAbortController.signal,
           endForGood: (reason) => registration.endForGood(configured, reason),
         });
-        const nextTurnInMs = await sinkDelivery.turn();
-        if (nextTurnInMs !== null || drainController.signal.aborted) return nextTurnInMs;
+        const nextStepInMs = await sinkDelivery.turn();
+        if (nextStepInMs !== null || sinkDrainController.signal.aborted) return nextStepInMs;
         sinkDelivery = null;
-        isInUse = null;
-        return ENDED_SINK_CHECK_MS;
+        isSinkInUse = null;
+        return ENDED_SINK_CHECK_INTERVAL_MS;
       },
       fault(error, inMs) {
         // An internal fault must not stop a sink for good: the loop restarts.
         const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
         if (sinkDelivery !== null) log.error({ sink: name, err: error }, message);
-        sinkStatus.showTrouble("retrying", error, 1, inMs);
+        sinkStatusTracker.showTrouble("retrying", error, 1, inMs);
         sinkDelivery = null;
-        isInUse = null;
+        isSinkInUse = null;
       },
     });
     await (sinkDelivery as SinkDelivery | null)?.end();
-    await closeOnce();
+    await closeSinkOnce();
   }
 
   return {
     configured,
-    state: sinkStatus,
+    state: sinkStatusTracker,
     /** Resolves after the first attempt to register. Nothing is delivered before `after` has resolved. */
     async start(after: Promise<unknown>): Promise<void> {
       // Null while the state is damaged.
-      const firstRegistration = registerSink().catch((error: unknown): null => {
-        sinkStatus.showTrouble("retrying", error, 1, 0);
+      const firstSinkRegistration = registerSink().catch((error: unknown): null => {
+        sinkStatusTracker.showTrouble("retrying", error, 1, 0);
         return null;
       });
-      runPromise = run(firstRegistration, after);
-      await firstRegistration;
+      deliveryLoopPromise = runDeliveryLoop(firstSinkRegistration, after);
+      await firstSinkRegistration;
     },
     abortWrites(): void {
-      drainController.abort(new OrderlyStop());
-      forceController.abort(new OrderlyStop());
+      sinkDrainController.abort(new OrderlyStop());
+      writeAbortController.abort(new OrderlyStop());
     },
     async stop(deadlineMs: number): Promise<void> {
-      drainController.abort(new OrderlyStop());
-      if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_SHARE, runPromise))) {
-        forceController.abort(new OrderlyStop());
-        if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, runPromise))) {
+      sinkDrainController.abort(new OrderlyStop());
+      if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_TIME_SHARE, deliveryLoopPromise))) {
+        writeAbortController.abort(new OrderlyStop());
+        if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_TIME_SHARE)) / 2, deliveryLoopPromise))) {
           const message = "A sink did not end in time; what it was writing is sent again.";
           log.warn({ sink: name }, message);
         }
       }
-      await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, closeOnce());
+      await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_TIME_SHARE)) / 2, closeSinkOnce());
     },
-    ended: () => runPromise,
+    ended: () => deliveryLoopPromise,
   };
 }

@@ -32,13 +32,13 @@ export interface SinkStatus {
   readonly lag: SinkLag | null;
 }
 
-type FailingState = "retrying" | "throttled" | "stopped";
+type FailingSinkState = "retrying" | "throttled" | "stopped";
 
-export type SinkStatusTracker = ReturnType<typeof createSinkStatus>;
+export type SinkStatusTracker = ReturnType<typeof createSinkStatusTracker>;
 
-const RESTART_NOTICE_MS = 60 * 60_000;
+const RESTART_NOTICE_DURATION_MS = 60 * 60_000;
 
-export function createSinkStatus(options: {
+export function createSinkStatusTracker(options: {
   readonly name: string;
   readonly connector: string;
   readonly clock: Clock;
@@ -46,40 +46,40 @@ export function createSinkStatus(options: {
   readonly metrics: Metrics;
 }) {
   const { name, connector, clock, log, metrics } = options;
-  let stateName: SinkStateName = "starting";
-  let sinceMs = clock.now();
+  let sinkState: SinkStateName = "starting";
+  let stateSinceMs = clock.now();
   let lastError: string | null = null;
   let failedAttempts = 0;
   let nextAttemptMs: number | null = null;
   let lastRestart: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
 
-  function changeState(next: SinkStateName): void {
-    if (stateGroup(next) !== stateGroup(stateName)) sinceMs = clock.now();
-    stateName = next;
-    metrics.sinkUp.set({ sink: name }, stateGroup(next) === "well" ? 1 : 0);
+  function changeSinkState(next: SinkStateName): void {
+    if (sinkStateGroup(next) !== sinkStateGroup(sinkState)) stateSinceMs = clock.now();
+    sinkState = next;
+    metrics.sinkUp.set({ sink: name }, sinkStateGroup(next) === "well" ? 1 : 0);
   }
 
   return {
     showWriting(): void {
-      if (stateName === "starting" || stateName === "idle") changeState("delivering");
+      if (sinkState === "starting" || sinkState === "idle") changeSinkState("delivering");
     },
     showWorking(next: "idle" | "delivering"): void {
-      if (stateGroup(stateName) === "trouble" || stateName === "stopped") {
-        log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");
+      if (sinkStateGroup(sinkState) === "trouble" || sinkState === "stopped") {
+        log.info({ sink: name, troubleMs: clock.now() - stateSinceMs }, "The sink accepts events again.");
       }
-      changeState(next);
+      changeSinkState(next);
       lastError = null;
       failedAttempts = 0;
       nextAttemptMs = null;
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
-    showTrouble(next: FailingState, error: unknown, failed: number, waitMs: number): void {
+    showTrouble(next: FailingSinkState, error: unknown, failed: number, waitMs: number): void {
       lastError = maskCredentials(errorText(error));
       failedAttempts = failed;
       nextAttemptMs = clock.now() + waitMs;
-      const isNew = stateGroup(next) !== stateGroup(stateName);
-      changeState(next);
-      if (!isNew) return;
+      const isNewTrouble = sinkStateGroup(next) !== sinkStateGroup(sinkState);
+      changeSinkState(next);
+      if (!isNewTrouble) return;
       const message =
         next === "stopped"
           ? "The sink has stopped: a person has to change something. Its events are kept."
@@ -87,8 +87,8 @@ export function createSinkStatus(options: {
       log.warn({ sink: name, problem: lastError, waitMs }, message);
     },
     showEnded(reason: string): void {
-      if (stateName === "ended") return;
-      changeState("ended");
+      if (sinkState === "ended") return;
+      changeSinkState("ended");
       lastError = maskCredentials(reason);
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
@@ -97,23 +97,23 @@ export function createSinkStatus(options: {
       lastRestart = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
     },
     notices(): readonly string[] {
-      if (lastRestart === null || clock.monotonic() - lastRestart.atMs > RESTART_NOTICE_MS) return [];
+      if (lastRestart === null || clock.monotonic() - lastRestart.atMs > RESTART_NOTICE_DURATION_MS) return [];
       const { time, again } = lastRestart;
       return [
         `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${formatCount(again, "event")}.`,
       ];
     },
     resume(): void {
-      if (stateName !== "ended") return;
-      changeState("starting");
+      if (sinkState !== "ended") return;
+      changeSinkState("starting");
       lastError = null;
       log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
     },
     status: (): Omit<SinkStatus, "lag" | "waiting"> => ({
       name,
       connector,
-      state: stateName,
-      since: isoUtc(sinceMs),
+      state: sinkState,
+      since: isoUtc(stateSinceMs),
       lastError,
       attempts: failedAttempts,
       nextAttemptAt: nextAttemptMs === null ? null : isoUtc(nextAttemptMs),
@@ -121,7 +121,7 @@ export function createSinkStatus(options: {
   };
 }
 
-function stateGroup(state: SinkStateName): string {
+function sinkStateGroup(state: SinkStateName): string {
   if (state === "idle" || state === "delivering") return "well";
   if (state === "retrying" || state === "throttled") return "trouble";
   return state;

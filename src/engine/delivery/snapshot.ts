@@ -5,8 +5,8 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 
 /** Parts of the stored state in the order of sending: a site before its gateways. */
-const SNAPSHOT_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
-type SnapshotPart = (typeof SNAPSHOT_PARTS)[number];
+const SNAPSHOT_KINDS_IN_ORDER = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
+type SnapshotObjectKind = (typeof SNAPSHOT_KINDS_IN_ORDER)[number];
 
 interface SnapshotEvent {
   readonly key: string;
@@ -15,22 +15,22 @@ interface SnapshotEvent {
 
 interface StoredSnapshot {
   readonly askedAt: string;
-  readonly part: SnapshotPart;
+  readonly part: SnapshotObjectKind;
   readonly after: string;
   readonly sent: number;
 }
 
 const SNAPSHOT_SET = "snapshot";
-const MAX_LIST_WAIT_MS = 10 * 60_000;
+const MAX_COMPLETE_LISTS_WAIT_MS = 10 * 60_000;
 
 /** Requests a snapshot, by `from: state` or by a person; a running one starts again. */
 export function buildSnapshotRequest(sink: string, askedAt: string): DocumentChange {
-  const snapshot: StoredSnapshot = { askedAt, part: "site", after: "", sent: 0 };
-  return { set: SNAPSHOT_SET, put: [[sink, snapshot]] };
+  const snapshotProgress: StoredSnapshot = { askedAt, part: "site", after: "", sent: 0 };
+  return { set: SNAPSHOT_SET, put: [[sink, snapshotProgress]] };
 }
 
 /** Sends the stored state to one sink, in its order and through its filter; continues after a restart. */
-export function createSnapshot(options: {
+export function createStateSnapshot(options: {
   readonly sink: string;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly building: BuildingView;
@@ -40,28 +40,28 @@ export function createSnapshot(options: {
 }) {
   const { sink, store, building, passes, clock, log } = options;
   /** Remaining events of a part, read once: a page of 100 tags must not read 50,000. */
-  let remaining: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
-  let isWaiting = false;
+  let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
+  let isWaitingForLists = false;
   /** Version of the state in which no snapshot was requested; a busy sink checks before each batch. */
   let noRequestVersion: number | null = null;
   let offeredPage: { readonly snapshot: StoredSnapshot; readonly page: readonly SnapshotEvent[] } | null = null;
 
   async function readRemainingEvents(snapshot: StoredSnapshot): Promise<readonly SnapshotEvent[]> {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
-    if (remaining?.key !== key) {
+    if (remainingEvents?.key !== key) {
       const events = (await buildSnapshotEvents(building, snapshot.part, snapshot.askedAt))
         .filter(passes)
         .map((event) => ({ key: `${event.source} ${event.subject}`, event }))
         .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
-      remaining = { key, events };
+      remainingEvents = { key, events };
     }
-    return remaining.events.filter(({ key }) => key > snapshot.after);
+    return remainingEvents.events.filter(({ key }) => key > snapshot.after);
   }
 
   /** At the first start no list was fetched yet, so the beginning of a snapshot waits for complete lists. */
   async function maySnapshotBegin({ after, askedAt, part }: StoredSnapshot): Promise<boolean> {
-    if (part !== SNAPSHOT_PARTS[0] || after !== "") return true;
-    return clock.now() - Date.parse(askedAt) > MAX_LIST_WAIT_MS || (await building.isComplete());
+    if (part !== SNAPSHOT_KINDS_IN_ORDER[0] || after !== "") return true;
+    return clock.now() - Date.parse(askedAt) > MAX_COMPLETE_LISTS_WAIT_MS || (await building.isComplete());
   }
 
   const progressOf = (snapshot: StoredSnapshot): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
@@ -70,31 +70,31 @@ export function createSnapshot(options: {
     /** The next events; empty without a snapshot, at its end, and while it waits for complete lists. */
     async next(limit: number): Promise<readonly Event[]> {
       offeredPage = null;
-      isWaiting = false;
-      const changes = await store.changes();
-      if (changes === noRequestVersion) return [];
+      isWaitingForLists = false;
+      const storeVersion = await store.changes();
+      if (storeVersion === noRequestVersion) return [];
       for (;;) {
-        const snapshot = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
-        if (snapshot === undefined) {
-          noRequestVersion = changes;
-          remaining = null;
+        const snapshotProgress = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
+        if (snapshotProgress === undefined) {
+          noRequestVersion = storeVersion;
+          remainingEvents = null;
           return [];
         }
-        isWaiting = !(await maySnapshotBegin(snapshot));
-        if (isWaiting) return [];
-        const page = (await readRemainingEvents(snapshot)).slice(0, limit);
-        if (page.length > 0) {
-          offeredPage = { snapshot, page };
-          return page.map(({ event }) => event);
+        isWaitingForLists = !(await maySnapshotBegin(snapshotProgress));
+        if (isWaitingForLists) return [];
+        const snapshotPage = (await readRemainingEvents(snapshotProgress)).slice(0, limit);
+        if (snapshotPage.length > 0) {
+          offeredPage = { snapshot: snapshotProgress, page: snapshotPage };
+          return snapshotPage.map(({ event }) => event);
         }
-        const nextPart = SNAPSHOT_PARTS[SNAPSHOT_PARTS.indexOf(snapshot.part) + 1];
+        const nextPart = SNAPSHOT_KINDS_IN_ORDER[SNAPSHOT_KINDS_IN_ORDER.indexOf(snapshotProgress.part) + 1];
         if (nextPart === undefined) {
-          log.info({ sink, events: snapshot.sent }, "the sink has what is believed now");
+          log.info({ sink, events: snapshotProgress.sent }, "the sink has what is believed now");
           await store.commit({ documents: [{ set: SNAPSHOT_SET, remove: [sink] }] });
-        } else await store.commit({ documents: [progressOf({ ...snapshot, part: nextPart, after: "" })] });
+        } else await store.commit({ documents: [progressOf({ ...snapshotProgress, part: nextPart, after: "" })] });
       }
     },
-    waits: () => isWaiting,
+    waits: () => isWaitingForLists,
     letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offeredPage?.snapshot.part ?? ""),
     /** Records that the sink has the first `count` events of the last `next`, and its own state changes. */
     async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
@@ -102,9 +102,9 @@ export function createSnapshot(options: {
       // Without a settlement the sink's state is written separately (`sink-loop`).
       if (offeredPage === null || lastEvent === undefined) return;
       const { snapshot } = offeredPage;
-      const stored = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
+      const storedProgress = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
       // A new snapshot that was requested meanwhile starts at its beginning.
-      const isSame = stored?.askedAt === snapshot.askedAt;
+      const isSame = storedProgress?.askedAt === snapshot.askedAt;
       const progress = isSame ? [progressOf({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })] : [];
       await store.commit({ documents: [...progress, ...documents] });
     },
@@ -114,10 +114,10 @@ export function createSnapshot(options: {
 /** Events marked `snapshot` of one part of the stored state. `askedAt` makes ids stable across attempts. */
 async function buildSnapshotEvents(
   building: BuildingView,
-  part: SnapshotPart,
+  part: SnapshotObjectKind,
   askedAt: string,
 ): Promise<readonly Event[]> {
-  if (part === "alarm") return (await building.activeAlarms()).map((alarm) => buildAlarmEvent(alarm, askedAt));
+  if (part === "alarm") return (await building.activeAlarms()).map((alarm) => buildAlarmRaisedEvent(alarm, askedAt));
   if (part === "tag-systems") {
     return (await building.tagSystems()).map(({ source, siteId, tag, systems }) => {
       const data = { tag, systems, before: [] };
@@ -141,7 +141,7 @@ async function buildSnapshotEvents(
   });
 }
 
-function buildAlarmEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
+function buildAlarmRaisedEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
   const siteId = alarm.site.id;
   const subject = eventSubject("alarm", siteId, alarm.id);
   const { priority } = alarm.trigger;

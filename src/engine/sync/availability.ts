@@ -6,25 +6,25 @@ import type { DocumentChange, StoreChange } from "../store/store.ts";
 import { type StoredUnavailability, syncSet } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
-export type Availability = ReturnType<typeof createAvailability>;
+export type ServiceAvailability = ReturnType<typeof createServiceAvailability>;
 
 /** Emits `source-unavailable` and `source-available` once per loss of the service, a feature or a site. */
-export function createAvailability(source: string, syncState: SyncState, clock: Clock) {
+export function createServiceAvailability(source: string, syncState: SyncState, clock: Clock) {
   const set = syncSet("availability", source);
-  const unavailable = () => syncState.get<StoredUnavailability>(set);
+  const unavailableBySubject = () => syncState.get<StoredUnavailability>(set);
 
   async function commitLoss(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
-    if (unavailable().has(subject)) return;
-    const newLoss: StoredUnavailability = { since, reason };
+    if (unavailableBySubject().has(subject)) return;
+    const newUnavailability: StoredUnavailability = { since, reason };
     const eventBase = { source: sourceUri(source), subject, siteId, time: since };
     const event = makeEvent({ ...eventBase, type: "source-unavailable", data: { reason, since }, facts: [since] });
-    await syncState.commit({ documents: [{ set, put: [[subject, newLoss]] }], events: [event] });
+    await syncState.commit({ documents: [{ set, put: [[subject, newUnavailability]] }], events: [event] });
   }
 
   function buildReturn(subject: string, siteId: number | null = null) {
-    const storedLoss = unavailable().get(subject);
-    if (storedLoss === undefined) return { documents: [], events: [] };
-    const { since } = storedLoss;
+    const storedUnavailability = unavailableBySubject().get(subject);
+    if (storedUnavailability === undefined) return { documents: [], events: [] };
+    const { since } = storedUnavailability;
     const eventBase = { source: sourceUri(source), subject, siteId, time: isoUtc(clock.now()) };
     const data = { unavailableSince: since };
     const event = makeEvent({ ...eventBase, type: "source-available", data, facts: [since] });
@@ -32,7 +32,7 @@ export function createAvailability(source: string, syncState: SyncState, clock: 
   }
 
   return {
-    isDown: () => unavailable().has(SERVICE_SUBJECT),
+    isDown: () => unavailableBySubject().has(SERVICE_SUBJECT),
     down: (reason: string) => commitLoss(SERVICE_SUBJECT, reason, isoUtc(clock.now()), null),
     async up(): Promise<void> {
       await syncState.commit(buildReturn(SERVICE_SUBJECT));
@@ -42,11 +42,11 @@ export function createAvailability(source: string, syncState: SyncState, clock: 
       await syncState.commit(buildReturn(featureSubject(job)));
     },
     sitesDown(): ReadonlyMap<number, string> {
-      const sites = [...unavailable()].flatMap(([subject, { since }]) => {
+      const unavailableSites = [...unavailableBySubject()].flatMap(([subject, { since }]) => {
         const [, id] = /^site\/(\d+)$/.exec(subject) ?? [];
         return id === undefined ? [] : [[Number(id), since] as const];
       });
-      return new Map(sites);
+      return new Map(unavailableSites);
     },
     siteDown: (siteId: number, since: string, reason: string) => commitLoss(siteSubject(siteId), reason, since, siteId),
     /** Commits a site's return. `token`: the stored token without the loss, which would look new after a restart. */
@@ -59,7 +59,7 @@ export function createAvailability(source: string, syncState: SyncState, clock: 
     },
     /** Commits a job's result. During an outage only the `returning` pass commits; other jobs get `Retryable`. */
     async commit(job: string, change: StoreChange, returning = false): Promise<void> {
-      if (!returning && unavailable().has(SERVICE_SUBJECT))
+      if (!returning && unavailableBySubject().has(SERVICE_SUBJECT))
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
       const returnChanges = [...(returning ? [buildReturn(SERVICE_SUBJECT)] : []), buildReturn(featureSubject(job))];
       await syncState.commit({

@@ -1,14 +1,14 @@
 import { z } from "zod";
 import { Duration } from "../../core/values/duration.ts";
-import { expandNickname, scheduleComplaint } from "./cron-schedule.ts";
+import { cronExpressionProblem, expandCronNickname } from "./cron-schedule.ts";
 
 const CronSchedule = z
   .union([
     z
       .string()
-      .transform(expandNickname)
+      .transform(expandCronNickname)
       .superRefine((expression, context) => {
-        const message = scheduleComplaint(expression);
+        const message = cronExpressionProblem(expression);
         if (message !== null) context.addIssue({ code: "custom", message });
       }),
     z.literal(false),
@@ -42,7 +42,7 @@ const PollSchedules = z.strictObject({
 
 const ALARM_STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
 
-const AlarmSettings = z.strictObject({
+const AlarmPollSettings = z.strictObject({
   startup: z.enum(ALARM_STARTUP_MODES).default("reconcile").meta({
     description:
       "At a start: `reconcile` tells what changed while we were away (and every active alarm, marked initial, when nothing is known yet); `announce` tells every active alarm, marked initial; `silent` takes the picture over and tells nothing of it.",
@@ -66,7 +66,7 @@ const AlarmSettings = z.strictObject({
   }),
 });
 
-const InventorySettings = z.strictObject({
+const InventoryPollSettings = z.strictObject({
   sites: z.array(z.int()).min(1).optional().meta({
     description: "Ids of the sites whose gateways, hosts, systems and tags are followed; every site when left out.",
   }),
@@ -95,8 +95,8 @@ export const SyncConfig = z.strictObject({
     description:
       "Each job runs up to this much after its tick, always by the same amount, so that not everything starts at second 0.",
   }),
-  alarms: AlarmSettings.prefault({}).meta({ description: "How alarms are followed." }),
-  inventory: InventorySettings.prefault({}).meta({
+  alarms: AlarmPollSettings.prefault({}).meta({ description: "How alarms are followed." }),
+  inventory: InventoryPollSettings.prefault({}).meta({
     description: "How sites, gateways, hosts, systems and tags are followed.",
   }),
 });

@@ -6,7 +6,7 @@ import { combineWakeups, createWakeup, runLoop } from "../../core/runtime/waitin
 import { parseDuration } from "../../core/values/duration.ts";
 
 /** Calls functions at cron times in UTC, because daylight saving would pause every poll for an hour. */
-export type ScheduleTicker = ReturnType<typeof clockTicker>;
+export type CronTicker = ReturnType<typeof createCronTicker>;
 
 const CRON_NICKNAMES: Readonly<Record<string, string>> = {
   "@hourly": "0 * * * *",
@@ -27,28 +27,28 @@ const CRON_FIELD_RANGES: Readonly<Record<string, string>> = {
   dayOfWeek: "0 to 7",
 };
 
-export function expandNickname(expression: string): string {
+export function expandCronNickname(expression: string): string {
   return CRON_NICKNAMES[expression.trim().toLowerCase()] ?? expression;
 }
 
-export function scheduleComplaint(expression: string): string | null {
-  const trimmedText = expression.trim();
-  if (trimmedText === "@reboot") return "Leave this out: each job runs once at every start anyway.";
-  const suggestion = suggestExpression(trimmedText);
-  if (suggestion !== null) return `Write "${suggestion}": a schedule is a cron expression, in UTC.`;
-  if (![5, 6].includes(trimmedText.split(/\s+/).length))
+export function cronExpressionProblem(expression: string): string | null {
+  const trimmedExpression = expression.trim();
+  if (trimmedExpression === "@reboot") return "Leave this out: each job runs once at every start anyway.";
+  const suggestedExpression = suggestCronExpression(trimmedExpression);
+  if (suggestedExpression !== null) return `Write "${suggestedExpression}": a schedule is a cron expression, in UTC.`;
+  if (![5, 6].includes(trimmedExpression.split(/\s+/).length))
     return "Write a schedule as 5 fields (minute hour day month weekday) or 6 (second first), such as */5 * * * *.";
-  const result = validateDetailed(expression);
-  if (result.valid) return null;
-  const [firstError] = result.errors;
+  const cronValidation = validateDetailed(expression);
+  if (cronValidation.valid) return null;
+  const [firstError] = cronValidation.errors;
   if (firstError === undefined) return "This is no cron expression.";
   const field = String(firstError.field);
   return `The field ${field} cannot be read: write ${CRON_FIELD_RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
 }
 
-function suggestExpression(text: string): string | null {
-  const timeMatch = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
-  if (timeMatch !== null) return `${Number(timeMatch[2])} ${Number(timeMatch[1])} * * *`;
+function suggestCronExpression(text: string): string | null {
+  const timeOfDayMatch = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
+  if (timeOfDayMatch !== null) return `${Number(timeOfDayMatch[2])} ${Number(timeOfDayMatch[1])} * * *`;
   const durationMs = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
   if (durationMs === null) return null;
   const [second, minute, hour] = [durationMs / 1_000, durationMs / 60_000, durationMs / 3_600_000];
@@ -59,7 +59,7 @@ function suggestExpression(text: string): string | null {
   return dividesEvenly(second, 60) ? `*/${second} * * * * *` : null;
 }
 
-interface ScheduleTimer {
+interface CronTimer {
   readonly fire: () => void;
   readonly nextMatch: (afterMs: number) => number;
   dueMs: number;
@@ -73,66 +73,67 @@ interface ScheduleTimer {
  * due at 12:05, in 4 minutes. Clock set back to 11:01: due at 11:05, also in 4 minutes. Set back to 11:00: due after 4
  * minutes of measured time, at 11:04, then at 11:05, 11:10 … Set forward by ten days: due once, at once.
  */
-export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">) {
+export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">) {
   /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
-  const timers = new Set<ScheduleTimer>();
-  const timerAdded = createWakeup();
-  let endController: AbortController | null = null;
+  const cronTimers = new Set<CronTimer>();
+  const cronTimerAdded = createWakeup();
+  let tickerEndController: AbortController | null = null;
   let seenClockSteps = clockCheck.steps.wakeups();
 
-  function setDue(timer: ScheduleTimer, dueMs: number): void {
+  function setDue(timer: CronTimer, dueMs: number): void {
     timer.dueMs = dueMs;
     timer.dueMonotonicMs = clock.monotonic() + dueMs - clock.now();
   }
 
-  function fireDue(): number {
+  function fireDueTimers(): number {
     clockCheck.look();
-    const isStepped = clockCheck.steps.wakeups() !== seenClockSteps;
+    const wasClockStepped = clockCheck.steps.wakeups() !== seenClockSteps;
     seenClockSteps = clockCheck.steps.wakeups();
     let firstDueMs = Number.POSITIVE_INFINITY;
-    for (const timer of [...timers]) {
+    for (const timer of [...cronTimers]) {
       const nowMs = clock.now();
-      if (isStepped) setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
-      if (nowMs >= timer.dueMs && timers.has(timer)) {
+      if (wasClockStepped)
+        setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
+      if (nowMs >= timer.dueMs && cronTimers.has(timer)) {
         // Fire timers due together in the order of their last runs: hourly gateways before the alarms of each minute.
-        timers.delete(timer);
-        timers.add(timer);
+        cronTimers.delete(timer);
+        cronTimers.add(timer);
         timer.fire();
         setDue(timer, timer.nextMatch(clock.now()));
       }
-      if (timers.has(timer)) firstDueMs = Math.min(firstDueMs, timer.dueMs);
+      if (cronTimers.has(timer)) firstDueMs = Math.min(firstDueMs, timer.dueMs);
     }
     return firstDueMs - clock.now();
   }
 
-  function startLoop(): AbortController {
-    const loopController = new AbortController();
+  function startTickerLoop(): AbortController {
+    const tickerLoopController = new AbortController();
     runLoop({
       clock,
-      signal: loopController.signal,
-      wakeup: combineWakeups(timerAdded, clockCheck.steps),
-      turn: async () => fireDue(),
+      signal: tickerLoopController.signal,
+      wakeup: combineWakeups(cronTimerAdded, clockCheck.steps),
+      turn: async () => fireDueTimers(),
       fault(error) {
         throw error;
       },
     }).catch((error: unknown) => {
-      if (!loopController.signal.aborted) throw error;
+      if (!tickerLoopController.signal.aborted) throw error;
     });
-    return loopController;
+    return tickerLoopController;
   }
 
   return {
     every(expression: string, fire: () => void): () => void {
-      const timer: ScheduleTimer = { fire, nextMatch: cronMatcher(expression), dueMs: 0, dueMonotonicMs: 0 };
-      setDue(timer, timer.nextMatch(clock.now()));
-      timers.add(timer);
-      if (endController === null) endController = startLoop();
-      else timerAdded.wakeUp();
+      const cronTimer: CronTimer = { fire, nextMatch: cronMatcher(expression), dueMs: 0, dueMonotonicMs: 0 };
+      setDue(cronTimer, cronTimer.nextMatch(clock.now()));
+      cronTimers.add(cronTimer);
+      if (tickerEndController === null) tickerEndController = startTickerLoop();
+      else cronTimerAdded.wakeUp();
       return () => {
-        timers.delete(timer);
-        if (timers.size > 0) return;
-        endController?.abort(new OrderlyStop());
-        endController = null;
+        cronTimers.delete(cronTimer);
+        if (cronTimers.size > 0) return;
+        tickerEndController?.abort(new OrderlyStop());
+        tickerEndController = null;
       };
     },
   };
@@ -141,21 +142,21 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
 type CronMatcher = (afterMs: number) => number;
 
 /** Matchers by cron expression, because all sources of a fleet use the same thirteen expressions. */
-const cronMatchers = new Map<string, CronMatcher>();
-const MAX_CACHED_MATCHERS = 1_000;
+const cronMatcherCache = new Map<string, CronMatcher>();
+const MAX_CACHED_CRON_MATCHERS = 1_000;
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
 /** Most days searched for the next match: the 29th of February can be eight years away. */
-const MAX_SEARCHED_DAYS = 366 * 8;
+const MAX_DAYS_TO_NEXT_MATCH = 366 * 8;
 
 export function cronMatcher(expression: string): CronMatcher {
-  const cachedMatcher = cronMatchers.get(expression);
-  if (cachedMatcher !== undefined) return cachedMatcher;
-  if (cronMatchers.size >= MAX_CACHED_MATCHERS) cronMatchers.clear();
-  const newMatcher = createCronMatcher(expression);
-  cronMatchers.set(expression, newMatcher);
-  return newMatcher;
+  const cachedCronMatcher = cronMatcherCache.get(expression);
+  if (cachedCronMatcher !== undefined) return cachedCronMatcher;
+  if (cronMatcherCache.size >= MAX_CACHED_CRON_MATCHERS) cronMatcherCache.clear();
+  const newCronMatcher = createCronMatcher(expression);
+  cronMatcherCache.set(expression, newCronMatcher);
+  return newCronMatcher;
 }
 
 /** Parses a cron expression with node-cron, which also decides about days; times are looked up in its parsed fields. */
@@ -164,40 +165,40 @@ function createCronMatcher(expression: string): CronMatcher {
   const cronTask = createTask(expression, () => undefined, { timezone: "UTC" });
   // Destroy the task, because node-cron would keep it in its registry forever.
   void cronTask.destroy();
-  const ascending = (values: readonly number[]) => values.toSorted((a, b) => a - b);
-  const seconds = ascending(second);
-  const minutes = ascending(minute);
-  const hours = ascending(hour);
+  const sortAscending = (values: readonly number[]) => values.toSorted((a, b) => a - b);
+  const matchingSeconds = sortAscending(second);
+  const matchingMinutes = sortAscending(minute);
+  const matchingHours = sortAscending(hour);
   const firstMatchInDay = (dayMs: number, afterMs: number): number | null => {
-    for (const h of hours) {
+    for (const h of matchingHours) {
       if (dayMs + (h + 1) * HOUR_MS <= afterMs) continue;
-      for (const m of minutes) {
-        const minuteMs = dayMs + h * HOUR_MS + m * MINUTE_MS;
-        if (minuteMs + MINUTE_MS <= afterMs) continue;
-        for (const s of seconds) if (minuteMs + s * 1_000 > afterMs) return minuteMs + s * 1_000;
+      for (const m of matchingMinutes) {
+        const startOfMinuteMs = dayMs + h * HOUR_MS + m * MINUTE_MS;
+        if (startOfMinuteMs + MINUTE_MS <= afterMs) continue;
+        for (const s of matchingSeconds) if (startOfMinuteMs + s * 1_000 > afterMs) return startOfMinuteMs + s * 1_000;
       }
     }
     return null;
   };
   // node-cron's decision about a day is slow because it formats dates: ask once per day.
   let lastDayDecision = { dayMs: Number.NaN, isOn: false };
-  const isDayOn = (dayMs: number, atMs: number): boolean => {
+  const doesDayMatch = (dayMs: number, atMs: number): boolean => {
     if (dayMs !== lastDayDecision.dayMs) lastDayDecision = { dayMs, isOn: cronTask.match(new Date(atMs)) };
     return lastDayDecision.isOn;
   };
   return (afterMs) => {
-    const firstDay = Math.floor(afterMs / DAY_MS) * DAY_MS;
-    for (let day = 0; day < MAX_SEARCHED_DAYS; day += 1) {
-      const dayMs = firstDay + day * DAY_MS;
-      const matchMs = firstMatchInDay(dayMs, afterMs);
-      if (matchMs !== null && isDayOn(dayMs, matchMs)) return matchMs;
+    const firstDayMs = Math.floor(afterMs / DAY_MS) * DAY_MS;
+    for (let day = 0; day < MAX_DAYS_TO_NEXT_MATCH; day += 1) {
+      const startOfDayMs = firstDayMs + day * DAY_MS;
+      const cronMatchMs = firstMatchInDay(startOfDayMs, afterMs);
+      if (cronMatchMs !== null && doesDayMatch(startOfDayMs, cronMatchMs)) return cronMatchMs;
     }
     throw new Error(`The schedule ${expression} matches no day of the next eight years.`);
   };
 }
 
 export function cronIntervalMs(schedule: string, nowMs: number): number {
-  const nextMatchMs = cronMatcher(schedule);
-  const firstMatchMs = nextMatchMs(nowMs);
-  return nextMatchMs(firstMatchMs) - firstMatchMs;
+  const nextCronMatchMs = cronMatcher(schedule);
+  const firstCronMatchMs = nextCronMatchMs(nowMs);
+  return nextCronMatchMs(firstCronMatchMs) - firstCronMatchMs;
 }

@@ -13,20 +13,20 @@ import {
   prepareLedger,
   type SeriesLedger,
 } from "./history/series.ts";
-import { expectedTags, type LocatedTag, visibleSites } from "./inventory/requestable-tags.ts";
-import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
+import { loadRequestableTags, loadVisibleSites, type SiteTag } from "./inventory/requestable-tags.ts";
+import type { HistoryClassFacts, PollingPlanFacts, QuotaFacts, ReadClassFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";
 import type { ClassFreshness } from "./read/tag-schedule.ts";
 import {
   type StoredAlarm,
-  type StoredCut,
-  type StoredHistory,
+  type StoredLedger,
+  type StoredLimit,
+  type StoredRequestSize,
   type StoredValue,
-  type StoredWindow,
   syncSet,
 } from "./snapshot.ts";
 import { createClassFinder } from "./tag-selection.ts";
-import { type ListProgress, tagsFromLists } from "./visible-building.ts";
+import { readTagsFromLists, type TagListProgress } from "./visible-building.ts";
 
 export interface PlanSettings {
   readonly source: string;
@@ -48,18 +48,18 @@ export interface LivePlanFacts {
   readonly freshness: readonly ClassFreshness[];
 }
 
-const NULLS_OF_SILENT_TAG = 6;
+const NULLS_UNTIL_TAG_SILENT = 6;
 const SILENT_TAG_WEIGHT = 0.1;
 
 type StoredHistoryState = Awaited<ReturnType<typeof loadHistoryState>>;
 
 async function loadHistoryState(store: Store, source: string) {
   const [tags, ledgers, orders, window, cut] = await Promise.all([
-    expectedTags(store, source),
-    store.documents<StoredHistory | LegacyLedger>(documentSet("history", source)),
+    loadRequestableTags(store, source),
+    store.documents<StoredLedger | LegacyLedger>(documentSet("history", source)),
     loadBackfills(store, source),
-    store.document<StoredWindow>(syncSet("history-window", source), "values"),
-    store.document<StoredCut>(syncSet("history-window", source), "cut"),
+    store.document<StoredRequestSize>(syncSet("history-window", source), "values"),
+    store.document<StoredLimit>(syncSet("history-window", source), "cut"),
   ]);
   return { tags, ledgers, orders, window: window ?? INITIAL_SIZE, cut: cut ?? null };
 }
@@ -68,23 +68,23 @@ export async function factsFromState(store: Store, settings: PlanSettings, clock
   const { source } = settings;
   const [past, sites, values, alarms] = await Promise.all([
     loadHistoryState(store, source),
-    visibleSites(store, source),
+    loadVisibleSites(store, source),
     store.documents<StoredValue>(documentSet("value", source)),
     store.documents<StoredAlarm>(documentSet("alarm", source)),
   ]);
   const tags = past.tags.filter(({ outOfSight }) => outOfSight === undefined);
   return buildPlanFacts(settings, {
     ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, past: { ...past, tags } },
-    silent: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= NULLS_OF_SILENT_TAG).map(([id]) => id)),
+    silent: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= NULLS_UNTIL_TAG_SILENT).map(([id]) => id)),
     active: [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length,
   });
 }
 
-export async function historyFromState(store: Store, settings: PlanSettings, nowMs: number) {
+export async function historyProgressFromStore(store: Store, settings: PlanSettings, nowMs: number) {
   const historyState = await loadHistoryState(store, settings.source);
-  const ledgers = buildLedgers(settings, historyState, nowMs);
-  const values = planValues(historyState.window, { valuesMax: limitValues(settings, historyState, nowMs) });
-  const progress = computeProgress(ledgers, historyState.orders, values, countUnprovenTags(ledgers), nowMs);
+  const ledgers = buildSeriesLedgers(settings, historyState, nowMs);
+  const valuesPerRequest = planValues(historyState.window, { valuesMax: limitValues(settings, historyState, nowMs) });
+  const progress = computeProgress(ledgers, historyState.orders, valuesPerRequest, countUnprovenTags(ledgers), nowMs);
   return { ledgers, orders: historyState.orders, progress };
 }
 
@@ -95,25 +95,25 @@ export async function loadRequestLedgers(
   nowMs: number,
 ): Promise<readonly SeriesLedger[]> {
   const historyState = await loadHistoryState(store, settings.source);
-  return buildLedgers(settings, { ...historyState, orders: { open: [order], paused: false } }, nowMs);
+  return buildSeriesLedgers(settings, { ...historyState, orders: { open: [order], paused: false } }, nowMs);
 }
 
-export async function factsFromLists(
+export async function planFactsFromLists(
   source: Source,
   settings: PlanSettings,
   clock: Clock,
   signal: AbortSignal,
-  onProgress: (progress: ListProgress) => void,
-): Promise<PlanFacts> {
+  onProgress: (progress: TagListProgress) => void,
+): Promise<PollingPlanFacts> {
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
   const activeAlarmCount = await countActiveAlarms(source, settings, signal);
-  const systems = [...settings.read, ...settings.history].flatMap(({ select }) => [
+  const selectedSystemIds = [...settings.read, ...settings.history].flatMap(({ select }) => [
     ...(select.systems ?? []),
     ...(select.exclude?.systems ?? []),
   ]);
-  const tags = await tagsFromLists(source, sites, systems, signal, onProgress);
-  return factsFromTags(settings, { sites: sites.length, tags, active: activeAlarmCount }, clock.now());
+  const tags = await readTagsFromLists(source, sites, selectedSystemIds, signal, onProgress);
+  return planFactsFromTags(settings, { sites: sites.length, tags, active: activeAlarmCount }, clock.now());
 }
 
 /** Returns the total of the alarm list's first page; 0 if alarms are not polled or cannot be listed. */
@@ -127,69 +127,69 @@ export async function countActiveAlarms(source: Source, settings: PlanSettings, 
   return 0;
 }
 
-export function factsFromTags(
+export function planFactsFromTags(
   settings: PlanSettings,
-  listed: { readonly sites: number; readonly tags: readonly LocatedTag[]; readonly active?: number },
+  listed: { readonly sites: number; readonly tags: readonly SiteTag[]; readonly active?: number },
   nowMs: number,
-): PlanFacts {
+): PollingPlanFacts {
   const { sites, tags, active = 0 } = listed;
-  const orders = { open: [], paused: false };
-  const past = { tags, ledgers: new Map(), orders, window: INITIAL_SIZE, cut: null };
+  const noBackfillRequests = { open: [], paused: false };
+  const past = { tags, ledgers: new Map(), orders: noBackfillRequests, window: INITIAL_SIZE, cut: null };
   return buildPlanFacts(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
 }
 
-interface BuildingFacts extends Pick<PlanFacts, "basis" | "sites" | "nowMs"> {
+interface BuildingFacts extends Pick<PollingPlanFacts, "basis" | "sites" | "nowMs"> {
   readonly past: StoredHistoryState;
   readonly silent: ReadonlySet<string>;
   readonly active: number;
   readonly live: LivePlanFacts | null;
 }
 
-function buildPlanFacts(settings: PlanSettings, building: BuildingFacts): PlanFacts {
+function buildPlanFacts(settings: PlanSettings, building: BuildingFacts): PollingPlanFacts {
   const { basis, sites, nowMs, past, silent, live } = building;
-  const ledgers = buildLedgers(settings, past, nowMs);
-  const unprovenTags = countUnprovenTags(ledgers);
-  const valuesLimit = limitValues(settings, past, nowMs);
-  const probes = Math.ceil(unprovenTags / TAGS_PER_REQUEST);
-  const requestsLeft = (values: number) =>
-    computeProgress(ledgers, past.orders, values, unprovenTags, nowMs).requestsLeft + probes;
+  const ledgers = buildSeriesLedgers(settings, past, nowMs);
+  const unprovenTagCount = countUnprovenTags(ledgers);
+  const maxValuesPerRequest = limitValues(settings, past, nowMs);
+  const logProbeRequests = Math.ceil(unprovenTagCount / TAGS_PER_REQUEST);
+  const countRequestsLeft = (values: number) =>
+    computeProgress(ledgers, past.orders, values, unprovenTagCount, nowMs).requestsLeft + logProbeRequests;
   return {
     ...{ source: settings.source, basis, nowMs, sites, tags: past.tags.length },
-    classes: classFacts(settings.read, past.tags, silent, live?.freshness ?? []),
+    classes: buildReadClassFacts(settings.read, past.tags, silent, live?.freshness ?? []),
     history: historyFacts(settings.history, ledgers),
-    toLearn: unprovenTags,
+    toLearn: unprovenTagCount,
     backfill: {
-      requestsLeft: requestsLeft(planValues(past.window, { valuesMax: valuesLimit })),
-      requestsAtBest: requestsLeft(valuesLimit),
+      requestsLeft: countRequestsLeft(planValues(past.window, { valuesMax: maxValuesPerRequest })),
+      requestsAtBest: countRequestsLeft(maxValuesPerRequest),
       paused: past.orders.paused,
     },
-    quota: quotaFacts(settings.quota, live),
+    quota: buildQuotaFacts(settings.quota, live),
     ...alarmFacts(settings, building),
   };
 }
 
-function alarmFacts({ alarms }: PlanSettings, { active, nowMs }: BuildingFacts): Pick<PlanFacts, "alarms"> {
+function alarmFacts({ alarms }: PlanSettings, { active, nowMs }: BuildingFacts): Pick<PollingPlanFacts, "alarms"> {
   if (alarms === undefined) return {};
   const { schedule, pageSize, listsPerMinute } = alarms;
   const pages = Math.max(1, Math.ceil(active / pageSize));
   return { alarms: { alarms: active, pages, everyMs: cronIntervalMs(schedule, nowMs), listsPerMinute } };
 }
 
-function classFacts(
+function buildReadClassFacts(
   read: ReadConfig,
-  tags: readonly LocatedTag[],
+  tags: readonly SiteTag[],
   silent: ReadonlySet<string>,
   freshness: readonly ClassFreshness[],
-): readonly ClassFacts[] {
+): readonly ReadClassFacts[] {
   const tagsByClass = Map.groupBy(tags, createClassFinder(read));
   return read.map((readClass) => {
     const { name, every, firm, importance } = readClass;
-    const classTags = tagsByClass.get(readClass) ?? [];
-    const silentTags = classTags.filter(({ tag }) => silent.has(tag.id)).length;
+    const tagsOfClass = tagsByClass.get(readClass) ?? [];
+    const silentTagCount = tagsOfClass.filter(({ tag }) => silent.has(tag.id)).length;
     return {
       ...{ name, everyMs: every, firm, importance },
-      tags: classTags.length - silentTags * (1 - SILENT_TAG_WEIGHT),
-      allTags: classTags.length,
+      tags: tagsOfClass.length - silentTagCount * (1 - SILENT_TAG_WEIGHT),
+      allTags: tagsOfClass.length,
       measuredMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,
     };
   });
@@ -197,22 +197,22 @@ function classFacts(
 
 type NamedLedger = SeriesLedger & { readonly className: string | null };
 
-function buildLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: number): readonly NamedLedger[] {
-  const selectSeries = createSeriesSelector(settings.history, settings.timeZone);
+function buildSeriesLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: number): readonly NamedLedger[] {
+  const selectHistorySeries = createSeriesSelector(settings.history, settings.timeZone);
   return past.tags.flatMap((located) =>
-    selectSeries(located, past.orders.open).map(({ key, rules, total, className }) => ({
+    selectHistorySeries(located, past.orders.open).map(({ key, rules, total, className }) => ({
       ...{ located, rules, total, className },
       ledger: prepareLedger(past.ledgers.get(key), rules, total, nowMs),
     })),
   );
 }
 
-function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): readonly HistoryFacts[] {
-  const byClass = Map.groupBy(ledgers, ({ className }) => className);
+function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): readonly HistoryClassFacts[] {
+  const ledgersByClass = Map.groupBy(ledgers, ({ className }) => className);
   return history.map(({ name, resolution, total, every }) => {
-    const classLedgers = byClass.get(name) ?? [];
-    const withoutLog = classLedgers.filter(({ ledger }) => ledger.state === "no-log").length;
-    return { name, resolution, total, everyMs: every, tags: classLedgers.length - withoutLog, withoutLog };
+    const ledgersOfClass = ledgersByClass.get(name) ?? [];
+    const withoutLog = ledgersOfClass.filter(({ ledger }) => ledger.state === "no-log").length;
+    return { name, resolution, total, everyMs: every, tags: ledgersOfClass.length - withoutLog, withoutLog };
   });
 }
 
@@ -224,7 +224,7 @@ function limitValues({ valuesMax }: PlanSettings, { cut }: StoredHistoryState, n
   return Math.min(valuesMax, valuesBelowLimit(cut, nowMs));
 }
 
-function quotaFacts(quota: PlanSettings["quota"], live: LivePlanFacts | null): QuotaFacts {
+function buildQuotaFacts(quota: PlanSettings["quota"], live: LivePlanFacts | null): QuotaFacts {
   const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = quota;
   return {
     ...{ perMinute, reserve, polite, size: TAGS_PER_REQUEST },

@@ -17,13 +17,13 @@ export function createHeartbeat(options: {
   readonly log: Log;
 }): WorkerService & { change(everyMs: number | false): void } {
   const { source, store, clock, log } = options;
-  const stopController = new AbortController();
-  const intervalChanged = createWakeup();
+  const heartbeatStopController = new AbortController();
+  const heartbeatIntervalChanged = createWakeup();
   let { everyMs } = options;
   let lastHeartbeatMs = Number.NEGATIVE_INFINITY;
   let heartbeatLoop: Promise<void> = Promise.resolve();
 
-  async function emitWhenDue(): Promise<number> {
+  async function emitHeartbeatWhenDue(): Promise<number> {
     if (everyMs === false) return Number.POSITIVE_INFINITY;
     const nowMs = clock.monotonic();
     if (nowMs < lastHeartbeatMs + everyMs) return lastHeartbeatMs + everyMs - nowMs;
@@ -34,9 +34,9 @@ export function createHeartbeat(options: {
   }
 
   async function emitHeartbeat(intervalMs: number): Promise<void> {
-    const alarmPoll = await store.document<StoredPoll>(documentSet("poll", source), "alarms");
+    const storedAlarmPoll = await store.document<StoredPoll>(documentSet("poll", source), "alarms");
     const eventBase = { source: sourceUri(source), subject: WORKER_SUBJECT, time: isoUtc(clock.now()) };
-    const alarmsPolledAt = alarmPoll?.lastSuccess ?? null;
+    const alarmsPolledAt = storedAlarmPoll?.lastSuccess ?? null;
     const data = { intervalSeconds: intervalMs / 1_000, version: VERSION, alarmsPolledAt };
     await store.commit({ events: [makeEvent({ ...eventBase, type: "worker-alive", data, facts: [eventBase.time] })] });
   }
@@ -46,19 +46,19 @@ export function createHeartbeat(options: {
     async start(signal) {
       heartbeatLoop = runLoop({
         clock,
-        signal: AbortSignal.any([signal, stopController.signal]),
-        wakeup: intervalChanged,
-        turn: emitWhenDue,
+        signal: AbortSignal.any([signal, heartbeatStopController.signal]),
+        wakeup: heartbeatIntervalChanged,
+        turn: emitHeartbeatWhenDue,
         fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new OrderlyStop());
+      heartbeatStopController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, heartbeatLoop);
     },
     change(next: number | false) {
       everyMs = next;
-      intervalChanged.wakeUp();
+      heartbeatIntervalChanged.wakeUp();
     },
   });
 }

@@ -1,5 +1,5 @@
 /** Recurring job of a source, such as the alarm poll. The class of the job's error decides when it runs again. */
-export interface Job {
+export interface SyncJob {
   /** Name of the job; also the key of its state in the documents `poll/<source>`, and its metrics label. */
   readonly name: string;
   /** Cron expression of 5 or 6 fields in UTC; false switches the job off. */
@@ -13,16 +13,16 @@ export interface Job {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-export type RunnableJob = Pick<Job, "run">;
+export type RunnableJob = Pick<SyncJob, "run">;
 
 /** Outcome of a job. `remark`: a part is refused for good. `incomplete`: a part waits for the next run. */
 export type JobOutcome =
   | { readonly kind: "ok"; readonly remark?: string }
   | { readonly kind: "incomplete"; readonly reason: string };
 
-export const JOB_OK: JobOutcome = { kind: "ok" };
+export const JOB_OUTCOME_OK: JobOutcome = { kind: "ok" };
 
-export function incompleteOutcome(reason: string): JobOutcome {
+export function incompleteJobOutcome(reason: string): JobOutcome {
   return { kind: "incomplete", reason };
 }
 
@@ -32,12 +32,12 @@ export interface PollTime {
 }
 
 /** Continuous work that follows target intervals instead of a schedule: live reads and history. */
-export interface Follower extends Pick<Job, "name" | "ability"> {
+export interface Follower extends Pick<SyncJob, "name" | "ability"> {
   /** Works until `draining` aborts. Rejects if all of its work fails; the scheduler restarts it after a pause. */
-  follow(run: RunContext): Promise<void>;
+  follow(run: FollowerRun): Promise<void>;
 }
 
-export interface RunContext {
+export interface FollowerRun {
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
   /** True when the service was unavailable since the previous run, so earlier failures prove nothing. */

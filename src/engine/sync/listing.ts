@@ -21,7 +21,7 @@ export type Listing<T> =
       readonly unreadable?: readonly string[];
     };
 
-export interface PagesOptions<T> {
+export interface ListReadOptions<T> {
   readonly idOf: (item: T) => string;
   readonly maxPages?: number;
   /** True keeps the records read before a later page fails, for lists whose records count one by one. */
@@ -32,61 +32,61 @@ export interface PagesOptions<T> {
 const MAX_LIST_PAGES = 1_000;
 
 /** Reads all pages of a list. Throws the source's errors, so that a failure does not look like an empty list. */
-export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: PagesOptions<T>): Promise<Listing<T>> {
+export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: ListReadOptions<T>): Promise<Listing<T>> {
   const { idOf, maxPages = MAX_LIST_PAGES, keepsShown = false, onPage } = options;
-  const byId = new Map<string, T>();
-  const unreadable: string[] = [];
+  const itemsById = new Map<string, T>();
+  const unreadableRecords: string[] = [];
   let total: number | null = null;
   let pages = 0;
   const pageFacts = { repeated: false, totalChanged: false, lastPage: false };
   const incomplete = (reason: string, counts: boolean, brokenBy?: "pages" | "trouble") => ({
     complete: false as const,
     reason,
-    shown: counts ? [...byId.values()] : null,
-    count: byId.size,
+    shown: counts ? [...itemsById.values()] : null,
+    count: itemsById.size,
     total,
     ...(brokenBy === undefined ? {} : { brokenBy }),
-    ...(unreadable.length === 0 ? {} : { unreadable }),
+    ...(unreadableRecords.length === 0 ? {} : { unreadable: unreadableRecords }),
   });
   try {
     for await (const page of answers) {
       pages += 1;
       if (total !== null && page.total !== null && page.total !== total) pageFacts.totalChanged = true;
       total = page.total ?? total;
-      const countBefore = byId.size;
+      const itemCountBefore = itemsById.size;
       for (const item of page.items) {
         const id = idOf(item);
-        if (byId.has(id)) pageFacts.repeated = true;
-        byId.set(id, item);
+        if (itemsById.has(id)) pageFacts.repeated = true;
+        itemsById.set(id, item);
       }
-      unreadable.push(...(page.unreadable ?? []));
+      unreadableRecords.push(...(page.unreadable ?? []));
       await onPage?.(page.items);
       pageFacts.lastPage = !page.more;
       if (pageFacts.lastPage) break;
       // A server that ignores the page number sends the same page a thousand times.
-      if (pages > 1 && byId.size === countBefore)
+      if (pages > 1 && itemsById.size === itemCountBefore)
         return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
-      if (keepsShown && total !== null && byId.size > 2 * total + page.items.length)
-        return incomplete(`The list says ${total} records and goes on after ${byId.size}.`, true, "pages");
+      if (keepsShown && total !== null && itemsById.size > 2 * total + page.items.length)
+        return incomplete(`The list says ${total} records and goes on after ${itemsById.size}.`, true, "pages");
       if (pages >= maxPages) return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
     }
   } catch (error) {
     const isTemporary = error instanceof Malformed || (error instanceof Retryable && !(error instanceof LocalFailure));
     if (!keepsShown || pages === 0 || !isTemporary) throw error;
-    const failureKind = error instanceof EndlessList ? "pages" : "trouble";
-    return { ...incomplete(errorText(error), true, failureKind), failure: error };
+    const listFailureKind = error instanceof EndlessList ? "pages" : "trouble";
+    return { ...incomplete(errorText(error), true, listFailureKind), failure: error };
   }
   if (!pageFacts.lastPage) return incomplete("The list ended before its last page.", false);
   if (pageFacts.totalChanged) return { ...incomplete("The list changed while it was read.", true), unsteady: "total" };
   if (total === null) return incomplete("The list does not say how many records there are.", true);
-  if (!pageFacts.repeated && unreadable.length === 0 && total === byId.size)
-    return { complete: true, items: [...byId.values()], pages };
-  const differingList = incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
-  const isUnsteady = pageFacts.repeated || total !== byId.size + unreadable.length;
-  return isUnsteady ? { ...differingList, unsteady: "records" } : differingList;
+  if (!pageFacts.repeated && unreadableRecords.length === 0 && total === itemsById.size)
+    return { complete: true, items: [...itemsById.values()], pages };
+  const differingList = incomplete(`The list says ${total} records and shows ${itemsById.size} different ones.`, true);
+  const isListUnsteady = pageFacts.repeated || total !== itemsById.size + unreadableRecords.length;
+  return isListUnsteady ? { ...differingList, unsteady: "records" } : differingList;
 }
 
-export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
+export function lacksOnlyUnreadableRecords<T>(listing: Listing<T>): boolean {
   if (listing.complete || listing.unreadable === undefined || listing.brokenBy !== undefined) return false;
   return listing.total === listing.count + listing.unreadable.length;
 }
@@ -98,25 +98,26 @@ export function listItems<T>(listing: Listing<T>): readonly T[] {
 /** Reads a fast-changing list of several pages twice: records slip between pages, so both readings must agree. */
 export async function readTwice<T>(
   read: () => AsyncIterable<Page<T>>,
-  options: PagesOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
+  options: ListReadOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
 ): Promise<Listing<T>> {
   const { idOf, sameAs } = options;
-  const reading = await readPages(read(), options);
-  if (!reading.complete || (reading.pages === 1 && options.always !== true)) return reading;
+  const firstReading = await readPages(read(), options);
+  if (!firstReading.complete || (firstReading.pages === 1 && options.always !== true)) return firstReading;
   const reread = await readPages(read(), options);
   if (!reread.complete)
-    return reread.shown === null ? reread : { ...reread, shown: joinById(reading.items, reread.shown, idOf) };
+    return reread.shown === null ? reread : { ...reread, shown: joinItemsById(firstReading.items, reread.shown, idOf) };
   const areReadingsEqual =
-    (reading.items.length === reread.items.length && reading.items.every((item, n) => item === reread.items[n])) ||
-    fingerprint(reading.items, sameAs) === fingerprint(reread.items, sameAs);
+    (firstReading.items.length === reread.items.length &&
+      firstReading.items.every((item, n) => item === reread.items[n])) ||
+    fingerprint(firstReading.items, sameAs) === fingerprint(reread.items, sameAs);
   if (areReadingsEqual) return reread;
-  const shown = joinById(reading.items, reread.items, idOf);
+  const joinedItems = joinItemsById(firstReading.items, reread.items, idOf);
   const reason = "Two readings of the list differ.";
-  return { complete: false, reason, shown, count: shown.length, total: reread.items.length };
+  return { complete: false, reason, shown: joinedItems, count: joinedItems.length, total: reread.items.length };
 }
 
 /** Joins two readings by id. The later record wins; records of the earlier reading alone may have slipped since. */
-export function joinById<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
+export function joinItemsById<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
   return [...new Map([...earlier, ...later].map((item) => [idOf(item), item])).values()];
 }
 

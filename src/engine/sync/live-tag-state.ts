@@ -20,11 +20,11 @@ export interface SourceCounts {
 }
 
 /** State of one tag in the live reads. Durations are seconds, times UTC. */
-export type LiveTag = NonNullable<ReturnType<typeof describeLiveTag>>;
+export type LiveTagState = NonNullable<ReturnType<typeof describeLiveTag>>;
 
-export type TagReading = NonNullable<ReturnType<typeof tagReading>>;
+export type TagReadClass = NonNullable<ReturnType<typeof findTagReadClass>>;
 
-export function tagReading(live: Pick<LiveReads, "known">, id: string) {
+export function findTagReadClass(live: Pick<LiveReads, "known">, id: string) {
   const knownTag = live.known(id);
   if (knownTag === undefined) return null;
   return { className: knownTag.watched.readClass.name, promisedMs: knownTag.stretchedMs };
@@ -36,26 +36,26 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   const { readClass } = knownTag.watched;
   const formatWallTime = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
   const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, quarantinedUntilMs } = knownTag;
-  const isQuarantined = quarantinedUntilMs !== null;
+  const isTagQuarantined = quarantinedUntilMs !== null;
   const fromMs = lastMs ?? countedMs;
-  const dueMs = isQuarantined ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
-  const isSilent = !knownTag.gatewayOffline && intervalMs > stretchedMs;
+  const nextReadMs = isTagQuarantined ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
+  const isTagSilent = !knownTag.gatewayOffline && intervalMs > stretchedMs;
   const silenceText = knownTag.leftOut === undefined ? "answered nothing" : "had no usable value";
-  const isUnread = fromMs === null && !isQuarantined && knownTag.inSight;
-  const isolationReasons = [
+  const isTagUnread = fromMs === null && !isTagQuarantined && knownTag.inSight;
+  const intervalReasons = [
     `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
     stretchedMs > wishedMs &&
       `The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`,
     knownTag.gatewayOffline && "Its gateway is offline: it is read a tenth as often.",
     knownTag.leftOut !== undefined &&
       `The replies have had no usable value of it since ${knownTag.leftOut.since}. ${knownTag.leftOut.reason}`,
-    isSilent && `It ${silenceText} ${knownTag.nulls} times in a row, so it is read less often.`,
+    isTagSilent && `It ${silenceText} ${knownTag.nulls} times in a row, so it is read less often.`,
     !knownTag.inSight && "The token does not see its site, so it is not read.",
-    isQuarantined && "It was refused alone twice, so it is left out and asked alone at that time.",
-    knownTag.isolation !== null && isolationReason(knownTag.isolation),
+    isTagQuarantined && "It was refused alone twice, so it is left out and asked alone at that time.",
+    knownTag.isolation !== null && describeIsolation(knownTag.isolation),
     countedMs !== null &&
       "The clock was set back since it was read, so nobody knows when that was; it counts from the start.",
-    isUnread && "It was not read since it is known; it takes the next place.",
+    isTagUnread && "It was not read since it is known; it takes the next place.",
     knownTag.underWay && "It is on its way now.",
   ].filter((reason) => reason !== false);
   return {
@@ -64,12 +64,12 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
     /** Current read interval: the target interval times the overload factor, plus back-off of a failing tag. */
     everySeconds: Math.round(intervalMs / 100) / 10,
     lastAt: lastMs === null ? null : formatWallTime(lastMs),
-    dueAt: knownTag.underWay || !knownTag.inSight ? null : formatWallTime(dueMs),
-    reasons: isolationReasons,
+    dueAt: knownTag.underWay || !knownTag.inSight ? null : formatWallTime(nextReadMs),
+    reasons: intervalReasons,
   };
 }
 
-function isolationReason(label: string): string {
+function describeIsolation(label: string): string {
   return label.startsWith("single ")
     ? "Its value was unreadable in a reply of several tags, so it is requested singly for some time."
     : "Its requests were slow or refused, so it travels apart from the others until that is cleared up.";

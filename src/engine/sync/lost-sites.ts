@@ -3,9 +3,9 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { rejectOnAbort, runLoop } from "../../core/runtime/waiting.ts";
 import { type DocumentChange, documentSet } from "../store/store.ts";
-import type { Availability } from "./availability.ts";
-import type { Outage } from "./outage.ts";
-import type { StoredItem, StoredToken } from "./snapshot.ts";
+import type { ServiceAvailability } from "./availability.ts";
+import type { ServiceOutage } from "./outage.ts";
+import type { StoredObject, StoredToken } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 import type { TokenScope } from "./token-scope.ts";
 
@@ -16,8 +16,8 @@ import type { TokenScope } from "./token-scope.ts";
 export function watchLostSites(
   options: {
     readonly source: string;
-    readonly availability: Pick<Availability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
-    readonly outage: Pick<Outage, "over">;
+    readonly availability: Pick<ServiceAvailability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
+    readonly outage: Pick<ServiceOutage, "over">;
     readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
     readonly syncState: Pick<SyncState, "get">;
     readonly clock: Clock;
@@ -27,33 +27,37 @@ export function watchLostSites(
   signal: AbortSignal,
 ): Promise<void> {
   const { source, availability, outage, scope, syncState, clock, log } = options;
-  const sites = () => syncState.get<StoredItem<Site>>(documentSet("site", source));
+  const storedSites = () => syncState.get<StoredObject<Site>>(documentSet("site", source));
 
   /** Updates the stored token, which states the loss; its next poll may come after a restart. */
-  function withVisibleSite(siteId: number): readonly DocumentChange[] {
-    const tokenSet = documentSet("token", source);
-    const token = syncState.get<StoredToken>(tokenSet).get("token");
-    if (token === undefined) return [];
-    const site = sites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
-    const { [String(siteId)]: _, ...lost } = token.lost ?? {};
-    const otherSites = token.info.sites.filter(({ id }) => id !== siteId);
-    const updatedToken: StoredToken = { ...token, info: { ...token.info, sites: [...otherSites, site] }, lost };
-    return [{ set: tokenSet, put: [["token", updatedToken]] }];
+  function tokenWithVisibleSite(siteId: number): readonly DocumentChange[] {
+    const tokenDocumentSet = documentSet("token", source);
+    const storedToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
+    if (storedToken === undefined) return [];
+    const site = storedSites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
+    const { [String(siteId)]: _, ...lost } = storedToken.lost ?? {};
+    const otherSites = storedToken.info.sites.filter(({ id }) => id !== siteId);
+    const updatedToken: StoredToken = {
+      ...storedToken,
+      info: { ...storedToken.info, sites: [...otherSites, site] },
+      lost,
+    };
+    return [{ set: tokenDocumentSet, put: [["token", updatedToken]] }];
   }
 
-  async function emitChanges(): Promise<void> {
+  async function emitLostSiteChanges(): Promise<void> {
     if (scope.known() === null) return;
     const lostSites = Object.entries(scope.lost()).filter(([name]) => /^\d+$/.test(name));
-    const reportedSites = availability.sitesDown();
+    const reportedLostSites = availability.sitesDown();
     for (const [id, since] of lostSites) {
-      if (reportedSites.has(Number(id))) continue;
-      const siteName = sites().get(id)?.value.displayName;
+      if (reportedLostSites.has(Number(id))) continue;
+      const siteName = storedSites().get(id)?.value.displayName;
       await availability.siteDown(Number(id), since, describeLostSite(id, siteName));
       log.warn({ site: Number(id), since }, "the token does not see a site any more");
     }
-    for (const siteId of reportedSites.keys()) {
+    for (const siteId of reportedLostSites.keys()) {
       if (scope.sees(siteId)) {
-        await availability.siteUp(siteId, withVisibleSite(siteId));
+        await availability.siteUp(siteId, tokenWithVisibleSite(siteId));
         log.info({ site: siteId }, "the token sees a site again");
       } else if (!lostSites.some(([id]) => Number(id) === siteId)) {
         await availability.siteGone(siteId);
@@ -69,7 +73,7 @@ export function watchLostSites(
     async turn() {
       // During an outage, `source-available` comes first.
       await rejectOnAbort(outage.over(signal), signal);
-      await emitChanges();
+      await emitLostSiteChanges();
       return Number.POSITIVE_INFINITY;
     },
     fault: (error, inMs) => log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),

@@ -6,26 +6,26 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
-import type { Availability } from "./availability.ts";
+import type { ServiceAvailability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
 import { MAX_ORDERED_RETRY_MS } from "./retry-times.ts";
-import type { StoredHealth } from "./snapshot.ts";
+import type { StoredServiceHealth } from "./snapshot.ts";
 import type { TokenScope } from "./token-scope.ts";
 
 /**
  * Outage of the complete service. All requests pause except one probe. When the service is back, `source-available` is
  * emitted first; then one pass reads and compares all alarms before it reports absences.
  */
-export type Outage = ReturnType<typeof createOutage>;
+export type ServiceOutage = ReturnType<typeof createServiceOutage>;
 
-export interface OutageOptions {
+export interface ServiceOutageOptions {
   readonly source: Source;
   readonly clock: Clock;
   readonly log: Log;
   readonly random: () => number;
-  readonly availability: Availability;
+  readonly availability: ServiceAvailability;
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
-  readonly noteHealth: (health: StoredHealth | null) => Promise<void>;
+  readonly noteHealth: (health: StoredServiceHealth | null) => Promise<void>;
   /** Returns the pass that compares all alarms and emits `source-available`; null while alarms are not followed. */
   readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
   /** Returns a text that changes with the token, so that a new token is tried at once; null when unknown. */
@@ -39,37 +39,37 @@ const FREQUENT_TOKEN_PROBES = 5;
 const TOKEN_FILE_CHECK_MS = 5_000;
 const HEALTH_CHECK_INTERVAL_MS = 60_000;
 /** Least time between two `GET me` about failures: an endpoint that fails for ten minutes costs 10 requests, not 100. */
-const MIN_ME_INTERVAL_MS = 60_000;
-const UNREACHABLE_BACKOFF = { firstMs: 5_000, maxMs: 30_000 };
+const MIN_GET_ME_INTERVAL_MS = 60_000;
+const UNREACHABLE_SERVICE_BACKOFF = { firstMs: 5_000, maxMs: 30_000 };
 /** Time after an outage in which `GET me` begins another outage only if no job succeeds. */
-const RELAPSE_MS = 600_000;
-const RELAPSE_SILENCE_MS = 60_000;
+const OUTAGE_RELAPSE_MS = 600_000;
+const OUTAGE_RELAPSE_SILENCE_MS = 60_000;
 const MAINTENANCE_PROBE_MS = 30_000;
-const MAX_RECONCILE_PASSES = 3;
+const MAX_ALARM_RECONCILE_ATTEMPTS = 3;
 
-export function createOutage(options: OutageOptions) {
+export function createServiceOutage(options: ServiceOutageOptions) {
   const { source, clock, log, random, availability, scope, tokenStamp } = options;
   let outageCause: Failure | null = null;
   let probeAttempts = 0;
-  let lastSuccessMs = Number.NEGATIVE_INFINITY;
-  let suspectSinceMs: number | null = null;
-  let endedMs = Number.NEGATIVE_INFINITY;
+  let lastJobSuccessMs = Number.NEGATIVE_INFINITY;
+  let outageSuspectedSinceMs: number | null = null;
+  let outageEndedMs = Number.NEGATIVE_INFINITY;
   let relapseUntilMs = Number.NEGATIVE_INFINITY;
   let healthAskedMs = Number.NEGATIVE_INFINITY;
-  let meRequestedMs = Number.NEGATIVE_INFINITY;
+  let getMeRequestedMs = Number.NEGATIVE_INFINITY;
   const outageChanged = createWakeup();
-  const isOutage = () => outageCause !== null || availability.isDown();
+  const isOutageOn = () => outageCause !== null || availability.isDown();
 
   async function beginOutage(failure: Failure): Promise<void> {
-    if (!isOutage()) {
+    if (!isOutageOn()) {
       log.warn({ err: failure }, "the service is unavailable; polling pauses");
-      await availability.down(describeCause(failure));
+      await availability.down(describeOutageCause(failure));
     }
     outageCause = failure;
     outageChanged.wakeUp();
   }
 
-  async function waitUntil(holds: () => boolean, signal: AbortSignal): Promise<void> {
+  async function waitForOutageState(holds: () => boolean, signal: AbortSignal): Promise<void> {
     while (!holds()) await rejectOnAbort(outageChanged.nextWakeup(signal), signal);
   }
 
@@ -85,17 +85,17 @@ export function createOutage(options: OutageOptions) {
     }
   }
 
-  const wasMeRequestedLately = () => clock.monotonic() - meRequestedMs < MIN_ME_INTERVAL_MS;
+  const wasGetMeRequestedLately = () => clock.monotonic() - getMeRequestedMs < MIN_GET_ME_INTERVAL_MS;
 
-  async function requestMe(signal: AbortSignal): Promise<Failure | null> {
-    meRequestedMs = clock.monotonic();
+  async function requestTokenScope(signal: AbortSignal): Promise<Failure | null> {
+    getMeRequestedMs = clock.monotonic();
     return catchFailure(scope.refresh(signal), signal);
   }
 
-  async function explainRejection(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
+  async function explainServiceRejection(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
     if (failure.reason !== "forbidden" && failure.reason !== "validation")
-      return wasMeRequestedLately() ? null : requestMe(signal);
+      return wasGetMeRequestedLately() ? null : requestTokenScope(signal);
     return catchFailure(scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal), signal);
   }
 
@@ -105,50 +105,50 @@ export function createOutage(options: OutageOptions) {
     probeAttempts += 1;
     if (!(outageCause instanceof ConfigError)) {
       const orderedMs = outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;
-      const probeMs = orderedMs ?? backoffMs(UNREACHABLE_BACKOFF, probeAttempts, random);
-      return clock.sleep(Math.min(probeMs, MAX_ORDERED_RETRY_MS), signal);
+      const probeWaitMs = orderedMs ?? backoffMs(UNREACHABLE_SERVICE_BACKOFF, probeAttempts, random);
+      return clock.sleep(Math.min(probeWaitMs, MAX_ORDERED_RETRY_MS), signal);
     }
-    const tokenBefore = await tokenStamp?.();
-    const waitMs = probeAttempts <= FREQUENT_TOKEN_PROBES ? REFUSED_TOKEN_PROBE_MS : LATE_TOKEN_PROBE_MS;
-    const untilMs = clock.monotonic() + waitMs;
-    while (clock.monotonic() < untilMs) {
-      await clock.sleep(tokenStamp === null ? waitMs : TOKEN_FILE_CHECK_MS, signal);
-      if ((await tokenStamp?.()) !== tokenBefore) return;
+    const tokenStampBefore = await tokenStamp?.();
+    const tokenProbeWaitMs = probeAttempts <= FREQUENT_TOKEN_PROBES ? REFUSED_TOKEN_PROBE_MS : LATE_TOKEN_PROBE_MS;
+    const tokenProbeDueMs = clock.monotonic() + tokenProbeWaitMs;
+    while (clock.monotonic() < tokenProbeDueMs) {
+      await clock.sleep(tokenStamp === null ? tokenProbeWaitMs : TOKEN_FILE_CHECK_MS, signal);
+      if ((await tokenStamp?.()) !== tokenStampBefore) return;
     }
   }
 
   /** Probes the service. While the probe waits as long as the service ordered, health checks run. */
-  async function probeNotingHealth(signal: AbortSignal): Promise<Failure | null> {
+  async function probeWithHealthChecks(signal: AbortSignal): Promise<Failure | null> {
     if (!(outageCause instanceof Throttled)) return probeService(signal);
     const probeEnded = new AbortController();
-    const healthChecks = (async () => {
+    const healthCheckLoop = (async () => {
       while (await sleepFor(clock, HEALTH_CHECK_INTERVAL_MS, probeEnded.signal, signal)) await requestHealth(signal);
     })().catch(() => undefined);
     try {
       return await probeService(signal);
     } finally {
       probeEnded.abort(WAIT_ENDED_EARLY);
-      await healthChecks;
+      await healthCheckLoop;
     }
   }
 
   /** Probes the service; returns null when it is back and `source-available` was emitted. */
   async function probeService(signal: AbortSignal): Promise<Failure | null> {
-    const reconcile = options.reconcile();
-    if ((outageCause instanceof ConfigError && outageCause.reason === "unauthenticated") || reconcile === null) {
-      const meFailure = await requestMe(signal);
-      if (meFailure !== null) return meFailure;
+    const reconcileAlarms = options.reconcile();
+    if ((outageCause instanceof ConfigError && outageCause.reason === "unauthenticated") || reconcileAlarms === null) {
+      const getMeFailure = await requestTokenScope(signal);
+      if (getMeFailure !== null) return getMeFailure;
     }
     try {
-      for (let passCount = 0; reconcile !== null && passCount < MAX_RECONCILE_PASSES; passCount += 1)
-        if ((await reconcile(signal)).kind === "ok") break;
+      for (let passCount = 0; reconcileAlarms !== null && passCount < MAX_ALARM_RECONCILE_ATTEMPTS; passCount += 1)
+        if ((await reconcileAlarms(signal)).kind === "ok") break;
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
       // Pages may have been emitted after `source-available`: a temporary failure begins no new outage.
       const isServiceAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
-      if (!isAvailableService(failure) && isServiceAway) {
-        await availability.down(describeCause(failure));
+      if (!provesAvailableService(failure) && isServiceAway) {
+        await availability.down(describeOutageCause(failure));
         return failure;
       }
     }
@@ -157,12 +157,12 @@ export function createOutage(options: OutageOptions) {
   }
 
   return {
-    isOn: isOutage,
-    over: (signal: AbortSignal) => waitUntil(() => !isOutage(), signal),
-    begun: (signal: AbortSignal) => waitUntil(isOutage, signal),
+    isOn: isOutageOn,
+    over: (signal: AbortSignal) => waitForOutageState(() => !isOutageOn(), signal),
+    begun: (signal: AbortSignal) => waitForOutageState(isOutageOn, signal),
     noteSuccess(): void {
-      lastSuccessMs = clock.monotonic();
-      suspectSinceMs = null;
+      lastJobSuccessMs = clock.monotonic();
+      outageSuspectedSinceMs = null;
     },
     /** Returns true when a failed job means an outage. `isMeJob`: the job itself requests `GET me`. */
     async judge(
@@ -170,59 +170,59 @@ export function createOutage(options: OutageOptions) {
       { isRepeat, isMeJob }: { readonly isRepeat: boolean; readonly isMeJob: boolean },
       signal: AbortSignal,
     ): Promise<boolean> {
-      if (isOutage()) return true;
+      if (isOutageOn()) return true;
       if (failure instanceof LocalFailure) return false;
       if (failure instanceof ConfigError) {
         // A wrong address answers 404 to every job. A 404 to `GET me` alone may come from the right service.
         if (isMeJob && failure.reason === "settings") return false;
-        const rootCause = await explainRejection(failure, signal);
-        if (rootCause instanceof ConfigError && !isAvailableService(rootCause)) await beginOutage(rootCause);
-        return isOutage();
+        const rootCause = await explainServiceRejection(failure, signal);
+        if (rootCause instanceof ConfigError && !provesAvailableService(rootCause)) await beginOutage(rootCause);
+        return isOutageOn();
       }
       if (failure instanceof Throttled) {
         if (failure.scope === "everything") await beginOutage(failure);
-        return isOutage();
+        return isOutageOn();
       }
-      suspectSinceMs ??= clock.monotonic();
-      if (!isRepeat || lastSuccessMs > suspectSinceMs) return false;
+      outageSuspectedSinceMs ??= clock.monotonic();
+      if (!isRepeat || lastJobSuccessMs > outageSuspectedSinceMs) return false;
       const nowMs = clock.monotonic();
-      if (nowMs < relapseUntilMs && nowMs - Math.max(lastSuccessMs, endedMs) < RELAPSE_SILENCE_MS) {
-        relapseUntilMs = nowMs + RELAPSE_MS;
+      if (nowMs < relapseUntilMs && nowMs - Math.max(lastJobSuccessMs, outageEndedMs) < OUTAGE_RELAPSE_SILENCE_MS) {
+        relapseUntilMs = nowMs + OUTAGE_RELAPSE_MS;
         return false;
       }
-      if (wasMeRequestedLately()) return false;
-      const meFailure = await requestMe(signal);
-      if (meFailure instanceof LocalFailure) return false;
-      if (meFailure === null || isAvailableService(meFailure)) suspectSinceMs = null;
-      else await beginOutage(meFailure);
-      return isOutage();
+      if (wasGetMeRequestedLately()) return false;
+      const getMeFailure = await requestTokenScope(signal);
+      if (getMeFailure instanceof LocalFailure) return false;
+      if (getMeFailure === null || provesAvailableService(getMeFailure)) outageSuspectedSinceMs = null;
+      else await beginOutage(getMeFailure);
+      return isOutageOn();
     },
     /** Probes during an outage until the service is back. Runs in parallel to everything else. */
     async watch(signal: AbortSignal): Promise<void> {
       for (;;) {
-        await waitUntil(isOutage, signal);
+        await waitForOutageState(isOutageOn, signal);
         probeAttempts = 0;
-        while (isOutage()) {
+        while (isOutageOn()) {
           // After a restart during an outage the cause is unknown: probe at once.
           if (outageCause !== null) {
             if (!(outageCause instanceof ConfigError)) await requestHealth(signal);
             await waitForProbe(signal);
           }
-          const causeBefore = outageCause;
+          const outageCauseBefore = outageCause;
           try {
-            outageCause = await probeNotingHealth(signal);
+            outageCause = await probeWithHealthChecks(signal);
           } catch (error) {
             signal.throwIfAborted();
             outageCause = asFailure(error);
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
           // Attempts during an unavailable service do not count for a rejected token, and vice versa.
-          if (causeBefore instanceof ConfigError !== outageCause instanceof ConfigError) probeAttempts = 0;
+          if (outageCauseBefore instanceof ConfigError !== outageCause instanceof ConfigError) probeAttempts = 0;
         }
         log.info("the service is back");
-        endedMs = clock.monotonic();
-        relapseUntilMs = endedMs + RELAPSE_MS;
-        suspectSinceMs = null;
+        outageEndedMs = clock.monotonic();
+        relapseUntilMs = outageEndedMs + OUTAGE_RELAPSE_MS;
+        outageSuspectedSinceMs = null;
         if (Number.isFinite(healthAskedMs)) await options.noteHealth(null);
         healthAskedMs = Number.NEGATIVE_INFINITY;
         outageChanged.wakeUp();
@@ -242,13 +242,13 @@ async function catchFailure(work: Promise<unknown>, signal: AbortSignal): Promis
 }
 
 /** True for a failure that proves an available service: a 403 or a rate limit. */
-function isAvailableService(failure: Failure): boolean {
+function provesAvailableService(failure: Failure): boolean {
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError && failure.reason === "forbidden";
 }
 
-function describeCause(failure: Failure): string {
+function describeOutageCause(failure: Failure): string {
   if (failure instanceof ConfigError) return `${failure.reason}: ${errorText(failure)}`;
-  const causeWithoutStatus = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
-  return `${failure instanceof Throttled ? "maintenance" : causeWithoutStatus}: ${errorText(failure)}`;
+  const outageCauseName = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
+  return `${failure instanceof Throttled ? "maintenance" : outageCauseName}: ${errorText(failure)}`;
 }

@@ -8,7 +8,7 @@ import type { FirstInventoryProgress } from "./first-inventory.ts";
 import type { SyncState } from "./sync-state.ts";
 import type { TokenScope } from "./token-scope.ts";
 
-export interface PollParts {
+export interface PollContext {
   readonly source: Source;
   readonly config: SyncConfig;
   readonly clock: Clock;

@@ -2,32 +2,32 @@ import { ConfigError, type Failure, LocalFailure, Throttled } from "../../core/e
 import { MACHINE_RETRY_MS } from "../../core/errors/machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 
-const JOB_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
+const JOB_RETRY_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
 /** Back-off of live reads and history, which have no ticks; shorter, because a missed value is lost. */
-const FOLLOWER_BACKOFF = { firstMs: 15_000, maxMs: 120_000 };
+const CONTINUOUS_JOB_BACKOFF = { firstMs: 15_000, maxMs: 120_000 };
 /** Pause after a failure that a person must fix (403, 422); a change of the token's scope ends the pause. */
-const REFUSED_RETRY_MS = 900_000;
+const REFUSED_JOB_RETRY_MS = 900_000;
 export const UNEXPLAINED_RETRY_MS = 60_000;
 const MAX_UNEXPLAINED_RETRIES = 5;
 /** Longest pause after a 429 or 503, so that a request is waiting when the ordered wait ends. */
 export const MAX_ORDERED_RETRY_MS = 60_000;
 
-export function jobRetryMs(failure: Failure | null, failures: number, random: () => number): number {
-  return (failure && fixedRetryMs(failure)) ?? backoffMs(JOB_BACKOFF, failures, random);
+export function jobRetryPauseMs(failure: Failure | null, failures: number, random: () => number): number {
+  return (failure && fixedRetryPauseMs(failure)) ?? backoffMs(JOB_RETRY_BACKOFF, failures, random);
 }
 
 export function followerRetryMs(failure: Failure, failures: number, random: () => number): number {
-  return fixedRetryMs(failure) ?? backoffMs(FOLLOWER_BACKOFF, failures, random);
+  return fixedRetryPauseMs(failure) ?? backoffMs(CONTINUOUS_JOB_BACKOFF, failures, random);
 }
 
 /** Returns the pause after the `refusals`-th refusal in a row that the token's scope does not explain. */
-export function unexplainedRetryMs(refusals: number): number {
-  return refusals <= MAX_UNEXPLAINED_RETRIES ? UNEXPLAINED_RETRY_MS : REFUSED_RETRY_MS;
+export function unexplainedRefusalRetryMs(refusals: number): number {
+  return refusals <= MAX_UNEXPLAINED_RETRIES ? UNEXPLAINED_RETRY_MS : REFUSED_JOB_RETRY_MS;
 }
 
-function fixedRetryMs(failure: Failure): number | null {
+function fixedRetryPauseMs(failure: Failure): number | null {
   if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? MAX_ORDERED_RETRY_MS, MAX_ORDERED_RETRY_MS);
-  if (failure instanceof ConfigError) return REFUSED_RETRY_MS;
+  if (failure instanceof ConfigError) return REFUSED_JOB_RETRY_MS;
   if (failure instanceof LocalFailure) return MACHINE_RETRY_MS;
   return null;
 }

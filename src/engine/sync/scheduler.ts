@@ -6,26 +6,26 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, rejectOnAbort, runLoop, serialRunner, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { Availability } from "./availability.ts";
-import { cronIntervalMs, type ScheduleTicker } from "./cron-schedule.ts";
-import type { Follower, Job } from "./job.ts";
-import type { Outage } from "./outage.ts";
-import { followerRetryMs, jobRetryMs, UNEXPLAINED_RETRY_MS, unexplainedRetryMs } from "./retry-times.ts";
+import type { ServiceAvailability } from "./availability.ts";
+import { type CronTicker, cronIntervalMs } from "./cron-schedule.ts";
+import type { Follower, SyncJob } from "./job.ts";
+import type { ServiceOutage } from "./outage.ts";
+import { followerRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
 import type { StoredPoll } from "./snapshot.ts";
 import type { TokenScope } from "./token-scope.ts";
 
-export interface SchedulerOptions {
+export interface JobSchedulerOptions {
   readonly source: string;
-  readonly jobs: readonly Job[];
+  readonly jobs: readonly SyncJob[];
   readonly followers?: readonly Follower[];
-  readonly ticker: ScheduleTicker;
+  readonly ticker: CronTicker;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly random: () => number;
   readonly spreadMs: number;
-  readonly outage: Outage;
-  readonly availability: Availability;
+  readonly outage: ServiceOutage;
+  readonly availability: ServiceAvailability;
   readonly scope: Pick<TokenScope, "known" | "hasAbility" | "respondedAtMs" | "changes" | "watch">;
   readonly watchLostSites?: (signal: AbortSignal) => Promise<void>;
   readonly succeeded?: (job: string) => void;
@@ -33,22 +33,22 @@ export interface SchedulerOptions {
   readonly storedState: (job: string) => StoredPoll | undefined;
 }
 
-export interface Scheduler extends WorkerService {
-  change(next: SchedulerChange): void;
+export interface JobScheduler extends WorkerService {
+  change(next: JobSchedulerChange): void;
 }
 
-export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spreadMs"> {
+export interface JobSchedulerChange extends Pick<JobSchedulerOptions, "jobs" | "spreadMs"> {
   readonly again: ReadonlySet<string>;
 }
 
-const STORE_STATE_INTERVAL_MS = 60_000;
-const LISTS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
+const JOB_STATE_STORE_INTERVAL_MS = 60_000;
+const LIST_JOBS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
 
-type NamedJob = Pick<Job, "name" | "ability">;
+type JobNameAndAbility = Pick<SyncJob, "name" | "ability">;
 
-type JobState = ReturnType<typeof newJobState>;
+type JobState = ReturnType<typeof createJobState>;
 
-function newJobState(job: Job) {
+function createJobState(job: SyncJob) {
   return {
     ...{ job, isRunning: false, failuresInRow: 0, isRefused: false },
     /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
@@ -61,190 +61,190 @@ function newJobState(job: Job) {
 }
 
 /** Runs the jobs of one source at their times: no job twice at once, and no job during an outage. */
-export function createScheduler(options: SchedulerOptions): Scheduler {
+export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   const { source, clock, log, metrics, random, outage, availability, scope } = options;
-  const isScheduled = (job: Job) => job.schedule !== false;
-  let states: readonly JobState[] = options.jobs.filter(isScheduled).map(newJobState);
+  const isJobScheduled = (job: SyncJob) => job.schedule !== false;
+  let jobStates: readonly JobState[] = options.jobs.filter(isJobScheduled).map(createJobState);
   let { spreadMs } = options;
-  const aborter = new AbortController();
-  const drainController = new AbortController();
-  const backgroundWork = new Set<Promise<void>>();
-  const allRuns = new Set<Promise<void>>();
-  const currentRuns = new Map<string, Promise<void>>();
+  const jobAbortController = new AbortController();
+  const jobDrainController = new AbortController();
+  const backgroundPromises = new Set<Promise<void>>();
+  const allJobRuns = new Set<Promise<void>>();
+  const currentJobRuns = new Map<string, Promise<void>>();
   let jobPostponed = Promise.withResolvers<void>();
-  const stateStoredAtMs = new Map<string, number>();
+  const jobStateStoredAtMs = new Map<string, number>();
 
   function runInParallel(work: Promise<void>): void {
     const watchedWork = work
       .catch((error: unknown) => {
         if (!isOrderlyStop(error)) log.error({ err: error }, "a job broke");
       })
-      .finally(() => backgroundWork.delete(watchedWork));
-    backgroundWork.add(watchedWork);
+      .finally(() => backgroundPromises.delete(watchedWork));
+    backgroundPromises.add(watchedWork);
   }
 
-  function startRun(state: JobState): Promise<void> {
+  function startJobRun(state: JobState): Promise<void> {
     const { name } = state.job;
-    const currentRun = runOnce(state).finally(() => {
-      allRuns.delete(currentRun);
-      if (currentRuns.get(name) === currentRun) currentRuns.delete(name);
+    const currentJobRun = runJobOnce(state).finally(() => {
+      allJobRuns.delete(currentJobRun);
+      if (currentJobRuns.get(name) === currentJobRun) currentJobRuns.delete(name);
     });
-    allRuns.add(currentRun);
-    if (!currentRuns.has(name)) currentRuns.set(name, currentRun);
-    return currentRun;
+    allJobRuns.add(currentJobRun);
+    if (!currentJobRuns.has(name)) currentJobRuns.set(name, currentJobRun);
+    return currentJobRun;
   }
 
-  async function runOnce(state: JobState): Promise<void> {
-    if (drainController.signal.aborted) return;
+  async function runJobOnce(state: JobState): Promise<void> {
+    if (jobDrainController.signal.aborted) return;
     if (outage.isOn()) {
-      postpone(state);
+      postponeJob(state);
       return;
     }
     state.isPending = false;
     state.takesTicks = true;
     state.wait?.abort(new OrderlyStop());
     const { job } = state;
-    const labels = { source, job: job.name };
+    const jobMetricLabels = { source, job: job.name };
     if (state.isRunning) {
-      metrics.polls.inc({ ...labels, outcome: "overlap" });
+      metrics.polls.inc({ ...jobMetricLabels, outcome: "overlap" });
       return;
     }
     state.isRunning = true;
-    const result = await runJob(job).finally(() => (state.isRunning = false));
-    const runEndedAtMs = clock.monotonic();
-    const failure = result.kind === "failed" ? result.failure : null;
-    state.failuresInRow = result.kind === "ok" ? 0 : state.failuresInRow + 1;
+    const jobResult = await tryJobRun(job).finally(() => (state.isRunning = false));
+    const jobEndedAtMs = clock.monotonic();
+    const failure = jobResult.kind === "failed" ? jobResult.failure : null;
+    state.failuresInRow = jobResult.kind === "ok" ? 0 : state.failuresInRow + 1;
     state.isRefused = failure instanceof ConfigError;
-    metrics.polls.inc({ ...labels, outcome: result.kind });
+    metrics.polls.inc({ ...jobMetricLabels, outcome: jobResult.kind });
     if (failure === null) {
-      metrics.pollSuccess.set(labels, clock.now() / 1000);
+      metrics.pollSuccess.set(jobMetricLabels, clock.now() / 1000);
       options.succeeded?.(job.name);
     }
-    let retryMs = result.kind === "ok" ? null : jobRetryMs(failure, state.failuresInRow, random);
-    const isPaused = state.isRefused || failure instanceof Throttled;
-    state.notBeforeMs = isPaused ? runEndedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
+    let retryMs = jobResult.kind === "ok" ? null : jobRetryPauseMs(failure, state.failuresInRow, random);
+    const isJobPaused = state.isRefused || failure instanceof Throttled;
+    state.notBeforeMs = isJobPaused ? jobEndedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
     try {
-      if (result.kind !== "failed")
-        await recordSuccess(state.job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
-      else if (await recordFailure(state.job, result.failure, state.failuresInRow)) postpone(state);
+      if (jobResult.kind !== "failed")
+        await recordJobSuccess(state.job, jobResult.kind === "ok" ? (jobResult.remark ?? null) : jobResult.reason);
+      else if (await recordJobFailure(state.job, jobResult.failure, state.failuresInRow)) postponeJob(state);
     } catch (error) {
-      aborter.signal.throwIfAborted();
+      jobAbortController.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < runEndedAtMs) {
+    if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < jobEndedAtMs) {
       retryMs = UNEXPLAINED_RETRY_MS;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
-    if (retryMs !== null && !outage.isOn()) runInParallel(runLater(state, retryMs));
+    if (retryMs !== null && !outage.isOn()) runInParallel(runJobLater(state, retryMs));
   }
 
-  async function runJob(job: Job) {
+  async function tryJobRun(job: SyncJob) {
     try {
-      return await job.run(aborter.signal);
+      return await job.run(jobAbortController.signal);
     } catch (error) {
-      aborter.signal.throwIfAborted();
+      jobAbortController.signal.throwIfAborted();
       return { kind: "failed" as const, failure: asFailure(error) };
     }
   }
 
-  async function runLater(state: JobState, inMs: number): Promise<void> {
+  async function runJobLater(state: JobState, inMs: number): Promise<void> {
     state.wait?.abort(new OrderlyStop());
-    const retryWait = new AbortController();
-    state.wait = retryWait;
-    const isJobTime = await sleepFor(clock, inMs, retryWait.signal, drainController.signal);
-    if (state.wait === retryWait) state.wait = null;
-    if (isJobTime) await startRun(state);
+    const retryWaitController = new AbortController();
+    state.wait = retryWaitController;
+    const isRetryTime = await sleepFor(clock, inMs, retryWaitController.signal, jobDrainController.signal);
+    if (state.wait === retryWaitController) state.wait = null;
+    if (isRetryTime) await startJobRun(state);
   }
 
   /** Acts after the job's current run, which may have begun with old settings or with an old scope. */
-  async function afterCurrentRun(state: JobState, act: (state: JobState) => Promise<void> | void): Promise<void> {
-    await currentRuns.get(state.job.name);
+  async function actAfterCurrentRun(state: JobState, act: (state: JobState) => Promise<void> | void): Promise<void> {
+    await currentJobRuns.get(state.job.name);
     await act(state);
   }
 
-  async function recordSuccess(work: NamedJob, remark: string | null): Promise<void> {
+  async function recordJobSuccess(work: JobNameAndAbility, remark: string | null): Promise<void> {
     outage.noteSuccess();
     await availability.featureUp(work.name);
-    storeState(work, remark);
+    storeJobState(work, remark);
   }
 
-  async function recordFailure(work: NamedJob, failure: Failure, failures: number): Promise<boolean> {
+  async function recordJobFailure(work: JobNameAndAbility, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
     const failureContext = { isRepeat: failures > 1, isMeJob: work.name === "token" };
-    const isDown = await outage.judge(failure, failureContext, aborter.signal);
-    const problem = describeProblem(work, failure);
-    if (!isDown && failure instanceof ConfigError) await availability.featureDown(work.name, problem);
-    storeState(work, problem, false);
-    return isDown;
+    const isServiceDown = await outage.judge(failure, failureContext, jobAbortController.signal);
+    const jobProblem = describeJobProblem(work, failure);
+    if (!isServiceDown && failure instanceof ConfigError) await availability.featureDown(work.name, jobProblem);
+    storeJobState(work, jobProblem, false);
+    return isServiceDown;
   }
 
-  const lacksAbility = ({ ability }: NamedJob) => ability !== undefined && !scope.hasAbility(ability);
+  const lacksTokenAbility = ({ ability }: JobNameAndAbility) => ability !== undefined && !scope.hasAbility(ability);
 
-  function describeProblem(work: NamedJob, failure: Failure): string {
+  function describeJobProblem(work: JobNameAndAbility, failure: Failure): string {
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
-    return isForbidden && lacksAbility(work)
+    return isForbidden && lacksTokenAbility(work)
       ? `${errorText(failure)} The token lacks ${work.ability}.`
       : errorText(failure);
   }
 
-  function storeState({ name }: NamedJob, problem: string | null, success = true): void {
-    const lastState = options.storedState(name);
+  function storeJobState({ name }: JobNameAndAbility, problem: string | null, success = true): void {
+    const lastJobState = options.storedState(name);
     const nowMs = clock.monotonic();
-    const isRecent = nowMs - (stateStoredAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_INTERVAL_MS;
-    if (isRecent && lastState?.problem === problem) return;
+    const isRecent = nowMs - (jobStateStoredAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < JOB_STATE_STORE_INTERVAL_MS;
+    if (isRecent && lastJobState?.problem === problem) return;
     const at = isoUtc(clock.now());
-    const lastSuccess = success ? at : (lastState?.lastSuccess ?? null);
+    const lastSuccess = success ? at : (lastJobState?.lastSuccess ?? null);
     options.storeState(name, { lastSuccess, lastAttempt: at, problem });
-    stateStoredAtMs.set(name, nowMs);
+    jobStateStoredAtMs.set(name, nowMs);
   }
 
-  async function keepFollowing(follower: Follower): Promise<void> {
+  async function keepContinuousJobRunning(follower: Follower): Promise<void> {
     let failures = 0;
     let refusals = 0;
     let wasAway = false;
-    const labels = { source, job: follower.name };
-    const runInOrder = serialRunner();
-    const noteSuccess = () => {
+    const jobMetricLabels = { source, job: follower.name };
+    const recordInOrder = serialRunner();
+    const noteJobSuccess = () => {
       failures = 0;
       refusals = 0;
-      metrics.pollSuccess.set(labels, clock.now() / 1000);
+      metrics.pollSuccess.set(jobMetricLabels, clock.now() / 1000);
       options.succeeded?.(follower.name);
-      runInParallel(runInOrder(() => recordSuccess(follower, null)));
+      runInParallel(recordInOrder(() => recordJobSuccess(follower, null)));
     };
     await runLoop({
       clock,
-      signal: drainController.signal,
+      signal: jobDrainController.signal,
       wakeup: scope.changes,
       random,
       async turn() {
         const afterOutage = wasAway || outage.isOn();
         wasAway = false;
-        await rejectOnAbort(outage.over(aborter.signal), drainController.signal);
-        const outageBegun = new AbortController();
-        const outageWatch = rejectOnAbort(outage.begun(aborter.signal), outageBegun.signal).then(
+        await rejectOnAbort(outage.over(jobAbortController.signal), jobDrainController.signal);
+        const outageBeginController = new AbortController();
+        const outageWatch = rejectOnAbort(outage.begun(jobAbortController.signal), outageBeginController.signal).then(
           () => {
             wasAway = true;
-            outageBegun.abort(new OrderlyStop());
+            outageBeginController.abort(new OrderlyStop());
           },
           () => undefined,
         );
-        const draining = AbortSignal.any([drainController.signal, outageBegun.signal]);
+        const draining = AbortSignal.any([jobDrainController.signal, outageBeginController.signal]);
         try {
-          await follower.follow({ draining, forced: aborter.signal, afterOutage, well: noteSuccess });
+          await follower.follow({ draining, forced: jobAbortController.signal, afterOutage, well: noteJobSuccess });
           return 0;
         } catch (error) {
-          aborter.signal.throwIfAborted();
+          jobAbortController.signal.throwIfAborted();
           const failure = asFailure(error);
           const isRefused = failure instanceof ConfigError;
           failures += 1;
           refusals = isRefused ? refusals + 1 : 0;
-          metrics.polls.inc({ ...labels, outcome: "failed" });
-          if (await runInOrder(() => recordFailure(follower, failure, failures))) return 0;
-          return isRefused && !lacksAbility(follower)
-            ? unexplainedRetryMs(refusals)
+          metrics.polls.inc({ ...jobMetricLabels, outcome: "failed" });
+          if (await recordInOrder(() => recordJobFailure(follower, failure, failures))) return 0;
+          return isRefused && !lacksTokenAbility(follower)
+            ? unexplainedRefusalRetryMs(refusals)
             : followerRetryMs(failure, failures, random);
         } finally {
-          outageBegun.abort(new OrderlyStop());
+          outageBeginController.abort(new OrderlyStop());
           await outageWatch;
         }
       },
@@ -253,39 +253,39 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   }
 
   /** Watches the token's scope, except during an outage: then only the outage's probe sends requests. */
-  async function watchScope(): Promise<void> {
-    while (!aborter.signal.aborted) {
-      await outage.over(aborter.signal);
-      const outageBegun = new AbortController();
-      const scopeWatch = scope.watch(AbortSignal.any([aborter.signal, outageBegun.signal]));
+  async function watchTokenScope(): Promise<void> {
+    while (!jobAbortController.signal.aborted) {
+      await outage.over(jobAbortController.signal);
+      const outageBeginController = new AbortController();
+      const tokenScopeWatch = scope.watch(AbortSignal.any([jobAbortController.signal, outageBeginController.signal]));
       try {
-        await rejectOnAbort(outage.begun(aborter.signal), aborter.signal);
+        await rejectOnAbort(outage.begun(jobAbortController.signal), jobAbortController.signal);
       } finally {
-        outageBegun.abort(new OrderlyStop());
-        await scopeWatch;
+        outageBeginController.abort(new OrderlyStop());
+        await tokenScopeWatch;
       }
     }
   }
 
-  async function followScope(): Promise<void> {
-    let sitesBefore = scope.known();
+  async function followTokenScope(): Promise<void> {
+    let visibleSitesBefore = scope.known();
     await runLoop({
       clock,
-      signal: drainController.signal,
+      signal: jobDrainController.signal,
       wakeup: scope.changes,
       async turn() {
-        const sitesNow = scope.known();
-        const hadSites = (sitesNow && sitesBefore) ?? new Set<number>();
-        const hasSites = (sitesBefore && sitesNow) ?? new Set<number>();
-        const gainedSites = !hasSites.isSubsetOf(hadSites);
-        const lostSites = !hadSites.isSubsetOf(hasSites);
-        sitesBefore = sitesNow;
-        for (const state of states) {
+        const visibleSitesNow = scope.known();
+        const sitesBeforeChange = (visibleSitesNow && visibleSitesBefore) ?? new Set<number>();
+        const sitesAfterChange = (visibleSitesBefore && visibleSitesNow) ?? new Set<number>();
+        const hasGainedSites = !sitesAfterChange.isSubsetOf(sitesBeforeChange);
+        const hasLostSites = !sitesBeforeChange.isSubsetOf(sitesAfterChange);
+        visibleSitesBefore = visibleSitesNow;
+        for (const state of jobStates) {
           const { name } = state.job;
-          const isJobConcerned = gainedSites ? LISTS_OF_NEW_SITE.has(name) : lostSites && name === "sites";
-          if (isJobConcerned && state.takesTicks) postpone(state);
+          const isJobConcerned = hasGainedSites ? LIST_JOBS_OF_NEW_SITE.has(name) : hasLostSites && name === "sites";
+          if (isJobConcerned && state.takesTicks) postponeJob(state);
         }
-        for (const jobState of states) if (jobState.isRefused) runInParallel(startRun(jobState));
+        for (const jobState of jobStates) if (jobState.isRefused) runInParallel(startJobRun(jobState));
         return Number.POSITIVE_INFINITY;
       },
       fault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
@@ -293,53 +293,53 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   }
 
   /** Runs the job as soon as the service is available, unless a tick comes earlier. */
-  function postpone(state: JobState): void {
+  function postponeJob(state: JobState): void {
     state.isPending = true;
     jobPostponed.resolve();
   }
 
-  async function runPending(): Promise<void> {
+  async function runPendingJobs(): Promise<void> {
     for (;;) {
-      await outage.over(aborter.signal);
-      const pendingState = states.find(({ isPending }) => isPending);
-      if (pendingState === undefined) {
-        await rejectOnAbort(jobPostponed.promise, aborter.signal);
+      await outage.over(jobAbortController.signal);
+      const pendingJobState = jobStates.find(({ isPending }) => isPending);
+      if (pendingJobState === undefined) {
+        await rejectOnAbort(jobPostponed.promise, jobAbortController.signal);
         jobPostponed = Promise.withResolvers();
         continue;
       }
-      pendingState.isPending = false;
-      if (pendingState.job.isLong === true) runInParallel(afterCurrentRun(pendingState, startRun));
-      else await startRun(pendingState);
+      pendingJobState.isPending = false;
+      if (pendingJobState.job.isLong === true) runInParallel(actAfterCurrentRun(pendingJobState, startJobRun));
+      else await startJobRun(pendingJobState);
     }
   }
 
-  function startTicks(state: JobState): void {
+  function startJobTicks(state: JobState): void {
     state.stopTicks();
     const { name, schedule } = state.job;
     if (schedule === false) return;
     const offsetMs = tickOffsetMs(`${source} ${name}`, Math.min(spreadMs, cronIntervalMs(schedule, clock.now()) / 4));
     state.stopTicks = options.ticker.every(schedule, () => {
       if (state.isRunning) metrics.polls.inc({ source, job: name, outcome: "overlap" });
-      else if (state.takesTicks && clock.monotonic() >= state.notBeforeMs) runInParallel(runLater(state, offsetMs));
+      else if (state.takesTicks && clock.monotonic() >= state.notBeforeMs) runInParallel(runJobLater(state, offsetMs));
     });
   }
 
-  function changeJobs({ jobs, spreadMs: nextSpreadMs, again }: SchedulerChange): void {
-    if (drainController.signal.aborted) return;
+  function changeScheduledJobs({ jobs, spreadMs: nextSpreadMs, again }: JobSchedulerChange): void {
+    if (jobDrainController.signal.aborted) return;
     const isSpreadSame = nextSpreadMs === spreadMs;
     spreadMs = nextSpreadMs;
-    const statesBefore = new Map(states.map((state) => [state.job.name, state]));
-    states = jobs.filter(isScheduled).map((job) => statesBefore.get(job.name) ?? newJobState(job));
-    for (const jobState of statesBefore.values()) if (!states.includes(jobState)) switchJobOff(jobState);
-    for (const job of jobs.filter(isScheduled)) {
-      const jobState = states.find((each) => each.job.name === job.name);
+    const jobStatesBefore = new Map(jobStates.map((state) => [state.job.name, state]));
+    jobStates = jobs.filter(isJobScheduled).map((job) => jobStatesBefore.get(job.name) ?? createJobState(job));
+    for (const jobState of jobStatesBefore.values()) if (!jobStates.includes(jobState)) switchJobOff(jobState);
+    for (const job of jobs.filter(isJobScheduled)) {
+      const jobState = jobStates.find((each) => each.job.name === job.name);
       if (jobState === undefined) continue;
-      const isNewJob = !statesBefore.has(job.name);
+      const isNewJob = !jobStatesBefore.has(job.name);
       const isScheduleSame = !isNewJob && jobState.job.schedule === job.schedule && isSpreadSame;
       jobState.job = job;
-      if (!isScheduleSame) startTicks(jobState);
-      if (isNewJob) postpone(jobState);
-      else if (again.has(job.name)) runInParallel(afterCurrentRun(jobState, postpone));
+      if (!isScheduleSame) startJobTicks(jobState);
+      if (isNewJob) postponeJob(jobState);
+      else if (again.has(job.name)) runInParallel(actAfterCurrentRun(jobState, postponeJob));
     }
   }
 
@@ -353,28 +353,28 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   const schedulerService = startServiceOnce({
     name: `sync ${source}`,
     async start(signal) {
-      signal.addEventListener("abort", () => aborter.abort(signal.reason), { once: true });
-      runInParallel(outage.watch(aborter.signal));
-      runInParallel(watchScope());
-      runInParallel(followScope());
-      if (options.watchLostSites !== undefined) runInParallel(options.watchLostSites(aborter.signal));
-      runInParallel(runPending());
-      for (const followerJob of options.followers ?? []) {
-        const followerRun = keepFollowing(followerJob).finally(() => allRuns.delete(followerRun));
-        allRuns.add(followerRun);
+      signal.addEventListener("abort", () => jobAbortController.abort(signal.reason), { once: true });
+      runInParallel(outage.watch(jobAbortController.signal));
+      runInParallel(watchTokenScope());
+      runInParallel(followTokenScope());
+      if (options.watchLostSites !== undefined) runInParallel(options.watchLostSites(jobAbortController.signal));
+      runInParallel(runPendingJobs());
+      for (const continuousJob of options.followers ?? []) {
+        const followerRun = keepContinuousJobRunning(continuousJob).finally(() => allJobRuns.delete(followerRun));
+        allJobRuns.add(followerRun);
         runInParallel(followerRun);
       }
-      for (const jobState of states) startTicks(jobState);
+      for (const jobState of jobStates) startJobTicks(jobState);
     },
     async stop(deadlineMs) {
-      for (const jobState of states) jobState.stopTicks();
-      drainController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, Promise.allSettled(allRuns));
-      aborter.abort(new OrderlyStop());
-      await Promise.all(backgroundWork);
+      for (const jobState of jobStates) jobState.stopTicks();
+      jobDrainController.abort(new OrderlyStop());
+      await endsWithin(clock, deadlineMs, Promise.allSettled(allJobRuns));
+      jobAbortController.abort(new OrderlyStop());
+      await Promise.all(backgroundPromises);
     },
   });
-  return { ...schedulerService, change: changeJobs };
+  return { ...schedulerService, change: changeScheduledJobs };
 }
 
 function tickOffsetMs(key: string, mostMs: number): number {

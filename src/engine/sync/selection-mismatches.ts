@@ -1,21 +1,21 @@
 import type { Site } from "../../core/model/building.ts";
-import { createClassFinder, createTagFilter, type SelectableTag, type Selection } from "./tag-selection.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, type TagSelection } from "./tag-selection.ts";
 
-export interface SeenBuilding {
+export interface VisibleBuilding {
   readonly sites: readonly Site[];
   readonly followed: readonly number[] | null;
   readonly tags: readonly SelectableTag[];
-  readonly systems: readonly NamedThing[] | null;
-  readonly gateways: readonly LocatedObject[] | null;
+  readonly systems: readonly NamedObject[] | null;
+  readonly gateways: readonly NamedSiteObject[] | null;
   readonly valueTypes: ReadonlyMap<string, "number" | "boolean">;
 }
 
-export interface NamedThing {
+export interface NamedObject {
   readonly id: string;
   readonly name: string;
 }
 
-export interface LocatedObject extends NamedThing {
+export interface NamedSiteObject extends NamedObject {
   readonly siteId: number | null;
 }
 
@@ -29,92 +29,92 @@ export function joinFirst(words: readonly string[], most = 8): string {
   return words.length > most ? `${firstWordsText} and ${words.length - most} more` : firstWordsText;
 }
 
-export function describeSites({ sites }: Pick<SeenBuilding, "sites">): string {
+export function describeVisibleSites({ sites }: Pick<VisibleBuilding, "sites">): string {
   if (sites.length === 0) return "it sees none";
   return `there are ${joinFirst(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
-export function findSiteMismatches(wanted: readonly number[], building: Pick<SeenBuilding, "sites" | "followed">) {
+export function findSiteMismatches(wanted: readonly number[], building: Pick<VisibleBuilding, "sites" | "followed">) {
   return wanted.flatMap((id, index) => {
-    const message = describeUnseenSite(id, building);
+    const message = describeInvisibleSite(id, building);
     return message === null ? [] : [{ path: [index], message }];
   });
 }
 
-function describeUnseenSite(id: number, building: Pick<SeenBuilding, "sites" | "followed">): string | null {
+function describeInvisibleSite(id: number, building: Pick<VisibleBuilding, "sites" | "followed">): string | null {
   if (!building.sites.some((site) => site.id === id))
-    return `The token sees no site ${id}; ${describeSites(building)}.`;
+    return `The token sees no site ${id}; ${describeVisibleSites(building)}.`;
   if (building.followed?.includes(id) !== false) return null;
   return `Site ${id} is not on the list inventory.sites of this source: add it there too.`;
 }
 
-type SelectionFields = Omit<Selection, "exclude">;
+type TagSelectionFields = Omit<TagSelection, "exclude">;
 
 /** Returns the parts of a selection that select no tag, and an `exclude` that removes all tags or none. */
-export function findSelectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
+export function findSelectionMismatches(selection: TagSelection, building: VisibleBuilding): readonly Mismatch[] {
   if (building.tags.length === 0) return [];
   const { exclude, ...include } = selection;
-  const entriesWithoutTags = findDeadEntries(include, building);
+  const entriesWithoutTags = findEntriesWithoutTags(include, building);
   const includedTags = building.tags.filter(createTagFilter(include));
   if (includedTags.length === 0 && entriesWithoutTags.length === 0)
-    return [{ path: [], message: describeNoneTogether(include, building) }];
+    return [{ path: [], message: describeEmptyIntersection(include, building) }];
   if (exclude === undefined || includedTags.length === 0) return entriesWithoutTags;
-  const tagsLeft = building.tags.filter(createTagFilter(selection)).length;
+  const remainingTagCount = building.tags.filter(createTagFilter(selection)).length;
   const message = `This takes out all ${includedTags.length} tags that the rest of the selection has: nothing is left.`;
-  if (tagsLeft === 0) return [...entriesWithoutTags, { path: ["exclude"], message }];
-  return [...entriesWithoutTags, ...prefixPaths("exclude", findDeadEntries(exclude, building))];
+  if (remainingTagCount === 0) return [...entriesWithoutTags, { path: ["exclude"], message }];
+  return [...entriesWithoutTags, ...prefixMismatchPaths("exclude", findEntriesWithoutTags(exclude, building))];
 }
 
-function prefixPaths(section: string, mismatches: readonly Mismatch[]): readonly Mismatch[] {
+function prefixMismatchPaths(section: string, mismatches: readonly Mismatch[]): readonly Mismatch[] {
   return mismatches.map(({ path, message }) => ({ path: [section, ...path], message }));
 }
 
-function findDeadEntries(fields: SelectionFields, building: SeenBuilding): readonly Mismatch[] {
+function findEntriesWithoutTags(fields: TagSelectionFields, building: VisibleBuilding): readonly Mismatch[] {
   const { sites = [], systems = [], units = [], name = [], ids = [] } = fields;
-  const knownIds = new Set(building.tags.map(({ tag }) => tag.id));
-  const missingIds = ids.filter((id) => !knownIds.has(id));
-  const problemsByPath: readonly (readonly [path: Mismatch["path"], message: string | null])[] = [
-    ...sites.map((id, index) => [["sites", index], describeDeadSite(id, building)] as const),
-    ...systems.map((id, index) => [["systems", index], describeDeadSystem(id, building)] as const),
-    ...units.map((unit, index) => [["units", index], describeDeadUnit(unit, building)] as const),
+  const knownTagIds = new Set(building.tags.map(({ tag }) => tag.id));
+  const missingTagIds = ids.filter((id) => !knownTagIds.has(id));
+  const mismatchesByPath: readonly (readonly [path: Mismatch["path"], message: string | null])[] = [
+    ...sites.map((id, index) => [["sites", index], describeSiteWithoutTags(id, building)] as const),
+    ...systems.map((id, index) => [["systems", index], describeSystemWithoutTags(id, building)] as const),
+    ...units.map((unit, index) => [["units", index], describeUnitWithoutTags(unit, building)] as const),
     ...(typeof name === "string"
-      ? [[["name"], describeDeadName(name, building)] as const]
-      : name.map((pattern, index) => [["name", index], describeDeadName(pattern, building)] as const)),
-    ...missingIds
+      ? [[["name"], describeNameWithoutTags(name, building)] as const]
+      : name.map((pattern, index) => [["name", index], describeNameWithoutTags(pattern, building)] as const)),
+    ...missingTagIds
       .slice(0, 1)
-      .map((id) => [["ids", ids.indexOf(id)], describeMissingIds(missingIds, building)] as const),
+      .map((id) => [["ids", ids.indexOf(id)], describeMissingTagIds(missingTagIds, building)] as const),
   ];
-  return problemsByPath.flatMap(([path, message]) => (message === null ? [] : [{ path, message }]));
+  return mismatchesByPath.flatMap(([path, message]) => (message === null ? [] : [{ path, message }]));
 }
 
-function describeDeadSite(id: number, building: SeenBuilding): string | null {
-  const unseenProblem = describeUnseenSite(id, building);
-  if (unseenProblem !== null || building.tags.some(({ siteId }) => siteId === id)) return unseenProblem;
+function describeSiteWithoutTags(id: number, building: VisibleBuilding): string | null {
+  const invisibleSiteProblem = describeInvisibleSite(id, building);
+  if (invisibleSiteProblem !== null || building.tags.some(({ siteId }) => siteId === id)) return invisibleSiteProblem;
   return `Site ${id} has no tags that the token may see.`;
 }
 
-function describeDeadSystem(id: string, { systems, tags }: SeenBuilding): string | null {
+function describeSystemWithoutTags(id: string, { systems, tags }: VisibleBuilding): string | null {
   if (tags.some(({ systemIds }) => systemIds.includes(id))) return null;
   if (systems === null) return `No tag belongs to a system ${id}.`;
-  const namedSystem = systems.find((system) => system.id === id);
-  if (namedSystem !== undefined) return `The system ${id} (${namedSystem.name}) has no tags.`;
+  const matchingSystem = systems.find((system) => system.id === id);
+  if (matchingSystem !== undefined) return `The system ${id} (${matchingSystem.name}) has no tags.`;
   const similarSystems = systems.filter(({ name }) => name.includes(id));
   const hint = similarSystems.length === 1 ? ` Write the id: "${similarSystems[0]?.id}".` : "";
-  return `There is no system with the id ${id}; ${listNamed(similarSystems.length > 0 ? similarSystems : systems, "there are none")}.${hint}`;
+  return `There is no system with the id ${id}; ${listNamedObjects(similarSystems.length > 0 ? similarSystems : systems, "there are none")}.${hint}`;
 }
 
-function listNamed(things: readonly NamedThing[], none: string): string {
+function listNamedObjects(things: readonly NamedObject[], none: string): string {
   return things.length === 0 ? none : `there are ${joinFirst(things.map(({ id, name }) => `${id} (${name})`))}`;
 }
 
-function describeDeadUnit(unit: string, { tags }: SeenBuilding): string | null {
+function describeUnitWithoutTags(unit: string, { tags }: VisibleBuilding): string | null {
   const tagsByUnit = Map.groupBy(tags, ({ tag }) => tag.unit ?? "");
   if (tagsByUnit.has(unit)) return null;
-  const presentUnits = [...tagsByUnit]
+  const unitsByTagCount = [...tagsByUnit]
     .toSorted(([, one], [, other]) => other.length - one.length)
     .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
   const similarUnit = tagsByUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
-  return `No tag has the unit "${unit}"; there are ${joinFirst(presentUnits)}.${similarUnit === undefined ? "" : ` Write "${similarUnit}".`}`;
+  return `No tag has the unit "${unit}"; there are ${joinFirst(unitsByTagCount)}.${similarUnit === undefined ? "" : ` Write "${similarUnit}".`}`;
 }
 
 /** Reduces a unit to lower-case letters, digits and %: people vary °, ³, case and spaces. */
@@ -125,66 +125,70 @@ function normalizeUnit(unit: string): string {
     .replaceAll(/[^\p{L}\p{N}%]/gu, "");
 }
 
-function describeDeadName(pattern: string, { tags }: SeenBuilding): string | null {
+function describeNameWithoutTags(pattern: string, { tags }: VisibleBuilding): string | null {
   if (tags.some(createTagFilter({ name: pattern }))) return null;
-  const widerPattern = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
-  const matchCount = widerPattern === pattern ? 0 : tags.filter(createTagFilter({ name: widerPattern })).length;
-  const nameHint =
+  const widerNamePattern = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
+  const matchCount = widerNamePattern === pattern ? 0 : tags.filter(createTagFilter({ name: widerNamePattern })).length;
+  const namePatternHint =
     matchCount > 0
-      ? `${matchCount} tags contain it: write "${widerPattern}"`
-      : `names are such as ${firstThree(tags.map(({ tag }) => tag.displayName))}`;
-  return `The name of no tag fits "${pattern}"; ${nameHint}.`;
+      ? `${matchCount} tags contain it: write "${widerNamePattern}"`
+      : `names are such as ${joinFirstThree(tags.map(({ tag }) => tag.displayName))}`;
+  return `The name of no tag fits "${pattern}"; ${namePatternHint}.`;
 }
 
-function describeMissingIds(missing: readonly string[], { tags }: SeenBuilding): string {
+function describeMissingTagIds(missing: readonly string[], { tags }: VisibleBuilding): string {
   const problem = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${joinFirst(missing)}`;
   const tagWithName = tags.find(({ tag }) => tag.displayName === missing[0]);
   const hint = tagWithName === undefined ? "" : ` That is a name; its id is "${tagWithName.tag.id}".`;
-  return `${problem}; ids are such as ${firstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
+  return `${problem}; ids are such as ${joinFirstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
 }
 
-function firstThree(words: readonly string[]): string {
+function joinFirstThree(words: readonly string[]): string {
   return words.slice(0, 3).join(", ");
 }
 
-function describeNoneTogether(fields: SelectionFields, building: SeenBuilding): string {
-  const countTags = (field: SelectionFields) => building.tags.filter(createTagFilter(field)).length;
-  const tagsPerField = Object.entries(fields)
+function describeEmptyIntersection(fields: TagSelectionFields, building: VisibleBuilding): string {
+  const countMatchingTags = (field: TagSelectionFields) => building.tags.filter(createTagFilter(field)).length;
+  const tagCountsPerField = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
-    .map(([field, entries]) => `${field} ${countTags({ [field]: entries })}`);
-  const message = `Each field has tags by itself (${tagsPerField.join(", ")}), and no tag is in all of them.`;
-  const tagsWithoutUnits = building.tags.filter(createTagFilter({ ...fields, units: undefined }));
-  if (fields.units === undefined || tagsWithoutUnits.length === 0) return message;
-  const foundUnits = [...new Set(tagsWithoutUnits.map(({ tag }) => tag.unit ?? '"" (none)'))];
-  return `${message} Without \`units\` it has ${tagsWithoutUnits.length}, with the units ${joinFirst(foundUnits)}.`;
+    .map(([field, entries]) => `${field} ${countMatchingTags({ [field]: entries })}`);
+  const message = `Each field has tags by itself (${tagCountsPerField.join(", ")}), and no tag is in all of them.`;
+  const tagsIgnoringUnits = building.tags.filter(createTagFilter({ ...fields, units: undefined }));
+  if (fields.units === undefined || tagsIgnoringUnits.length === 0) return message;
+  const foundUnits = [...new Set(tagsIgnoringUnits.map(({ tag }) => tag.unit ?? '"" (none)'))];
+  return `${message} Without \`units\` it has ${tagsIgnoringUnits.length}, with the units ${joinFirst(foundUnits)}.`;
 }
 
 export interface TagClass {
   readonly name: string;
-  readonly select: Selection;
+  readonly select: TagSelection;
 }
 
-export type ClassComparison = ReturnType<typeof compareClasses>[number];
+export type TagClassComparison = ReturnType<typeof compareTagClasses>[number];
 
 /** Returns the number of tags of each class, in order, and the class's mismatches, with paths relative to the class. */
-export function compareClasses(classes: readonly TagClass[], building: SeenBuilding) {
+export function compareTagClasses(classes: readonly TagClass[], building: VisibleBuilding) {
   const tagsByClass = Map.groupBy(building.tags, createClassFinder(classes));
   return classes.map((each, index) => {
     const { name, select } = each;
-    const tags = tagsByClass.get(each)?.length ?? 0;
-    const problems = prefixPaths("select", findSelectionMismatches(select, building));
-    const takenText = tags > 0 ? null : describeEarlierClasses(each, classes.slice(0, index), building);
-    return { name, tags, mismatches: takenText === null ? problems : [...problems, { path: [], message: takenText }] };
+    const tagCount = tagsByClass.get(each)?.length ?? 0;
+    const problems = prefixMismatchPaths("select", findSelectionMismatches(select, building));
+    const takenText = tagCount > 0 ? null : describeEarlierTagClasses(each, classes.slice(0, index), building);
+    return {
+      name,
+      tags: tagCount,
+      mismatches: takenText === null ? problems : [...problems, { path: [], message: takenText }],
+    };
   });
 }
 
-function describeEarlierClasses({ select }: TagClass, before: readonly TagClass[], { tags: all }: SeenBuilding) {
-  const ownTags = all.filter(createTagFilter(select));
-  if (ownTags.length === 0) return null;
-  const tagsByTakingClass = [...Map.groupBy(ownTags, createClassFinder(before))];
-  const takers = tagsByTakingClass.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
-  const whichStand = tagsByTakingClass.length === 1 ? "which stands" : "which stand";
-  return `All ${ownTags.length} tags of this class are taken by ${takers}, ${whichStand} before it: put the more specific one first.`;
+function describeEarlierTagClasses({ select }: TagClass, before: readonly TagClass[], { tags: all }: VisibleBuilding) {
+  const selectedTags = all.filter(createTagFilter(select));
+  if (selectedTags.length === 0) return null;
+  const tagsByEarlierClass = [...Map.groupBy(selectedTags, createClassFinder(before))];
+  const earlierClassNames = tagsByEarlierClass.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
+  const relativeClause = tagsByEarlierClass.length === 1 ? "which stands" : "which stand";
+  return `All ${selectedTags.length} tags of this class are taken by ${earlierClassNames}, ${relativeClause} before it: put the more specific one first.`;
 }
 
 export interface WritableTag {
@@ -195,7 +199,7 @@ export interface WritableTag {
   readonly gateway_id?: string | undefined;
 }
 
-export function findWritableMismatches(entry: WritableTag, building: SeenBuilding): readonly Mismatch[] {
+export function findWritableMismatches(entry: WritableTag, building: VisibleBuilding): readonly Mismatch[] {
   const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = entry;
   const foundTag = building.tags.find(({ tag }) => tag.id === id);
   if (foundTag === undefined) {
@@ -203,23 +207,23 @@ export function findWritableMismatches(entry: WritableTag, building: SeenBuildin
     if (unseenSite !== undefined) return [{ path: ["site_id"], message: unseenSite.message }];
     return [{ path: ["tag_id"], message: `There is no tag ${id} at any site that is followed.` }];
   }
-  const mismatches: Mismatch[] = [];
-  const gateways = building.gateways?.filter((gateway) => gateway.siteId === siteId) ?? null;
+  const tagMismatches: Mismatch[] = [];
+  const siteGateways = building.gateways?.filter((gateway) => gateway.siteId === siteId) ?? null;
   if (foundTag.siteId !== siteId) {
     const siteName = building.sites.find((site) => site.id === foundTag.siteId)?.displayName;
-    const siteText = `site ${foundTag.siteId}${siteName === undefined ? "" : ` (${siteName})`}`;
-    const message = `Tag ${id} is at ${siteText}, not ${siteId}: write site_id: ${foundTag.siteId}.`;
-    mismatches.push({ path: ["site_id"], message });
-  } else if (gatewayId !== undefined && gateways?.every((gateway) => gateway.id !== gatewayId) === true) {
-    const message = `Site ${siteId} has no gateway ${gatewayId}; ${listNamed(gateways, "it has none")}.`;
-    mismatches.push({ path: ["gateway_id"], message });
+    const siteDescription = `site ${foundTag.siteId}${siteName === undefined ? "" : ` (${siteName})`}`;
+    const message = `Tag ${id} is at ${siteDescription}, not ${siteId}: write site_id: ${foundTag.siteId}.`;
+    tagMismatches.push({ path: ["site_id"], message });
+  } else if (gatewayId !== undefined && siteGateways?.every((gateway) => gateway.id !== gatewayId) === true) {
+    const message = `Site ${siteId} has no gateway ${gatewayId}; ${listNamedObjects(siteGateways, "it has none")}.`;
+    tagMismatches.push({ path: ["gateway_id"], message });
   }
   if (unit !== undefined && unit !== foundTag.tag.unit) {
-    const realUnit = foundTag.tag.unit === null ? "no unit" : `the unit "${foundTag.tag.unit}"`;
-    mismatches.push({ path: ["unit"], message: `Tag ${id} has ${realUnit}, not "${unit}".` });
+    const actualUnitText = foundTag.tag.unit === null ? "no unit" : `the unit "${foundTag.tag.unit}"`;
+    tagMismatches.push({ path: ["unit"], message: `Tag ${id} has ${actualUnitText}, not "${unit}".` });
   }
   const readType = building.valueTypes.get(id);
   if (readType !== undefined && readType !== type)
-    mismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${readType}: write type: ${readType}.` });
-  return mismatches;
+    tagMismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${readType}: write type: ${readType}.` });
+  return tagMismatches;
 }

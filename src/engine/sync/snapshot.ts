@@ -2,7 +2,7 @@ import type { Alarm, Resolution, TagValue, TokenInfo } from "../../core/model/bu
 import type { DayBucketCounts } from "../../core/model/history-event-data.ts";
 import type { TagValueQuality } from "../../core/model/tag-event-data.ts";
 
-export type SyncSet =
+export type SyncDocumentSetName =
   | "tag-system"
   | "tag-seen"
   | "alarm-site"
@@ -22,12 +22,12 @@ export type SyncSet =
   | "sensors"
   | "silent-sensors";
 
-export function syncSet(name: SyncSet, source: string): string {
+export function syncSet(name: SyncDocumentSetName, source: string): string {
   return `${name}/${source}`;
 }
 
 /** An object of an inventory (sets `site`, `gateway`, `host`, `system`, `tag`), keyed by its id. */
-export interface StoredItem<T> {
+export interface StoredObject<T> {
   readonly value: T;
   /** Site of the object; null for a site itself. A tag in several sites' lists keeps the first site. */
   readonly siteId: number | null;
@@ -44,7 +44,7 @@ export interface StoredTagSystems {
 }
 
 /** Start times of the last complete lists of a site's tags and of its systems' tags (set `tag-seen`, by site id). */
-export interface StoredTagSeen {
+export interface StoredTagListTimes {
   readonly tags: string | null;
   readonly systems: string | null;
 }
@@ -94,7 +94,7 @@ export interface StoredUnavailability {
 }
 
 /** Last result of the service's health check during an outage (set `health`, key `health`). */
-export interface StoredHealth {
+export interface StoredServiceHealth {
   readonly status: string;
   readonly time: string | null;
   readonly askedAt: string;
@@ -142,7 +142,7 @@ export function lastEmittedOf({ behindGateway, quality, time, told, value }: Sto
 }
 
 /** A tag that was refused singly twice though the token may read it (set `quarantine`, by tag id). Probed after `until`. */
-export interface StoredQuarantine {
+export interface StoredTagQuarantine {
   readonly until: string;
   readonly reason: string;
   /** Time of the refusal, UTC, and number of refusals in a row; absent in documents of an older version. */
@@ -168,7 +168,7 @@ export interface StoredLeftOut {
  *              | ◄─ backfill goes backwards     | following goes on ─►
  * ```
  */
-export interface StoredHistory {
+export interface StoredLedger {
   /** Absent in older ledgers, whose past is ignored. */
   readonly version: 2;
   readonly resolution: Resolution;
@@ -180,7 +180,7 @@ export interface StoredHistory {
   readonly wished: string;
   /** Fetched and refused ranges, ascending and disjoint; gaps between the ranges were not requested yet. */
   readonly spans: readonly StoredRange[];
-  /** Points by UTC day (src/engine/sync/completeness/complete-days.ts); older days may be in `StoredDays`. Absent in older ledgers. */
+  /** Points by UTC day (src/engine/sync/completeness/complete-days.ts); older days may be in `StoredDayCounts`. Absent in older ledgers. */
   readonly days?: string;
   readonly daysMoved?: true;
   readonly countedFrom?: string;
@@ -219,7 +219,7 @@ export interface StoredRefusal {
 }
 
 /** True when a series has all configured buckets up to its watermark; for the status page. */
-export function isComplete({ state, refusal, spans, wished, since, watermark }: StoredHistory): boolean {
+export function isSeriesComplete({ state, refusal, spans, wished, since, watermark }: StoredLedger): boolean {
   if (state !== "following" || refusal || !spans) return false;
   let completeUntil = wished < since ? wished : since;
   for (const { from, to, why } of spans) {
@@ -254,7 +254,7 @@ export interface EmittedPoints {
 }
 
 /** Points of older days that left the ledger (set `history-days`), keyed as the ledger. */
-export interface StoredDays {
+export interface StoredDayCounts {
   readonly timeZone: string;
   readonly days: string;
 }
@@ -281,7 +281,7 @@ export interface StoredDayChange {
 }
 
 /** Learned number of values of one history request (set `history-window`, key `values`). */
-export interface StoredWindow {
+export interface StoredRequestSize {
   readonly good: number;
   readonly bad: number | null;
   readonly doubt: { readonly before: number | null } | null;
@@ -290,7 +290,7 @@ export interface StoredWindow {
 }
 
 /** Limit at which the service leaves out points of a history response without an error (set `history-window`, key `cut`). */
-export interface StoredCut {
+export interface StoredLimit {
   readonly series: number | null;
   readonly answer: number | null;
   readonly either: boolean;

@@ -10,21 +10,21 @@ import { documentSet, type Store } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
 import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
 import { createActiveAlarmCounts } from "./alarms/stored-alarms.ts";
-import { createAvailability } from "./availability.ts";
+import { createServiceAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
-import { cronIntervalMs, cronMatcher, type ScheduleTicker } from "./cron-schedule.ts";
-import { createFirstInventory } from "./first-inventory.ts";
+import { type CronTicker, cronIntervalMs, cronMatcher } from "./cron-schedule.ts";
+import { createFirstInventoryProgress } from "./first-inventory.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/gateways.ts";
-import { createInventoryPoll, createSitePoll, followedSites, type InventoryPoll } from "./inventory/poll.ts";
+import { createInventoryPoll, createSiteListPoll, getFollowedSiteIds, type InventoryPoll } from "./inventory/poll.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
-import type { Follower, Job, PollTime, RunnableJob } from "./job.ts";
+import type { Follower, PollTime, RunnableJob, SyncJob } from "./job.ts";
 import { watchLostSites } from "./lost-sites.ts";
-import { createOutage } from "./outage.ts";
-import type { PollParts } from "./poll-dependencies.ts";
-import { createScheduler, type Scheduler } from "./scheduler.ts";
-import { type StoredAlarm, type StoredItem, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
-import { createSyncState, withSyncState } from "./sync-state.ts";
+import { createServiceOutage } from "./outage.ts";
+import type { PollContext } from "./poll-dependencies.ts";
+import { createJobScheduler, type JobScheduler } from "./scheduler.ts";
+import { type StoredAlarm, type StoredObject, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
+import { createSyncState, storeWithSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
 import { createTokenScope } from "./token-scope.ts";
 
@@ -35,7 +35,7 @@ export interface SyncOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-  readonly ticker: ScheduleTicker;
+  readonly ticker: CronTicker;
   readonly tokenStamp?: () => Promise<string>;
   readonly tagsListed?: () => Promise<void>;
   readonly random?: () => number;
@@ -44,33 +44,33 @@ export interface SyncOptions {
 export async function openSync(options: SyncOptions) {
   const { source, store, clock, log, metrics, random = Math.random } = options;
   let { config } = options;
-  const sourceSet = (name: Parameters<typeof documentSet>[0]) => documentSet(name, source.name);
+  const sourceDocumentSet = (name: Parameters<typeof documentSet>[0]) => documentSet(name, source.name);
   const syncState = await createSyncState(store, [
-    ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map(sourceSet),
+    ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map(sourceDocumentSet),
     ...(["tag-system", "tag-seen", "alarm-site", "sweep", "availability", "health"] as const).map((name) =>
       syncSet(name, source.name),
     ),
   ]);
-  const activeAlarms = createActiveAlarmCounts();
-  syncState.observe<StoredAlarm>(sourceSet("alarm"), activeAlarms.changed);
-  const lastPolls = new Map<string, PollTime>();
+  const activeAlarmCounts = createActiveAlarmCounts();
+  syncState.observe<StoredAlarm>(sourceDocumentSet("alarm"), activeAlarmCounts.changed);
+  const lastPollTimes = new Map<string, PollTime>();
   const scope = createTokenScope(source, clock);
-  const availability = createAvailability(source.name, syncState, clock);
-  const lastToken = syncState.get<StoredToken>(sourceSet("token")).get("token");
-  if (lastToken !== undefined) {
-    const lostSites = availability.sitesDown();
-    const sites = lastToken.info.sites.filter(({ id }) => !lostSites.has(id));
-    scope.learn({ ...lastToken.info, sites });
-    scope.restoreLost({ ...lastToken.lost, ...Object.fromEntries(lostSites) });
+  const availability = createServiceAvailability(source.name, syncState, clock);
+  const storedToken = syncState.get<StoredToken>(sourceDocumentSet("token")).get("token");
+  if (storedToken !== undefined) {
+    const lostSiteTimes = availability.sitesDown();
+    const visibleSites = storedToken.info.sites.filter(({ id }) => !lostSiteTimes.has(id));
+    scope.learn({ ...storedToken.info, sites: visibleSites });
+    scope.restoreLost({ ...storedToken.lost, ...Object.fromEntries(lostSiteTimes) });
   }
 
-  const storedPoll = (job: string) => syncState.get<StoredPoll>(sourceSet("poll")).get(job);
-  const firstInventory = createFirstInventory((job) => (storedPoll(job)?.lastSuccess ?? null) !== null);
+  const getStoredJobState = (job: string) => syncState.get<StoredPoll>(sourceDocumentSet("poll")).get(job);
+  const firstInventory = createFirstInventoryProgress((job) => (getStoredJobState(job)?.lastSuccess ?? null) !== null);
   let inventoryPageMs: number | null = null;
-  const listedSites = new Set<number>();
-  const systemsRead = Promise.withResolvers<void>();
-  const createPollParts = (settings: SyncConfig): PollParts => ({
-    ...{ source, config: settings, clock, log, metrics, scope, syncState, listedSites },
+  const sitesWithListedTags = new Set<number>();
+  const systemsListRead = Promise.withResolvers<void>();
+  const createPollContext = (settings: SyncConfig): PollContext => ({
+    ...{ source, config: settings, clock, log, metrics, scope, syncState, listedSites: sitesWithListedTags },
     firstInventory: {
       page(...page) {
         if (!firstInventory.now().done) inventoryPageMs = clock.monotonic();
@@ -82,8 +82,8 @@ export async function openSync(options: SyncOptions) {
     commit: availability.commit,
   });
   const oneAlarmPoll = serialRunner();
-  let alarmPolls = createAlarmPolls(createPollParts(config));
-  const outage = createOutage({
+  let alarmPolls = createAlarmPolls(createPollContext(config));
+  const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
     async noteHealth(health) {
       const set = syncSet("health", source.name);
@@ -93,62 +93,62 @@ export async function openSync(options: SyncOptions) {
     reconcile: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
   });
-  let nextGatewayList = gatewayListTimes(config);
-  const gatewaysStored = () => syncState.get<StoredItem<Gateway>>(sourceSet("gateway"));
-  const offlineGateways = createOfflineGateways(gatewaysStored, () => nextGatewayList, clock);
-  let gateways = createGatewayPoll(createPollParts(config), offlineGateways);
+  let gatewayListMatcher = createGatewayListMatcher(config);
+  const getStoredGateways = () => syncState.get<StoredObject<Gateway>>(sourceDocumentSet("gateway"));
+  const offlineGateways = createOfflineGateways(getStoredGateways, () => gatewayListMatcher, clock);
+  let gateways = createGatewayPoll(createPollContext(config), offlineGateways);
   const gatewayRecheck = createGatewayRecheck({
     read: (siteId, signal) => gateways.pollSite(siteId, signal),
     isFollowed: (siteId) =>
       config.schedules.gateways !== false &&
       scope.hasAbility("read:gateways") &&
-      followedSites(createPollParts(config)).includes(siteId),
+      getFollowedSiteIds(createPollContext(config)).includes(siteId),
     isExplained: (siteId) => offlineGateways.gatewayOf(siteId) !== null,
-    ...{ gateways: gatewaysStored, clock, log },
+    ...{ gateways: getStoredGateways, clock, log },
   });
-  let scheduler: Scheduler | null = null;
+  let jobScheduler: JobScheduler | null = null;
 
-  function createJobs(): readonly Job[] {
-    const pollParts = createPollParts(config);
-    gateways = createGatewayPoll(pollParts, offlineGateways);
-    const tagPoll = createTagPoll(pollParts, systemsRead.promise);
-    const tags: RunnableJob = {
+  function createJobs(): readonly SyncJob[] {
+    const pollContext = createPollContext(config);
+    gateways = createGatewayPoll(pollContext, offlineGateways);
+    const tagPoll = createTagPoll(pollContext, systemsListRead.promise);
+    const tagJob: RunnableJob = {
       async run(signal) {
-        const tagOutcome = await tagPoll.run(signal);
-        if (tagOutcome.kind === "ok") await options.tagsListed?.();
-        return tagOutcome;
+        const tagPollOutcome = await tagPoll.run(signal);
+        if (tagPollOutcome.kind === "ok") await options.tagsListed?.();
+        return tagPollOutcome;
       },
     };
-    const jobList = createJobList(pollParts, { ...alarmPolls, gateways, tags }, systemsRead.resolve);
-    firstInventory.waitOnlyFor(jobList);
-    return jobList.map(firstInventory.watch);
+    const syncJobs = listJobsInOrder(pollContext, { ...alarmPolls, gateways, tags: tagJob }, systemsListRead.resolve);
+    firstInventory.waitOnlyFor(syncJobs);
+    return syncJobs.map(firstInventory.watch);
   }
 
   /** The alarm polls have state in memory: they are created again only when their settings change. */
-  function createAlarmPolls(parts: PollParts) {
+  function createAlarmPolls(parts: PollContext) {
     const everyMs = () =>
       config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
     return { alarms: createAlarmPoll(parts, oneAlarmPoll, everyMs), sweep: createResolvedSweep(parts, oneAlarmPoll) };
   }
 
   return {
-    scope,
-    store: withSyncState(store, syncState),
-    activeAlarms: activeAlarms.counts,
-    lastPolls: lastPolls as ReadonlyMap<string, PollTime>,
+    scope: scope,
+    store: storeWithSyncState(store, syncState),
+    activeAlarms: activeAlarmCounts.counts,
+    lastPolls: lastPollTimes as ReadonlyMap<string, PollTime>,
     inventoryPageMs: () => inventoryPageMs,
-    siteIds: () => [...syncState.get(sourceSet("site")).keys()].map(Number),
-    knowsTag: (id: string) => syncState.get(sourceSet("tag")).has(id),
+    siteIds: () => [...syncState.get(sourceDocumentSet("site")).keys()].map(Number),
+    knowsTag: (id: string) => syncState.get(sourceDocumentSet("tag")).has(id),
     knowsTagsOf: (siteId: number) =>
       config.schedules.tags === false ||
-      listedSites.has(siteId) ||
+      sitesWithListedTags.has(siteId) ||
       syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
     offlineGatewayOf: offlineGateways.gatewayOf,
     /** Requests a read of a site's gateways, because many of the site's values turned null at once. */
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
     service(followers: readonly Follower[]): WorkerService {
-      scheduler = createScheduler({
+      jobScheduler = createJobScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
         followers: [...followers, gatewayRecheck],
@@ -156,44 +156,44 @@ export async function openSync(options: SyncOptions) {
         spreadMs: config.spread,
         watchLostSites: (signal) =>
           watchLostSites({ source: source.name, random, availability, outage, scope, syncState, clock, log }, signal),
-        succeeded: (job) => void lastPolls.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
-        storedState: storedPoll,
+        succeeded: (job) => void lastPollTimes.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
+        storedState: getStoredJobState,
         storeState(job, state) {
-          syncState.putDeferred(sourceSet("poll"), job, state).catch((error: unknown) => {
+          syncState.putDeferred(sourceDocumentSet("poll"), job, state).catch((error: unknown) => {
             if (!isOrderlyStop(error)) log.warn({ job, err: error }, "how a poll went was not stored");
           });
         },
       });
-      return scheduler;
+      return jobScheduler;
     },
     /** Applies a changed configuration. State, scope and outage stay; lists with changed requests are read at once. */
     change(next: SyncConfig): void {
       const oldConfig = config;
       config = next;
-      nextGatewayList = gatewayListTimes(next);
+      gatewayListMatcher = createGatewayListMatcher(next);
       // `startup` applies to a start only.
-      const runningConfig = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
+      const configAfterStart = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
       if (!isDeepStrictEqual(oldConfig.alarms, next.alarms))
-        alarmPolls = createAlarmPolls(createPollParts(runningConfig));
-      scheduler?.change({ jobs: createJobs(), spreadMs: next.spread, again: findChangedLists(oldConfig, next) });
+        alarmPolls = createAlarmPolls(createPollContext(configAfterStart));
+      jobScheduler?.change({ jobs: createJobs(), spreadMs: next.spread, again: findListsToReread(oldConfig, next) });
     },
   };
 }
 
-function gatewayListTimes({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
+function createGatewayListMatcher({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
   return schedules.gateways === false ? null : cronMatcher(schedules.gateways);
 }
 
-function findChangedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
-  const hasChanged = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
+function findListsToReread(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
+  const hasSettingChanged = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
   return new Set([
-    ...(hasChanged(({ alarms }) => alarms.sites) ? ["alarms", "resolved_sweep"] : []),
-    ...(hasChanged(({ inventory }) => inventory.sites) ? ["gateways", "hosts", "systems", "tags"] : []),
-    ...(hasChanged(({ inventory }) => inventory.tags_of_systems) ? ["systems", "tags"] : []),
+    ...(hasSettingChanged(({ alarms }) => alarms.sites) ? ["alarms", "resolved_sweep"] : []),
+    ...(hasSettingChanged(({ inventory }) => inventory.sites) ? ["gateways", "hosts", "systems", "tags"] : []),
+    ...(hasSettingChanged(({ inventory }) => inventory.tags_of_systems) ? ["systems", "tags"] : []),
   ]);
 }
 
-function createGatewayPoll(parts: PollParts, offline: OfflineGateways): InventoryPoll {
+function createGatewayPoll(parts: PollContext, offline: OfflineGateways): InventoryPoll {
   return createInventoryPoll(parts, "gateways", "gateway", (filter, signal, stored) =>
     offline.watchPages(filter.siteId, parts.source.gateways(filter, signal, stored)),
   );
@@ -203,30 +203,30 @@ function createGatewayPoll(parts: PollParts, offline: OfflineGateways): Inventor
  * Lists the jobs in the order of their first runs: token and sites first, because they set the scope. Tags run in
  * parallel. Gateways come before hosts and systems, so that an offline gateway is noticed early.
  */
-function createJobList(
-  parts: PollParts,
+function listJobsInOrder(
+  parts: PollContext,
   { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", RunnableJob>,
   systemsRead: () => void,
-): readonly Job[] {
+): readonly SyncJob[] {
   const { source } = parts;
   const { schedules, inventory } = parts.config;
-  const toJob = (name: keyof typeof schedules, { run }: RunnableJob, ability?: string): Job => ({
+  const toJob = (name: keyof typeof schedules, { run }: RunnableJob, ability?: string): SyncJob => ({
     ...{ name, schedule: schedules[name], firstRun: true, run },
     ...(ability === undefined ? {} : { ability }),
   });
-  const hosts = createInventoryPoll(parts, "hosts", "host", source.hosts);
+  const hostPoll = createInventoryPoll(parts, "hosts", "host", source.hosts);
   const systems = createInventoryPoll(parts, "systems", "system", source.systems);
-  const hostList = toJob("hosts", hosts, "read:hosts");
+  const hostListJob = toJob("hosts", hostPoll, "read:hosts");
   const systemList = toJob("systems", { run: (signal) => systems.run(signal).finally(systemsRead) }, "read:systems");
   if (schedules.systems === false) systemsRead();
   return [
     toJob("token", createTokenPoll(parts)),
-    toJob("sites", createSitePoll(parts)),
+    toJob("sites", createSiteListPoll(parts)),
     { ...toJob("tags", tags, "read:tags"), isLong: true },
     toJob("alarms", alarms, "read:alarms"),
     toJob("gateways", gateways, "read:gateways"),
     // The tags of systems are listed after the tags.
-    ...(inventory.tags_of_systems ? [systemList, hostList] : [hostList, systemList]),
+    ...(inventory.tags_of_systems ? [systemList, hostListJob] : [hostListJob, systemList]),
     toJob("resolved_sweep", sweep, "read:alarms"),
   ];
 }

@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { Tag } from "../../core/model/building.ts";
 import { globMatches } from "../../core/values/glob.ts";
 
-const SelectionFields = {
+const TagSelectionFields = {
   sites: z.array(z.int()).min(1).optional().meta({ description: "Site ids; a tag of any of them." }),
   systems: z
     .array(z.string().min(1))
@@ -25,17 +25,17 @@ const SelectionFields = {
 };
 
 /** Selects tags: fields narrow the choice, entries of one field widen it, `exclude` removes tags. Empty means every tag. */
-export const Selection = z.strictObject({
-  ...SelectionFields,
+export const TagSelection = z.strictObject({
+  ...TagSelectionFields,
   exclude: z
-    .strictObject(SelectionFields)
+    .strictObject(TagSelectionFields)
     .refine((fields) => Object.values(fields).some((field) => field !== undefined), {
       message: "An empty exclude would take out every tag: say which.",
     })
     .optional()
     .meta({ description: "Tags to leave out; the same fields." }),
 });
-export type Selection = z.infer<typeof Selection>;
+export type TagSelection = z.infer<typeof TagSelection>;
 
 export interface SelectableTag {
   readonly tag: Tag;
@@ -43,35 +43,35 @@ export interface SelectableTag {
   readonly systemIds: readonly string[];
 }
 
-export function createTagFilter(selection: Selection): (candidate: SelectableTag) => boolean {
+export function createTagFilter(selection: TagSelection): (candidate: SelectableTag) => boolean {
   const { exclude, ...include } = selection;
-  const isIncluded = createFieldFilter(include);
-  if (exclude === undefined) return isIncluded;
-  const isExcluded = createFieldFilter(exclude);
-  return (candidate) => isIncluded(candidate) && !isExcluded(candidate);
+  const isTagIncluded = createTagFieldFilter(include);
+  if (exclude === undefined) return isTagIncluded;
+  const isTagExcluded = createTagFieldFilter(exclude);
+  return (candidate) => isTagIncluded(candidate) && !isTagExcluded(candidate);
 }
 
 /** Returns a function that finds the first entry of a list that selects a tag, as in a routing table. */
-export function createClassFinder<E extends { readonly select: Selection }>(
+export function createClassFinder<E extends { readonly select: TagSelection }>(
   entries: readonly E[],
 ): (candidate: SelectableTag) => E | undefined {
-  const compiledEntries = entries.map((entry) => ({ entry, matches: createTagFilter(entry.select) }));
-  return (candidate) => compiledEntries.find(({ matches }) => matches(candidate))?.entry;
+  const classesWithFilter = entries.map((entry) => ({ entry, matches: createTagFilter(entry.select) }));
+  return (candidate) => classesWithFilter.find(({ matches }) => matches(candidate))?.entry;
 }
 
-function createFieldFilter(fields: Omit<Selection, "exclude">): (candidate: SelectableTag) => boolean {
-  const sites = fields.sites && new Set(fields.sites);
-  const systems = fields.systems && new Set(fields.systems);
-  const unitNames = fields.units && new Set(fields.units);
+function createTagFieldFilter(fields: Omit<TagSelection, "exclude">): (candidate: SelectableTag) => boolean {
+  const selectedSites = fields.sites && new Set(fields.sites);
+  const selectedSystems = fields.systems && new Set(fields.systems);
+  const selectedUnits = fields.units && new Set(fields.units);
   const ids = fields.ids && new Set(fields.ids);
-  const patterns = fields.name === undefined ? undefined : [fields.name].flat();
+  const namePatterns = fields.name === undefined ? undefined : [fields.name].flat();
   return ({ tag, siteId, systemIds }) =>
-    (sites === undefined || (siteId !== null && sites.has(siteId))) &&
-    (systems === undefined || systemIds.some((id) => systems.has(id))) &&
-    (unitNames === undefined || unitNames.has(tag.unit ?? "")) &&
+    (selectedSites === undefined || (siteId !== null && selectedSites.has(siteId))) &&
+    (selectedSystems === undefined || systemIds.some((id) => selectedSystems.has(id))) &&
+    (selectedUnits === undefined || selectedUnits.has(tag.unit ?? "")) &&
     (ids === undefined || ids.has(tag.id)) &&
-    (patterns === undefined ||
-      patterns.some(
+    (namePatterns === undefined ||
+      namePatterns.some(
         (pattern) =>
           globMatches(pattern, tag.displayName) || (tag.description !== null && globMatches(pattern, tag.description)),
       ));

@@ -2,45 +2,45 @@ import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/mo
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../store/store.ts";
 import { parseUtcMs } from "./alarms/alarm-times.ts";
-import { JOB_OK, type JobOutcome } from "./job.ts";
-import type { PollParts } from "./poll-dependencies.ts";
+import { JOB_OUTCOME_OK, type JobOutcome } from "./job.ts";
+import type { PollContext } from "./poll-dependencies.ts";
 import type { StoredToken } from "./snapshot.ts";
 
-const EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;
+const TOKEN_EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;
 
 const DAY_MS = 86_400_000;
 
-export function createTokenPoll(parts: PollParts) {
+export function createTokenPoll(parts: PollContext) {
   const { source, clock, syncState, scope } = parts;
-  const tokenSet = documentSet("token", source.name);
+  const tokenDocumentSet = documentSet("token", source.name);
   return {
     async run(signal: AbortSignal): Promise<JobOutcome> {
-      const info = await source.me(signal);
-      scope.learn(info);
+      const tokenInfo = await source.me(signal);
+      scope.learn(tokenInfo);
       const now = clock.now();
-      const storedToken = syncState.get<StoredToken>(tokenSet).get("token");
-      const warnedBefore = storedToken?.info.expiresAt === info.expiresAt ? storedToken.warnedDays : null;
-      const dueWarning = findDueWarning(info.expiresAt, now);
-      const isWarningNew = dueWarning !== null && (warnedBefore === null || dueWarning.threshold < warnedBefore);
+      const storedToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
+      const lastWarnedDays = storedToken?.info.expiresAt === tokenInfo.expiresAt ? storedToken.warnedDays : null;
+      const dueWarning = findDueExpiryWarning(tokenInfo.expiresAt, now);
+      const isWarningNew = dueWarning !== null && (lastWarnedDays === null || dueWarning.threshold < lastWarnedDays);
       const events: Event[] = [];
-      if (isWarningNew && info.expiresAt !== null) {
+      if (isWarningNew && tokenInfo.expiresAt !== null) {
         const eventBase = { source: sourceUri(source.name), subject: SERVICE_SUBJECT, time: isoUtc(now) };
-        const data = { expiresAt: info.expiresAt, daysLeft: dueWarning.daysLeft };
-        const warningFacts = [info.expiresAt, dueWarning.threshold];
-        events.push(makeEvent({ ...eventBase, type: "token-expiring", data, facts: warningFacts }));
+        const data = { expiresAt: tokenInfo.expiresAt, daysLeft: dueWarning.daysLeft };
+        const expiryWarningFacts = [tokenInfo.expiresAt, dueWarning.threshold];
+        events.push(makeEvent({ ...eventBase, type: "token-expiring", data, facts: expiryWarningFacts }));
       }
-      const warnedDays = isWarningNew ? dueWarning.threshold : warnedBefore;
-      const newToken: StoredToken = { info, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
-      await parts.commit("token", { documents: [{ set: tokenSet, put: [["token", newToken]] }], events });
-      return JOB_OK;
+      const warnedDays = isWarningNew ? dueWarning.threshold : lastWarnedDays;
+      const newToken: StoredToken = { info: tokenInfo, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
+      await parts.commit("token", { documents: [{ set: tokenDocumentSet, put: [["token", newToken]] }], events });
+      return JOB_OUTCOME_OK;
     },
   };
 }
 
 /** Returns the lowest passed threshold in days: a first poll five days before the token expires warns once, for 7. */
-export function findDueWarning(expiresAt: string | null, nowMs: number) {
-  const endMs = parseUtcMs(expiresAt);
-  const daysLeft = endMs === null ? Number.POSITIVE_INFINITY : (endMs - nowMs) / DAY_MS;
-  const thresholdDays = EXPIRY_WARNING_DAYS.findLast((days) => daysLeft <= days);
+export function findDueExpiryWarning(expiresAt: string | null, nowMs: number) {
+  const tokenExpiryMs = parseUtcMs(expiresAt);
+  const daysLeft = tokenExpiryMs === null ? Number.POSITIVE_INFINITY : (tokenExpiryMs - nowMs) / DAY_MS;
+  const thresholdDays = TOKEN_EXPIRY_WARNING_DAYS.findLast((days) => daysLeft <= days);
   return thresholdDays === undefined ? null : { threshold: thresholdDays, daysLeft: Math.max(0, Math.floor(daysLeft)) };
 }

@@ -3,37 +3,37 @@ import type { Log } from "../../core/runtime/log.ts";
 import { yieldIfManyObjects } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import { minutesLeft } from "./first-inventory.ts";
-import { compareTagIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/requestable-tags.ts";
+import { estimateMinutesLeft } from "./first-inventory.ts";
+import { compareTagIds, loadRequestableTags, loadVisibleSites, type SiteTag } from "./inventory/requestable-tags.ts";
 import {
-  compareClasses,
-  type LocatedObject,
-  type NamedThing,
-  type SeenBuilding,
+  compareTagClasses,
+  type NamedObject,
+  type NamedSiteObject,
   type TagClass,
+  type VisibleBuilding,
 } from "./selection-mismatches.ts";
-import { type StoredItem, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
+import { type StoredObject, type StoredTagListTimes, type StoredValue, syncSet } from "./snapshot.ts";
 
-export interface BuildingSelection {
+export interface WantedBuildingParts {
   readonly followed: readonly number[] | null;
   readonly systems: readonly string[];
   readonly gateways: boolean;
 }
 
-export interface ListedBuilding extends SeenBuilding {
-  readonly tags: readonly LocatedTag[];
+export interface ListedVisibleBuilding extends VisibleBuilding {
+  readonly tags: readonly SiteTag[];
 }
 
 /** Reads the stored inventory; returns null when a part is missing or the token's sites have changed. */
-export async function buildingFromState(
+export async function loadVisibleBuilding(
   store: Store,
   source: string,
   visible: readonly Site[],
-  wanted: BuildingSelection,
-): Promise<ListedBuilding | null> {
+  wanted: WantedBuildingParts,
+): Promise<ListedVisibleBuilding | null> {
   const [stored, seen] = await Promise.all([
-    visibleSites(store, source),
-    store.documents<StoredTagSeen>(syncSet("tag-seen", source)),
+    loadVisibleSites(store, source),
+    store.documents<StoredTagListTimes>(syncSet("tag-seen", source)),
   ]);
   const storedSiteIds = new Set(stored.map(({ id }) => id));
   if (storedSiteIds.size !== visible.length || visible.some(({ id }) => !storedSiteIds.has(id))) return null;
@@ -43,25 +43,25 @@ export async function buildingFromState(
     return siteListTimes?.tags != null && (wanted.systems.length === 0 || siteListTimes.systems !== null);
   };
   if (!followedSites.every(isSiteListed)) return null;
-  const followedIds = new Set(followedSites);
+  const followedSiteIds = new Set(followedSites);
   const [tags, systems, gateways, values] = await Promise.all([
-    expectedTags(store, source),
-    store.documents<StoredItem<System>>(documentSet("system", source)),
-    store.documents<StoredItem<Gateway>>(documentSet("gateway", source)),
+    loadRequestableTags(store, source),
+    store.documents<StoredObject<System>>(documentSet("system", source)),
+    store.documents<StoredObject<Gateway>>(documentSet("gateway", source)),
     store.documents<StoredValue>(documentSet("value", source)),
   ]);
   return {
     sites: visible,
     followed: wanted.followed,
-    tags: tags.filter(({ siteId }) => followedIds.has(siteId)),
-    systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => nameSystem(value)),
+    tags: tags.filter(({ siteId }) => followedSiteIds.has(siteId)),
+    systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => toNamedSystem(value)),
     gateways:
-      gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => locateGateway(value, siteId)),
-    valueTypes: valueTypesById(values),
+      gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => toNamedGateway(value, siteId)),
+    valueTypes: findValueTypesByTagId(values),
   };
 }
 
-export interface ListProgress {
+export interface TagListProgress {
   readonly tags: number;
   readonly site: number;
   readonly sites: number;
@@ -70,31 +70,31 @@ export interface ListProgress {
 }
 
 export function describeListProgress(
-  { tags, site, sites, pages, pagesLeft }: ListProgress,
+  { tags, site, sites, pages, pagesLeft }: TagListProgress,
   { list_requests_per_minute: pace }: { readonly list_requests_per_minute: number },
 ): string {
-  const minutes = minutesLeft(pages, pagesLeft, pace);
-  const minutesText = minutes < 1 ? "" : `, about ${minutes} min more at the pace of lists`;
-  return `Listing tags: ${tags}, site ${site} of ${sites}${minutesText}`;
+  const minutes = estimateMinutesLeft(pages, pagesLeft, pace);
+  const minutesLeftText = minutes < 1 ? "" : `, about ${minutes} min more at the pace of lists`;
+  return `Listing tags: ${tags}, site ${site} of ${sites}${minutesLeftText}`;
 }
 
-export async function buildingFromLists(
+export async function readVisibleBuilding(
   source: Source,
   visible: readonly Site[],
-  wanted: BuildingSelection,
+  wanted: WantedBuildingParts,
   signal: AbortSignal,
-  onProgress: (progress: ListProgress) => void,
-): Promise<ListedBuilding> {
+  onProgress: (progress: TagListProgress) => void,
+): Promise<ListedVisibleBuilding> {
   const followedSites = selectFollowedSites(visible, wanted);
-  const systems: NamedThing[] = [];
+  const systems: NamedObject[] = [];
   for (const siteId of wanted.systems.length > 0 ? followedSites : [])
-    for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(nameSystem));
-  const existingSystems = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
-  const tags = await tagsFromLists(source, followedSites, existingSystems, signal, onProgress);
-  const gateways: LocatedObject[] = [];
+    for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(toNamedSystem));
+  const existingSystemIds = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
+  const tags = await readTagsFromLists(source, followedSites, existingSystemIds, signal, onProgress);
+  const gateways: NamedSiteObject[] = [];
   for (const siteId of wanted.gateways ? followedSites : []) {
     for await (const page of source.gateways({ siteId }, signal)) {
-      gateways.push(...page.items.map((gateway) => locateGateway(gateway, siteId)));
+      gateways.push(...page.items.map((gateway) => toNamedGateway(gateway, siteId)));
     }
   }
   return {
@@ -107,14 +107,14 @@ export async function buildingFromLists(
   };
 }
 
-export async function tagsFromLists(
+export async function readTagsFromLists(
   source: Source,
   sites: readonly number[],
   systems: readonly string[],
   signal: AbortSignal,
-  onProgress: (progress: ListProgress) => void,
-): Promise<readonly LocatedTag[]> {
-  const tags = new Map<string, LocatedTag>();
+  onProgress: (progress: TagListProgress) => void,
+): Promise<readonly SiteTag[]> {
+  const tags = new Map<string, SiteTag>();
   let pages = 0;
   const systemsByTag = await readSystemsOfTags(source, sites, systems, signal);
   for (const [i, siteId] of sites.entries()) {
@@ -148,19 +148,19 @@ async function readSystemsOfTags(
   return systemsByTag;
 }
 
-function selectFollowedSites(visible: readonly Site[], { followed }: BuildingSelection): readonly number[] {
+function selectFollowedSites(visible: readonly Site[], { followed }: WantedBuildingParts): readonly number[] {
   return visible.map(({ id }) => id).filter((id) => followed?.includes(id) ?? true);
 }
 
-function nameSystem({ id, code, displayName }: System): NamedThing {
+function toNamedSystem({ id, code, displayName }: System): NamedObject {
   return { id, name: [code, displayName].filter((word) => word !== null && word !== "").join(" ") };
 }
 
-function locateGateway({ id, displayName }: Gateway, siteId: number | null): LocatedObject {
+function toNamedGateway({ id, displayName }: Gateway, siteId: number | null): NamedSiteObject {
   return { id, name: displayName, siteId };
 }
 
-function valueTypesById(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, "number" | "boolean"> {
+function findValueTypesByTagId(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, "number" | "boolean"> {
   const valueTypes = new Map<string, "number" | "boolean">();
   for (const [id, { value, lastGood }] of values) {
     const valueType = typeof (value ?? lastGood?.value);
@@ -169,36 +169,36 @@ function valueTypesById(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<s
   return valueTypes;
 }
 
-export type ClassLists = ReadonlyMap<string, readonly TagClass[]>;
+export type TagClassLists = ReadonlyMap<string, readonly TagClass[]>;
 
 /** Logs classes that select no tag, with the reason, after each complete list of tags. Logs each reason once. */
-export function createSelectionWarning({
+export function createEmptyClassLogger({
   source,
   lists,
   followed,
   log,
 }: {
   readonly source: string;
-  readonly lists: ClassLists;
+  readonly lists: TagClassLists;
   readonly followed: readonly number[] | null;
   readonly log: Log;
 }): (store: Store) => Promise<void> {
   let loggedReasons: ReadonlySet<string> = new Set();
   return async (store) => {
-    const sites = await visibleSites(store, source);
-    const building = await buildingFromState(store, source, sites, { followed, systems: [], gateways: false });
+    const sites = await loadVisibleSites(store, source);
+    const building = await loadVisibleBuilding(store, source, sites, { followed, systems: [], gateways: false });
     if (building === null || building.tags.length === 0) return;
     await yieldIfManyObjects(building.tags.length);
-    const reasonsNow = new Set<string>();
+    const currentReasons = new Set<string>();
     for (const [list, classes] of lists) {
-      for (const { name, tags, mismatches } of compareClasses(classes, building)) {
+      for (const { name, tags, mismatches } of compareTagClasses(classes, building)) {
         if (tags > 0) continue;
         const reason = mismatches.map(({ message }) => message).join(" ");
         const reasonKey = `${list} ${name} ${reason}`;
-        reasonsNow.add(reasonKey);
+        currentReasons.add(reasonKey);
         if (!loggedReasons.has(reasonKey)) log.warn({ list, class: name, reason }, "a class selects no tag");
       }
     }
-    loggedReasons = reasonsNow;
+    loggedReasons = currentReasons;
   };
 }

@@ -17,57 +17,57 @@ interface WaitingOptions {
 export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options: WaitingOptions): Promise<void> {
   const { maxUnderWay, draining, forced } = options;
   let failure: { readonly error: unknown } | undefined;
-  const failureController = new AbortController();
-  const noNewRequests = AbortSignal.any([draining, forced, failureController.signal]);
-  const requests = new Set<Promise<void>>();
+  const requestFailureController = new AbortController();
+  const noNewRequestSignal = AbortSignal.any([draining, forced, requestFailureController.signal]);
+  const runningRequests = new Set<Promise<void>>();
   let underWay = 0;
   let requestEnded = Promise.withResolvers<void>();
 
   async function startRequest(lane: LaneRequest): Promise<void> {
-    const requestController = new AbortController();
-    const abort = () => requestController.abort(new OrderlyStop());
+    const requestAbortController = new AbortController();
+    const abortRequest = () => requestAbortController.abort(new OrderlyStop());
     let hasBegun = false;
     const requestDecided = Promise.withResolvers<void>();
-    noNewRequests.addEventListener("abort", abort, { once: true });
-    forced.addEventListener("abort", abort, { once: true });
-    const noteBegun = () => {
+    noNewRequestSignal.addEventListener("abort", abortRequest, { once: true });
+    forced.addEventListener("abort", abortRequest, { once: true });
+    const noteRequestBegun = () => {
       hasBegun = true;
       underWay += 1;
-      noNewRequests.removeEventListener("abort", abort);
+      noNewRequestSignal.removeEventListener("abort", abortRequest);
       requestDecided.resolve();
     };
-    const requestWork = lane(noteBegun, requestController.signal)
+    const requestWork = lane(noteRequestBegun, requestAbortController.signal)
       .catch((error: unknown) => {
         if (isOrderlyStop(error)) return;
         failure ??= { error };
-        failureController.abort(new OrderlyStop());
+        requestFailureController.abort(new OrderlyStop());
       })
       .finally(() => {
-        noNewRequests.removeEventListener("abort", abort);
-        forced.removeEventListener("abort", abort);
+        noNewRequestSignal.removeEventListener("abort", abortRequest);
+        forced.removeEventListener("abort", abortRequest);
         if (hasBegun) underWay -= 1;
         requestEnded.resolve();
         requestEnded = Promise.withResolvers();
         requestDecided.resolve();
-        requests.delete(requestWork);
+        runningRequests.delete(requestWork);
       });
-    requests.add(requestWork);
+    runningRequests.add(requestWork);
     await requestDecided.promise;
   }
 
   async function keepLaneBusy(lane: LaneRequest): Promise<void> {
-    while (!noNewRequests.aborted) {
+    while (!noNewRequestSignal.aborted) {
       if (underWay < maxUnderWay()) await startRequest(lane);
       else await requestEnded.promise;
     }
   }
 
-  const allEnded = new AbortController();
-  const lookupSignal = AbortSignal.any([draining, forced, allEnded.signal]);
-  const lookups = runLoop({ ...options.lookups, onlyChecks: true, signal: lookupSignal });
+  const allRequestsEnded = new AbortController();
+  const lookupSignal = AbortSignal.any([draining, forced, allRequestsEnded.signal]);
+  const lookupLoop = runLoop({ ...options.lookups, onlyChecks: true, signal: lookupSignal });
   await Promise.all(lanes.map(keepLaneBusy));
-  await Promise.all(requests);
-  allEnded.abort(WAIT_ENDED_EARLY);
-  await lookups;
+  await Promise.all(runningRequests);
+  allRequestsEnded.abort(WAIT_ENDED_EARLY);
+  await lookupLoop;
   if (failure !== undefined) throw failure.error;
 }

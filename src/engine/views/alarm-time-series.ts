@@ -2,7 +2,7 @@ import type { BuildingView, TimeRange, TimeSeries, TimeSeriesPoint } from "../..
 import { type Alarm, BUCKET_MS, type Resolution, type Tag, type TagValue } from "../../core/model/building.ts";
 import { type AnyEvent, eventSubject, sourceUri } from "../../core/model/event.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
-import { type StoredItem, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
+import { type StoredObject, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
 const MAX_TAGS_PER_ALARM = 20;
 /** Most events to search: three hours at 400 values a minute are 72,000. */
@@ -30,7 +30,7 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["ti
   async function readTags(source: string, nowMs: number): Promise<readonly NamedTag[]> {
     const cachedTags = tagsBySource.get(source);
     if (cachedTags !== undefined && Math.abs(nowMs - cachedTags.readMs) < NAME_CACHE_MS) return cachedTags.tags;
-    const storedTags = await store.documents<StoredItem<Tag>>(documentSet("tag", source));
+    const storedTags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
     const tagSystems = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
     const tags = [...storedTags]
       .filter(([, { missingSince }]) => missingSince === null)
@@ -59,7 +59,7 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["ti
     const eventsByTagId = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
     const timeSeries: TimeSeries[] = [];
     for (const { id } of shownTags) {
-      const storedTag = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
+      const storedTag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
       if (storedTag === undefined) continue;
       const points = mergePoints(eventsByTagId.get(id) ?? [], await readLatestPoint(source, id), span);
       if (points.some(({ value }) => value !== null)) timeSeries.push({ tag: storedTag.value, points });

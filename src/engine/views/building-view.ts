@@ -12,9 +12,9 @@ import { documentSet, type SetName } from "../store/store.ts";
 import {
   lastGoodOf,
   type StoredAlarm,
-  type StoredItem,
+  type StoredObject,
   type StoredPoll,
-  type StoredTagSeen,
+  type StoredTagListTimes,
   type StoredTagSystems,
   type StoredValue,
   syncSet,
@@ -38,17 +38,17 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
   }
 
   async function findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
-    const storedObject = await store.document<StoredItem<InventoryMap[N]>>(documentSet(noun, source), id);
+    const storedObject = await store.document<StoredObject<InventoryMap[N]>>(documentSet(noun, source), id);
     return storedObject?.value;
   }
 
   return {
     findObject,
     async firstListed(noun, source, id) {
-      return (await store.document<StoredItem<unknown>>(documentSet(noun, source), id))?.since;
+      return (await store.document<StoredObject<unknown>>(documentSet(noun, source), id))?.since;
     },
     async hasListedSystems(source, siteId) {
-      const storedTag = await store.document<StoredTagSeen>(syncSet("tag-seen", source), siteId);
+      const storedTag = await store.document<StoredTagListTimes>(syncSet("tag-seen", source), siteId);
       if ((storedTag?.systems ?? null) !== null) return true;
       // The poll of tags succeeded without systems: they are not followed.
       const poll = await store.document<StoredPoll>(documentSet("poll", source), "tags");
@@ -87,8 +87,8 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     async tagSystems() {
       const all: TagSystemsView[] = [];
       for (const source of zones.keys()) {
-        const tags = await store.documents<StoredItem<Tag>>(documentSet("tag", source));
-        const systems = await store.documents<StoredItem<System>>(documentSet("system", source));
+        const tags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
+        const systems = await store.documents<StoredObject<System>>(documentSet("system", source));
         for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(syncSet("tag-system", source))) {
           const held = tags.get(id);
           if (held?.missingSince !== null || systemIds.length === 0) continue;
@@ -122,6 +122,6 @@ function alarmView(source: string, { alarm, episode, state }: StoredAlarm): Alar
   return { source, alarm, episode, state };
 }
 
-function listedObject<T>(source: string, _: string, held: StoredItem<T>): ListedInventoryObject<T> {
+function listedObject<T>(source: string, _: string, held: StoredObject<T>): ListedInventoryObject<T> {
   return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
 }

@@ -3,18 +3,18 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import type {
   FirstInventoryReport,
-  LiveTag,
+  LiveTagState,
   SourceCounts,
   SuddenChange,
-  TagReading,
+  TagReadClass,
 } from "../../engine/sync/live-tag-state.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 
 /** Work of a running worker on one source, for `plenum plan` and `plenum explain`. */
 export interface SourceWork {
   plan(): Promise<PlanReport>;
-  tag(id: string): LiveTag | null;
-  reading(id: string): TagReading | null;
+  tag(id: string): LiveTagState | null;
+  reading(id: string): TagReadClass | null;
   /** The last tag requests, oldest first. */
   requests(): readonly TracedRequest[];
   counts(): SourceCounts;
@@ -25,7 +25,7 @@ export interface SourceWork {
 }
 
 export interface TagWork {
-  readonly live: LiveTag | null;
+  readonly live: LiveTagState | null;
   readonly requests: readonly TracedRequest[];
   readonly remembered: { readonly requests: number; readonly since: string | null };
 }

@@ -1,7 +1,7 @@
 import { asFailure, ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
 import type { Page, Source } from "../../engine/source/source.ts";
-import type { LocatedTag } from "../../engine/sync/inventory/requestable-tags.ts";
+import type { SiteTag } from "../../engine/sync/inventory/requestable-tags.ts";
 
 /** Most lists of tags and systems that an inspection requests: the list rate limit passes these without a delay. */
 const MAX_LISTS = 18;
@@ -158,7 +158,7 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspec
 }
 
 /** Returns a tag for each counted tag, in the first site: a plan needs only the unit and the id. */
-export function tagsForPlan({ units, sites }: BuildingSummary): readonly LocatedTag[] {
+export function tagsForPlan({ units, sites }: BuildingSummary): readonly SiteTag[] {
   const siteId = sites[0]?.id ?? 0;
   return units
     .flatMap(({ unit, tags }) => new Array<string | null>(tags).fill(unit === "" ? null : unit))

@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { Config } from "../../app/config/config.ts";
 import { RESOLUTIONS } from "../../core/model/building.ts";
 import { secondsText } from "../../core/values/duration.ts";
-import { factsFromTags, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
+import { type PlanSettings, planFactsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building-inspection.ts";
 import { englishText, type Message, message } from "./building-messages.ts";
@@ -104,7 +104,7 @@ export function planBuilding(
   const [[name, entry] = []] = Object.entries(config.sources);
   if (name === undefined || entry === undefined) throw new Error("a configuration without a source");
   const settings = settingsOf(name, entry, config.state);
-  return reportPlan(factsFromTags(settings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs));
+  return reportPlan(planFactsFromTags(settings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs));
 }
 
 /** States the share of the quota that a plan uses, e.g. 62 % of 20 requests a minute. */

@@ -1,7 +1,7 @@
 import type { Tag, TagValue } from "../../core/model/building.ts";
 import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit-log.ts";
 import { documentSet, type LogRecord, type Store } from "../../engine/store/store.ts";
-import type { StoredItem } from "../../engine/sync/snapshot.ts";
+import type { StoredObject } from "../../engine/sync/snapshot.ts";
 import type { CommandsQuery } from "./query-parameters.ts";
 
 export interface CommandRow {
@@ -27,7 +27,7 @@ export function commandLister(store: Pick<Store, "document" | "lastRecord" | "re
   let cachedRows: { readonly sequence: number; readonly rows: readonly CommandRow[] } = { sequence: 0, rows: [] };
   async function withTagName(row: CommandRow): Promise<CommandRow> {
     if (row.source === null || row.tagId === null) return row;
-    const listed = await store.document<StoredItem<Tag>>(documentSet("tag", row.source), row.tagId);
+    const listed = await store.document<StoredObject<Tag>>(documentSet("tag", row.source), row.tagId);
     return { ...row, tag: listed?.value.displayName ?? null };
   }
   return async ({ source, tag, limit }) => {

@@ -3,7 +3,7 @@ import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { HistoryQuery } from "../../engine/source/source.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
-import type { LiveTag, TagReading } from "../../engine/sync/live-tag-state.ts";
+import type { LiveTagState, TagReadClass } from "../../engine/sync/live-tag-state.ts";
 import type { Plots } from "../plots/plot-storage.ts";
 import type { CachedDocuments } from "./cached-documents.ts";
 import type { ListCommands } from "./command-list.ts";
@@ -35,8 +35,8 @@ export type FetchHistory = (
 ) => Promise<readonly TagLog[]> | null;
 
 export interface LiveWorker {
-  reading(source: string, tagId: string): TagReading | null;
-  tag(source: string, tagId: string): LiveTag | null;
+  reading(source: string, tagId: string): TagReadClass | null;
+  tag(source: string, tagId: string): LiveTagState | null;
   sinks(): readonly LiveSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
   addressesOf(event: Event): readonly SinkAddress[];

@@ -15,7 +15,7 @@ import {
   toSilence,
 } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredAlarm, StoredItem } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredObject } from "../../engine/sync/snapshot.ts";
 import { jsonFromPage, sameOriginOnly, visitorName } from "./access-control.ts";
 import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
@@ -81,7 +81,7 @@ async function silenceNames(cache: CachedDocuments, sources: readonly string[], 
   if (source === undefined || !sources.includes(source)) return {};
   const [alarms, sites] = await Promise.all([
     cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS),
-    cache.documents<StoredItem<Site>>(documentSet("site", source), SLOW_DATA_MS),
+    cache.documents<StoredObject<Site>>(documentSet("site", source), SLOW_DATA_MS),
   ]);
   const alarm = alarms.get(silence.alarm ?? "")?.alarm;
   const site = sites.get(String(silence.site))?.value;
@@ -174,6 +174,6 @@ async function missingTarget(
     const isOver = stored === undefined || stored.state === "resolved" || stored.state === "vanished";
     return isOver ? "There is no such active alarm (any more)." : null;
   }
-  const stored = await store.document<StoredItem<Site>>(documentSet("site", source), String(site));
+  const stored = await store.document<StoredObject<Site>>(documentSet("site", source), String(site));
   return stored === undefined ? "There is no such site." : null;
 }

@@ -1,7 +1,7 @@
 import type { Gateway, Site, System } from "../../core/model/building.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../../engine/store/store.ts";
-import { type StoredItem, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredObject, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
 import { activeAlarms } from "./alarm-responses.ts";
 import { SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
@@ -38,10 +38,10 @@ export async function alarmDays({ cache, clock, plots }: PageContext, scope: Sco
 /** GET /api/site?source&id */
 export async function siteResponse(context: PageContext, source: string, id: number) {
   const { cache, store, tags } = context;
-  const site = await store.document<StoredItem<Site>>(documentSet("site", source), String(id));
+  const site = await store.document<StoredObject<Site>>(documentSet("site", source), String(id));
   if (site === undefined) return null;
   const listed = async <T extends { readonly displayName: string }>(name: "gateway" | "system", maxAgeMs: number) => {
-    const all = await cache.documents<StoredItem<T>>(documentSet(name, source), maxAgeMs);
+    const all = await cache.documents<StoredObject<T>>(documentSet(name, source), maxAgeMs);
     return [...all.values()]
       .filter((each) => each.siteId === id && each.missingSince === null)
       .map(({ value }) => value)

@@ -4,15 +4,15 @@ import { documentSet } from "../../engine/store/store.ts";
 import type { FirstInventoryReport, PollTime, SourceCounts, SuddenChange } from "../../engine/sync/live-tag-state.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
-  isComplete,
+  isSeriesComplete,
   type StoredAlarm,
-  type StoredHealth,
-  type StoredHistory,
-  type StoredItem,
+  type StoredLedger,
   type StoredLeftOut,
+  type StoredObject,
   type StoredPoll,
-  type StoredQuarantine,
-  type StoredTagSeen,
+  type StoredServiceHealth,
+  type StoredTagListTimes,
+  type StoredTagQuarantine,
   type StoredToken,
   type StoredUnavailability,
   type StoredValue,
@@ -141,15 +141,15 @@ export async function sourceReport(
   const readWatched = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
   const readSteady = <T>(set: string) => cache.documents<T>(set, SLOW_DATA_MS);
   const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] = await Promise.all([
-    readWatched<StoredItem<Site>>(documentSet("site", name)),
-    readSteady<StoredItem<Tag>>(documentSet("tag", name)),
-    readWatched<StoredTagSeen>(syncSet("tag-seen", name)),
-    readWatched<StoredItem<Gateway>>(documentSet("gateway", name)),
+    readWatched<StoredObject<Site>>(documentSet("site", name)),
+    readSteady<StoredObject<Tag>>(documentSet("tag", name)),
+    readWatched<StoredTagListTimes>(syncSet("tag-seen", name)),
+    readWatched<StoredObject<Gateway>>(documentSet("gateway", name)),
     readWatched<StoredAlarm>(documentSet("alarm", name)),
     readWatched<StoredValue>(documentSet("value", name)),
-    readWatched<StoredHealth>(syncSet("health", name)),
-    readSteady<StoredHistory>(documentSet("history", name)),
-    readWatched<StoredQuarantine>(syncSet("quarantine", name)),
+    readWatched<StoredServiceHealth>(syncSet("health", name)),
+    readSteady<StoredLedger>(documentSet("history", name)),
+    readWatched<StoredTagQuarantine>(syncSet("quarantine", name)),
     readWatched<StoredLeftOut>(syncSet("left-out", name)),
   ]);
   const { newest, oldest, bad, doubted } = summarizeValues(values);
@@ -232,7 +232,7 @@ const summarizeValues = oncePer((values: ReadonlyMap<string, StoredValue>) => {
   };
 });
 
-const countTags = oncePer((tags: ReadonlyMap<string, StoredItem<Tag>>) =>
+const countTags = oncePer((tags: ReadonlyMap<string, StoredObject<Tag>>) =>
   countBy(tags.values(), ({ siteId }) => siteId),
 );
 
@@ -240,14 +240,14 @@ const MAX_UNREADABLE_SERIES = 20;
 
 /** State of the logged history. A series is a tag at one resolution, such as `10001 5m`. */
 
-const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredHistory>) => {
+const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredLedger>) => {
   const series = [...ledgers.values()];
   if (series.length === 0) return null;
   const followed = series.filter(({ state }) => state === "following");
   const unreadable = [...ledgers].flatMap(([key, ledger]) => unreadableSeries(key, ledger) ?? []);
   return {
     series: series.length,
-    complete: followed.filter(isComplete).length,
+    complete: followed.filter(isSeriesComplete).length,
     withoutLog: series.filter(({ state }) => state === "no-log").length,
     /** Time up to which every followed series was emitted. */
     toldUntil: earliest(followed.map(({ watermark }) => watermark)),
@@ -256,7 +256,7 @@ const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredHistory>) => {
   };
 });
 
-function unreadableSeries(series: string, { spans = [], refusal }: StoredHistory) {
+function unreadableSeries(series: string, { spans = [], refusal }: StoredLedger) {
   // State of an earlier version has no refusal.
   const entries = [...spans, ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
   const since = earliest(entries.flatMap(({ at }) => at ?? []));

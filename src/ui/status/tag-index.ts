@@ -1,8 +1,8 @@
 import type { Site, Tag, TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { TagReading } from "../../engine/sync/live-tag-state.ts";
-import type { StoredItem, StoredValue } from "../../engine/sync/snapshot.ts";
+import type { TagReadClass } from "../../engine/sync/live-tag-state.ts";
+import type { StoredObject, StoredValue } from "../../engine/sync/snapshot.ts";
 import { ageOf, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery, TagsQuery } from "./query-parameters.ts";
 
@@ -35,7 +35,7 @@ export interface TagIndexOptions {
   readonly store: Pick<Store, "document" | "documents" | "version">;
   readonly clock: Pick<Clock, "monotonic" | "now">;
   readonly sources: readonly string[];
-  readonly readingOf: (source: string, id: string) => TagReading | null;
+  readonly readingOf: (source: string, id: string) => TagReadClass | null;
 }
 
 /** A late reading counts as stale after 110 % of the promised age plus 10 s: 76 s for a promised minute. */
@@ -97,8 +97,8 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     if (names?.versions === versions) return names.tags;
     const tags: NamedTag[] = [];
     for (const source of sources) {
-      const sites = await store.documents<StoredItem<Site>>(documentSet("site", source));
-      const listed = await store.documents<StoredItem<Tag>>(documentSet("tag", source));
+      const sites = await store.documents<StoredObject<Site>>(documentSet("site", source));
+      const listed = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
       for (const { value: tag, siteId, missingSince } of listed.values()) {
         if (missingSince !== null) continue;
         const site = siteId === null ? null : (sites.get(String(siteId))?.value.displayName ?? null);
@@ -153,10 +153,10 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     counts: async (scope: ScopeQuery) => (await select({ ...scope, show: "all", sort: "name" })).counts,
     /** Row of a tag, listed or not; null for an unknown tag. */
     async row(source: string, id: string): Promise<TagRow | null> {
-      const listed = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
+      const listed = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
       if (listed === undefined) return null;
       const { siteId, value: tag } = listed;
-      const site = await store.document<StoredItem<Site>>(documentSet("site", source), String(siteId));
+      const site = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
       return rowOf({ source, siteId, site: site?.value.displayName ?? null, tag });
     },
     async ofSite(source: string, site: number) {
@@ -167,7 +167,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
 }
 
 /** True when a value is older than promised, or has a future time because the clock was set back. */
-function isStale(value: StoredValue | undefined, reading: TagReading | null, nowMs: number): boolean {
+function isStale(value: StoredValue | undefined, reading: TagReadClass | null, nowMs: number): boolean {
   if (value === undefined || reading === null) return false;
   const ageMs = nowMs - Date.parse(value.time);
   return ageMs < -STALE_GRACE_MS || ageMs > reading.promisedMs * (1 + STALE_GRACE_SHARE) + STALE_GRACE_MS;

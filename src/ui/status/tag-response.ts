@@ -1,13 +1,13 @@
 import { type Gateway, RESOLUTIONS, type System, type Tag } from "../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { findOfflineGateways } from "../../engine/sync/inventory/gateways.ts";
+import { findOfflineGatewayBySite } from "../../engine/sync/inventory/gateways.ts";
 import {
-  isComplete,
+  isSeriesComplete,
   lastGoodOf,
-  type StoredHistory,
-  type StoredItem,
-  type StoredQuarantine,
+  type StoredLedger,
+  type StoredObject,
+  type StoredTagQuarantine,
   type StoredTagSystems,
   type StoredValue,
   syncSet,
@@ -53,14 +53,14 @@ export async function tagResponse(context: PageContext, source: string, id: stri
 async function tagSystems(store: Store, source: string, id: string) {
   const stored = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const systems = await Promise.all(
-    (stored?.systemIds ?? []).map((id) => store.document<StoredItem<System>>(documentSet("system", source), id)),
+    (stored?.systemIds ?? []).map((id) => store.document<StoredObject<System>>(documentSet("system", source), id)),
   );
   return systems.flatMap((system) => (system ? [{ id: system.value.id, displayName: system.value.displayName }] : []));
 }
 
 async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
-  const gateways = await cache.documents<StoredItem<Gateway>>(documentSet("gateway", source), WATCHED_DATA_AGE_MS);
-  const id = siteId === null ? undefined : findOfflineGateways(gateways).get(siteId);
+  const gateways = await cache.documents<StoredObject<Gateway>>(documentSet("gateway", source), WATCHED_DATA_AGE_MS);
+  const id = siteId === null ? undefined : findOfflineGatewayBySite(gateways).get(siteId);
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
 
@@ -72,8 +72,8 @@ async function nextReading({ store, live }: PageContext, source: string, id: str
     const earlyHint = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
     return { everySeconds, next: { at: dueAt, why: [...reasons, ...earlyHint].join(" ") } };
   }
-  const tag = await store.document<StoredItem<Tag>>(documentSet("tag", source), id);
-  const quarantine = await store.document<StoredQuarantine>(syncSet("quarantine", source), id);
+  const tag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
+  const quarantine = await store.document<StoredTagQuarantine>(syncSet("quarantine", source), id);
   const why =
     tag?.missingSince != null
       ? `Plenum does not read the tag: it has been missing from the lists of the service since ${tag.missingSince}.`
@@ -107,14 +107,14 @@ function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Eve
 async function logStates(store: Store, source: string, id: string) {
   const names = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const ledgers = await Promise.all(
-    names.map((name) => store.document<StoredHistory>(documentSet("history", source), `${id} ${name}`)),
+    names.map((name) => store.document<StoredLedger>(documentSet("history", source), `${id} ${name}`)),
   );
   return ledgers.flatMap((ledger, n) =>
     ledger === undefined ? [] : [{ resolution: names[n] ?? "", ...logState(ledger) }],
   );
 }
 
-function logState(ledger: StoredHistory) {
+function logState(ledger: StoredLedger) {
   const { refusal, spans = [], state, watermark } = ledger;
   const isFetched = spans.some(({ why }) => why === "points" || why === "null");
   const stateText =
@@ -129,8 +129,8 @@ function logState(ledger: StoredHistory) {
 }
 
 /** Number of configured ranges up to the watermark that were not fetched. */
-export function holesOf(ledger: StoredHistory): number {
-  if (isComplete(ledger)) return 0;
+export function holesOf(ledger: StoredLedger): number {
+  if (isSeriesComplete(ledger)) return 0;
   const { since, spans = [], watermark, wished } = ledger;
   let coveredUntil = wished < since ? wished : since;
   let holes = 0;

@@ -1,5 +1,5 @@
-import { planGroup } from "#src/engine/sync/plan/group.ts";
-import { computeOverload } from "#src/engine/sync/plan/overload.ts";
+import { planNextLiveRead } from "#src/engine/sync/plan/group.ts";
+import { computeQuotaOverload } from "#src/engine/sync/plan/overload.ts";
 import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 
 export type Class = readonly [tags: number, everySeconds: number];
@@ -54,7 +54,7 @@ export function simulate(
   const intervalWishes = classes.map(([tags, seconds], which) => {
     return { name: String(which), tags, everyMs: seconds * 1_000, firm: false, importance: 1 };
   });
-  const { factors } = computeOverload(intervalWishes, SLOT_MS, GROUP_SIZE);
+  const { factors } = computeQuotaOverload(intervalWishes, SLOT_MS, GROUP_SIZE);
   const factor = (which: number) => (options.policy === undefined ? (factors.get(String(which)) ?? 1) : 1);
   const tags = classes.flatMap(([count, seconds], which) =>
     Array.from({ length: count }, (_, i) => ({
@@ -66,7 +66,7 @@ export function simulate(
   const columns = columnsOf(tags, 0);
   const planSlot = (nowMs: number) => {
     columns.sinceMs.fill(nowMs);
-    return planGroup(columns, nowMs, planRules).group;
+    return planNextLiveRead(columns, nowMs, planRules).group;
   };
   const worstAges = classes.map(() => 0);
   let slots = 0;

@@ -7,7 +7,7 @@ import type { Chooser, HistoryQuery, Lane } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
-import { createDemand } from "#src/engine/sync/plan/overload.ts";
+import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
@@ -107,7 +107,7 @@ export async function driveWorker(
       ...{ on_change: true, max_silence: "30d" },
     })),
   );
-  const quotaDemand = createDemand();
+  const quotaDemand = createHistoryDemand();
   const history = HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]);
   const syncOptions = { source, store, clock, log, demand: quotaDemand };
   const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: 5_760 });

@@ -8,7 +8,7 @@ import { createQuota } from "#src/engine/source/quota/quota.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
-import { createDemand } from "#src/engine/sync/plan/overload.ts";
+import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads, type LiveReads } from "#src/engine/sync/read/live-reads.ts";
@@ -60,7 +60,7 @@ export async function driveBackfill(wanted: BackfillCase) {
       limiter: createQuota({ source: "trial", clock, store: quotaStore }),
       ...{ environment: { TOKEN: "token" }, random: () => 0.5 },
     });
-    const syncOptions = { source, store, clock, log, demand: createDemand() };
+    const syncOptions = { source, store, clock, log, demand: createHistoryDemand() };
     const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
     const reads = createLiveReads({
       ...{ ...syncOptions, metrics, classes: readConfig },

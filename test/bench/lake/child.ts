@@ -9,7 +9,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { MAX_OFFER_BYTES } from "#src/engine/store/outbox-rules.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
@@ -132,7 +132,7 @@ async function log(workload: string, count: string, folder: string) {
     close: async () => {},
   };
   const deliveryConfig = DeliveryConfig.parse({ from: "beginning", batch: BATCH });
-  const dispatcher = createDispatcher({
+  const dispatcher = createEventDispatcher({
     sinks: [{ name: "idle", connector: "idle", sink: idleSink, delivery: deliveryConfig }],
     ...{ outbox: store.outbox, store, building: createBuildingView(store, new Map()), clock: systemClock },
     ...{ log: createLog({ level: "silent" }), metrics: createMetrics() },

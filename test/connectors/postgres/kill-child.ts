@@ -4,7 +4,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { PostgresConfig } from "../../../connectors/postgres/config.ts";
@@ -31,7 +31,7 @@ const sink: Sink = {
     return receipt;
   },
 };
-const dispatcher = createDispatcher({
+const dispatcher = createEventDispatcher({
   sinks: [
     {
       name: NAME,

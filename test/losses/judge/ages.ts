@@ -1,4 +1,4 @@
-import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
@@ -67,7 +67,7 @@ interface StatusShown {
 /** Tags with values that are not in quarantine and have been listed for a while. */
 async function countedTags(stage: Stage, far: ReceivedEvents): Promise<ReadonlySet<string>> {
   const set = syncSet("quarantine", "main");
-  const quarantined = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
+  const quarantined = await stage.virtual.worker.store.documents<StoredTagQuarantine>(set);
   const nowMs = stage.now();
   const hiddenTags = new Set(
     stage.troubles

@@ -1,5 +1,5 @@
 import { planSettings } from "#src/app/build-sync.ts";
-import { historyFromState } from "#src/engine/sync/facts-for-plan.ts";
+import { historyProgressFromStore } from "#src/engine/sync/facts-for-plan.ts";
 import { type HistoryGapReason, listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
 import { seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
@@ -34,7 +34,7 @@ export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGap
   if (entry === undefined) throw new Error("The configuration names no source.");
   const nowMs = now();
   const settings = planSettings("main", entry, virtual.config.state);
-  const { ledgers, orders } = await historyFromState(virtual.worker.store, settings, nowMs);
+  const { ledgers, orders } = await historyProgressFromStore(virtual.worker.store, settings, nowMs);
   const gapsBySeries = new Map<string, NamedHole[]>();
   for (const { located: placed, rules, total } of ledgers)
     if (!total) gapsBySeries.set(seriesKey(placed.tag.id, rules.resolution), []);

@@ -1,4 +1,4 @@
-import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
@@ -74,7 +74,7 @@ export function tokenRequestsAreRare({ virtual, starts, troubles }: Stage): read
 /** Rule 4, at any time: only rejected tags are in quarantine. */
 export async function onlyRejectedTagsAreQuarantined(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
-  const quarantined = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
+  const quarantined = await stage.virtual.worker.store.documents<StoredTagQuarantine>(set);
   const refusedTags = new Set(stage.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
   const innocent = [...quarantined.keys()].filter((id) => !refusedTags.has(id));
   if (innocent.length === 0) return [];
@@ -85,7 +85,7 @@ export async function onlyRejectedTagsAreQuarantined(stage: Stage): Promise<read
 /** Rule 4, at the end: no tag is in quarantine. */
 export async function quarantineIsEmpty(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
-  const quarantined = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
+  const quarantined = await stage.virtual.worker.store.documents<StoredTagQuarantine>(set);
   if (quarantined.size === 0) return [];
   const [[id, { until, reason }] = ["", { until: "", reason: "" }]] = quarantined;
   return [`${quarantined.size} healthy tags are still set aside, as ${id} until ${until}: ${reason}`];

@@ -1,11 +1,11 @@
-import { NEVER_MS, type PlanRules, type RequestIsolation } from "#src/engine/sync/plan/group.ts";
+import { NEVER_READ_MS, type ReadPlanRules, type RequestIsolation } from "#src/engine/sync/plan/group.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { type PlannedTag, planGroup } from "../planned-tags.ts";
 
 interface Situation {
   readonly tags: readonly PlannedTag[];
   readonly nowMs: number;
-  readonly rules: PlanRules;
+  readonly rules: ReadPlanRules;
 }
 
 const ISOLATIONS: readonly (readonly [label: string, timing: RequestIsolation["timing"]])[] = [
@@ -24,7 +24,7 @@ export function judgePlan(seed: number): readonly string[] {
 
 /** Demand from 85 to 110 % of the capacity; intervals from 2 to 60 slots (6 s to 3 min with slots of 3 s). */
 function situationOf(random: SeededRandom): Situation {
-  const rules: PlanRules = {
+  const rules: ReadPlanRules = {
     slotMs: random.pick([2_000, 3_000, 6_000]),
     size: 1 + random.below(20),
     leadMs: random.pick([0, 500, 1_500]),
@@ -53,7 +53,7 @@ function situationOf(random: SeededRandom): Situation {
         lastMs: random.chance(0.002) ? null : nowMs - ageMs,
         label: isolation?.label ?? null,
         timing: isolation?.timing ?? null,
-        siteRequestedMs: random.chance(0.2) ? NEVER_MS : nowMs - random.below(600_000),
+        siteRequestedMs: random.chance(0.2) ? NEVER_READ_MS : nowMs - random.below(600_000),
         underWay: isAnyUnderWay && random.chance(0.05),
       };
     });
@@ -85,7 +85,7 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   return found;
 }
 
-function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: PlanRules): boolean {
+function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: ReadPlanRules): boolean {
   if (tag.label === null) return tag.lastMs === null || isLateSoon(tag, nowMs, rules);
   if (tag.lastMs === null) return false;
   const age = (nowMs - tag.lastMs) / tag.intervalMs;
@@ -99,6 +99,6 @@ function isStarving({ label, timing, lastMs, intervalMs }: PlannedTag, nowMs: nu
   return label !== null && timing !== "patient" && lastMs !== null && nowMs - lastMs >= 2 * intervalMs;
 }
 
-function isLateSoon({ lastMs, intervalMs }: PlannedTag, nowMs: number, rules: PlanRules): boolean {
+function isLateSoon({ lastMs, intervalMs }: PlannedTag, nowMs: number, rules: ReadPlanRules): boolean {
   return lastMs !== null && intervalMs - rules.leadMs - (nowMs - lastMs) < rules.slotMs;
 }

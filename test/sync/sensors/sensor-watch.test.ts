@@ -7,7 +7,7 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch, type SensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
-import type { StoredItem, StoredSensorPeriod } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject, StoredSensorPeriod } from "#src/engine/sync/snapshot.ts";
 import { SITE, TAG } from "../../sample-events.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createMemoryStore } from "../memory-store.ts";
@@ -19,7 +19,7 @@ const log = pino({ level: "silent" });
 
 type Rig = Awaited<ReturnType<typeof startWatch>>;
 
-const listedObject = <T>(value: T, siteId: number | null): StoredItem<T> => ({
+const listedObject = <T>(value: T, siteId: number | null): StoredObject<T> => ({
   value,
   siteId,
   since: new Date(START).toISOString(),

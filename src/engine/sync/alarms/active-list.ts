@@ -4,14 +4,14 @@ import type { AlarmFilter } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import {
   fingerprint,
-  joinById,
+  joinItemsById,
   type Listing,
-  lacksOnlyUnreadable,
+  lacksOnlyUnreadableRecords,
   listItems,
   readPages,
   readTwice,
 } from "../listing.ts";
-import type { PollParts } from "../poll-dependencies.ts";
+import type { PollContext } from "../poll-dependencies.ts";
 import { visitSites } from "../site-visits.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { Coverage } from "./diff-alarms.ts";
@@ -37,7 +37,7 @@ const LISTS_PER_MINUTE_PER_SITE = 3;
 const SLOW_PAGE_GAP_MS = 10_000;
 
 /** Reads one alarm list of all sites, and some sites singly while that list's pages are unreliable. */
-export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts) {
+export function createAlarmList({ source, config, scope, syncState, clock, log }: PollContext) {
   const configuredSites = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));
   const sites = syncState.get(documentSet("site", source.name));
@@ -151,7 +151,7 @@ export function joinReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveA
   const areAllSame = [...firstStates.keys(), ...secondStates.keys()].every(isSameAtSite);
   return {
     ...second,
-    listed: joinById(first.listed, second.listed, alarmId),
+    listed: joinItemsById(first.listed, second.listed, alarmId),
     coverage(siteId) {
       const coverages = [first.coverage(siteId), second.coverage(siteId)];
       if (coverages.includes("none")) return coverages.every((each) => each === "none") ? "none" : "moving";
@@ -167,7 +167,7 @@ export function joinReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveA
 function collectFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "reasons" | "unreadable"> {
   const incompleteLists = lists.filter((list) => !list.complete);
   return {
-    reasons: incompleteLists.filter((list) => !lacksOnlyUnreadable(list)).map(({ reason }) => reason),
+    reasons: incompleteLists.filter((list) => !lacksOnlyUnreadableRecords(list)).map(({ reason }) => reason),
     unreadable: incompleteLists.flatMap(({ unreadable }) => unreadable ?? []),
   };
 }

@@ -5,9 +5,9 @@ import { endsWithin, runInSlices, type SerialRunner, yieldUnlessAborted } from "
 import { secondsText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange } from "../../store/store.ts";
-import { incompleteOutcome, type JobOutcome } from "../job.ts";
-import type { PollParts } from "../poll-dependencies.ts";
-import { buildOutcome, isSiteRefusal } from "../site-visits.ts";
+import { incompleteJobOutcome, type JobOutcome } from "../job.ts";
+import type { PollContext } from "../poll-dependencies.ts";
+import { buildJobOutcome, isSiteRefusal } from "../site-visits.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { type ActiveAlarms, createAlarmList, joinReadings } from "./active-list.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
@@ -58,7 +58,7 @@ const YIELD_FROM_ALARMS = 5_000;
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
 
-export function createAlarmPoll(parts: PollParts, oneAtATime: SerialRunner, everyMs: () => number | null): AlarmPoll {
+export function createAlarmPoll(parts: PollContext, oneAtATime: SerialRunner, everyMs: () => number | null): AlarmPoll {
   const pollState = createPollState(parts, everyMs);
   return {
     run: (signal) => oneAtATime(() => pollAlarms(pollState, false, signal)),
@@ -66,7 +66,7 @@ export function createAlarmPoll(parts: PollParts, oneAtATime: SerialRunner, ever
   };
 }
 
-function createPollState(parts: PollParts, everyMs: () => number | null) {
+function createPollState(parts: PollContext, everyMs: () => number | null) {
   return {
     ...{ parts, everyMs, startedAt: isoUtc(parts.clock.now()) },
     store: openAlarmStore(parts),
@@ -98,7 +98,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   await yieldForManyAlarms(state, firstList.listed.length, signal);
   if (!careful && isMassDrop(alarmsBefore, firstList)) firstList = await readListAgain(state, firstList, readOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
-  if (careful && firstList.reasons.length > 0) return incompleteOutcome(firstList.reasons.join(" "));
+  if (careful && firstList.reasons.length > 0) return incompleteJobOutcome(firstList.reasons.join(" "));
   const verifiedAbsences = await verifyAbsences(state, firstList, readOptions);
   const { reading, sorted, ends } = verifiedAbsences;
   await recheckGateways(state, sorted.listed, signal);
@@ -126,7 +126,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
     ...state.reportUnverified(sorted, ends, reading.unreadable),
     ...describeLateness(state),
   ];
-  return buildOutcome(new Map([...verifiedAbsences.failures, ...reading.failures]), reading.reasons, pollRemarks);
+  return buildJobOutcome(new Map([...verifiedAbsences.failures, ...reading.failures]), reading.reasons, pollRemarks);
 }
 
 /** Refreshes an old token scope if lists of single sites hide new sites, or if alarms are out of scope. */

@@ -5,8 +5,8 @@ import type { SerialRunner } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
-import { incompleteOutcome, JOB_OK, type JobOutcome } from "../job.ts";
-import type { PollParts } from "../poll-dependencies.ts";
+import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "../job.ts";
+import type { PollContext } from "../poll-dependencies.ts";
 import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
 import { endOrStartMs, latestTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
@@ -22,7 +22,7 @@ const LIST_ORDER_TRUST_MS = 86_400_000;
  * Reads the list of resolved alarms for what happened between two polls. The list has no stated order and no filter by
  * time: later sweeps stop at the watermark less the overlap only if the list begins with the newest.
  */
-export function createResolvedSweep(parts: PollParts, oneAtATime: SerialRunner) {
+export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner) {
   const { source, config, clock, log, scope } = parts;
   const { alarms: settings } = config;
   const store = openAlarmStore(parts);
@@ -87,19 +87,19 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: SerialRunner) 
     await parts.commit("resolved_sweep", { documents, events: diff.events });
     isFirstSweep &&= !wasListSteady;
     if (readings.some((reading) => reading.tooLong)) {
-      return incompleteOutcome(
+      return incompleteJobOutcome(
         `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
       );
     }
     const brokenList = readings.find((reading) => reading.brokenBy !== null);
-    if (brokenList !== undefined) return incompleteOutcome(`${brokenList.brokenBy} What it showed before is told.`);
+    if (brokenList !== undefined) return incompleteJobOutcome(`${brokenList.brokenBy} What it showed before is told.`);
     const unreadable = readings.flatMap((reading) => reading.unreadable);
     const messages = [...remarks, ...describeUnreadable(unreadable, "resolved")];
     if (messages.length > 0) return { kind: "ok", remark: messages.join(" ") };
     // Records of a changing list are emitted and the watermark stays; only a first sweep is repeated soon.
     return wasListSteady || last !== undefined
-      ? JOB_OK
-      : incompleteOutcome("The list of resolved alarms changed while it was read.");
+      ? JOB_OUTCOME_OK
+      : incompleteJobOutcome("The list of resolved alarms changed while it was read.");
   }
 
   /** Time until which resolved alarms were read: the watermark, or earlier for sites that are visible again. */

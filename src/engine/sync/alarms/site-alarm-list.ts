@@ -3,8 +3,8 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
-import { fingerprint, joinById, type Listing, listItems } from "../listing.ts";
-import { concernsAllSites } from "../site-visits.ts";
+import { fingerprint, joinItemsById, type Listing, listItems } from "../listing.ts";
+import { isFailureOfAllSites } from "../site-visits.ts";
 import { episodeKey } from "./episode.ts";
 
 type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;
@@ -97,7 +97,7 @@ export function createSiteListReader(
     lastIds.set(siteId, firstIds);
     if (!firstList.complete || !(how.careful || lacksAlarms)) return { listing: firstList, remark };
     const secondList = await readPart(siteId, {}, true, how);
-    const alarms = joinById(firstList.items, listItems(secondList), alarmId);
+    const alarms = joinItemsById(firstList.items, listItems(secondList), alarmId);
     lastIds.set(siteId, new Set(alarms.map(alarmId)));
     if (secondList.complete && fingerprint(firstList.items, stateKey) === fingerprint(secondList.items, stateKey))
       return { listing: secondList, remark };
@@ -119,12 +119,12 @@ async function joinParts(
     try {
       const listing = await readPart(listPart);
       for (const { id } of listItems(listing)) ids.add(id);
-      items = joinById(items, listItems(listing), alarmId);
+      items = joinItemsById(items, listItems(listing), alarmId);
       if (!listing.complete) reasons.push(listing.reason);
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
-      if (concernsAllSites(failure)) throw failure;
+      if (isFailureOfAllSites(failure)) throw failure;
       reasons.push(failure.message);
     }
   }

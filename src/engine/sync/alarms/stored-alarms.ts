@@ -1,8 +1,8 @@
 import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
-import { createGatewayFinder } from "../inventory/gateways.ts";
-import type { PollParts } from "../poll-dependencies.ts";
-import { type StoredAlarm, type StoredAlarmSite, type StoredItem, type StoredSweep, syncSet } from "../snapshot.ts";
+import { createOfflineGatewayFinder } from "../inventory/gateways.ts";
+import type { PollContext } from "../poll-dependencies.ts";
+import { type StoredAlarm, type StoredAlarmSite, type StoredObject, type StoredSweep, syncSet } from "../snapshot.ts";
 import { latestTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 
@@ -14,17 +14,17 @@ const MAX_RETAINED_ENDS = 2_000;
 
 export type AlarmStore = ReturnType<typeof openAlarmStore>;
 
-export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollParts) {
+export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollContext) {
   const alarmSet = documentSet("alarm", name);
   const [siteSet, sweepSet] = [syncSet("alarm-site", name), syncSet("sweep", name)];
-  const gateways = syncState.get<StoredItem<Gateway>>(documentSet("gateway", name));
-  const hosts = syncState.get<StoredItem<Host>>(documentSet("host", name));
+  const gateways = syncState.get<StoredObject<Gateway>>(documentSet("gateway", name));
+  const hosts = syncState.get<StoredObject<Host>>(documentSet("host", name));
   return {
     ...{ alarmSet, siteSet, sweepSet },
     alarms: syncState.get<StoredAlarm>(alarmSet),
     sites: syncState.get<StoredAlarmSite>(siteSet),
     sweeps: syncState.get<StoredSweep>(sweepSet),
-    gatewayFinder: () => createGatewayFinder(gateways, hosts, offlineGatewayOf),
+    gatewayFinder: () => createOfflineGatewayFinder(gateways, hosts, offlineGatewayOf),
   };
 }
 

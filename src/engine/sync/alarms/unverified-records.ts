@@ -1,5 +1,5 @@
 import type { Alarm } from "../../../core/model/building.ts";
-import type { PollParts } from "../poll-dependencies.ts";
+import type { PollContext } from "../poll-dependencies.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { type Coverage, fillRecord } from "./diff-alarms.ts";
@@ -90,7 +90,7 @@ export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boo
   return relateRecord(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
 }
 
-export function createUnverifiedReport({ source: { name: source }, metrics, log }: PollParts) {
+export function createUnverifiedReport({ source: { name: source }, metrics, log }: PollContext) {
   let wereContradictory = false;
   return (
     { contradictory, unreadable }: SortedRecords,

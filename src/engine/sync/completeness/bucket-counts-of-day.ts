@@ -14,11 +14,11 @@ import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
 import {
   type DayCount,
-  type DayCounts,
+  type DayPointCounts,
   type DayRange,
   type DaySeries,
   dayDate,
-  isWanted,
+  isHistoryWanted,
   wantedFrom,
 } from "./complete-days.ts";
 
@@ -27,9 +27,9 @@ export interface ServiceStatement {
   readonly at: string | null;
 }
 
-const EMPTY_STATEMENT: ServiceStatement = { said: null, at: null };
+const EMPTY_SERVICE_STATEMENT: ServiceStatement = { said: null, at: null };
 
-const toStatement = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
+const toServiceStatement = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
 
 export interface SeriesDay extends DayBucketCounts {
   readonly why: WaitingSeries["why"] | null;
@@ -56,54 +56,54 @@ function addAccounts(a: DayBucketCounts, b: DayBucketCounts): DayBucketCounts {
 
 export function countSeriesDay(series: DaySeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
-  const dayRange: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
+  const dayTimeRange: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
   const buckets = (range: TimeRange) => countBuckets(day, ledger, range);
-  const wantedFromMs = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
-  const wantedBuckets = ({ fromMs, toMs }: TimeRange) => buckets({ fromMs: Math.max(fromMs, wantedFromMs), toMs });
+  const wantedFromMs = isHistoryWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
+  const countWantedBuckets = ({ fromMs, toMs }: TimeRange) => buckets({ fromMs: Math.max(fromMs, wantedFromMs), toMs });
   let [answered, withoutLog, refused] = [0, 0, 0];
-  let pending = wantedBuckets(dayRange);
+  let pending = countWantedBuckets(dayTimeRange);
   let noLog: ServiceStatement | null = null;
   let refusal: ServiceStatement | null = null;
   for (const ledgerRange of toRanges(ledger.spans)) {
     const coveredBuckets = buckets(ledgerRange);
     if (coveredBuckets === 0) continue;
-    pending -= wantedBuckets(ledgerRange);
+    pending -= countWantedBuckets(ledgerRange);
     if (ledgerRange.why === "no-log") {
       withoutLog += coveredBuckets;
-      noLog = toStatement(ledgerRange);
+      noLog = toServiceStatement(ledgerRange);
     } else if (ledgerRange.why === "refused") {
       refused += coveredBuckets;
-      refusal = toStatement(ledgerRange);
+      refusal = toServiceStatement(ledgerRange);
     } else answered += coveredBuckets;
   }
   const watermarkMs = parseTime(ledger.watermark);
   if (pending > 0 && ledger.state === "no-log") {
     withoutLog += pending;
-    noLog = ledger.refusal === null ? (noLog ?? EMPTY_STATEMENT) : toStatement(ledger.refusal);
+    noLog = ledger.refusal === null ? (noLog ?? EMPTY_SERVICE_STATEMENT) : toServiceStatement(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
     // New buckets or the log discovery were refused; older buckets may still be fetched.
-    const fromMs = ledger.state === "following" ? Math.max(dayRange.fromMs, watermarkMs) : dayRange.fromMs;
-    const refusedAtFront = Math.min(
+    const fromMs = ledger.state === "following" ? Math.max(dayTimeRange.fromMs, watermarkMs) : dayTimeRange.fromMs;
+    const refusedNewBuckets = Math.min(
       pending,
-      wantedBuckets({ fromMs, toMs: Math.min(dayRange.toMs, closedUntilMs(rules, nowMs)) }),
+      countWantedBuckets({ fromMs, toMs: Math.min(dayTimeRange.toMs, closedUntilMs(rules, nowMs)) }),
     );
-    refused += refusedAtFront;
-    pending -= refusedAtFront;
-    if (refusedAtFront > 0) refusal = toStatement(ledger.refusal);
+    refused += refusedNewBuckets;
+    pending -= refusedNewBuckets;
+    if (refusedNewBuckets > 0) refusal = toServiceStatement(ledger.refusal);
   }
   const had = Math.min(answered, count?.had ?? 0);
-  const nulls = Math.min(answered - had, count?.null ?? 0);
+  const nullBuckets = Math.min(answered - had, count?.null ?? 0);
   const expected = answered + withoutLog + refused + pending;
   return {
-    ...{ expected, had, null: nulls, absent: answered - had - nulls, withoutLog, refused, pending },
-    notWanted: buckets(dayRange) - expected,
-    why: pending === 0 ? null : pendingReason(series, dayRange, watermarkMs, nowMs),
+    ...{ expected, had, null: nullBuckets, absent: answered - had - nullBuckets, withoutLog, refused, pending },
+    notWanted: buckets(dayTimeRange) - expected,
+    why: pending === 0 ? null : pendingBucketsReason(series, dayTimeRange, watermarkMs, nowMs),
     ...{ noLog, refusal },
   };
 }
 
-function pendingReason(
+function pendingBucketsReason(
   { ledger, rules, located }: DaySeries,
   { fromMs, toMs }: TimeRange,
   watermarkMs: number,
@@ -112,9 +112,9 @@ function pendingReason(
   if (located.outOfSight === "site") return "out-of-scope";
   if (ledger.state === "unproven") return "unproven";
   if (watermarkMs >= toMs) return "backfill";
-  const closedMs = closedUntilMs(rules, nowMs);
-  if (closedMs > watermarkMs) return "behind";
-  return watermarkMs < fromMs || closedMs < toMs ? "open" : "backfill";
+  const bucketsClosedUntilMs = closedUntilMs(rules, nowMs);
+  if (bucketsClosedUntilMs > watermarkMs) return "behind";
+  return watermarkMs < fromMs || bucketsClosedUntilMs < toMs ? "open" : "backfill";
 }
 
 export interface SiteSeries extends DaySeries {
@@ -122,7 +122,7 @@ export interface SiteSeries extends DaySeries {
   readonly located: DaySeries["located"] & { readonly tag: Tag; readonly siteId: number };
 }
 
-export interface SiteDay {
+export interface SiteDayCounts {
   readonly account: DayBucketCounts;
   readonly series: number;
   readonly byResolution: readonly SeriesAccount[];
@@ -130,13 +130,13 @@ export interface SiteDay {
   readonly refused: readonly SeriesStatement[];
 }
 
-const MAX_NAMED_SERIES = 200;
+const MAX_LISTED_SERIES_PER_DAY = 200;
 
 export function createSiteDay(day: number) {
   let account: DayBucketCounts = EMPTY_DAY_ACCOUNT;
   let count = 0;
   const groups = new Map<string, SeriesAccount>();
-  const withoutLog: SeriesStatement[] = [];
+  const seriesWithoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
     add(series: SiteSeries, counted: DayCount | undefined, nowMs: number): SeriesDay {
@@ -146,25 +146,31 @@ export function createSiteDay(day: number) {
       const { resolution, timeZone } = ledger;
       account = addAccounts(account, seriesDay);
       count++;
-      const groupName = groupKey(series);
-      const group = groups.get(groupName) ?? { ...EMPTY_DAY_ACCOUNT, resolution, timeZone, total, series: 0 };
-      groups.set(groupName, { ...group, ...addAccounts(group, seriesDay), series: group.series + 1 });
-      const buildStatement = (buckets: number, statement: ServiceStatement | null): SeriesStatement => ({
+      const resolutionKey = seriesResolutionKey(series);
+      const group = groups.get(resolutionKey) ?? { ...EMPTY_DAY_ACCOUNT, resolution, timeZone, total, series: 0 };
+      groups.set(resolutionKey, { ...group, ...addAccounts(group, seriesDay), series: group.series + 1 });
+      const buildSeriesStatement = (buckets: number, statement: ServiceStatement | null): SeriesStatement => ({
         ...{ tagId: located.tag.id, resolution, total, buckets },
-        ...(statement ?? EMPTY_STATEMENT),
+        ...(statement ?? EMPTY_SERVICE_STATEMENT),
       });
-      if (seriesDay.withoutLog > 0) withoutLog.push(buildStatement(seriesDay.withoutLog, seriesDay.noLog));
-      if (seriesDay.refused > 0) refused.push(buildStatement(seriesDay.refused, seriesDay.refusal));
+      if (seriesDay.withoutLog > 0) seriesWithoutLog.push(buildSeriesStatement(seriesDay.withoutLog, seriesDay.noLog));
+      if (seriesDay.refused > 0) refused.push(buildSeriesStatement(seriesDay.refused, seriesDay.refusal));
       return seriesDay;
     },
-    done: (): SiteDay => ({ account, series: count, byResolution: [...groups.values()], withoutLog, refused }),
+    done: (): SiteDayCounts => ({
+      account,
+      series: count,
+      byResolution: [...groups.values()],
+      withoutLog: seriesWithoutLog,
+      refused,
+    }),
   };
 }
 
 export function buildDayFact(
   site: Site,
   day: number,
-  { account, series, byResolution, withoutLog, refused }: SiteDay,
+  { account, series, byResolution, withoutLog, refused }: SiteDayCounts,
   revision: number,
   revised: number,
 ): DaySealedFact {
@@ -175,19 +181,19 @@ export function buildDayFact(
     ...{ revision, revised, series },
     ...account,
     byResolution,
-    seriesWithoutLog: withoutLog.slice(0, MAX_NAMED_SERIES),
+    seriesWithoutLog: withoutLog.slice(0, MAX_LISTED_SERIES_PER_DAY),
     seriesWithoutLogCount: withoutLog.length,
-    seriesRefused: refused.slice(0, MAX_NAMED_SERIES),
+    seriesRefused: refused.slice(0, MAX_LISTED_SERIES_PER_DAY),
     seriesRefusedCount: refused.length,
   };
 }
 
 /** Builds the `history-complete` event of a series; null if no bucket begins in the days, as in most days of weeks. */
-export function buildCompleteEvent(
+export function buildHistoryCompleteEvent(
   series: Series,
   source: string,
   { from, until }: DayRange,
-  counts: DayCounts,
+  counts: DayPointCounts,
   nowMs: number,
 ): Event<"history-complete"> | null {
   const { located, ledger, total } = series;
@@ -195,15 +201,15 @@ export function buildCompleteEvent(
   let sum: DayBucketCounts = EMPTY_DAY_ACCOUNT;
   for (let day = from; day < until; day++) sum = addAccounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
-  const days = { firstDate: dayDate(from), lastDate: dayDate(until - 1) };
+  const dateRange = { firstDate: dayDate(from), lastDate: dayDate(until - 1) };
   // Use the subject of the history events, so that sinks that order by subject deliver this event after them.
   const subject = `${eventSubject("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`;
-  const data = { tag: located.tag, resolution, timeZone, total, ...days, ...sum };
-  const facts = [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog];
+  const data = { tag: located.tag, resolution, timeZone, total, ...dateRange, ...sum };
+  const facts = [resolution, timeZone, dateRange.firstDate, dateRange.lastDate, sum.had, sum.null, sum.withoutLog];
   const eventFields = { source: sourceUri(source), subject, siteId: located.siteId, time: isoUtc(nowMs) };
   return makeEvent({ ...eventFields, type: "history-complete", data, facts });
 }
 
-export function groupKey({ rules, total }: Pick<Series, "rules" | "total">): string {
+export function seriesResolutionKey({ rules, total }: Pick<Series, "rules" | "total">): string {
   return `${rules.resolution} ${rules.timeZone}${total ? " total" : ""}`;
 }

@@ -15,7 +15,7 @@ import {
 } from "../history/buckets.ts";
 import { type SeriesRules, subtractTimeByRules } from "../history/ledger.ts";
 import { fetchedRanges, toRanges } from "../history/ledger-ranges.ts";
-import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
+import { type StoredDayCounts, type StoredLedger, syncSet } from "../snapshot.ts";
 
 /** Range of UTC days, as days since 1970: 20759 is 2026-11-02. A bucket belongs to the UTC day in which it begins. */
 export interface DayRange {
@@ -46,14 +46,14 @@ export interface DayCount {
   readonly null: number;
 }
 
-export type DayCounts = ReadonlyMap<number, DayCount>;
+export type DayPointCounts = ReadonlyMap<number, DayCount>;
 
-interface CountsEntry extends DayCount {
+interface EqualDaysCount extends DayCount {
   readonly first: number;
   readonly last: number;
 }
 
-function parseCounts(text: string): readonly CountsEntry[] {
+function parseDayCounts(text: string): readonly EqualDaysCount[] {
   if (text === "") return [];
   return text.split(",").map((entry) => {
     const [days = "", counts = ""] = entry.split(":");
@@ -63,101 +63,101 @@ function parseCounts(text: string): readonly CountsEntry[] {
   });
 }
 
-export function countsBetween(text: string, from: number, until: number): DayCounts {
+export function countsBetween(text: string, from: number, until: number): DayPointCounts {
   const counts = new Map<number, DayCount>();
-  for (const { first, last, had, null: nulls } of parseCounts(text))
+  for (const { first, last, had, null: nulls } of parseDayCounts(text))
     for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++)
       counts.set(day, { had, null: nulls });
   return counts;
 }
 
 export function countOn(text: string, day: number): DayCount | undefined {
-  return parseCounts(text).find(({ first, last }) => first <= day && day <= last);
+  return parseDayCounts(text).find(({ first, last }) => first <= day && day <= last);
 }
 
-export function addCounts(text: string, more: DayCounts): string {
+export function addCounts(text: string, more: DayPointCounts): string {
   if (more.size === 0) return text;
-  const counts = new Map(allCounts(text));
+  const counts = new Map(allDayCounts(text));
   for (const [day, { had, null: nulls }] of more) {
     const previousCount = counts.get(day) ?? { had: 0, null: 0 };
     counts.set(day, { had: Math.max(0, previousCount.had + had), null: Math.max(0, previousCount.null + nulls) });
   }
-  return formatCounts(counts);
+  return formatDayCounts(counts);
 }
 
-export const allCounts = (text: string) => countsBetween(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
+export const allDayCounts = (text: string) => countsBetween(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
 
-export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
+export function splitDayCounts(text: string, day: number): readonly [before: string, rest: string] {
   return [
-    formatCounts(countsBetween(text, Number.NEGATIVE_INFINITY, day)),
-    formatCounts(countsBetween(text, day, Number.POSITIVE_INFINITY)),
+    formatDayCounts(countsBetween(text, Number.NEGATIVE_INFINITY, day)),
+    formatDayCounts(countsBetween(text, day, Number.POSITIVE_INFINITY)),
   ];
 }
 
-function formatCounts(counts: DayCounts): string {
-  const entries: { first: number; last: number; counts: string }[] = [];
+function formatDayCounts(counts: DayPointCounts): string {
+  const equalDaysEntries: { first: number; last: number; counts: string }[] = [];
   for (const [day, { had, null: nulls }] of [...counts].sort(([a], [b]) => a - b)) {
-    const countText = nulls === 0 ? `${had}` : `${had}.${nulls}`;
-    const previousEntry = entries.at(-1);
-    if (previousEntry?.last === day - 1 && previousEntry.counts === countText) previousEntry.last = day;
-    else entries.push({ first: day, last: day, counts: countText });
+    const dayCountText = nulls === 0 ? `${had}` : `${had}.${nulls}`;
+    const previousDaysEntry = equalDaysEntries.at(-1);
+    if (previousDaysEntry?.last === day - 1 && previousDaysEntry.counts === dayCountText) previousDaysEntry.last = day;
+    else equalDaysEntries.push({ first: day, last: day, counts: dayCountText });
   }
-  return entries
+  return equalDaysEntries
     .map(({ first, last, counts: own }) => `${first}${last > first ? `+${last - first}` : ""}:${own}`)
     .join();
 }
 
-export interface EmittedCounts {
+export interface EmittedHistoryPoints {
   readonly fresh: TagPoints;
   readonly revised: TagPoints;
   readonly before: ReadonlyMap<number, TagValue>;
 }
 
-export function countEmitted(
-  { fresh, revised, before }: EmittedCounts,
+export function countEmittedPoints(
+  { fresh, revised, before }: EmittedHistoryPoints,
   rules: BucketRules,
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {
-  const counts = new Map<number, { had: number; null: number; points: number }>();
+  const countsByDay = new Map<number, { had: number; null: number; points: number }>();
   const findBucketStart = bucketStartFinder(rules);
   const add = (startMs: number, had: number, nulls: number) => {
     const day = utcDay(startMs);
-    const count = counts.get(day) ?? { had: 0, null: 0, points: 0 };
-    counts.set(day, count);
-    count.had += had;
-    count.null += nulls;
-    count.points++;
+    const dayCount = countsByDay.get(day) ?? { had: 0, null: 0, points: 0 };
+    countsByDay.set(day, dayCount);
+    dayCount.had += had;
+    dayCount.null += nulls;
+    dayCount.points++;
   };
-  let bucketMs = Number.NaN;
+  let lastBucketStartMs = Number.NaN;
   for (let at = 0; at < fresh.length; at++) {
-    const startMs = findBucketStart(fresh.timeMs(at));
-    if (startMs === bucketMs) continue;
-    bucketMs = startMs;
-    const isNull = Number.isNaN(fresh.code(at));
-    add(startMs, Number(!isNull), Number(isNull));
+    const bucketStartMs = findBucketStart(fresh.timeMs(at));
+    if (bucketStartMs === lastBucketStartMs) continue;
+    lastBucketStartMs = bucketStartMs;
+    const isPointNull = Number.isNaN(fresh.code(at));
+    add(bucketStartMs, Number(!isPointNull), Number(isPointNull));
   }
   for (let at = 0; at < revised.length; at++) {
-    const atMs = revised.timeMs(at);
-    const nullsReplaced = Number(before.get(atMs) == null) - Number(revised.value(at) === null);
-    add(findBucketStart(atMs), nullsReplaced, -nullsReplaced);
+    const pointTimeMs = revised.timeMs(at);
+    const nullsReplaced = Number(before.get(pointTimeMs) == null) - Number(revised.value(at) === null);
+    add(findBucketStart(pointTimeMs), nullsReplaced, -nullsReplaced);
   }
-  return counts;
+  return countsByDay;
 }
 
 export interface DaySeries {
-  readonly ledger: StoredHistory;
+  readonly ledger: StoredLedger;
   readonly rules: SeriesRules;
   readonly located: { readonly outOfSight?: "site" | "tag" };
 }
 
-export const wantedFrom = ({ wished, since }: StoredHistory): number => Math.min(parseTime(wished), parseTime(since));
+export const wantedFrom = ({ wished, since }: StoredLedger): number => Math.min(parseTime(wished), parseTime(since));
 
 /** False for tags that left the lists, and for series of backfill requests only: they need no further buckets. */
-export function isWanted({ rules, located }: Pick<DaySeries, "rules" | "located">): boolean {
+export function isHistoryWanted({ rules, located }: Pick<DaySeries, "rules" | "located">): boolean {
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
 /** Days of a series without a gap, as UTC day numbers; ends are exclusive. Infinite if unlimited. */
-export interface DayReach {
+export interface GaplessDays {
   readonly begin: number;
   readonly from: number;
   readonly until: number;
@@ -166,60 +166,60 @@ export interface DayReach {
 }
 
 /** Number of refusals in a row, within 70 minutes, that make a refusal final; earlier refusals may be temporary. */
-const REFUSALS_TO_ACCEPT = 3;
+const REFUSALS_UNTIL_FINAL = 3;
 const MIN_DAY = Number.NEGATIVE_INFINITY;
 const MAX_DAY = Number.POSITIVE_INFINITY;
-const NO_LIMITS: DayReach = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, sealFrom: MIN_DAY, sealUntil: MAX_DAY };
+const NO_LIMITS: GaplessDays = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, sealFrom: MIN_DAY, sealUntil: MAX_DAY };
 
-const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: DayReach }>();
+const gaplessDaysCache = new WeakMap<StoredLedger, { readonly rules: SeriesRules; readonly reach: GaplessDays }>();
 
-export function dayReach(series: DaySeries & { readonly total: boolean }): DayReach {
+export function dayReach(series: DaySeries & { readonly total: boolean }): GaplessDays {
   const { ledger, rules } = series;
-  if (!isWanted(series)) return NO_LIMITS;
-  const cachedReach = reachCache.get(ledger);
-  if (cachedReach?.rules === rules) return cachedReach.reach;
-  const reach = computeReach(ledger, rules, series.total);
-  reachCache.set(ledger, { rules, reach });
-  return reach;
+  if (!isHistoryWanted(series)) return NO_LIMITS;
+  const cachedGaplessDays = gaplessDaysCache.get(ledger);
+  if (cachedGaplessDays?.rules === rules) return cachedGaplessDays.reach;
+  const gaplessDays = computeGaplessDays(ledger, rules, series.total);
+  gaplessDaysCache.set(ledger, { rules, reach: gaplessDays });
+  return gaplessDays;
 }
 
-function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean): DayReach {
+function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boolean): GaplessDays {
   const startMs = wantedFrom(ledger);
-  const begin = utcDay(startMs);
-  const counted = firstCountedDay(ledger);
-  if (ledger.state === "no-log") return { ...NO_LIMITS, begin, sealFrom: counted };
+  const firstWantedDay = utcDay(startMs);
+  const countedFromDay = firstCountedDay(ledger);
+  if (ledger.state === "no-log") return { ...NO_LIMITS, begin: firstWantedDay, sealFrom: countedFromDay };
   const watermarkMs = parseTime(ledger.watermark);
-  const completeDaysAt = (ranges: readonly TimeRange[]) => {
+  const completeDaysAtWatermark = (ranges: readonly TimeRange[]) => {
     const foundRange = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
     const { from, until } = completeDays(foundRange ?? { fromMs: watermarkMs, toMs: watermarkMs }, startMs, ledger);
-    return { from: from <= begin ? MIN_DAY : from, until };
+    return { from: from <= firstWantedDay ? MIN_DAY : from, until };
   };
-  const fetched = fetchedRanges(ledger.spans);
-  const fetchedDays = completeDaysAt(fetched);
-  const isFinal = ({ times = 0 }) => times >= REFUSALS_TO_ACCEPT;
-  const finalRefusals = toRanges(ledger.spans).filter((span) => span.why === "refused" && isFinal(span));
-  const finalDays = completeDaysAt(mergeRanges([...fetched, ...finalRefusals]));
-  const isRefused = ledger.refusal !== null && isFinal(ledger.refusal);
+  const fetchedTimeRanges = fetchedRanges(ledger.spans);
+  const fetchedDays = completeDaysAtWatermark(fetchedTimeRanges);
+  const isRefusalFinal = ({ times = 0 }) => times >= REFUSALS_UNTIL_FINAL;
+  const finalRefusedRanges = toRanges(ledger.spans).filter((span) => span.why === "refused" && isRefusalFinal(span));
+  const finalDays = completeDaysAtWatermark(mergeRanges([...fetchedTimeRanges, ...finalRefusedRanges]));
+  const isRefused = ledger.refusal !== null && isRefusalFinal(ledger.refusal);
   // Refused series are not read again: the clock alone decides when the look-back has passed.
-  const lookedBack = isRefused || total ? MAX_DAY : lookedBackUntilDay(ledger, rules);
+  const lateDataUntilDay = isRefused || total ? MAX_DAY : findLateDataUntilDay(ledger, rules);
   return {
-    begin,
+    begin: firstWantedDay,
     ...fetchedDays,
-    sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : finalDays.from),
-    sealUntil: Math.min(isRefused ? MAX_DAY : finalDays.until, lookedBack),
+    sealFrom: Math.max(countedFromDay, isRefused && ledger.state === "unproven" ? firstWantedDay : finalDays.from),
+    sealUntil: Math.min(isRefused ? MAX_DAY : finalDays.until, lateDataUntilDay),
   };
 }
 
 /** Returns the day up to which late data were looked for, a complete look-back after the day had closed. */
-function lookedBackUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
+function findLateDataUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredLedger, rules: SeriesRules): number {
   const { lookBackMs } = rules;
   const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];
   const readMs = subtractTimeByRules(lookBackMs <= DAY_MS ? Math.max(dailyMs, weeklyMs) : weeklyMs, lookBackMs, rules);
-  const untilMs = rereadFrom === null ? readMs : Math.min(readMs, parseTime(rereadFrom));
-  return utcDay(bucketStart(untilMs, rules));
+  const lateDataUntilMs = rereadFrom === null ? readMs : Math.min(readMs, parseTime(rereadFrom));
+  return utcDay(bucketStart(lateDataUntilMs, rules));
 }
 
-function firstCountedDay({ countedFrom: from, days, spans }: StoredHistory): number {
+function firstCountedDay({ countedFrom: from, days, spans }: StoredLedger): number {
   // Ledgers of an earlier version have no counts.
   if (from === undefined) return days === undefined && spans.length > 0 ? MAX_DAY : MIN_DAY;
   return Math.ceil(parseTime(from) / DAY_MS);
@@ -227,11 +227,11 @@ function firstCountedDay({ countedFrom: from, days, spans }: StoredHistory): num
 
 export const DAY_RETENTION_DAYS = 1_100;
 
-export function isCountedDay(ledger: StoredHistory, day: number, nowMs: number): boolean {
+export function isCountedDay(ledger: StoredLedger, day: number, nowMs: number): boolean {
   return day >= firstCountedDay(ledger) && day >= utcDay(nowMs) - DAY_RETENTION_DAYS;
 }
 
-export function intersectReach(a: DayReach, b: DayReach): DayReach {
+export function intersectGaplessDays(a: GaplessDays, b: GaplessDays): GaplessDays {
   return {
     begin: Math.min(a.begin, b.begin),
     from: Math.max(a.from, b.from),
@@ -241,19 +241,19 @@ export function intersectReach(a: DayReach, b: DayReach): DayReach {
   };
 }
 
-export function completedDays(before: StoredHistory, after: StoredHistory): readonly DayRange[] {
+export function completedDays(before: StoredLedger, after: StoredLedger): readonly DayRange[] {
   if (before.spans === after.spans) return [];
-  const completeBefore = findCompleteRanges(before);
-  return findCompleteRanges(after).flatMap((range) =>
-    subtractRanges(range, completeBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
+  const completeRangesBefore = findCompleteDayRanges(before);
+  return findCompleteDayRanges(after).flatMap((range) =>
+    subtractRanges(range, completeRangesBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
   );
 }
 
-function findCompleteRanges(ledger: StoredHistory): readonly TimeRange[] {
+function findCompleteDayRanges(ledger: StoredLedger): readonly TimeRange[] {
   return fetchedRanges(ledger.spans).flatMap((fetched) => {
     const { from, until } = completeDays(fetched, wantedFrom(ledger), ledger);
-    const fromMs = Math.max(from, firstCountedDay(ledger));
-    return fromMs < until ? [{ fromMs, toMs: until }] : [];
+    const rangeFromDay = Math.max(from, firstCountedDay(ledger));
+    return rangeFromDay < until ? [{ fromMs: rangeFromDay, toMs: until }] : [];
   });
 }
 
@@ -261,12 +261,12 @@ export async function loadCount(
   store: Pick<Store, "document">,
   source: string,
   key: string,
-  ledger: StoredHistory,
+  ledger: StoredLedger,
   day: number,
 ): Promise<DayCount | undefined> {
-  const countsText = ledger.days ?? "";
-  const movedCounts =
-    ledger.daysMoved === true ? await store.document<StoredDays>(syncSet("history-days", source), key) : undefined;
-  if (movedCounts === undefined || movedCounts.timeZone !== ledger.timeZone) return countOn(countsText, day);
-  return countOn(addCounts(movedCounts.days, countsBetween(countsText, day, day + 1)), day);
+  const dayCountsText = ledger.days ?? "";
+  const movedDayCounts =
+    ledger.daysMoved === true ? await store.document<StoredDayCounts>(syncSet("history-days", source), key) : undefined;
+  if (movedDayCounts === undefined || movedDayCounts.timeZone !== ledger.timeZone) return countOn(dayCountsText, day);
+  return countOn(addCounts(movedDayCounts.days, countsBetween(dayCountsText, day, day + 1)), day);
 }

@@ -2,11 +2,11 @@ import { z } from "zod";
 import { RESOLUTIONS } from "../../../core/model/building.ts";
 import { Duration } from "../../../core/values/duration.ts";
 import { TimeZone } from "../../source/config.ts";
-import { rejectDuplicateNames, Selection } from "../tag-selection.ts";
+import { rejectDuplicateNames, TagSelection } from "../tag-selection.ts";
 
 export const HistoryClass = z.strictObject({
   name: z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." }),
-  select: Selection.prefault({}).meta({
+  select: TagSelection.prefault({}).meta({
     description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
   }),
   resolution: z.enum(RESOLUTIONS).meta({ description: "Interval of the series." }),

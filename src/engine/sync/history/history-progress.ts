@@ -2,7 +2,7 @@ import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
-import { isComplete, type StoredHistory } from "../snapshot.ts";
+import { isSeriesComplete, type StoredLedger } from "../snapshot.ts";
 import { clipRange, mergeRanges, parseTime, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { closedUntilMs, findGaps, hasNoLog, targetPastRange } from "./ledger.ts";
 import { fetchedRanges, type LedgerRange, toRanges } from "./ledger-ranges.ts";
@@ -124,7 +124,7 @@ function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest
   ];
 }
 
-function hasRefusal({ state, refusal, spans }: StoredHistory): boolean {
+function hasRefusal({ state, refusal, spans }: StoredLedger): boolean {
   return (state !== "no-log" && refusal !== null) || spans.some(({ why }) => why === "refused");
 }
 
@@ -137,7 +137,7 @@ export function setSeriesGauge(
   for (const { ledger } of all) {
     if (ledger.state !== "no-log" && hasRefusal(ledger)) counts.refused++;
     else if (ledger.state !== "following") counts[ledger.state]++;
-    else counts[isComplete(ledger) ? "whole" : "holes"]++;
+    else counts[isSeriesComplete(ledger) ? "whole" : "holes"]++;
   }
   for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);
 }

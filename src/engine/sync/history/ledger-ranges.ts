@@ -1,7 +1,7 @@
 import { TagPoints } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagLog, type TagTotal } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredHistory, StoredRange, StoredRefusal } from "../snapshot.ts";
+import type { StoredLedger, StoredRange, StoredRefusal } from "../snapshot.ts";
 import {
   type BucketRules,
   bucketEnd,
@@ -205,7 +205,7 @@ export function unreadableMessagesById(reply: readonly (TagLog | TagTotal)[]): R
 export function findUnreadableRanges(
   { unreadable }: TagLog,
   range: TimeRange,
-  ledger: StoredHistory,
+  ledger: StoredLedger,
   isRetry: boolean,
 ): UnreadableRanges | null {
   if (unreadable === undefined) return null;
@@ -240,7 +240,7 @@ export function answeredPoints({ measurements, unreadable }: TagLog): TagPoints 
 
 /** Nearby unreadable buckets share a retry time, so an unreadable bucket every hour causes one request a day. */
 export function addUnreadableRanges(
-  ledger: StoredHistory,
+  ledger: StoredLedger,
   learned: readonly LedgerRange[],
   unreadable: UnreadableRanges | null,
   isRetry: boolean,

@@ -1,7 +1,7 @@
 import { TagPoints } from "../../../core/codec/points.ts";
 import type { TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredHistory } from "../snapshot.ts";
+import type { StoredLedger } from "../snapshot.ts";
 import {
   type BucketRules,
   bucketBefore,
@@ -40,7 +40,7 @@ export interface SeriesRules extends BucketRules {
   readonly lookBackMs: number;
 }
 
-export function createLedger(rules: SeriesRules, nowMs: number): StoredHistory {
+export function createLedger(rules: SeriesRules, nowMs: number): StoredLedger {
   const { resolution, timeZone } = rules;
   const sinceMs = closedUntilMs(rules, nowMs);
   return {
@@ -63,7 +63,7 @@ export function createLedger(rules: SeriesRules, nowMs: number): StoredHistory {
 
 const targetStartMs = (sinceMs: number, rules: SeriesRules): number => bucketStart(sinceMs - rules.backfillMs, rules);
 
-export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
+export function adaptLedger(ledger: StoredLedger, rules: SeriesRules, nowMs: number): StoredLedger {
   const { state, refusal } = ledger;
   if (ledger.timeZone !== rules.timeZone) return { ...createLedger(rules, nowMs), state, refusal };
   const targetMs = targetStartMs(parseTime(ledger.since), rules);
@@ -73,7 +73,7 @@ export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: nu
 export const closedUntilMs = (rules: SeriesRules, nowMs: number): number => bucketStart(nowMs - rules.graceMs, rules);
 
 export function rangeToFollow(
-  ledger: StoredHistory,
+  ledger: StoredLedger,
   rules: SeriesRules,
   nowMs: number,
   toMs = closedUntilMs(rules, nowMs),
@@ -84,7 +84,7 @@ export function rangeToFollow(
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-export function fetchedSinceMs(ledger: StoredHistory): number {
+export function fetchedSinceMs(ledger: StoredLedger): number {
   const watermarkMs = parseTime(ledger.watermark);
   return fetchedOrUnreadableRanges(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
@@ -104,7 +104,7 @@ function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number
 }
 
 /** Start of a fetch: two buckets back each time, the last day once a day, the complete look-back once a week. */
-function lookBackStartMs(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
+function lookBackStartMs(ledger: StoredLedger, rules: SeriesRules, nowMs: number): number {
   const { dailyAt, weeklyAt } = ledger;
   const watermarkMs = parseTime(ledger.watermark);
   let fromMs = bucketBefore(bucketBefore(watermarkMs, rules), rules);
@@ -118,13 +118,13 @@ function lookBackStartMs(ledger: StoredHistory, rules: SeriesRules, nowMs: numbe
 }
 
 export interface SettledPoints {
-  readonly ledger: StoredHistory;
+  readonly ledger: StoredLedger;
   readonly fresh: TagPoints;
   readonly revised: TagPoints;
 }
 
 export function settleFollowing(
-  ledger: StoredHistory,
+  ledger: StoredLedger,
   rules: SeriesRules,
   points: TagPoints,
   range: TimeRange,
@@ -155,7 +155,7 @@ export function settleFollowing(
   const reachesBack = ledger.rereadFrom === null && fromMs <= lookBackStartMs(ledger, rules, nowMs);
   const rereadTime = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
-  const nextLedger: StoredHistory = {
+  const nextLedger: StoredLedger = {
     ...addRanges(ledger, learn(rangesFromPoints(points, { fromMs, toMs }, rules))),
     rereadFrom: isDone ? null : isoUtc(toMs),
     dailyAt: rereadTime(ledger.dailyAt, 1),
@@ -168,7 +168,7 @@ export function settleFollowing(
 
 /** Settles the past: points of gaps are new. `learned`: ranges that the response states, possibly longer. */
 export function settlePast(
-  ledger: StoredHistory,
+  ledger: StoredLedger,
   points: TagPoints,
   range: TimeRange,
   learned = rangesFromPoints(points, range, ledger),
@@ -186,7 +186,7 @@ function indexByBucketEnd(all: TagPoints, atMs: number, rules: BucketRules): num
   return index;
 }
 
-export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
+export function addRanges(before: StoredLedger, learned: readonly LedgerRange[]): StoredLedger {
   const ledger = { ...before, spans: mergeLearnedRanges(before.spans, learned, before.resolution) };
   const watermarkMs = parseTime(ledger.watermark);
   const answeredRanges = fetchedOrUnreadableRanges(ledger.spans);
@@ -194,14 +194,14 @@ export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]
   return rangeAtWatermark === undefined ? ledger : { ...ledger, watermark: isoUtc(rangeAtWatermark.toMs) };
 }
 
-export const findGaps = (ledger: StoredHistory, range: TimeRange) => subtractRanges(range, fetchedRanges(ledger.spans));
+export const findGaps = (ledger: StoredLedger, range: TimeRange) => subtractRanges(range, fetchedRanges(ledger.spans));
 
 export interface GapPart extends TimeRange {
   readonly isSingle: boolean;
   readonly unreadable?: true;
 }
 
-export function listGapParts(ledger: StoredHistory, range: TimeRange, nowMs: number): readonly GapPart[] {
+export function listGapParts(ledger: StoredLedger, range: TimeRange, nowMs: number): readonly GapPart[] {
   const openGaps = findGaps(ledger, range);
   const refusedRanges = toRanges(ledger.spans).filter((span) => !isFetched(span));
   const dueRanges = refusedRanges.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
@@ -216,11 +216,11 @@ export function listGapParts(ledger: StoredHistory, range: TimeRange, nowMs: num
     .toSorted((a, b) => a.fromMs - b.fromMs);
 }
 
-export function targetPastRange(ledger: StoredHistory): TimeRange {
+export function targetPastRange(ledger: StoredLedger): TimeRange {
   return { fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)), toMs: parseTime(ledger.watermark) };
 }
 
-function retainedFromMs(ledger: StoredHistory, rules: SeriesRules): number {
+function retainedFromMs(ledger: StoredLedger, rules: SeriesRules): number {
   let threeBucketsBackMs = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) threeBucketsBackMs = bucketBefore(threeBucketsBackMs, rules);
   const rereadMs = Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt));
@@ -238,13 +238,13 @@ function noLogWaitMs(times: number, wasEverAnswered: boolean): number {
   return longWaits < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, longWaits - 1);
 }
 
-export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
+export function recordNoLog(ledger: StoredLedger, said: string, nowMs: number): StoredLedger {
   const earlierRefusalCount = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
   const waitMs = (times: number) => noLogWaitMs(times, wasEverAnswered(ledger));
   return { ...ledger, state: "no-log", refusal: nextRefusal(earlierRefusalCount, said, nowMs, waitMs) };
 }
 
-export function recordRefusal(ledger: StoredHistory, said: string, nowMs: number, reason?: "unreadable") {
+export function recordRefusal(ledger: StoredLedger, said: string, nowMs: number, reason?: "unreadable") {
   const { state, refusal } = ledger;
   if (state === "no-log")
     return { ...ledger, refusal: refusal && { ...refusal, againAt: isoUtc(nowMs + refusalWaitMs(1)) } };
@@ -252,28 +252,28 @@ export function recordRefusal(ledger: StoredHistory, said: string, nowMs: number
   return { ...ledger, refusal: reason === undefined ? newRefusal : { ...newRefusal, reason } };
 }
 
-export function recordPastRefusal(ledger: StoredHistory, range: TimeRange, said: string, nowMs: number): StoredHistory {
+export function recordPastRefusal(ledger: StoredLedger, range: TimeRange, said: string, nowMs: number): StoredLedger {
   const overlapping = toRanges(ledger.spans).filter((span) => !isFetched(span) && clipRange(span, range).length > 0);
   const refusalCount = Math.max(0, ...overlapping.map((span) => span.times ?? 0));
   const refusedRange: LedgerRange = { ...range, why: "refused", ...nextRefusal(refusalCount, said, nowMs) };
   return { ...ledger, spans: mergeLearnedRanges(ledger.spans, [refusedRange], ledger.resolution) };
 }
 
-export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean {
+export function isBackingOff({ refusal }: StoredLedger, nowMs: number): boolean {
   return refusal !== null && parseTime(refusal.againAt) > nowMs;
 }
 
 /** Requires two refusals "no log", ten minutes apart, for a tag that had a log. */
-export function hasNoLog(ledger: StoredHistory): boolean {
+export function hasNoLog(ledger: StoredLedger): boolean {
   return ledger.state === "no-log" && (!wasEverAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
 }
 
-function wasEverAnswered({ spans }: StoredHistory): boolean {
+function wasEverAnswered({ spans }: StoredLedger): boolean {
   return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
 }
 
 /** Turns responses "no log" into gaps: the service also sends them for tags that the token does not see. */
-export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
+export function retractNoLog(ledger: StoredLedger, after: string, total: boolean): StoredLedger {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
   const ledgerRanges = toRanges(ledger.spans);
   const firstRetracted = ledgerRanges.find(isDoubted);

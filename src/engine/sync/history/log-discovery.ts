@@ -1,7 +1,7 @@
 import type { TagLog } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
-import type { StoredHistory } from "../snapshot.ts";
+import type { StoredLedger } from "../snapshot.ts";
 import { bucketBefore, bucketStart, DAY_MS, formatUtc, parseTime } from "./buckets.ts";
 import { addRanges, isBackingOff, recordNoLog, recordRefusal } from "./ledger.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
@@ -33,8 +33,8 @@ export function createLogDiscovery(registry: SeriesRegistry, isVisible: (series:
 
   const listUndecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
-  function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredHistory {
-    const followedLedger: StoredHistory = { ...series.ledger, state: "following", refusal: null };
+  function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredLedger {
+    const followedLedger: StoredLedger = { ...series.ledger, state: "following", refusal: null };
     const listedPoints = log === undefined ? null : answeredPoints(log);
     const firstMs = Math.min(...Array.from(listedPoints ?? [], ({ time }) => Date.parse(time)));
     if (series.total || !Number.isFinite(firstMs)) return followedLedger;
@@ -78,7 +78,7 @@ export function createLogDiscovery(registry: SeriesRegistry, isVisible: (series:
       testing.leave(new Set(query.tagIds));
       return [];
     },
-    proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredHistory> {
+    proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredLedger> {
       const logsById = new Map(logs.map((log) => [log.id, log]));
       const undecided = tagIds.flatMap(listUndecided);
       return new Map(undecided.map((one) => [one, provenLedger(one, logsById.get(one.located.tag.id), nowMs)]));

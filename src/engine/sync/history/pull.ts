@@ -7,8 +7,8 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { createFinalizedDays } from "../completeness/finalized-days.ts";
-import type { Follower, RunContext } from "../job.ts";
-import { discoveryPerMinute, followingPerMinute, type HistoryDemand } from "../plan/overload.ts";
+import type { Follower, FollowerRun } from "../job.ts";
+import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } from "../plan/overload.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { chooseBackfill, chooseFollowing, chooseTotal, chooseUserBackfill } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
@@ -167,9 +167,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return isDiscovering && !isFull ? null : { request };
   }
 
-  const plannedPerMinute = () => followingPerMinute(countFollowedSeries(registry.all()), TAGS_PER_REQUEST);
+  const plannedPerMinute = () => historyRequestsPerMinute(countFollowedSeries(registry.all()), TAGS_PER_REQUEST);
   const discoveryRate = () =>
-    discoveryPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
+    logDiscoveryPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   const isDiscoveryDue = () => clock.monotonic() - discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
 
@@ -224,7 +224,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     }
   }
 
-  async function follow({ draining, forced, well }: RunContext): Promise<void> {
+  async function follow({ draining, forced, well }: FollowerRun): Promise<void> {
     failures = 0;
     await refreshIfStale();
     const lanes = [false, true].map(

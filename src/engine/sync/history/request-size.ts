@@ -5,7 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
-import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
+import { type StoredLimit, type StoredRequestSize, syncSet } from "../snapshot.ts";
 import { bucketEnd, DAY_MS, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
 import {
   buildHistoryRequest,
@@ -31,7 +31,7 @@ const START_VALUES = 5_760;
 const VALUES_MIN = 240;
 const BYTES_PER_VALUE = 64;
 
-export const INITIAL_SIZE: StoredWindow = { good: VALUES_MIN, bad: null, doubt: null, streak: 0 };
+export const INITIAL_SIZE: StoredRequestSize = { good: VALUES_MIN, bad: null, doubt: null, streak: 0 };
 
 export const valuesThatFitBytes = (bytes: number): number => Math.max(VALUES_MIN, Math.floor(bytes / BYTES_PER_VALUE));
 
@@ -39,7 +39,7 @@ interface SizeLimits {
   readonly valuesMax: number;
 }
 
-export function planValues(window: StoredWindow, { valuesMax }: SizeLimits): number {
+export function planValues(window: StoredRequestSize, { valuesMax }: SizeLimits): number {
   const { good, bad, streak, failures = 0 } = window;
   if (isRetreating(window))
     return Math.min(valuesMax, Math.max(VALUES_MIN, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
@@ -49,7 +49,7 @@ export function planValues(window: StoredWindow, { valuesMax }: SizeLimits): num
   return Math.min(valuesMax, streak >= FULL_RESPONSES_TO_TRY ? Math.floor(good * TRIAL_GROWTH) : good);
 }
 
-export function sizeAfterReply(window: StoredWindow, values: number, limits: SizeLimits): StoredWindow {
+export function sizeAfterReply(window: StoredRequestSize, values: number, limits: SizeLimits): StoredRequestSize {
   const isFull = values >= planValues(window, limits) * FULL_RESPONSE_SHARE;
   // While retreating, a small response proves that the store is back, not that it bears the full size.
   if (isRetreating(window) && isFull) return { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 };
@@ -62,14 +62,14 @@ export function sizeAfterReply(window: StoredWindow, values: number, limits: Siz
   return { ...rest, doubt: null, streak: window.streak + 1 };
 }
 
-export function sizeAfterFailure(window: StoredWindow, values: number): StoredWindow {
+export function sizeAfterFailure(window: StoredRequestSize, values: number): StoredRequestSize {
   const { good, bad, doubt, failures = 0 } = window;
   if (values > good)
     return { ...window, bad: Math.min(values, bad ?? values), doubt: doubt ?? { before: bad }, streak: 0 };
   return { ...window, bad: doubt === null ? bad : doubt.before, doubt: null, failures: failures + 1 };
 }
 
-const isRetreating = ({ failures = 0 }: StoredWindow): boolean => failures >= FAILURES_TO_RETREAT;
+const isRetreating = ({ failures = 0 }: StoredRequestSize): boolean => failures >= FAILURES_TO_RETREAT;
 
 /** Points of a response. A response with more points than any before may have been cut at an unstated limit. */
 interface PointCounts {
@@ -121,7 +121,7 @@ function countsAfterLimit({ safe }: SafeCounts, limit: PointCounts): SafeCounts 
 }
 
 /** 20 series end at 250 points: 250 a series or 5,000 in all? The count that recurs with other tags decides. */
-export function learnPointLimit(before: StoredCut | null, { series, answer }: PointCounts, at: string): StoredCut {
+export function learnPointLimit(before: StoredLimit | null, { series, answer }: PointCounts, at: string): StoredLimit {
   const hasBothLimits = series > 0 && answer > 0;
   const isSeriesAgain = hasBothLimits && before?.series === series && before.answer !== answer;
   const isAnswerAgain = hasBothLimits && before?.answer === answer && before.series !== series;
@@ -135,7 +135,7 @@ export function learnPointLimit(before: StoredCut | null, { series, answer }: Po
 const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
 /** Buckets to request of each tag: a reply may have two more buckets, and stays one below the limit. */
-export function bucketsPerTag(cut: StoredCut | null, tags: number, nowMs: number): number {
+export function bucketsPerTag(cut: StoredLimit | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + POINT_LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
   const seriesLimit = cut.series ?? Number.POSITIVE_INFINITY;
   const answerLimit = (cut.answer ?? Number.POSITIVE_INFINITY) / tags;
@@ -143,7 +143,7 @@ export function bucketsPerTag(cut: StoredCut | null, tags: number, nowMs: number
   return Math.max(1, Math.floor(bucketsOfTag) - 3);
 }
 
-export function valuesBelowLimit(cut: StoredCut | null, nowMs: number): number {
+export function valuesBelowLimit(cut: StoredLimit | null, nowMs: number): number {
   return TAGS_PER_REQUEST * bucketsPerTag(cut, TAGS_PER_REQUEST, nowMs);
 }
 
@@ -151,10 +151,10 @@ export type LearnedRequestSize = ReturnType<typeof createLearnedRequestSize>;
 
 export function createLearnedRequestSize(store: Store, source: string, limits: SizeLimits, clock: Pick<Clock, "now">) {
   const windowSet = syncSet("history-window", source);
-  let storedWindow: StoredWindow = INITIAL_SIZE;
-  let pointLimit: StoredCut | null = null;
+  let storedWindow: StoredRequestSize = INITIAL_SIZE;
+  let pointLimit: StoredLimit | null = null;
 
-  function learnWindow(next: StoredWindow): readonly DocumentChange[] {
+  function learnWindow(next: StoredRequestSize): readonly DocumentChange[] {
     const { good, bad, failures } = storedWindow;
     const isChanged = next.good !== good || next.bad !== bad || next.failures !== failures;
     storedWindow = next;
@@ -163,8 +163,8 @@ export function createLearnedRequestSize(store: Store, source: string, limits: S
 
   return {
     async load(): Promise<void> {
-      storedWindow = (await store.document<StoredWindow>(windowSet, "values")) ?? INITIAL_SIZE;
-      pointLimit = (await store.document<StoredCut>(windowSet, "cut")) ?? null;
+      storedWindow = (await store.document<StoredRequestSize>(windowSet, "values")) ?? INITIAL_SIZE;
+      pointLimit = (await store.document<StoredLimit>(windowSet, "cut")) ?? null;
     },
     values: () => Math.min(planValues(storedWindow, limits), valuesBelowLimit(pointLimit, clock.now())),
     bucketsPerTag: (tags: number) => bucketsPerTag(pointLimit, tags, clock.now()),

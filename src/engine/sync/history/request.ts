@@ -5,7 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Chooser, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
-import type { StoredHistory } from "../snapshot.ts";
+import type { StoredLedger } from "../snapshot.ts";
 import { parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { buildSeriesQuery, describeRequest, type HistoryRequest } from "./choose-request.ts";
 import { addRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
@@ -249,7 +249,7 @@ export function createHistoryRequests(options: {
     if (refused.length === 0) return;
     const noLog = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLog = new Set(await seriesWithVisibleSite(noLog, signal));
-    const changed = new Map<Series, StoredHistory>();
+    const changed = new Map<Series, StoredLedger>();
     shortResponses.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.isSuspect = true;
@@ -326,7 +326,7 @@ function ledgerAfterRefusal(
   range: TimeRange,
   { reason, message }: Refusal,
   nowMs: number,
-): StoredHistory {
+): StoredLedger {
   const isBackfillKind = request.kind === "backfill" || request.kind === "ordered";
   if (reason !== "no-log")
     return isBackfillKind ? recordPastRefusal(ledger, range, message, nowMs) : recordRefusal(ledger, message, nowMs);
@@ -335,7 +335,7 @@ function ledgerAfterRefusal(
   return addRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
 }
 
-function hasLedgerAdvanced(before: StoredHistory | undefined, after: StoredHistory): boolean {
+function hasLedgerAdvanced(before: StoredLedger | undefined, after: StoredLedger): boolean {
   return (
     before === undefined ||
     parseTime(after.watermark) > parseTime(before.watermark) ||

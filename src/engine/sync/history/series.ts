@@ -3,10 +3,10 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { expectedTags, type LocatedTag } from "../inventory/requestable-tags.ts";
+import { loadRequestableTags, type SiteTag } from "../inventory/requestable-tags.ts";
 import type { FollowedHistory } from "../plan/overload.ts";
-import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
-import { createClassFinder, createTagFilter, type SelectableTag, Selection } from "../tag-selection.ts";
+import { type StoredBackfill, type StoredLedger, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
+import { createClassFinder, createTagFilter, type SelectableTag, TagSelection } from "../tag-selection.ts";
 import type { TokenScope } from "../token-scope.ts";
 import { bucketEnd, bucketStart, clipRange, parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
@@ -23,10 +23,10 @@ import { toRanges } from "./ledger-ranges.ts";
 
 export interface Series {
   readonly key: string;
-  readonly located: LocatedTag;
+  readonly located: SiteTag;
   readonly rules: SeriesRules;
   readonly total: boolean;
-  ledger: StoredHistory;
+  ledger: StoredLedger;
   isBusy: boolean;
   /** True after a failed request, perhaps after its commit: the ledger must be read from the store. */
   isUnsure: boolean;
@@ -78,12 +78,12 @@ export function createSeriesRegistry(options: {
 
   async function refreshLedgers(nowMs: number): Promise<void> {
     const [tags, ledgers] = await Promise.all([
-      expectedTags(store, source),
-      store.documents<StoredHistory | LegacyLedger>(ledgerSet),
+      loadRequestableTags(store, source),
+      store.documents<StoredLedger | LegacyLedger>(ledgerSet),
     ]);
     const oldByKey = new Map(all.map((series) => [series.key, series]));
     const nextSeries: Series[] = [];
-    const changedLedgers: (readonly [string, StoredHistory])[] = [];
+    const changedLedgers: (readonly [string, StoredLedger])[] = [];
     for (const located of tags) {
       for (const { key, rules, total } of selectSeries(located, backfills.open)) {
         const oldSeries = oldByKey.get(key);
@@ -204,7 +204,7 @@ export interface SelectedSeries extends Pick<Series, "key" | "rules" | "total"> 
 export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
-): (located: LocatedTag, backfills: readonly BackfillRequest[]) => readonly SelectedSeries[] {
+): (located: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedSeries[] {
   const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(createClassFinder);
   const rulesByClass = new Map(classes.map((entry) => [entry, seriesRules(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
@@ -237,11 +237,11 @@ export function backfillRules(resolution: Resolution, timeZone: string): SeriesR
 }
 
 export function prepareLedger(
-  before: StoredHistory | LegacyLedger | undefined,
+  before: StoredLedger | LegacyLedger | undefined,
   rules: SeriesRules,
   total: boolean,
   nowMs: number,
-): StoredHistory {
+): StoredLedger {
   const created = createLedger(rules, nowMs);
   const newLedger = total && created.wished < created.since ? { ...created, watermark: created.wished } : created;
   if (before === undefined) return newLedger;
@@ -263,13 +263,13 @@ export function countFollowedSeries(all: readonly Series[]): readonly FollowedHi
   });
 }
 
-export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
+export interface LegacyLedger extends Omit<StoredLedger, "version" | "spans" | "refusal"> {
   readonly version?: undefined;
   readonly reached: string;
 }
 
 /** Requests the past and the log again, because the old format stored some refusals as responses. */
-export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
+export function upgradeLedger(stored: StoredLedger | LegacyLedger, total: boolean): StoredLedger {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
   const retainedFields = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
@@ -311,7 +311,7 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
 }
 
 export function parseBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {
-  const select = Selection.safeParse(stored.select);
+  const select = TagSelection.safeParse(stored.select);
   if (!select.success || !RESOLUTIONS.includes(stored.resolution)) return null;
   return { id, stored, resolution: stored.resolution, matches: createTagFilter(select.data) };
 }

@@ -6,9 +6,9 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
-import type { EmittedCounts } from "../completeness/complete-days.ts";
+import type { EmittedHistoryPoints } from "../completeness/complete-days.ts";
 import type { DayChangeNotes, FinalizedDays } from "../completeness/finalized-days.ts";
-import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
+import { type EmittedPoints, type StoredLedger, syncSet } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type TimeRange } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
 import {
@@ -38,10 +38,10 @@ const LIVE_POINT_AGE_MAX_MS = DAY_MS;
 /** Receives each response of following: ascending points, also those beyond the requested range. */
 export type OnLogged = (id: string, resolution: Resolution, points: TagPoints, nowMs: number) => void;
 
-const NOTHING_EMITTED: EmittedCounts = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
+const NOTHING_EMITTED: EmittedHistoryPoints = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
 
 interface Batch {
-  readonly ledgers: Map<Series, StoredHistory>;
+  readonly ledgers: Map<Series, StoredLedger>;
   readonly putEmitted: (readonly [string, EmittedPoints])[];
   readonly removeEmitted: string[];
   readonly events: Event<"tag-history" | "tag-total">[];
@@ -84,7 +84,7 @@ export function createHistorySettle(options: {
     days.committed();
   }
 
-  async function changeLedger(batch: Batch, series: Series, ledger: StoredHistory, emitted: EmittedCounts) {
+  async function changeLedger(batch: Batch, series: Series, ledger: StoredLedger, emitted: EmittedHistoryPoints) {
     const previousLedger = batch.ledgers.get(series) ?? series.ledger;
     batch.ledgers.set(series, await batch.days.count(series, previousLedger, ledger, emitted));
   }
@@ -94,7 +94,7 @@ export function createHistorySettle(options: {
     series: Series,
     range: TimeRange,
     nowMs: number,
-    settle: (ledger: StoredHistory, emitted: EmittedValues) => SettledPoints,
+    settle: (ledger: StoredLedger, emitted: EmittedValues) => SettledPoints,
   ): Promise<void> {
     const { key, rules } = series;
     const { resolution } = rules;
@@ -220,7 +220,7 @@ export function createHistorySettle(options: {
         const extendedLedger = addRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
         const newPoints = new TagPoints();
         newPoints.push(range.fromMs, encodeTagValue(total));
-        const settledLedger: StoredHistory = { ...extendedLedger, state: "following", refusal: null };
+        const settledLedger: StoredLedger = { ...extendedLedger, state: "following", refusal: null };
         await changeLedger(batch, series, settledLedger, { ...NOTHING_EMITTED, fresh: newPoints });
         batch.events.push(buildTotalEvent(series, total, range));
       }
@@ -228,7 +228,7 @@ export function createHistorySettle(options: {
       return [...batch.ledgers.keys()];
     },
 
-    async ledgers(changed: ReadonlyMap<Series, StoredHistory>): Promise<void> {
+    async ledgers(changed: ReadonlyMap<Series, StoredLedger>): Promise<void> {
       if (changed.size === 0) return;
       const batch = newBatch(clock.now());
       for (const [series, ledger] of changed) await changeLedger(batch, series, ledger, NOTHING_EMITTED);

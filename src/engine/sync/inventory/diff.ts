@@ -2,18 +2,18 @@ import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag } from "../../../core/model/building.ts";
 import { type Event, type EventData, type EventKind, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventIdFacts } from "../../../core/model/event-ids.ts";
-import type { StoredItem } from "../snapshot.ts";
+import type { StoredObject } from "../snapshot.ts";
 
-export interface InventoryKinds {
+export interface InventoryObjectTypes {
   readonly site: Site;
   readonly gateway: Gateway;
   readonly host: Host;
   readonly system: System;
   readonly tag: Tag;
 }
-export type InventoryKind = keyof InventoryKinds;
+export type InventoryObjectKind = keyof InventoryObjectTypes;
 
-export interface InventoryObservation<T> {
+export interface ObservedInventoryList<T> {
   readonly siteId: number | null;
   readonly items: readonly T[];
   /** True when the list was complete and the token saw the site before and after: an absent object is missing. */
@@ -27,31 +27,31 @@ export interface InventoryDiffOptions {
   readonly hostsBehind?: (gatewayId: string) => EventData["gateway-offline"]["hosts"];
 }
 
-export interface InventoryStep<T> {
+export interface InventoryChange<T> {
   readonly id: string;
-  readonly next: StoredItem<T> | null;
+  readonly next: StoredObject<T> | null;
   readonly events: readonly Event[];
 }
 
 /** Number of compared objects after which the generator yields null, so that other work can run. */
-const COMPARISONS_PER_YIELD = 10_000;
+const OBJECTS_COMPARED_PER_YIELD = 10_000;
 
 /**
  * Compares stored objects with lists, object by object, so that changes can be committed before the rest is compared: 50,000
  * new tags take seconds. Yields null after many unchanged objects. Pure; before the next step is taken, only the stored
  * object of the last step may change.
  */
-export function* compareInventory<N extends InventoryKind>(
+export function* compareInventory<N extends InventoryObjectKind>(
   noun: N,
-  stored: ReadonlyMap<string, StoredItem<InventoryKinds[N]>>,
-  observations: readonly InventoryObservation<InventoryKinds[N]>[],
+  stored: ReadonlyMap<string, StoredObject<InventoryObjectTypes[N]>>,
+  observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
   options: InventoryDiffOptions,
-): Generator<InventoryStep<InventoryKinds[N]> | null, void> {
-  type T = InventoryKinds[N];
+): Generator<InventoryChange<InventoryObjectTypes[N]> | null, void> {
+  type T = InventoryObjectTypes[N];
   const { at } = options;
   const toEvent = (
     change: "added" | "changed" | "removed" | "online" | "offline",
-    { siteId, value }: Pick<StoredItem<T>, "siteId" | "value">,
+    { siteId, value }: Pick<StoredObject<T>, "siteId" | "value">,
     facts: EventIdFacts,
     more: object = {},
   ): Event =>
@@ -64,42 +64,42 @@ export function* compareInventory<N extends InventoryKind>(
       data: { [noun]: value, ...more } as unknown as EventData[EventKind],
       facts,
     });
-  const completeSites = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
-  const isOnlyOne = (id: string, siteId: number | null) =>
+  const sitesWithCompleteList = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
+  const isOnlyObjectOfSite = (id: string, siteId: number | null) =>
     [...stored].every(([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null) &&
     observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let comparedObjects = 0;
-  const isDueToYield = () => ++comparedObjects % COMPARISONS_PER_YIELD === 0;
-  const { sightings, seenIds } = yield* findChanged(stored, observations, isDueToYield);
+  const isDueToYield = () => ++comparedObjects % OBJECTS_COMPARED_PER_YIELD === 0;
+  const { sightings, seenIds } = yield* findChangedSightings(stored, observations, isDueToYield);
   for (const [id, found] of sightings) {
     const storedObject = stored.get(id);
-    const currentListing = found.find(({ siteId }) => siteId === storedObject?.siteId) ?? found[0];
-    if (currentListing === undefined) continue;
-    const { siteId } = currentListing;
+    const currentSighting = found.find(({ siteId }) => siteId === storedObject?.siteId) ?? found[0];
+    if (currentSighting === undefined) continue;
+    const { siteId } = currentSighting;
     if (storedObject === undefined) {
-      const addedObject: StoredItem<T> = { value: currentListing.item, siteId, since: at, missingSince: null };
+      const addedObject: StoredObject<T> = { value: currentSighting.item, siteId, since: at, missingSince: null };
       yield { id, next: addedObject, events: [toEvent("added", addedObject, [])] };
       continue;
     }
     // The object may still be in the list of its own site, which was not read.
-    if (siteId !== storedObject.siteId && !completeSites.has(storedObject.siteId)) continue;
-    const value = fillMissingFields(storedObject.value, currentListing.item);
-    const newObject: StoredItem<T> = { ...storedObject, value, siteId, missingSince: null };
-    const oldValues = formerValues(noun, storedObject, newObject);
+    if (siteId !== storedObject.siteId && !sitesWithCompleteList.has(storedObject.siteId)) continue;
+    const newValue = fillMissingFields(storedObject.value, currentSighting.item);
+    const updatedObject: StoredObject<T> = { ...storedObject, value: newValue, siteId, missingSince: null };
+    const oldValues = findFormerFieldValues(noun, storedObject, updatedObject);
     const events =
-      Object.keys(oldValues).length > 0 ? [toEvent("changed", newObject, [at], { before: oldValues })] : [];
-    if ("online" in storedObject.value && "online" in value && storedObject.value.online !== value.online) {
-      const gatewayReach = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyOne(id, siteId) };
-      events.push(toEvent(value.online === true ? "online" : "offline", newObject, [at], gatewayReach));
+      Object.keys(oldValues).length > 0 ? [toEvent("changed", updatedObject, [at], { before: oldValues })] : [];
+    if ("online" in storedObject.value && "online" in newValue && storedObject.value.online !== newValue.online) {
+      const hostsBehindGateway = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyObjectOfSite(id, siteId) };
+      events.push(toEvent(newValue.online === true ? "online" : "offline", updatedObject, [at], hostsBehindGateway));
     }
-    if (!isDeepStrictEqual(newObject, storedObject)) yield { id, next: newObject, events };
+    if (!isDeepStrictEqual(updatedObject, storedObject)) yield { id, next: updatedObject, events };
   }
 
-  for (const [id, known] of completeSites.size === 0 ? [] : stored) {
+  for (const [id, known] of sitesWithCompleteList.size === 0 ? [] : stored) {
     if (isDueToYield()) yield null;
-    if (seenIds.has(id) || !completeSites.has(known.siteId)) continue;
+    if (seenIds.has(id) || !sitesWithCompleteList.has(known.siteId)) continue;
     if (known.missingSince === null) yield { id, next: { ...known, missingSince: at }, events: [] };
-    else if (isToBeRemoved(known, options))
+    else if (isAbsentObjectExpired(known, options))
       yield { id, next: null, events: [toEvent("removed", known, [known.missingSince])] };
   }
 }
@@ -109,38 +109,39 @@ interface ListedObject<T> {
   readonly item: T;
 }
 
-function* findChanged<T extends { readonly id: string | number }>(
-  stored: ReadonlyMap<string, StoredItem<T>>,
-  observations: readonly InventoryObservation<T>[],
+function* findChangedSightings<T extends { readonly id: string | number }>(
+  stored: ReadonlyMap<string, StoredObject<T>>,
+  observations: readonly ObservedInventoryList<T>[],
   isDueToYield: () => boolean,
 ) {
   const listings = new Map<string, ListedObject<T>[]>();
-  const seenIds = new Set<string>();
+  const listedObjectIds = new Set<string>();
   const hasComplete = observations.some((list) => list.complete);
   for (const { siteId, items } of observations) {
     for (const item of items) {
       if (isDueToYield()) yield null;
       const id = String(item.id);
-      if (hasComplete) seenIds.add(id);
-      const oldItem = stored.get(id);
-      if (oldItem?.value !== item || oldItem.siteId !== siteId || oldItem.missingSince !== null) listings.set(id, []);
+      if (hasComplete) listedObjectIds.add(id);
+      const storedObject = stored.get(id);
+      if (storedObject?.value !== item || storedObject.siteId !== siteId || storedObject.missingSince !== null)
+        listings.set(id, []);
     }
   }
-  if (listings.size === 0) return { sightings: listings, seenIds };
+  if (listings.size === 0) return { sightings: listings, seenIds: listedObjectIds };
   for (const { siteId, items } of observations)
     for (const item of items) listings.get(String(item.id))?.push({ siteId, item });
-  return { sightings: listings, seenIds };
+  return { sightings: listings, seenIds: listedObjectIds };
 }
 
-export function isToBeRemoved(
-  { missingSince }: StoredItem<unknown>,
+export function isAbsentObjectExpired(
+  { missingSince }: StoredObject<unknown>,
   { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,
 ): boolean {
   return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
 }
 
 /** Returns the former values of changed fields, except a gateway's `online`, which has its own events. */
-function formerValues(noun: InventoryKind, known: StoredItem<object>, next: StoredItem<object>) {
+function findFormerFieldValues(noun: InventoryObjectKind, known: StoredObject<object>, next: StoredObject<object>) {
   const newValues = new Map(Object.entries(next.value));
   const oldValues = Object.entries(known.value).filter(
     ([name, value]) => !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name)),
@@ -151,6 +152,6 @@ function formerValues(noun: InventoryKind, known: StoredItem<object>, next: Stor
 /** Returns the stored object for a record without attributes, and keeps a gateway's state if the record has none. */
 function fillMissingFields<T extends object>(before: T, item: T): T {
   if (Object.entries(item).every(([name, value]) => name === "id" || value === null || value === "")) return before;
-  const lacksState = "online" in item && item.online === null && "online" in before;
-  return lacksState ? { ...item, online: before.online } : item;
+  const lacksOnlineState = "online" in item && item.online === null && "online" in before;
+  return lacksOnlineState ? { ...item, online: before.online } : item;
 }

@@ -2,7 +2,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { isOrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, endsWithin, runLoop } from "../../../core/runtime/waiting.ts";
-import type { RunContext } from "../job.ts";
+import type { FollowerRun } from "../job.ts";
 import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
 
 const RECHECK_MS = 300_000;
@@ -10,7 +10,7 @@ const RECHECK_FOR_ALARM_MS = 60_000;
 /** Least time between two rechecks while an offline gateway of the site already explains null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
-const MAX_SITES_AT_ONCE = 5;
+const MAX_SITES_RECHECKED_AT_ONCE = 5;
 
 /** Reads a site's gateways at once when many values turned null. No tag is linked to a gateway, so the site decides. */
 export function createGatewayRecheck(options: {
@@ -22,15 +22,15 @@ export function createGatewayRecheck(options: {
   readonly log: Pick<Log, "info" | "warn" | "error">;
 }) {
   const { clock, log } = options;
-  const recheckRequested = createWakeup();
-  const waitingSites = new Set<number>();
-  const lastRequestMs = new Map<number, number>();
+  const gatewayRecheckRequested = createWakeup();
+  const sitesWaitingForRecheck = new Set<number>();
+  const lastRecheckRequestMs = new Map<number, number>();
   const isRecheckDue = (siteId: number, everyMs: number) =>
-    clock.monotonic() - (lastRequestMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
+    clock.monotonic() - (lastRecheckRequestMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
 
   async function recheckSites(siteIds: Iterable<number>, why: string, signal: AbortSignal): Promise<void> {
     for (const siteId of siteIds) {
-      waitingSites.delete(siteId);
+      sitesWaitingForRecheck.delete(siteId);
       log.info({ site: siteId, why }, "the list of gateways of a site is read now");
       try {
         await options.read(siteId, signal);
@@ -48,9 +48,9 @@ export function createGatewayRecheck(options: {
       if (!isRecheckDue(siteId, hasOfflineGateway(options.gateways(), siteId) ? EXPLAINED_RECHECK_MS : RECHECK_MS))
         return;
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
-      lastRequestMs.set(siteId, clock.monotonic());
-      waitingSites.add(siteId);
-      recheckRequested.wakeUp();
+      lastRecheckRequestMs.set(siteId, clock.monotonic());
+      sitesWaitingForRecheck.add(siteId);
+      gatewayRecheckRequested.wakeUp();
     },
     /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most; null without such sites. */
     beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
@@ -60,21 +60,21 @@ export function createGatewayRecheck(options: {
           hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isRecheckDue(siteId, RECHECK_FOR_ALARM_MS),
       );
       if (sitesToRecheck.length === 0) return null;
-      for (const siteId of sitesToRecheck) lastRequestMs.set(siteId, clock.monotonic());
-      const sitesToRecheckLater = sitesToRecheck.slice(MAX_SITES_AT_ONCE);
-      for (const siteId of sitesToRecheckLater) waitingSites.add(siteId);
-      if (sitesToRecheckLater.length > 0) recheckRequested.wakeUp();
-      const sitesToRecheckNow = sitesToRecheck.slice(0, MAX_SITES_AT_ONCE);
+      for (const siteId of sitesToRecheck) lastRecheckRequestMs.set(siteId, clock.monotonic());
+      const sitesToRecheckLater = sitesToRecheck.slice(MAX_SITES_RECHECKED_AT_ONCE);
+      for (const siteId of sitesToRecheckLater) sitesWaitingForRecheck.add(siteId);
+      if (sitesToRecheckLater.length > 0) gatewayRecheckRequested.wakeUp();
+      const sitesToRecheckNow = sitesToRecheck.slice(0, MAX_SITES_RECHECKED_AT_ONCE);
       return endsWithin(clock, MAX_ALARM_WAIT_MS, recheckSites(sitesToRecheckNow, "the site has a new alarm", signal));
     },
-    async follow({ draining, forced }: RunContext): Promise<void> {
+    async follow({ draining, forced }: FollowerRun): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);
       await runLoop({
         clock,
         signal,
-        wakeup: recheckRequested,
+        wakeup: gatewayRecheckRequested,
         async turn() {
-          await recheckSites(waitingSites, "many values of the site turned null at once", signal);
+          await recheckSites(sitesWaitingForRecheck, "many values of the site turned null at once", signal);
           return Number.POSITIVE_INFINITY;
         },
         fault: (error) => log.error({ err: error }, "reading the gateways of a site broke"),

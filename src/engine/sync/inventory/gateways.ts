@@ -1,39 +1,39 @@
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Page } from "../../source/source.ts";
-import type { StoredItem } from "../snapshot.ts";
+import type { StoredObject } from "../snapshot.ts";
 
-export type StoredGateways = ReadonlyMap<string, StoredItem<Gateway>>;
-type StoredHosts = ReadonlyMap<string, StoredItem<Host>>;
+export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
+type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;
 
 /**
  * Returns which offline gateway explains an alarm: all gateways and hosts with the name of its source are behind it,
  * or it is the site's only gateway. The interface links no alarm and no tag to a gateway.
  */
-export function createGatewayFinder(
+export function createOfflineGatewayFinder(
   gateways: StoredGateways,
   hosts: StoredHosts,
   onlyOffline: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
   const offline = new Set(presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
   if (offline.size === 0) return () => null;
-  const namedObjects = [
+  const namedGatewaysAndHosts = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
     ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
       gateway === null ? [] : [{ siteId, name, id: String(gateway.id) }],
     ),
   ];
-  const byName = Map.groupBy(namedObjects, ({ siteId, name }) => `${siteId} ${name}`);
+  const byName = Map.groupBy(namedGatewaysAndHosts, ({ siteId, name }) => `${siteId} ${name}`);
   return (alarm) => {
-    for (const sourceName of [alarm.source, alarm.lastActiveEvent?.source]) {
-      const [only, ...others] = new Set((byName.get(`${alarm.site.id} ${sourceName}`) ?? []).map(({ id }) => id));
+    for (const alarmSourceName of [alarm.source, alarm.lastActiveEvent?.source]) {
+      const [only, ...others] = new Set((byName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id));
       if (only !== undefined && others.length === 0 && offline.has(only)) return only;
     }
     return onlyOffline(alarm.site.id);
   };
 }
 
-function presentObjects<T>(listed: ReadonlyMap<string, StoredItem<T>>): readonly StoredItem<T>[] {
+function presentObjects<T>(listed: ReadonlyMap<string, StoredObject<T>>): readonly StoredObject<T>[] {
   return [...listed.values()].filter(({ missingSince }) => missingSince === null);
 }
 
@@ -44,7 +44,7 @@ export function findHostsBehind(hosts: StoredHosts, gatewayId: string) {
     .sort((one, other) => (one.displayName < other.displayName ? -1 : 1));
 }
 
-export function findOfflineGateways(gateways: StoredGateways): ReadonlyMap<number, string> {
+export function findOfflineGatewayBySite(gateways: StoredGateways): ReadonlyMap<number, string> {
   const offline = new Map<number, string>();
   for (const [siteId, [only, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))
     if (siteId !== null && only?.value.online === false && others.length === 0) offline.set(siteId, only.value.id);
@@ -62,7 +62,7 @@ export function hasOfflineGateway(gateways: StoredGateways, siteId: number): boo
 
 export type OfflineGateways = ReturnType<typeof createOfflineGateways>;
 
-const OFFLINE_CACHE_MS = 1_000;
+const OFFLINE_GATEWAY_CACHE_MS = 1_000;
 const GATEWAY_LIST_DELAY_MS = 60_000;
 
 /** Returns offline gateways while their list is recent: after an old list the gateway may be online again. */
@@ -73,28 +73,28 @@ export function createOfflineGateways(
   clock: Clock,
 ) {
   /** Monotonic time until which a site's list counts: until the next two lists are overdue. */
-  const countsUntilMs = new Map<number, number>();
+  const listValidUntilMsBySite = new Map<number, number>();
   const timeAfterTwoListsMs = () => {
-    const nextListMs = nextList();
-    if (nextListMs === null) return Number.NEGATIVE_INFINITY;
+    const nextGatewayListMs = nextList();
+    if (nextGatewayListMs === null) return Number.NEGATIVE_INFINITY;
     const nowMs = clock.now();
-    return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + GATEWAY_LIST_DELAY_MS;
+    return clock.monotonic() + nextGatewayListMs(nextGatewayListMs(nowMs)) - nowMs + GATEWAY_LIST_DELAY_MS;
   };
-  const startListValidMs = timeAfterTwoListsMs();
+  const firstListValidUntilMs = timeAfterTwoListsMs();
   let cachedAtMs = Number.NEGATIVE_INFINITY;
   let offlineGateways: ReadonlyMap<number, string> = new Map();
   return {
     async *watchPages(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
       for await (const page of pages) {
-        if (!page.more) countsUntilMs.set(siteId, timeAfterTwoListsMs());
+        if (!page.more) listValidUntilMsBySite.set(siteId, timeAfterTwoListsMs());
         yield page;
       }
     },
     gatewayOf(siteId: number): string | null {
       const nowMs = clock.monotonic();
-      if (nowMs > (countsUntilMs.get(siteId) ?? startListValidMs)) return null;
-      if (nowMs - cachedAtMs >= OFFLINE_CACHE_MS) {
-        offlineGateways = findOfflineGateways(stored());
+      if (nowMs > (listValidUntilMsBySite.get(siteId) ?? firstListValidUntilMs)) return null;
+      if (nowMs - cachedAtMs >= OFFLINE_GATEWAY_CACHE_MS) {
+        offlineGateways = findOfflineGatewayBySite(stored());
         cachedAtMs = nowMs;
       }
       return offlineGateways.get(siteId) ?? null;

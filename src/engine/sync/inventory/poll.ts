@@ -7,23 +7,23 @@ import { yieldIfManyObjects, yieldUnlessAborted } from "../../../core/runtime/wa
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page, FindStored as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { incompleteOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
+import { incompleteJobOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
 import { type Listing, listItems, readPages } from "../listing.ts";
-import type { PollParts } from "../poll-dependencies.ts";
-import { buildOutcome, visitSites } from "../site-visits.ts";
-import { type StoredItem, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
+import type { PollContext } from "../poll-dependencies.ts";
+import { buildJobOutcome, visitSites } from "../site-visits.ts";
+import { type StoredObject, type StoredTagListTimes, type StoredTagSystems, syncSet } from "../snapshot.ts";
 import {
   compareInventory,
-  type InventoryKind,
-  type InventoryKinds,
-  type InventoryObservation,
-  type InventoryStep,
-  isToBeRemoved,
+  type InventoryChange,
+  type InventoryObjectKind,
+  type InventoryObjectTypes,
+  isAbsentObjectExpired,
+  type ObservedInventoryList,
 } from "./diff.ts";
 import { findHostsBehind } from "./gateways.ts";
 import { addTagEvents, type StoredTagContext } from "./tag-systems.ts";
 
-type SiteObjectKind = Exclude<InventoryKind, "site">;
+type SiteObjectKind = Exclude<InventoryObjectKind, "site">;
 /** Reads one site's list of objects. `isUrgent`: alarms wait for the list, so it is read before other lists. */
 type ReadSiteList<T> = (
   filter: { readonly siteId: number; readonly isUrgent?: true },
@@ -33,21 +33,28 @@ type ReadSiteList<T> = (
 interface WithId {
   readonly id: string | number;
 }
-type ScopeChange = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
+type TokenScopeChange = Awaited<ReturnType<PollContext["scope"]["tryRefresh"]>>;
 
-export const OBJECTS_PER_COMMIT = 250;
+export const INVENTORY_OBJECTS_PER_COMMIT = 250;
 
-export function createSitePoll(parts: PollParts): RunnableJob {
+export function createSiteListPoll(parts: PollContext): RunnableJob {
   const { source, scope } = parts;
   return {
     async run(signal) {
-      const siteList = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
-      const items = listItems(siteList);
-      const differsFromScope =
-        items.some(({ id }) => !scope.sees(id)) || (siteList.complete && scope.known()?.size !== items.length);
-      if (differsFromScope) await scope.tryRefresh(signal);
-      await commitDiff(parts, "sites", "site", [{ siteId: null, items, complete: siteList.complete }], signal);
-      return siteList.complete ? buildOutcome(new Map()) : incompleteOutcome(siteList.reason);
+      const siteList = await readInventoryList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
+      const listedSites = listItems(siteList);
+      const differsFromTokenScope =
+        listedSites.some(({ id }) => !scope.sees(id)) ||
+        (siteList.complete && scope.known()?.size !== listedSites.length);
+      if (differsFromTokenScope) await scope.tryRefresh(signal);
+      await commitDiff(
+        parts,
+        "sites",
+        "site",
+        [{ siteId: null, items: listedSites, complete: siteList.complete }],
+        signal,
+      );
+      return siteList.complete ? buildJobOutcome(new Map()) : incompleteJobOutcome(siteList.reason);
     },
   };
 }
@@ -55,209 +62,212 @@ export function createSitePoll(parts: PollParts): RunnableJob {
 export type InventoryPoll = ReturnType<typeof createInventoryPoll>;
 
 export function createInventoryPoll<N extends SiteObjectKind>(
-  parts: PollParts,
+  parts: PollContext,
   job: string,
   noun: N,
-  read: ReadSiteList<InventoryKinds[N]>,
+  read: ReadSiteList<InventoryObjectTypes[N]>,
 ) {
-  type T = InventoryKinds[N];
+  type T = InventoryObjectTypes[N];
   const { source, scope, syncState, clock, log } = parts;
-  const items = syncState.get<StoredItem<T>>(documentSet(noun, source.name));
-  const isDropDoubted = createDropCheck(clock, log);
+  const storedItems = syncState.get<StoredObject<T>>(documentSet(noun, source.name));
+  const isDropDoubted = createListDropCheck(clock, log);
   /** Sites that `pollSite` read during the present poll, whose older lists must not revert its changes. */
-  const polledSince = new Set<number>();
+  const sitesPolledMeanwhile = new Set<number>();
 
   /** Reads one site's list and commits its objects; tags page by page. Absences wait until all lists are read. */
-  async function readSite(
+  async function readListOfSite(
     siteId: number,
     signal: AbortSignal,
     progress: { readonly site: number; readonly sites: number } | null = null,
   ): Promise<Listing<T>> {
-    const filter = { siteId, ...(progress === null && { isUrgent: true as const }) };
+    const siteListFilter = { siteId, ...(progress === null && { isUrgent: true as const }) };
     async function* pages(): AsyncGenerator<Page<T>, void> {
-      for await (const page of read(filter, signal, storedObjects<T>(parts, noun))) {
+      for await (const page of read(siteListFilter, signal, storedObjects<T>(parts, noun))) {
         if (noun === "tag") await commitListed(parts, job, noun, siteId, page.items, signal);
         if (progress !== null) parts.firstInventory.page(job, progress, page);
         yield page;
       }
     }
-    const list = await readList(pages);
-    polledSince.delete(siteId);
-    if (list.complete && noun !== "tag") await commitListed(parts, job, noun, siteId, list.items, signal);
-    return list;
+    const siteList = await readInventoryList(pages);
+    sitesPolledMeanwhile.delete(siteId);
+    if (siteList.complete && noun !== "tag") await commitListed(parts, job, noun, siteId, siteList.items, signal);
+    return siteList;
   }
 
-  async function commitCompleteLists(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
-    const isFull = (siteId: number, list: Listing<T>) => list.complete && getDrop(items, siteId, list.items).gone === 0;
+  async function commitCompleteListTimes(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
+    const isFull = (siteId: number, list: Listing<T>) =>
+      list.complete && getDrop(storedItems, siteId, list.items).gone === 0;
     const siteIds = [...lists].flatMap(([siteId, list]) => (isFull(siteId, list) ? [siteId] : []));
-    await commitTimes(parts, job, "tags", new Map(siteIds.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
+    await commitListTimes(parts, job, "tags", new Map(siteIds.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
   }
 
   return {
     /** Reads the list of one site between two polls and commits the listed objects, without absences. */
     async pollSite(siteId: number, signal: AbortSignal): Promise<void> {
-      await readSite(siteId, signal);
-      polledSince.add(siteId);
+      await readListOfSite(siteId, signal);
+      sitesPolledMeanwhile.add(siteId);
     },
     async run(signal: AbortSignal): Promise<JobOutcome> {
-      const sites = followedSites(parts);
-      if (sites.length === 0) return incompleteOutcome("No site is known yet.");
+      const siteIdsToPoll = getFollowedSiteIds(parts);
+      if (siteIdsToPoll.length === 0) return incompleteJobOutcome("No site is known yet.");
       const listBegun = new Map<number, string>();
-      const visitSite = async (siteId: number) => {
+      const readListOfVisitedSite = async (siteId: number) => {
         listBegun.set(siteId, isoUtc(clock.now()));
-        const list = await readSite(siteId, signal, { site: listBegun.size, sites: sites.length });
-        if (noun !== "tag") return list;
+        const siteList = await readListOfSite(siteId, signal, { site: listBegun.size, sites: siteIdsToPoll.length });
+        if (noun !== "tag") return siteList;
         parts.listedSites.add(siteId);
-        const isFirstTagList = !syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId));
-        if (isFirstTagList) await commitCompleteLists(new Map([[siteId, list]]), listBegun);
-        return list;
+        const isFirstTagList = !syncState.get<StoredTagListTimes>(syncSet("tag-seen", source.name)).has(String(siteId));
+        if (isFirstTagList) await commitCompleteListTimes(new Map([[siteId, siteList]]), listBegun);
+        return siteList;
       };
-      const { seen, failures } = await visitSites(sites, visitSite, signal);
+      const { seen, failures } = await visitSites(siteIdsToPoll, readListOfVisitedSite, signal);
       const doubtedSites = new Set<number>();
       for (const [siteId, list] of seen) {
         if (!list.complete) continue;
         const dropDetails = { job, site: siteId, shown: list.items.length };
-        if (isDropDoubted(String(siteId), getDrop(items, siteId, list.items), dropDetails)) doubtedSites.add(siteId);
+        if (isDropDoubted(String(siteId), getDrop(storedItems, siteId, list.items), dropDetails))
+          doubtedSites.add(siteId);
       }
-      const removal = { at: isoUtc(clock.now()), removeAfterMs: removeAfterMs(parts) };
-      const seenScope = needsScope(items, seen, doubtedSites, removal) ? await scope.tryRefresh(signal) : null;
-      const latestLists = [...seen].filter(([siteId]) => !polledSince.has(siteId));
-      const observations = latestLists.map(([siteId, list]): InventoryObservation<T> => {
+      const removal = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(parts) };
+      const seenScope = needsScope(storedItems, seen, doubtedSites, removal) ? await scope.tryRefresh(signal) : null;
+      const latestSiteLists = [...seen].filter(([siteId]) => !sitesPolledMeanwhile.has(siteId));
+      const observedLists = latestSiteLists.map(([siteId, list]): ObservedInventoryList<T> => {
         const isListComplete = list.complete && !doubtedSites.has(siteId) && staysVisible(seenScope, siteId);
         return { siteId, items: listItems(list), complete: isListComplete };
       });
-      await commitDiff(parts, job, noun, observations, signal);
-      await yieldIfManyObjects(items.size);
-      if (noun === "tag") await commitCompleteLists(seen, listBegun);
-      await yieldIfManyObjects(items.size);
-      const reasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
+      await commitDiff(parts, job, noun, observedLists, signal);
+      await yieldIfManyObjects(storedItems.size);
+      if (noun === "tag") await commitCompleteListTimes(seen, listBegun);
+      await yieldIfManyObjects(storedItems.size);
+      const incompleteReasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
       const dropReasons = [...doubtedSites].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
-      return buildOutcome(failures, [...dropReasons, ...reasons]);
+      return buildJobOutcome(failures, [...dropReasons, ...incompleteReasons]);
     },
   };
 }
 
-export function followedSites({ config, source, syncState }: PollParts): readonly number[] {
-  const configuredSites = config.inventory.sites;
-  return [...syncState.get<StoredItem<Site>>(documentSet("site", source.name)).values()]
-    .filter(({ missingSince, value }) => missingSince === null && configuredSites?.includes(value.id) !== false)
+export function getFollowedSiteIds({ config, source, syncState }: PollContext): readonly number[] {
+  const configuredSiteIds = config.inventory.sites;
+  return [...syncState.get<StoredObject<Site>>(documentSet("site", source.name)).values()]
+    .filter(({ missingSince, value }) => missingSince === null && configuredSiteIds?.includes(value.id) !== false)
     .map(({ value }) => value.id);
 }
 
-export function storedObjects<T>({ syncState, source }: PollParts, noun: InventoryKind): StoredObjects<T> {
-  return (id) => syncState.get<StoredItem<T>>(documentSet(noun, source.name)).get(id)?.value;
+export function storedObjects<T>({ syncState, source }: PollContext, noun: InventoryObjectKind): StoredObjects<T> {
+  return (id) => syncState.get<StoredObject<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
 
-export function staysVisible(scope: ScopeChange, siteId: number): boolean {
+export function staysVisible(scope: TokenScopeChange, siteId: number): boolean {
   return scope?.before.has(siteId) === true && scope.after.has(siteId);
 }
 
-export async function commitTimes(
-  { syncState, source, commit }: PollParts,
+export async function commitListTimes(
+  { syncState, source, commit }: PollContext,
   job: string,
-  field: keyof StoredTagSeen,
+  field: keyof StoredTagListTimes,
   sites: ReadonlyMap<number, string | null>,
 ): Promise<void> {
   const set = syncSet("tag-seen", source.name);
-  const storedTimes = syncState.get<StoredTagSeen>(set);
+  const storedTimes = syncState.get<StoredTagListTimes>(set);
   const put = [...sites].map(([siteId, at]) => {
-    const storedListTimes = storedTimes.get(String(siteId)) ?? { tags: null, systems: null };
-    return [String(siteId), { ...storedListTimes, [field]: at }] as const;
+    const listTimesOfSite = storedTimes.get(String(siteId)) ?? { tags: null, systems: null };
+    return [String(siteId), { ...listTimesOfSite, [field]: at }] as const;
   });
   await commit(job, { documents: [{ set, put }] });
 }
 
 /** Commits a list in parts, without absences. Gateways are one part: a gateway may be the only gateway of its site. */
-async function commitListed<N extends InventoryKind>(
-  parts: PollParts,
+async function commitListed<N extends InventoryObjectKind>(
+  parts: PollContext,
   job: string,
   noun: N,
   siteId: number,
-  items: readonly InventoryKinds[N][],
+  items: readonly InventoryObjectTypes[N][],
   signal: AbortSignal,
 ): Promise<void> {
   const at = isoUtc(parts.clock.now());
-  const partSize = noun === "gateway" ? Math.max(items.length, 1) : OBJECTS_PER_COMMIT;
-  for (let partStart = 0; partStart === 0 || partStart < items.length; partStart += partSize) {
+  const objectsPerPart = noun === "gateway" ? Math.max(items.length, 1) : INVENTORY_OBJECTS_PER_COMMIT;
+  for (let partStart = 0; partStart === 0 || partStart < items.length; partStart += objectsPerPart) {
     if (partStart > 0) await yieldUnlessAborted(parts.clock, signal);
-    const partOfList = { siteId, items: items.slice(partStart, partStart + partSize), complete: false };
+    const partOfList = { siteId, items: items.slice(partStart, partStart + objectsPerPart), complete: false };
     await commitDiff(parts, job, noun, [partOfList], signal, at);
   }
 }
 
 /** Commits the differences in parts. Commits at least once, because a commit records that the job succeeded. */
-async function commitDiff<N extends InventoryKind>(
-  parts: PollParts,
+async function commitDiff<N extends InventoryObjectKind>(
+  parts: PollContext,
   job: string,
   noun: N,
-  observations: readonly InventoryObservation<InventoryKinds[N]>[],
+  observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
   signal: AbortSignal,
   at = isoUtc(parts.clock.now()),
 ): Promise<void> {
-  type T = InventoryKinds[N];
+  type T = InventoryObjectTypes[N];
   const { syncState } = parts;
   const { name } = parts.source;
   const set = documentSet(noun, name);
-  const source = sourceUri(name);
-  const tagContext = noun === "tag" ? readTagContext(parts) : null;
-  const commitSteps = async (steps: readonly InventoryStep<T>[]) => {
-    const stepsWithTagEvents = steps.map((step) =>
-      tagContext === null
+  const eventSourceUri = sourceUri(name);
+  const storedTagContext = noun === "tag" ? getStoredTagContext(parts) : null;
+  const commitInventoryChanges = async (steps: readonly InventoryChange<T>[]) => {
+    const changesWithTagEvents = steps.map((step) =>
+      storedTagContext === null
         ? { step, documents: [] }
-        : addTagEvents(step as InventoryStep<Tag>, tagContext, { source, at }),
+        : addTagEvents(step as InventoryChange<Tag>, storedTagContext, { source: eventSourceUri, at }),
     );
-    const put = stepsWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
-    const remove = stepsWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
+    const put = changesWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
+    const removedIds = changesWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
     await parts.commit(job, {
-      documents: [{ set, put, remove }, ...stepsWithTagEvents.flatMap(({ documents }) => documents)],
-      events: stepsWithTagEvents.flatMap(({ step }) => step.events),
+      documents: [{ set, put, remove: removedIds }, ...changesWithTagEvents.flatMap(({ documents }) => documents)],
+      events: changesWithTagEvents.flatMap(({ step }) => step.events),
     });
   };
-  const inventorySteps = compareInventory(noun, syncState.get<StoredItem<T>>(set), observations, {
-    source,
+  const inventoryChanges = compareInventory(noun, syncState.get<StoredObject<T>>(set), observations, {
+    source: eventSourceUri,
     at,
-    removeAfterMs: removeAfterMs(parts),
-    hostsBehind: (gatewayId) => findHostsBehind(syncState.get<StoredItem<Host>>(documentSet("host", name)), gatewayId),
+    removeAfterMs: absenceUntilRemovalMs(parts),
+    hostsBehind: (gatewayId) =>
+      findHostsBehind(syncState.get<StoredObject<Host>>(documentSet("host", name)), gatewayId),
   });
-  const pendingSteps: InventoryStep<T>[] = [];
-  for (const inventoryStep of inventorySteps) {
-    if (inventoryStep !== null) pendingSteps.push(inventoryStep);
-    if (inventoryStep !== null && pendingSteps.length < OBJECTS_PER_COMMIT) continue;
-    if (pendingSteps.length >= OBJECTS_PER_COMMIT) await commitSteps(pendingSteps.splice(0));
+  const pendingChanges: InventoryChange<T>[] = [];
+  for (const inventoryChange of inventoryChanges) {
+    if (inventoryChange !== null) pendingChanges.push(inventoryChange);
+    if (inventoryChange !== null && pendingChanges.length < INVENTORY_OBJECTS_PER_COMMIT) continue;
+    if (pendingChanges.length >= INVENTORY_OBJECTS_PER_COMMIT) await commitInventoryChanges(pendingChanges.splice(0));
     await yieldUnlessAborted(parts.clock, signal);
   }
-  await commitSteps(pendingSteps);
+  await commitInventoryChanges(pendingChanges);
 }
 
-export function readTagContext({ syncState, source: { name } }: PollParts): StoredTagContext {
+export function getStoredTagContext({ syncState, source: { name } }: PollContext): StoredTagContext {
   const tagSystemSet = syncSet("tag-system", name);
   return {
-    tags: syncState.get<StoredItem<Tag>>(documentSet("tag", name)),
-    systems: syncState.get<StoredItem<System>>(documentSet("system", name)),
+    tags: syncState.get<StoredObject<Tag>>(documentSet("tag", name)),
+    systems: syncState.get<StoredObject<System>>(documentSet("system", name)),
     tagSystems: syncState.get<StoredTagSystems>(tagSystemSet),
     tagSystemSet,
-    seen: syncState.get<StoredTagSeen>(syncSet("tag-seen", name)),
+    seen: syncState.get<StoredTagListTimes>(syncSet("tag-seen", name)),
   };
 }
 
 /** Returns the absence after which an object is removed; infinite if this machine's clock is wrong. */
-function removeAfterMs({ config, source }: PollParts): number {
+function absenceUntilRemovalMs({ config, source }: PollContext): number {
   const isClockWrong = Math.abs(source.clockSkewMs() ?? 0) > MAX_CLOCK_DIFFERENCE_MS;
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readList<T extends WithId>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
-  const options = { idOf: (item: T) => String(item.id) };
-  const firstListing = await readPages(read(), options);
-  return firstListing.complete || firstListing.shown === null ? firstListing : await readPages(read(), options);
+export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
+  const listOptions = { idOf: (item: T) => String(item.id) };
+  const firstReading = await readPages(read(), listOptions);
+  return firstReading.complete || firstReading.shown === null ? firstReading : await readPages(read(), listOptions);
 }
 
 /** True if the token's scope may explain absences: an object is newly missing, to be removed, or at another site. */
 function needsScope<T extends WithId>(
-  stored: ReadonlyMap<string, StoredItem<T>>,
+  stored: ReadonlyMap<string, StoredObject<T>>,
   seen: ReadonlyMap<number, Listing<T>>,
   doubted: ReadonlySet<number>,
-  removal: Parameters<typeof isToBeRemoved>[1],
+  removal: Parameters<typeof isAbsentObjectExpired>[1],
 ): boolean {
   const isListedAt = (siteId: number | null) => siteId !== null && seen.get(siteId)?.complete === true;
   let absentCount = stored.values().reduce((count, { siteId }) => count + (isListedAt(siteId) ? 1 : 0), 0);
@@ -270,7 +280,7 @@ function needsScope<T extends WithId>(
   return stored.entries().some(([id, known]) => {
     const { missingSince, siteId } = known;
     if (siteId === null || doubted.has(siteId) || !isListedAt(siteId) || idSites.get(id)?.has(siteId)) return false;
-    return missingSince === null || idSites.has(id) || isToBeRemoved(known, removal);
+    return missingSince === null || idSites.has(id) || isAbsentObjectExpired(known, removal);
   });
 }
 
@@ -281,27 +291,27 @@ export interface ListDrop {
 
 /** Least objects of a drop: a list that lost over half of its objects, and at least 5, counts after ten minutes. */
 const MIN_DROPPED_OBJECTS = 5;
-const DROP_CONFIRMATION_MS = 600_000;
+const LIST_DROP_CONFIRMATION_MS = 600_000;
 
-export function createDropCheck(
+export function createListDropCheck(
   clock: Pick<Clock, "monotonic">,
   log: Pick<Log, "warn">,
 ): (key: string, drop: ListDrop, details: object) => boolean {
-  const droppedMs = new Map<string, number>();
+  const listDropTimesMs = new Map<string, number>();
   return (key, { before, gone }, details) => {
     if (gone < MIN_DROPPED_OBJECTS || gone <= before / 2) {
-      droppedMs.delete(key);
+      listDropTimesMs.delete(key);
       return false;
     }
-    if (!droppedMs.has(key)) log.warn(details, "most of a list is gone at once: it is read again");
-    const droppedSinceMs = droppedMs.get(key) ?? clock.monotonic();
-    droppedMs.set(key, droppedSinceMs);
-    return clock.monotonic() - droppedSinceMs < DROP_CONFIRMATION_MS;
+    if (!listDropTimesMs.has(key)) log.warn(details, "most of a list is gone at once: it is read again");
+    const listDroppedSinceMs = listDropTimesMs.get(key) ?? clock.monotonic();
+    listDropTimesMs.set(key, listDroppedSinceMs);
+    return clock.monotonic() - listDroppedSinceMs < LIST_DROP_CONFIRMATION_MS;
   };
 }
 
-function getDrop<T>(stored: ReadonlyMap<string, StoredItem<T>>, siteId: number, items: readonly WithId[]): ListDrop {
-  const isPresent = (known: StoredItem<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
+function getDrop<T>(stored: ReadonlyMap<string, StoredObject<T>>, siteId: number, items: readonly WithId[]): ListDrop {
+  const isPresent = (known: StoredObject<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
   const presentCountBefore = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
   const stillListedCount = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
   return { before: presentCountBefore, gone: presentCountBefore - stillListedCount };

@@ -1,9 +1,9 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
 import { isRequestableId } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { type StoredItem, type StoredTagSystems, syncSet } from "../snapshot.ts";
+import { type StoredObject, type StoredTagSystems, syncSet } from "../snapshot.ts";
 
-export interface LocatedTag {
+export interface SiteTag {
   readonly tag: Tag;
   readonly siteId: number;
   readonly systemIds: readonly string[];
@@ -11,39 +11,41 @@ export interface LocatedTag {
   readonly outOfSight?: "site" | "tag";
 }
 
-export function inventorySets(source: string): readonly string[] {
+export function tagInventorySets(source: string): readonly string[] {
   return [documentSet("tag", source), syncSet("tag-system", source), documentSet("site", source)];
 }
 
-const NO_SYSTEMS: readonly string[] = [];
+const NO_SYSTEM_IDS: readonly string[] = [];
 
-const locatedTagsCache = new WeakMap<object, { readonly versions: string; readonly located: readonly LocatedTag[] }>();
+const requestableTagsCache = new WeakMap<object, { readonly versions: string; readonly located: readonly SiteTag[] }>();
 
 /** Returns stored tags that a request can contain, sorted by id. Cached until the stored tags change. */
-export async function expectedTags(store: Store, source: string): Promise<readonly LocatedTag[]> {
-  const setVersions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
+export async function loadRequestableTags(store: Store, source: string): Promise<readonly SiteTag[]> {
+  const inventorySetVersions = (await Promise.all(tagInventorySets(source).map((set) => store.version(set)))).join(" ");
   const [tags, tagSystems, sites] = await Promise.all([
-    store.documents<StoredItem<Tag>>(documentSet("tag", source)),
+    store.documents<StoredObject<Tag>>(documentSet("tag", source)),
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
-    store.documents<StoredItem<Site>>(documentSet("site", source)),
+    store.documents<StoredObject<Site>>(documentSet("site", source)),
   ]);
-  const cachedTags = locatedTagsCache.get(tags);
-  if (cachedTags?.versions === setVersions) return cachedTags.located;
-  const missingSites = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
-  const locatedTags: LocatedTag[] = [];
+  const cachedRequestableTags = requestableTagsCache.get(tags);
+  if (cachedRequestableTags?.versions === inventorySetVersions) return cachedRequestableTags.located;
+  const isMissingBySiteId = new Map(
+    [...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]),
+  );
+  const requestableTags: SiteTag[] = [];
   for (const [id, { value: tag, siteId, missingSince }] of tags) {
-    if (siteId === null || !missingSites.has(siteId) || !isRequestableId(id)) continue;
-    const baseTag = { tag, siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
-    const missingPart = missingSites.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
-    locatedTags.push(missingPart === null ? baseTag : { ...baseTag, outOfSight: missingPart });
+    if (siteId === null || !isMissingBySiteId.has(siteId) || !isRequestableId(id)) continue;
+    const tagWithSite = { tag, siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEM_IDS };
+    const missingObject = isMissingBySiteId.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
+    requestableTags.push(missingObject === null ? tagWithSite : { ...tagWithSite, outOfSight: missingObject });
   }
-  locatedTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
-  locatedTagsCache.set(tags, { versions: setVersions, located: locatedTags });
-  return locatedTags;
+  requestableTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
+  requestableTagsCache.set(tags, { versions: inventorySetVersions, located: requestableTags });
+  return requestableTags;
 }
 
-export async function visibleSites(store: Store, source: string): Promise<readonly Site[]> {
-  const storedSites = await store.documents<StoredItem<Site>>(documentSet("site", source));
+export async function loadVisibleSites(store: Store, source: string): Promise<readonly Site[]> {
+  const storedSites = await store.documents<StoredObject<Site>>(documentSet("site", source));
   return [...storedSites.values()].filter((site) => site.missingSince === null).map((site) => site.value);
 }
 

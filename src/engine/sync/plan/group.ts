@@ -22,9 +22,9 @@ export interface IsolatedTag extends RequestIsolation {
 }
 
 /** Time of a tag that was never read; finite, so that the difference of two times is a number. */
-export const NEVER_MS = -Number.MAX_SAFE_INTEGER;
+export const NEVER_READ_MS = -Number.MAX_SAFE_INTEGER;
 
-export interface PlanRules {
+export interface ReadPlanRules {
   readonly slotMs: number;
   readonly size: number;
   readonly leadMs: number;
@@ -33,22 +33,22 @@ export interface PlanRules {
   readonly mayDisplace?: boolean;
 }
 
-export interface Plan {
+export interface LiveReadPlan {
   readonly group: readonly string[];
   readonly isSearch?: true;
   readonly displaces?: true;
 }
 
-type Rows = Uint32Array;
+type TagRows = Uint32Array;
 
 /** Slots that the plan looks ahead: 65 minutes at 20 requests a minute, a complete round of hourly tags. */
-const PLANNED_SLOTS = 1_300;
+const PLANNED_REQUEST_SLOTS = 1_300;
 /** Share of later slots to rely on, because tags read early are due early again. No late values up to 94 % demand. */
 const USABLE_SLOT_SHARE = 0.975;
 /** Requests added to the usable slots: 0.25 of 20 tags = 5, so the next 10 slots count in full. */
 const NEAR_SLOT_TOLERANCE = 0.25;
 const STARVING_RELATIVE_AGE = 2;
-const EARLY_AGE_MIN = 0.5;
+const MIN_EARLY_READ_AGE = 0.5;
 /** Extra time until a first value is due: 4,000 tags take 10 minutes of the complete quota. */
 const FIRST_READ_ROUND_MS = 600_000;
 
@@ -57,26 +57,26 @@ interface TagUrgencies {
   readonly slotsLeft: Float64Array;
   readonly periodSlots: Float64Array;
   readonly age: Float64Array;
-  readonly ordinary: Rows;
-  readonly underWay: Rows;
+  readonly ordinary: TagRows;
+  readonly underWay: TagRows;
 }
-let urgencies = createUrgencies(0);
-const slotDemand = new Float64Array(PLANNED_SLOTS);
+let tagUrgencies = createTagUrgencies(0);
+const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 
 /**
  * Chooses the tags of the next live read, one request of `size` tags per slot. First the tags that make later slots
  * exceed their capacity if this slot is left out, then the largest relative ages. Without such tags the slot is left to
  * history, or with `eager` spent on the largest ages.
  */
-export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): Plan {
+export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPlanRules): LiveReadPlan {
   if (tags.count === 0) return { group: [] };
-  if (urgencies.age.length < tags.count) urgencies = createUrgencies(tags.count);
-  computeUrgencies(tags, nowMs, rules);
-  const ordinary = urgencies.ordinary.subarray(0, findOrdinaryRows(urgencies.ordinary, tags));
-  const underWay = urgencies.underWay.subarray(0, findUnderWayRows(urgencies.underWay, tags));
-  const slotNeeds = countNeeds(ordinary, underWay, rules);
-  const order = createOrder(tags.ids);
-  const isolatedGroup = chooseIsolated(tags, ordinary, slotNeeds.length > 0, rules);
+  if (tagUrgencies.age.length < tags.count) tagUrgencies = createTagUrgencies(tags.count);
+  computeTagUrgencies(tags, nowMs, rules);
+  const ordinary = tagUrgencies.ordinary.subarray(0, fillOrdinaryTagRows(tagUrgencies.ordinary, tags));
+  const underWayTagRows = tagUrgencies.underWay.subarray(0, fillUnderWayTagRows(tagUrgencies.underWay, tags));
+  const slotNeeds = countTagsNeededBySlot(ordinary, underWayTagRows, rules);
+  const order = createTagRowOrder(tags.ids);
+  const isolatedGroup = chooseIsolatedTagGroup(tags, ordinary, slotNeeds.length > 0, rules);
   if (isolatedGroup !== null) {
     const { rows, ...how } = isolatedGroup;
     return { group: pickRows(rows, [], rules.size, order), ...how };
@@ -84,11 +84,11 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
   if (slotNeeds.length > 0)
     return { group: pickRows(ordinary, slotNeeds, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
   // A tag without a value takes any slot that no interval needs.
-  const isWanted = ordinary.length > 0 && (rules.eager || findWorstAge(ordinary) === Number.POSITIVE_INFINITY);
-  return { group: isWanted ? pickRows(ordinary, [], rules.size, order) : [] };
+  const isSlotWanted = ordinary.length > 0 && (rules.eager || findWorstAge(ordinary) === Number.POSITIVE_INFINITY);
+  return { group: isSlotWanted ? pickRows(ordinary, [], rules.size, order) : [] };
 }
 
-function createUrgencies(count: number): TagUrgencies {
+function createTagUrgencies(count: number): TagUrgencies {
   return {
     slotsLeft: new Float64Array(count),
     periodSlots: new Float64Array(count),
@@ -98,37 +98,37 @@ function createUrgencies(count: number): TagUrgencies {
   };
 }
 
-function computeUrgencies(tags: PlannedTags, nowMs: number, rules: PlanRules) {
+function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRules) {
   const { count, intervalMs, lastMs, sinceMs, underWay } = tags;
-  const { slotsLeft, periodSlots, age } = urgencies;
+  const { slotsLeft, periodSlots, age } = tagUrgencies;
   const { slotMs, leadMs } = rules;
   for (let row = 0; row < count; row++) {
-    const everyMs = intervalMs[row] as number;
-    const readMs = lastMs[row] as number;
-    const isUnderWay = underWay[row] === 1;
-    const isNew = !isUnderWay && readMs === NEVER_MS;
+    const tagIntervalMs = intervalMs[row] as number;
+    const lastReadMs = lastMs[row] as number;
+    const isTagUnderWay = underWay[row] === 1;
+    const isTagNew = !isTagUnderWay && lastReadMs === NEVER_READ_MS;
     // Keep this expression: choosing between one and `nowMs` made V8 allocate an object for each tag.
     const firstRoundAgeMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_READ_ROUND_MS);
-    const ageMs = isUnderWay ? 0 : isNew ? firstRoundAgeMs : nowMs - readMs;
-    periodSlots[row] = Math.max(1, Math.floor((everyMs - leadMs) / slotMs));
-    slotsLeft[row] = Math.max(0, Math.floor((everyMs - leadMs - ageMs) / slotMs));
-    age[row] = isNew ? Number.POSITIVE_INFINITY : ageMs / everyMs;
+    const valueAgeMs = isTagUnderWay ? 0 : isTagNew ? firstRoundAgeMs : nowMs - lastReadMs;
+    periodSlots[row] = Math.max(1, Math.floor((tagIntervalMs - leadMs) / slotMs));
+    slotsLeft[row] = Math.max(0, Math.floor((tagIntervalMs - leadMs - valueAgeMs) / slotMs));
+    age[row] = isTagNew ? Number.POSITIVE_INFINITY : valueAgeMs / tagIntervalMs;
   }
 }
 
-/** Separate from `planGroup`, where V8 recompiled this loop. */
-function findOrdinaryRows(into: Rows, { count, underWay, isolated }: PlannedTags): number {
-  const anyIsolated = isolated.size > 0;
+/** Separate from `planNextLiveRead`, where V8 recompiled this loop. */
+function fillOrdinaryTagRows(into: TagRows, { count, underWay, isolated }: PlannedTags): number {
+  const hasIsolatedTags = isolated.size > 0;
   let rowCount = 0;
   for (let row = 0; row < count; row++) {
-    if (underWay[row] === 1 || (anyIsolated && isolated.has(row))) continue;
+    if (underWay[row] === 1 || (hasIsolatedTags && isolated.has(row))) continue;
     into[rowCount] = row;
     rowCount += 1;
   }
   return rowCount;
 }
 
-function findUnderWayRows(into: Rows, { count, underWay }: PlannedTags): number {
+function fillUnderWayTagRows(into: TagRows, { count, underWay }: PlannedTags): number {
   let rowCount = 0;
   for (let row = 0; row < count; row++) {
     if (underWay[row] !== 1) continue;
@@ -138,21 +138,21 @@ function findUnderWayRows(into: Rows, { count, underWay }: PlannedTags): number 
   return rowCount;
 }
 
-interface Need {
+interface SlotNeed {
   readonly slotsLeft: number;
   readonly count: number;
 }
 
 /** Counts the tags to read now: of 45 tags with 2 slots left, the two later slots take 40, so 5 must be read now. */
-function countNeeds(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly Need[] {
-  slotDemand.fill(0);
-  countDemand(ordinary);
-  countDemand(underWay);
-  const slotNeeds: Need[] = [];
+function countTagsNeededBySlot(ordinary: TagRows, underWay: TagRows, rules: ReadPlanRules): readonly SlotNeed[] {
+  tagsDuePerSlot.fill(0);
+  addTagsDuePerSlot(ordinary);
+  addTagsDuePerSlot(underWay);
+  const slotNeeds: SlotNeed[] = [];
   let tagsNeeded = 0;
   let maxExcess = 0;
-  for (let slot = 0; slot < PLANNED_SLOTS && maxExcess < rules.size; slot++) {
-    tagsNeeded += slotDemand[slot] as number;
+  for (let slot = 0; slot < PLANNED_REQUEST_SLOTS && maxExcess < rules.size; slot++) {
+    tagsNeeded += tagsDuePerSlot[slot] as number;
     const usableSlots = Math.min(slot, USABLE_SLOT_SHARE * slot + NEAR_SLOT_TOLERANCE);
     const excessTags = Math.min(rules.size, Math.ceil(tagsNeeded - rules.size * usableSlots));
     if (excessTags <= maxExcess) continue;
@@ -163,61 +163,67 @@ function countNeeds(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly 
 }
 
 /** Adds each tag to the demand of the slot of its deadline and of every interval after the deadline. */
-function countDemand(rows: Rows): void {
-  const { slotsLeft, periodSlots } = urgencies;
+function addTagsDuePerSlot(rows: TagRows): void {
+  const { slotsLeft, periodSlots } = tagUrgencies;
   for (let firstRow = 0, nextRow = 0; firstRow < rows.length; firstRow = nextRow) {
     const firstSlotsLeft = slotsLeft[rows[firstRow] as number] as number;
-    const firstPeriod = periodSlots[rows[firstRow] as number] as number;
+    const firstPeriodSlots = periodSlots[rows[firstRow] as number] as number;
     nextRow = firstRow + 1;
     while (
       nextRow < rows.length &&
       slotsLeft[rows[nextRow] as number] === firstSlotsLeft &&
-      periodSlots[rows[nextRow] as number] === firstPeriod
+      periodSlots[rows[nextRow] as number] === firstPeriodSlots
     )
       nextRow++;
-    for (let slot = firstSlotsLeft; slot < PLANNED_SLOTS; slot += firstPeriod)
-      slotDemand[slot] = (slotDemand[slot] as number) + nextRow - firstRow;
+    for (let slot = firstSlotsLeft; slot < PLANNED_REQUEST_SLOTS; slot += firstPeriodSlots)
+      tagsDuePerSlot[slot] = (tagsDuePerSlot[slot] as number) + nextRow - firstRow;
   }
 }
 
-function pickRows(rows: Rows, needs: readonly Need[], size: number, order: Order, isBefore = order.isOlder): string[] {
-  const chosenRows = new Set<number>();
+function pickRows(
+  rows: TagRows,
+  needs: readonly SlotNeed[],
+  size: number,
+  order: RowOrder,
+  isBefore = order.isOlder,
+): string[] {
+  const chosenTagRows = new Set<number>();
   for (const { slotsLeft, count } of needs) {
     let missingRows = count;
-    for (const row of chosenRows) if (savesReading(row, slotsLeft)) missingRows--;
-    missingRows = Math.min(missingRows, size - chosenRows.size);
+    for (const row of chosenTagRows) if (savesLaterReading(row, slotsLeft)) missingRows--;
+    missingRows = Math.min(missingRows, size - chosenTagRows.size);
     if (missingRows <= 0) continue;
-    const helpsNow = (row: number) => !chosenRows.has(row) && savesReading(row, slotsLeft);
-    const pickLateRows = () => alternateIntervals(rows, order).filter(helpsNow).slice(0, missingRows);
-    const helpfulRows = slotsLeft === 0 ? pickLateRows() : firstRows(rows, missingRows, order.isOlder, helpsNow);
-    for (const row of helpfulRows) chosenRows.add(row);
+    const helpsNow = (row: number) => !chosenTagRows.has(row) && savesLaterReading(row, slotsLeft);
+    const pickLateTagRows = () => alternateTagIntervals(rows, order).filter(helpsNow).slice(0, missingRows);
+    const helpfulTagRows = slotsLeft === 0 ? pickLateTagRows() : firstRows(rows, missingRows, order.isOlder, helpsNow);
+    for (const row of helpfulTagRows) chosenTagRows.add(row);
   }
-  const otherRows = firstRows(rows, size - chosenRows.size, isBefore, (row) => !chosenRows.has(row));
-  return [...chosenRows, ...otherRows].map(order.idOf);
+  const fillingTagRows = firstRows(rows, size - chosenTagRows.size, isBefore, (row) => !chosenTagRows.has(row));
+  return [...chosenTagRows, ...fillingTagRows].map(order.idOf);
 }
 
 /** Takes one tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. */
-function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
-  const { slotsLeft, periodSlots } = urgencies;
-  const lateRows = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));
-  const lateRowsByPeriod = Map.groupBy(lateRows, (row) => periodSlots[row] as number);
-  return [...lateRowsByPeriod]
+function alternateTagIntervals(rows: TagRows, { isOlder }: RowOrder): readonly number[] {
+  const { slotsLeft, periodSlots } = tagUrgencies;
+  const lateTagRows = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));
+  const lateTagRowsByPeriod = Map.groupBy(lateTagRows, (row) => periodSlots[row] as number);
+  return [...lateTagRowsByPeriod]
     .flatMap(([period, same]) => same.map((row, turn) => ({ row, turn, period })))
     .sort((a, b) => a.turn - b.turn || a.period - b.period)
     .map(({ row }) => row);
 }
 
 /** True if reading the tag now saves a reading up to a slot: with 2 slots left and a period of 20, up to slot 10. */
-function savesReading(row: number, slot: number): boolean {
-  const ownSlotsLeft = urgencies.slotsLeft[row] as number;
-  const period = urgencies.periodSlots[row] as number;
-  return ownSlotsLeft <= slot && Math.floor((slot - ownSlotsLeft) / period) === Math.floor(slot / period);
+function savesLaterReading(row: number, slot: number): boolean {
+  const slotsLeftOfTag = tagUrgencies.slotsLeft[row] as number;
+  const periodOfTag = tagUrgencies.periodSlots[row] as number;
+  return slotsLeftOfTag <= slot && Math.floor((slot - slotsLeftOfTag) / periodOfTag) === Math.floor(slot / periodOfTag);
 }
 
 /** Compares two rows by a boolean, because V8 would allocate a difference for each of 50,000 tags. */
 type IsBefore = (a: number, b: number) => boolean;
 
-interface Order {
+interface RowOrder {
   /** Puts the largest relative age first; ties by interval and id, so that plans are repeatable. */
   readonly isOlder: IsBefore;
   /** Puts tags without a value first, then the least early; tags before half of their interval come last, by age. */
@@ -225,96 +231,101 @@ interface Order {
   readonly idOf: (row: number) => string;
 }
 
-function createOrder(ids: readonly string[]): Order {
-  const { age, periodSlots } = urgencies;
+function createTagRowOrder(ids: readonly string[]): RowOrder {
+  const { age, periodSlots } = tagUrgencies;
   const tagIdOfRow = (row: number) => ids[row] as string;
-  const isOlder: IsBefore = (a, b) => {
+  const hasOlderValue: IsBefore = (a, b) => {
     if (age[a] !== age[b]) return (age[a] as number) > (age[b] as number);
-    const period = periodSlots[a] as number;
-    const otherPeriod = periodSlots[b] as number;
-    return period === otherPeriod ? tagIdOfRow(a) < tagIdOfRow(b) : period < otherPeriod;
+    const periodOfTag = periodSlots[a] as number;
+    const periodOfOtherTag = periodSlots[b] as number;
+    return periodOfTag === periodOfOtherTag ? tagIdOfRow(a) < tagIdOfRow(b) : periodOfTag < periodOfOtherTag;
   };
-  const isByAge = (row: number) => (age[row] as number) < EARLY_AGE_MIN || age[row] === Number.POSITIVE_INFINITY;
-  const isCheaper: IsBefore = (a, b) => {
-    if (isByAge(a) || isByAge(b)) return isOlder(a, b);
-    const rowEarliness = computeEarliness(a);
-    const otherEarliness = computeEarliness(b);
-    return rowEarliness === otherEarliness ? isOlder(a, b) : rowEarliness < otherEarliness;
+  const isByAge = (row: number) => (age[row] as number) < MIN_EARLY_READ_AGE || age[row] === Number.POSITIVE_INFINITY;
+  const isCheaperToRead: IsBefore = (a, b) => {
+    if (isByAge(a) || isByAge(b)) return hasOlderValue(a, b);
+    const earlinessOfTag = computeTagEarliness(a);
+    const earlinessOfOtherTag = computeTagEarliness(b);
+    return earlinessOfTag === earlinessOfOtherTag ? hasOlderValue(a, b) : earlinessOfTag < earlinessOfOtherTag;
   };
-  return { idOf: tagIdOfRow, isOlder, isCheaper };
+  return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead };
 }
 
 /** Slots left / period^0.75, found by simulation: with 10 slots left 0.05 for an hourly tag, 1.06 for a minute tag. */
-function computeEarliness(row: number): number {
+function computeTagEarliness(row: number): number {
   // Square roots are the same on every machine; other powers may differ.
-  const periodRoot = Math.sqrt(urgencies.periodSlots[row] as number);
-  return (urgencies.slotsLeft[row] as number) / (periodRoot * Math.sqrt(periodRoot));
+  const periodSquareRoot = Math.sqrt(tagUrgencies.periodSlots[row] as number);
+  return (tagUrgencies.slotsLeft[row] as number) / (periodSquareRoot * Math.sqrt(periodSquareRoot));
 }
 
-type IsolatedGroup = readonly (readonly [row: number, tag: IsolatedTag])[];
+type IsolatedTagGroup = readonly (readonly [row: number, tag: IsolatedTag])[];
 
-function chooseIsolated(
+function chooseIsolatedTagGroup(
   { isolated, underWay, lastMs }: PlannedTags,
-  ordinary: Rows,
+  ordinary: TagRows,
   needsSlot: boolean,
-  rules: PlanRules,
-): (Omit<Plan, "group"> & { readonly rows: Rows }) | null {
+  rules: ReadPlanRules,
+): (Omit<LiveReadPlan, "group"> & { readonly rows: TagRows }) | null {
   if (isolated.size === 0) return null;
-  const idleTags = [...isolated].filter(([row]) => underWay[row] !== 1);
+  const idleIsolatedTags = [...isolated].filter(([row]) => underWay[row] !== 1);
   // Patient groups come last, the site that was requested longest ago first.
-  const patientRank = ([first]: IsolatedGroup) => (first?.[1].timing === "patient" ? 1 : 0);
-  const requestedMs = (group: IsolatedGroup) => Math.min(...group.map(([, { siteRequestedMs }]) => siteRequestedMs));
-  const groups = [...Map.groupBy(idleTags, ([, { label }]) => label).values()].sort(
+  const patientRank = ([first]: IsolatedTagGroup) => (first?.[1].timing === "patient" ? 1 : 0);
+  const requestedMs = (group: IsolatedTagGroup) => Math.min(...group.map(([, { siteRequestedMs }]) => siteRequestedMs));
+  const isolatedTagGroups = [...Map.groupBy(idleIsolatedTags, ([, { label }]) => label).values()].sort(
     (a, b) => patientRank(a) - patientRank(b) || (patientRank(a) === 0 ? 0 : requestedMs(a) - requestedMs(b)),
   );
-  const worstOrdinary = findWorstAge(ordinary);
-  for (const group of groups) {
-    const groupRows = Uint32Array.from(group, ([row]) => row);
+  const worstOrdinaryTagAge = findWorstAge(ordinary);
+  for (const group of isolatedTagGroups) {
+    const tagRowsOfGroup = Uint32Array.from(group, ([row]) => row);
     // Ignore tags without a value, unless the group has no other tags.
-    const readRows = groupRows.filter((row) => lastMs[row] !== NEVER_MS);
-    const maxAge = findWorstAge(readRows.length === 0 ? groupRows : readRows);
+    const tagRowsWithValue = tagRowsOfGroup.filter((row) => lastMs[row] !== NEVER_READ_MS);
+    const maxAge = findWorstAge(tagRowsWithValue.length === 0 ? tagRowsOfGroup : tagRowsWithValue);
     const isUnread = maxAge === Number.POSITIVE_INFINITY;
-    const isFree = !needsSlot && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
-    const groupTiming = group[0]?.[1].timing ?? null;
-    const isLastSlot = groupRows.some((row) => urgencies.slotsLeft[row] === 0);
-    const isSoonDue = !needsSlot && maxAge >= EARLY_AGE_MIN;
+    const isSlotFree = !needsSlot && !(isUnread && worstOrdinaryTagAge === Number.POSITIVE_INFINITY);
+    const isolationTiming = group[0]?.[1].timing ?? null;
+    const isLastSlot = tagRowsOfGroup.some((row) => tagUrgencies.slotsLeft[row] === 0);
+    const isSoonDue = !needsSlot && maxAge >= MIN_EARLY_READ_AGE;
     // The sooner a suspected site responds, the sooner its tags share requests with other sites again.
-    const isPunctual =
-      groupTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinary) || isSoonDue);
+    const isPunctualGroupDue =
+      isolationTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
     // Spare slot: read the oldest values, and find slow tags before the next interval is due.
-    const isOldest = rules.eager && isSoonDue && maxAge >= worstOrdinary && groupTiming !== "patient";
+    const isOldestGroup = rules.eager && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
     const mayDisplace = !needsSlot || rules.mayDisplace !== false;
-    const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && groupTiming !== "patient" && mayDisplace;
-    const isDue = maxAge >= 1 || (isLastSlot && groupTiming !== "patient");
-    if (!(isPunctual || isOldest || isStarving || (isDue && isFree))) continue;
-    if (groupTiming === "patient") return { rows: groupRows, isSearch: true };
-    return needsSlot && !isPunctual ? { rows: groupRows, displaces: true } : { rows: groupRows };
+    const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && isolationTiming !== "patient" && mayDisplace;
+    const isGroupDue = maxAge >= 1 || (isLastSlot && isolationTiming !== "patient");
+    if (!(isPunctualGroupDue || isOldestGroup || isStarving || (isGroupDue && isSlotFree))) continue;
+    if (isolationTiming === "patient") return { rows: tagRowsOfGroup, isSearch: true };
+    return needsSlot && !isPunctualGroupDue ? { rows: tagRowsOfGroup, displaces: true } : { rows: tagRowsOfGroup };
   }
   return null;
 }
 
 /** Selects the first `count` fitting rows in an order: 20 of 50,000, without sorting all rows. */
-function firstRows(rows: Rows, count: number, isBefore: IsBefore, fits: (row: number) => boolean): readonly number[] {
+function firstRows(
+  rows: TagRows,
+  count: number,
+  isBefore: IsBefore,
+  fits: (row: number) => boolean,
+): readonly number[] {
   const firstRowsInOrder: number[] = [];
   if (count <= 0) return firstRowsInOrder;
   for (let n = 0; n < rows.length; n++) {
-    const candidate = rows[n] as number;
-    const isFull = firstRowsInOrder.length === count;
-    if (isFull && !isBefore(candidate, firstRowsInOrder[count - 1] as number)) continue;
-    if (!fits(candidate)) continue;
-    let at = isFull ? count - 1 : firstRowsInOrder.length;
+    const candidateRow = rows[n] as number;
+    const isSelectionFull = firstRowsInOrder.length === count;
+    if (isSelectionFull && !isBefore(candidateRow, firstRowsInOrder[count - 1] as number)) continue;
+    if (!fits(candidateRow)) continue;
+    let at = isSelectionFull ? count - 1 : firstRowsInOrder.length;
     for (; at > 0; at--) {
       const previousRow = firstRowsInOrder[at - 1] as number;
-      if (!isBefore(candidate, previousRow)) break;
+      if (!isBefore(candidateRow, previousRow)) break;
       firstRowsInOrder[at] = previousRow;
     }
-    firstRowsInOrder[at] = candidate;
+    firstRowsInOrder[at] = candidateRow;
   }
   return firstRowsInOrder;
 }
 
-function findWorstAge(rows: Rows): number {
+function findWorstAge(rows: TagRows): number {
   let worstAge = 0;
-  for (let n = 0; n < rows.length; n++) worstAge = Math.max(worstAge, urgencies.age[rows[n] as number] as number);
+  for (let n = 0; n < rows.length; n++) worstAge = Math.max(worstAge, tagUrgencies.age[rows[n] as number] as number);
   return worstAge;
 }

@@ -1,6 +1,6 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 
-export interface ClassDemand {
+export interface ReadClassDemand {
   readonly name: string;
   readonly tags: number;
   readonly everyMs: number;
@@ -9,30 +9,30 @@ export interface ClassDemand {
   readonly importance: number;
 }
 
-export type Overload = ReturnType<typeof computeOverload>;
+export type QuotaOverload = ReturnType<typeof computeQuotaOverload>;
 
 /** Share of the quota to plan with: 19.4 of 20 requests a minute; the rest covers integer slots and jitter. */
-const PLANNABLE_SHARE = 0.97;
+const PLANNABLE_QUOTA_SHARE = 0.97;
 /** Greatest share of all firm classes, 16 of 20 requests a minute, so that other classes never starve. */
-const FIRM_SHARE_MAX = 0.8;
+const MAX_FIRM_CLASSES_SHARE = 0.8;
 
 /**
  * Stretches intervals that exceed the quota. 800 tags at 60 s need 2 requests per 3 s slot: every 126 s (2.1); with
  * half at importance 2: 107 s and 153 s. `share`: slots for live reads, 0.77 if history takes 4 of 20.
  */
-export function computeOverload(
-  classes: readonly ClassDemand[],
+export function computeQuotaOverload(
+  classes: readonly ReadClassDemand[],
   slotMs: number,
   size: number,
-  share = PLANNABLE_SHARE,
+  share = PLANNABLE_QUOTA_SHARE,
   replyMs = 0,
 ) {
-  const sumDemand = (some: readonly ClassDemand[], factorOf: (each: ClassDemand) => number) =>
+  const sumDemand = (some: readonly ReadClassDemand[], factorOf: (each: ReadClassDemand) => number) =>
     some.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
   const totalDemand = sumDemand(classes, () => 1);
   const firmClasses = classes.filter((each) => each.firm);
-  const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(FIRM_SHARE_MAX, share);
-  const classFactor = (scale: number) => (each: ClassDemand) =>
+  const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(MAX_FIRM_CLASSES_SHARE, share);
+  const classFactor = (scale: number) => (each: ReadClassDemand) =>
     each.firm && areFirmIntervalsKept ? 1 : 1 + (scale - 1) / each.importance;
   const scale =
     totalDemand <= share ? 1 : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), share);
@@ -41,7 +41,7 @@ export function computeOverload(
 
 /** Requests of a class per slot: 400 tags every 60 s, replies of 1 s, slots of 3 s: 400 / (19 × 20) = 1.05. */
 export function requestsPerSlot(
-  { tags, everyMs }: ClassDemand,
+  { tags, everyMs }: ReadClassDemand,
   factor: number,
   slotMs: number,
   size: number,
@@ -78,34 +78,34 @@ export interface FollowedHistory {
 const LIVE_SHARE_MIN = 0.5;
 
 /** Requests of following: 45 tags every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute. */
-export function followingPerMinute(followed: readonly FollowedHistory[], size: number): number {
+export function historyRequestsPerMinute(followed: readonly FollowedHistory[], size: number): number {
   return followed.reduce((sum, { tags, everyMs, resolution, total }) => {
     // A total takes one request per bucket, and a bucket is requested only after the bucket has closed.
-    const intervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
-    return Number.isFinite(intervalMs) ? sum + (Math.ceil(tags / size) * 60_000) / intervalMs : sum;
+    const followingIntervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
+    return Number.isFinite(followingIntervalMs) ? sum + (Math.ceil(tags / size) * 60_000) / followingIntervalMs : sum;
   }, 0);
 }
 
 /** Least requests per minute of log discovery: 0.6 of 20, which is 720 tags an hour; usually much more. */
-export function discoveryPerMinute(tags: number, perMinute: number): number {
-  return tags === 0 ? 0 : (1 - PLANNABLE_SHARE) * perMinute;
+export function logDiscoveryPerMinute(tags: number, perMinute: number): number {
+  return tags === 0 ? 0 : (1 - PLANNABLE_QUOTA_SHARE) * perMinute;
 }
 
 /** Quota share for live reads: 0.97 - 0.2 = 0.77 if history takes 4 of 20, at least 0.5; 0.97 with separate quotas. */
 export function liveQuotaShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
-  if (!shared) return PLANNABLE_SHARE;
-  const historyShare = Math.min(PLANNABLE_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));
-  return PLANNABLE_SHARE - historyShare;
+  if (!shared) return PLANNABLE_QUOTA_SHARE;
+  const historyShare = Math.min(PLANNABLE_QUOTA_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));
+  return PLANNABLE_QUOTA_SHARE - historyShare;
 }
 
-export type HistoryDemand = ReturnType<typeof createDemand>;
+export type HistoryDemand = ReturnType<typeof createHistoryDemand>;
 
-export function createDemand() {
-  let followingRate = 0;
+export function createHistoryDemand() {
+  let historyRequestRate = 0;
   return {
-    followingPerMinute: () => followingRate,
+    followingPerMinute: () => historyRequestRate,
     setFollowing(perMinute: number): void {
-      followingRate = perMinute;
+      historyRequestRate = perMinute;
     },
   };
 }

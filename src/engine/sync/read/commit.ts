@@ -9,7 +9,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../../store/store.ts";
 import type { PollTime } from "../job.ts";
-import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
+import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { quarantineMs } from "./bisection.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
 import { createLeftOutTags, type JudgedReading, manyTypesChanged, watchSuddenChanges } from "./unusual-replies.ts";
@@ -132,11 +132,11 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     },
 
     async quarantine(id: string, reason: unknown): Promise<void> {
-      const previousQuarantine = await store.document<StoredQuarantine>(quarantineSet, id);
+      const previousQuarantine = await store.document<StoredTagQuarantine>(quarantineSet, id);
       const times = (previousQuarantine?.times ?? 0) + 1;
       const waitMs = quarantineMs(times);
       const until = isoUtc(clock.now() + waitMs);
-      const quarantineEntry: StoredQuarantine = { until, reason: errorText(reason), at: isoUtc(clock.now()), times };
+      const quarantineEntry: StoredTagQuarantine = { until, reason: errorText(reason), at: isoUtc(clock.now()), times };
       await store.commit({ documents: [{ set: quarantineSet, put: [[id, quarantineEntry]] }] });
       schedule.quarantine(id, clock.monotonic() + waitMs);
     },

@@ -1,9 +1,9 @@
 import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
-import { rejectDuplicateNames, Selection } from "../tag-selection.ts";
+import { rejectDuplicateNames, TagSelection } from "../tag-selection.ts";
 
 const className = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
-const classSelection = Selection.prefault({}).meta({
+const classSelection = TagSelection.prefault({}).meta({
   description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
 });
 

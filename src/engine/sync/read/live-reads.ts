@@ -2,8 +2,8 @@ import { asFailure, type Failure, LocalFailure } from "../../../core/errors/erro
 import { OrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { type Lane, TAGS_PER_REQUEST } from "../../source/source.ts";
-import type { Follower, RunContext } from "../job.ts";
-import { type PlannedTags, planGroup } from "../plan/group.ts";
+import type { Follower, FollowerRun } from "../job.ts";
+import { type PlannedTags, planNextLiveRead } from "../plan/group.ts";
 import type { StoredLeftOut } from "../snapshot.ts";
 import type { TokenScope } from "../token-scope.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
@@ -101,14 +101,14 @@ export function createLiveReads(options: LiveReadOptions) {
     const mayDisplace = nowMs - slots.displacedAtMs >= DISPLACE_EVERY_SLOTS * spacingMs;
     const replyTimeMs = refresh.replyMs(spacingMs);
     const groupRules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs: replyTimeMs, mayDisplace };
-    const due = planGroup(plannedTags, nowMs, { ...groupRules, eager: false });
+    const due = planNextLiveRead(plannedTags, nowMs, { ...groupRules, eager: false });
     if (due.displaces === true) slots.displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
     // If all tags are refused, bisection would never end: read a control tag first.
     const control = controls.mayUse(due.isSearch === true ? "search" : "idle") ? controls.next() : [];
     if (control.length > 0) return control;
     if (due.group.length > 0) return due.group;
-    const { group } = eager ? planGroup(plannedTags, nowMs, { ...groupRules, eager }) : { group: [] };
+    const { group } = eager ? planNextLiveRead(plannedTags, nowMs, { ...groupRules, eager }) : { group: [] };
     if (group.length > 0) return group;
     const probe = schedule.nextProbe(nowMs);
     return probe === undefined ? [] : [probe];
@@ -124,7 +124,7 @@ export function createLiveReads(options: LiveReadOptions) {
     return true;
   }
 
-  async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: RunContext) {
+  async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: FollowerRun) {
     let group: readonly string[] = [];
     let startedAtMs = 0;
     const returnSlot = () => {
@@ -195,7 +195,7 @@ export function createLiveReads(options: LiveReadOptions) {
     log.warn({ tag: refusedTag, err: failure }, "a tag that cannot be read is set aside");
   }
 
-  async function follow(run: RunContext): Promise<void> {
+  async function follow(run: FollowerRun): Promise<void> {
     const { draining, forced } = run;
     if (run.afterOutage === true) clearSuspicions();
     const endSignal = AbortSignal.any([draining, forced]);

@@ -1,9 +1,9 @@
 import { yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { expectedTags, inventorySets } from "../inventory/requestable-tags.ts";
-import { type HistoryDemand, liveQuotaShare, type Overload } from "../plan/overload.ts";
-import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
+import { loadRequestableTags, tagInventorySets } from "../inventory/requestable-tags.ts";
+import { type HistoryDemand, liveQuotaShare, type QuotaOverload } from "../plan/overload.ts";
+import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { createClassFinder } from "../tag-selection.ts";
 import type { ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
@@ -28,7 +28,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   /** Inventory versions in the schedule (null: select tags again) and at the last check, and the number of tags. */
   const inventory = { scheduled: null as string | null, checked: null as string | null, tags: 0 };
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
-  let overload: Overload | null = null;
+  let overload: QuotaOverload | null = null;
   let loggedFactor = 1;
   let freshness = { shownAtMs: Number.NEGATIVE_INFINITY, classes: [] as readonly string[] };
 
@@ -69,7 +69,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   }
 
   async function inventoryVersions(): Promise<string> {
-    const documentSets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
+    const documentSets = [...tagInventorySets(source.name), syncSet("quarantine", source.name)];
     return (await Promise.all(documentSets.map((set) => store.version(set)))).join(" ");
   }
 
@@ -78,9 +78,9 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     if (currentVersions === inventory.scheduled) return;
     const findClassBefore = findClass;
     const [tags, values, quarantines] = await Promise.all([
-      expectedTags(store, source.name),
+      loadRequestableTags(store, source.name),
       store.documents<StoredValue>(documentSet("value", source.name)),
-      store.documents<StoredQuarantine>(syncSet("quarantine", source.name)),
+      store.documents<StoredTagQuarantine>(syncSet("quarantine", source.name)),
     ]);
     const watchedTags = tags.flatMap((located) => {
       const readClass = findClass(located);
@@ -114,7 +114,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   }
 
   /** Logs an overload once when it begins or changes by a fifth, and once when it ends. */
-  function logOverload({ demand: needed, factors }: Overload): void {
+  function logOverload({ demand: needed, factors }: QuotaOverload): void {
     const factor = Math.max(1, ...factors.values());
     const isSame = loggedFactor === 1 ? factor === 1 : factor !== 1 && Math.abs(factor / loggedFactor - 1) <= 0.2;
     if (isSame) return;

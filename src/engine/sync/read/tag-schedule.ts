@@ -1,6 +1,6 @@
-import { type IsolatedTag, NEVER_MS, type PlannedTags } from "../plan/group.ts";
-import { backOffInterval, computeOverload, type Overload } from "../plan/overload.ts";
-import type { StoredQuarantine, StoredValue } from "../snapshot.ts";
+import { type IsolatedTag, NEVER_READ_MS, type PlannedTags } from "../plan/group.ts";
+import { backOffInterval, computeQuotaOverload, type QuotaOverload } from "../plan/overload.ts";
+import type { StoredTagQuarantine, StoredValue } from "../snapshot.ts";
 import { quarantineMs, type TagIsolation } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
 
@@ -14,7 +14,7 @@ export interface ScheduleContext {
 
 export interface StoredReads {
   readonly values: ReadonlyMap<string, StoredValue>;
-  readonly quarantines: ReadonlyMap<string, StoredQuarantine>;
+  readonly quarantines: ReadonlyMap<string, StoredTagQuarantine>;
   readonly nowMs: number;
   /** Converts a wall time; the result is far from now if the wall clock was stepped. */
   toMonotonic(time: string): number;
@@ -134,7 +134,7 @@ export function createTagSchedule(context: ScheduleContext) {
     tag.gatewayWasOffline = offline;
     const isWaiting = tag.retryMs > nowMs;
     columns.intervalMs[tag.row] = intervalMsOf(tag, site);
-    columns.lastMs[tag.row] = tag.lastMs ?? tag.countedMs ?? NEVER_MS;
+    columns.lastMs[tag.row] = tag.lastMs ?? tag.countedMs ?? NEVER_READ_MS;
     columns.sinceMs[tag.row] = tag.sinceMs;
     columns.underWay[tag.row] = tag.underWay || isWaiting ? 1 : 0;
     if (isWaiting) changedTags.add(tag);
@@ -144,8 +144,8 @@ export function createTagSchedule(context: ScheduleContext) {
   function writeIsolation({ id, row, watched }: ScheduledTag, nowMs: number): void {
     const isolation = context.isolationOf(id);
     if (isolation === null) return;
-    const { label, timing, notBeforeMs = NEVER_MS } = isolation;
-    columns.isolated.set(row, { label, timing, siteRequestedMs: siteRequestedMs.get(watched.siteId) ?? NEVER_MS });
+    const { label, timing, notBeforeMs = NEVER_READ_MS } = isolation;
+    columns.isolated.set(row, { label, timing, siteRequestedMs: siteRequestedMs.get(watched.siteId) ?? NEVER_READ_MS });
     if (notBeforeMs > nowMs) columns.underWay[row] = 1;
   }
 
@@ -284,7 +284,7 @@ export function createTagSchedule(context: ScheduleContext) {
     },
     quarantined: (): readonly string[] => [...quarantined],
 
-    stretch(slotMs: number, size: number, share: number, replyMs: number): Overload {
+    stretch(slotMs: number, size: number, share: number, replyMs: number): QuotaOverload {
       const counts = new Map<WatchedTag["readClass"], number>();
       const { siteOf } = createSiteCache();
       for (const tag of tags.values()) {
@@ -297,7 +297,7 @@ export function createTagSchedule(context: ScheduleContext) {
       const classDemands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
         ...{ name, tags: count, everyMs: every, firm, importance },
       }));
-      const overload = computeOverload(classDemands, slotMs, size, share, replyMs);
+      const overload = computeQuotaOverload(classDemands, slotMs, size, share, replyMs);
       factors = overload.factors;
       writtenState.isCurrent = false;
       return overload;

@@ -4,11 +4,11 @@ import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/mo
 import type { TagValueFact, TagValueQuality, TagValueType } from "../../../core/model/tag-event-data.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply } from "../../source/source.ts";
-import type { LocatedTag } from "../inventory/requestable-tags.ts";
+import type { SiteTag } from "../inventory/requestable-tags.ts";
 import { type EmittedReading, lastEmittedOf, lastGoodOf, type StoredValue, type UnverifiedType } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";
 
-export interface WatchedTag extends LocatedTag {
+export interface WatchedTag extends SiteTag {
   readonly readClass: ReadClass;
 }
 

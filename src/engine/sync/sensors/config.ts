@@ -1,10 +1,10 @@
 import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
-import { Selection } from "../tag-selection.ts";
+import { TagSelection } from "../tag-selection.ts";
 
 const DAY_MS = 86_400_000;
 
-const { exclude: _exclude, ...narrowing } = Selection.shape;
+const { exclude: _exclude, ...narrowing } = TagSelection.shape;
 
 const SensorSelection = z.strictObject({
   classes: z
@@ -17,7 +17,7 @@ const SensorSelection = z.strictObject({
 export type SensorSelection = z.infer<typeof SensorSelection>;
 
 /** Name patterns of set points and limits in English, Norwegian, Swedish and German; such tags may stay constant. */
-const RESTING_TAG_NAMES = [
+const RESTING_TAG_NAME_PATTERNS = [
   ...["*setpoint*", "*set point*", "*set-point*", "*_SP", "*-SP", "* SP", "*settpunkt*", "*børverdi*", "*börvärde*"],
   ...["*sollwert*", "*limit*", "*grense*", "*gräns*"],
 ];
@@ -32,7 +32,7 @@ export const SilentSensorsConfig = z
       exclude: SensorSelection.prefault({}).meta({
         description: "Tags that are not judged at all: those that any of these entries fits.",
       }),
-      may_rest: SensorSelection.prefault({ units: [""], name: RESTING_TAG_NAMES }).meta({
+      may_rest: SensorSelection.prefault({ units: [""], name: RESTING_TAG_NAME_PATTERNS }).meta({
         description:
           "Tags that may stay at one value for as long as they like: those that any of these entries fits. By default what has no unit (states, modes, counters of starts) and what is called a set point or a limit. Booleans always may, and so may 0 of anything but a temperature, and 100 %.",
       }),

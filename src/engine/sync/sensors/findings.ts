@@ -1,87 +1,87 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { SensorFinding, SensorFindingKind } from "../../../core/model/tag-event-data.ts";
 import { secondsText } from "../../../core/values/duration.ts";
-import type { LocatedTag } from "../inventory/requestable-tags.ts";
+import type { SiteTag } from "../inventory/requestable-tags.ts";
 import type { SensorRow } from "./sensor-table.ts";
 
 export interface WatchedSensor {
-  readonly located: LocatedTag;
+  readonly located: SiteTag;
   readonly row: SensorRow;
 }
 
 export interface SensorRules {
   readonly periodHours: number;
-  readonly mayRest: (located: LocatedTag) => boolean;
+  readonly mayRest: (located: SiteTag) => boolean;
 }
 
 /** Least hours with readings (at most a quarter of the period), and least share of the period between the hours. */
 const MIN_HOURS_READ = 12;
-const MIN_SPAN_SHARE = 5 / 7;
-const MIN_COMPARED_PAIRS = 6;
+const MIN_READING_SPAN_SHARE = 5 / 7;
+const MIN_COMPARED_VALUE_PAIRS = 6;
 const MIN_LOG_REPLIES = 3;
 const MIN_SERIES_FOR_MEDIAN = 5;
 /** Least relative difference of live values and log: 0.05 of their size or of the range of live values. */
-const MIN_LOG_DIFFERENCE = 0.05;
+const MIN_RELATIVE_LOG_DIFFERENCE = 0.05;
 /** Least share of differing pairs of a boolean, and least difference of the share of time in `true`. */
 const MIN_DIFFERING_SHARE = 0.75;
 const BOOLEAN_DIFFERENCE = 0.2;
 const MIN_STANDARD_ERRORS = 4;
-const MIN_UNUSUAL_LAG_MS = 30 * 60_000;
+const MIN_UNUSUAL_LOG_LAG_MS = 30 * 60_000;
 const TEMPERATURE_UNITS: ReadonlySet<string> = new Set(["°C", "ºC", "C", "degC", "K", "°F", "F", "degF"]);
 
 export function findSensorFindings(sensors: readonly WatchedSensor[], rules: SensorRules): readonly SensorFinding[] {
-  const usualLags = computeUsualLags(sensors);
+  const usualLogLags = computeUsualLogLags(sensors);
   return sensors.flatMap((sensor) => {
     const { row } = sensor;
-    const isRead = hasEnoughReadings(row, rules.periodHours);
+    const isSensorReadEnough = hasEnoughReadings(row, rules.periodHours);
     return [
-      ...(isRead ? [...findNeverMoved(sensor, rules), ...findAlwaysNull(sensor)] : []),
-      ...findLogDiffers(sensor),
-      ...findLogClockOff(sensor, row.log === null ? undefined : usualLags.get(row.log.resolution)),
+      ...(isSensorReadEnough ? [...findNeverMovedSensor(sensor, rules), ...findAlwaysNullSensor(sensor)] : []),
+      ...findDifferingLog(sensor),
+      ...findLogWithUnusualLag(sensor, row.log === null ? undefined : usualLogLags.get(row.log.resolution)),
     ];
   });
 }
 
 export function hasEnoughReadings({ hours, spanHours }: SensorRow, periodHours: number): boolean {
-  return hours >= Math.min(MIN_HOURS_READ, periodHours / 4) && spanHours >= MIN_SPAN_SHARE * periodHours;
+  return hours >= Math.min(MIN_HOURS_READ, periodHours / 4) && spanHours >= MIN_READING_SPAN_SHARE * periodHours;
 }
 
 /** Finds measured numbers that never changed; switches, set points and values at rest may stay constant. */
-function findNeverMoved({ located, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
+function findNeverMovedSensor({ located, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
   const { readings, nulls, min, max, type } = row;
   if (type !== "number" || min !== max || nulls > readings / 2) return [];
-  if (isAtRest(min, located.tag.unit) || rules.mayRest(located)) return [];
-  const unit = located.tag.unit === null ? "" : ` ${located.tag.unit}`;
-  const message = `It was ${min}${unit} at each of ${readings - nulls} readings.`;
+  if (isRestingValue(min, located.tag.unit) || rules.mayRest(located)) return [];
+  const unitText = located.tag.unit === null ? "" : ` ${located.tag.unit}`;
+  const message = `It was ${min}${unitText} at each of ${readings - nulls} readings.`;
   return [makeFinding(located, row, "never-moved", message, { value: min })];
 }
 
-function isAtRest(value: number, unit: string | null): boolean {
+function isRestingValue(value: number, unit: string | null): boolean {
   if (value === 0) return !TEMPERATURE_UNITS.has(unit ?? "");
   return value === 100 && unit === "%";
 }
 
-function findAlwaysNull({ located, row }: WatchedSensor): readonly SensorFinding[] {
+function findAlwaysNullSensor({ located, row }: WatchedSensor): readonly SensorFinding[] {
   if (row.nulls < row.readings) return [];
   const message = `The gateway could not read it at any of ${row.readings} readings.`;
   return [makeFinding(located, row, "always-null", message, {})];
 }
 
 /** Finds logs whose mean differs from that of the live values, or whose value never changes. */
-function findLogDiffers({ located, row }: WatchedSensor): readonly SensorFinding[] {
+function findDifferingLog({ located, row }: WatchedSensor): readonly SensorFinding[] {
   const { log } = row;
-  if (log === null || log.pairs < MIN_COMPARED_PAIRS) return [];
+  if (log === null || log.pairs < MIN_COMPARED_VALUE_PAIRS) return [];
   const { pairs, off } = log;
   const meanOff = log.sumOff / pairs;
-  const variance = Math.max(0, log.sumOffSquared / pairs - meanOff * meanOff);
-  const standardError = Math.sqrt(variance / pairs);
-  const leastOff = MIN_LOG_DIFFERENCE * Math.max(log.sumSize / pairs, row.max - row.min);
-  const isBeside =
+  const differenceVariance = Math.max(0, log.sumOffSquared / pairs - meanOff * meanOff);
+  const standardError = Math.sqrt(differenceVariance / pairs);
+  const leastOff = MIN_RELATIVE_LOG_DIFFERENCE * Math.max(log.sumSize / pairs, row.max - row.min);
+  const doesLogDiffer =
     row.type === "boolean"
       ? off >= MIN_DIFFERING_SHARE * pairs && Math.abs(log.sumLive - log.sumLogged) > BOOLEAN_DIFFERENCE * pairs
       : off >= pairs / 2 && Math.abs(meanOff) > leastOff && Math.abs(meanOff) > MIN_STANDARD_ERRORS * standardError;
   const isLogConstant = log.min === log.max && row.min !== row.max && off >= MIN_DIFFERING_SHARE * pairs;
-  if (!isBeside && !isLogConstant) return [];
+  if (!doesLogDiffer && !isLogConstant) return [];
   const [value, logged] = [roundToSixDigits(log.sumLive / pairs), roundToSixDigits(log.sumLogged / pairs)];
   const message = isLogConstant
     ? `Its log stands at ${logged} while its live value goes from ${row.min} to ${row.max}.`
@@ -90,21 +90,23 @@ function findLogDiffers({ located, row }: WatchedSensor): readonly SensorFinding
 }
 
 /** Finds logs with an unusual lag. All series of a site are in the same requests, so their least lags are similar. */
-function findLogClockOff({ located, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
+function findLogWithUnusualLag({ located, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || usualMs === undefined || log.replies < MIN_LOG_REPLIES) return [];
-  const lagMs = Math.round(log.leastLagMs - usualMs);
-  if (Math.abs(lagMs) <= Math.max(MIN_UNUSUAL_LAG_MS, 1.5 * BUCKET_MS[log.resolution])) return [];
-  const lag = secondsText(Math.abs(lagMs) / 1_000);
-  const side = lagMs > 0 ? "behind" : "ahead of";
+  const unusualLagMs = Math.round(log.leastLagMs - usualMs);
+  if (Math.abs(unusualLagMs) <= Math.max(MIN_UNUSUAL_LOG_LAG_MS, 1.5 * BUCKET_MS[log.resolution])) return [];
+  const lag = secondsText(Math.abs(unusualLagMs) / 1_000);
+  const side = unusualLagMs > 0 ? "behind" : "ahead of";
   const message = `The newest value of its log was never less than ${lag} ${side} those of the other tags of the site.`;
-  return [makeFinding(located, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];
+  return [makeFinding(located, row, "log-clock-off", message, { lagMs: unusualLagMs, resolution: log.resolution })];
 }
 
-function computeUsualLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {
-  const logs = sensors.flatMap(({ row: { log } }) => (log === null || log.replies < MIN_LOG_REPLIES ? [] : [log]));
+function computeUsualLogLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {
+  const loggedLags = sensors.flatMap(({ row: { log } }) =>
+    log === null || log.replies < MIN_LOG_REPLIES ? [] : [log],
+  );
   return new Map(
-    [...Map.groupBy(logs, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
+    [...Map.groupBy(loggedLags, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
       const sortedLags = all.map(({ leastLagMs }) => leastLagMs).sort((one, other) => one - other);
       const median = sortedLags[Math.floor(sortedLags.length / 2)];
       return sortedLags.length < MIN_SERIES_FOR_MEDIAN || median === undefined ? [] : [[resolution, median] as const];
@@ -113,14 +115,14 @@ function computeUsualLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolu
 }
 
 function makeFinding(
-  { tag }: LocatedTag,
+  { tag }: SiteTag,
   { readings }: SensorRow,
   kind: SensorFindingKind,
   message: string,
   more: Partial<SensorFinding>,
 ): SensorFinding {
-  const emptyFields = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
-  return { finding: kind, tag, message, readings, ...emptyFields, ...more };
+  const emptyFindingFields = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
+  return { finding: kind, tag, message, readings, ...emptyFindingFields, ...more };
 }
 
 const roundToSixDigits = (value: number): number => Number(value.toPrecision(6));

@@ -6,15 +6,15 @@ type PackedSensors = Pick<StoredSensors, "ids" | "numbers">;
 
 /** Readings of one tag, booleans as 0 and 1. `hours`: hours with readings. `spanHours`: first to last such hour. */
 export type SensorRow = Readonly<Record<"readings" | "nulls" | "hours" | "spanHours" | "min" | "max", number>> & {
-  readonly type: (typeof TYPE_NAMES)[number];
-  readonly log: LogStatistics | null;
+  readonly type: (typeof VALUE_TYPE_NAMES)[number];
+  readonly log: LogComparison | null;
 };
 
 /**
  * Comparison of live values with a log. `leastLagMs`: least time from the end of the newest bucket to its reply. `off`:
  * pairs that differ more than the buckets explain. `sumSize`: sum of the larger absolute values.
  */
-interface LogStatistics extends Readonly<Record<"replies" | "leastLagMs" | "pairs" | "off" | "min" | "max", number>> {
+interface LogComparison extends Readonly<Record<"replies" | "leastLagMs" | "pairs" | "off" | "min" | "max", number>> {
   readonly resolution: Resolution;
   readonly sumOff: number;
   readonly sumOffSquared: number;
@@ -28,19 +28,21 @@ const TAGS_PER_DOCUMENT = 250;
 const MAX_BUCKET_GAP_MS = 2 * 3_600_000;
 const LOG_RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
 
-const COLUMNS = [
+const SENSOR_COLUMNS = [
   ...["readings", "nulls", "hours", "firstHour", "lastHour", "min", "max", "type", "probeMs", "probe", "resolution"],
   ...["replies", "leastLagMs", "beforeMs", "before", "newestMs", "newest", "pairs", "off", "sumOff", "sumOffSquared"],
   ...["sumLive", "sumLogged", "sumSize", "logMin", "logMax"],
 ] as const;
-const COLUMN_COUNT = COLUMNS.length;
-type Column = (typeof COLUMNS)[number];
-const COLUMN_INDEX = Object.fromEntries(COLUMNS.map((name, at) => [name, at])) as Readonly<Record<Column, number>>;
-const LOG_COLUMNS = COLUMNS.slice(COLUMNS.indexOf("resolution"));
+const COLUMN_COUNT = SENSOR_COLUMNS.length;
+type SensorColumn = (typeof SENSOR_COLUMNS)[number];
+const COLUMN_INDEX = Object.fromEntries(SENSOR_COLUMNS.map((name, at) => [name, at])) as Readonly<
+  Record<SensorColumn, number>
+>;
+const LOG_COMPARISON_COLUMNS = SENSOR_COLUMNS.slice(SENSOR_COLUMNS.indexOf("resolution"));
 
-const TYPE_NUMBER = 1;
-const TYPE_BOOLEAN = 2;
-const TYPE_NAMES = ["none", "number", "boolean", "mixed"] as const;
+const VALUE_TYPE_NUMBER = 1;
+const VALUE_TYPE_BOOLEAN = 2;
+const VALUE_TYPE_NAMES = ["none", "number", "boolean", "mixed"] as const;
 
 /**
  * Statistics of each tag in one period: a row of 26 numbers of 8 bytes, 10 MB for 50,000 tags.
@@ -52,32 +54,33 @@ const TYPE_NAMES = ["none", "number", "boolean", "mixed"] as const;
  *   live                  × probe                    compared when v3 comes
  */
 export function createSensorTable() {
-  const rowById = new Map<string, number>();
+  const rowByTagId = new Map<string, number>();
   let ids: string[] = [];
-  let groups: Float64Array[] = [];
-  const changedGroups = new Set<number>();
+  let tagGroups: Float64Array[] = [];
+  const changedTagGroups = new Set<number>();
 
-  const get = (row: number, column: Column): number =>
-    groups[Math.floor(row / TAGS_PER_DOCUMENT)]?.[(row % TAGS_PER_DOCUMENT) * COLUMN_COUNT + COLUMN_INDEX[column]] ?? 0;
-  const set = (row: number, column: Column, value: number): void => {
-    const group = groups[Math.floor(row / TAGS_PER_DOCUMENT)];
-    if (group !== undefined) group[(row % TAGS_PER_DOCUMENT) * COLUMN_COUNT + COLUMN_INDEX[column]] = value;
+  const get = (row: number, column: SensorColumn): number =>
+    tagGroups[Math.floor(row / TAGS_PER_DOCUMENT)]?.[(row % TAGS_PER_DOCUMENT) * COLUMN_COUNT + COLUMN_INDEX[column]] ??
+    0;
+  const set = (row: number, column: SensorColumn, value: number): void => {
+    const tagGroup = tagGroups[Math.floor(row / TAGS_PER_DOCUMENT)];
+    if (tagGroup !== undefined) tagGroup[(row % TAGS_PER_DOCUMENT) * COLUMN_COUNT + COLUMN_INDEX[column]] = value;
   };
-  const add = (row: number, column: Column, value: number) => set(row, column, get(row, column) + value);
+  const add = (row: number, column: SensorColumn, value: number) => set(row, column, get(row, column) + value);
 
-  function addRow(id: string): number {
-    groups[Math.floor(ids.length / TAGS_PER_DOCUMENT)] ??= new Float64Array(TAGS_PER_DOCUMENT * COLUMN_COUNT);
-    rowById.set(id, ids.length);
+  function addSensorRow(id: string): number {
+    tagGroups[Math.floor(ids.length / TAGS_PER_DOCUMENT)] ??= new Float64Array(TAGS_PER_DOCUMENT * COLUMN_COUNT);
+    rowByTagId.set(id, ids.length);
     return ids.push(id) - 1;
   }
 
-  function takeRow(id: string): number {
-    const row = rowById.get(id) ?? addRow(id);
-    changedGroups.add(Math.floor(row / TAGS_PER_DOCUMENT));
+  function touchSensorRow(id: string): number {
+    const row = rowByTagId.get(id) ?? addSensorRow(id);
+    changedTagGroups.add(Math.floor(row / TAGS_PER_DOCUMENT));
     return row;
   }
 
-  function noteHour(row: number, hour: number): void {
+  function noteReadingHour(row: number, hour: number): void {
     const now = hour + 1;
     if (get(row, "lastHour") === now) return;
     add(row, "hours", 1);
@@ -85,14 +88,14 @@ export function createSensorTable() {
     if (get(row, "firstHour") === 0) set(row, "firstHour", now);
   }
 
-  function noteValue(row: number, value: number, type: number): void {
-    const isFirst = get(row, "type") === 0;
+  function noteReadingValue(row: number, value: number, type: number): void {
+    const isFirstValue = get(row, "type") === 0;
     set(row, "type", get(row, "type") | type);
-    if (isFirst || value < get(row, "min")) set(row, "min", value);
-    if (isFirst || value > get(row, "max")) set(row, "max", value);
+    if (isFirstValue || value < get(row, "min")) set(row, "min", value);
+    if (isFirstValue || value > get(row, "max")) set(row, "max", value);
   }
 
-  function noteBucket(row: number, lengthMs: number, next: LogBucket): void {
+  function noteLogBucket(row: number, lengthMs: number, next: LogBucket): void {
     const newestBucket = { atMs: get(row, "newestMs"), value: get(row, "newest") };
     const probeTimeMs = get(row, "probeMs");
     const maxBucketDistanceMs = Math.max(1.5 * lengthMs, MAX_BUCKET_GAP_MS);
@@ -102,7 +105,7 @@ export function createSensorTable() {
         const bucketBefore = { atMs: get(row, "beforeMs"), value: get(row, "before") };
         const isBefore = bucketBefore.atMs !== 0 && newestBucket.atMs - bucketBefore.atMs <= maxBucketDistanceMs;
         const nearBuckets = isBefore ? [bucketBefore, newestBucket, next] : [newestBucket, next];
-        compare(row, get(row, "probe"), newestBucket, nearBuckets);
+        compareValueWithLog(row, get(row, "probe"), newestBucket, nearBuckets);
       }
       set(row, "probeMs", 0);
     }
@@ -112,9 +115,9 @@ export function createSensorTable() {
     set(row, "newest", next.value);
   }
 
-  function compare(row: number, live: number, logged: LogBucket, nearBuckets: readonly LogBucket[]): void {
+  function compareValueWithLog(row: number, live: number, logged: LogBucket, nearBuckets: readonly LogBucket[]): void {
     const off = distanceFromBuckets(live, nearBuckets);
-    const isFirst = get(row, "pairs") === 0;
+    const isFirstPair = get(row, "pairs") === 0;
     add(row, "pairs", 1);
     add(row, "off", off === 0 ? 0 : 1);
     add(row, "sumOff", off);
@@ -122,87 +125,91 @@ export function createSensorTable() {
     add(row, "sumLive", live);
     add(row, "sumLogged", logged.value);
     add(row, "sumSize", Math.max(Math.abs(live), Math.abs(logged.value)));
-    if (isFirst || logged.value < get(row, "logMin")) set(row, "logMin", logged.value);
-    if (isFirst || logged.value > get(row, "logMax")) set(row, "logMax", logged.value);
+    if (isFirstPair || logged.value < get(row, "logMin")) set(row, "logMin", logged.value);
+    if (isFirstPair || logged.value > get(row, "logMax")) set(row, "logMax", logged.value);
   }
 
-  function acceptsSeriesRank(row: number, rank: number): boolean {
-    const takenRank = get(row, "resolution");
-    if (takenRank !== 0 && takenRank < rank) return false;
-    if (takenRank !== rank) for (const column of LOG_COLUMNS) set(row, column, 0);
+  function acceptsLogResolution(row: number, rank: number): boolean {
+    const currentResolutionRank = get(row, "resolution");
+    if (currentResolutionRank !== 0 && currentResolutionRank < rank) return false;
+    if (currentResolutionRank !== rank) for (const logColumn of LOG_COMPARISON_COLUMNS) set(row, logColumn, 0);
     set(row, "resolution", rank);
     return true;
   }
 
-  function computeRow(row: number): SensorRow {
-    const numbers = Object.fromEntries(COLUMNS.map((column) => [column, get(row, column)])) as Record<Column, number>;
-    const { hours, firstHour, lastHour, type, logMin, logMax } = numbers;
-    const resolution = LOG_RESOLUTIONS[numbers.resolution - 1];
+  function computeSensorStatistics(row: number): SensorRow {
+    const rowValues = Object.fromEntries(SENSOR_COLUMNS.map((column) => [column, get(row, column)])) as Record<
+      SensorColumn,
+      number
+    >;
+    const { hours, firstHour, lastHour, type, logMin, logMax } = rowValues;
+    const logResolution = LOG_RESOLUTIONS[rowValues.resolution - 1];
     return {
-      ...numbers,
+      ...rowValues,
       spanHours: hours === 0 ? 0 : lastHour - firstHour + 1,
-      type: TYPE_NAMES[type] ?? "none",
-      log: resolution === undefined ? null : { ...numbers, resolution, min: logMin, max: logMax },
+      type: VALUE_TYPE_NAMES[type] ?? "none",
+      log: logResolution === undefined ? null : { ...rowValues, resolution: logResolution, min: logMin, max: logMax },
     };
   }
 
   return {
     /** Adds a live reading. `hour`: full hours watched in this period. `atMs` is null without a reliable time. */
     read(id: string, value: TagValue, hour: number, atMs: number | null): void {
-      const row = takeRow(id);
+      const row = touchSensorRow(id);
       add(row, "readings", 1);
-      noteHour(row, hour);
+      noteReadingHour(row, hour);
       if (value === null) {
         add(row, "nulls", 1);
         return;
       }
-      const number = Number(value);
-      noteValue(row, number, typeof value === "boolean" ? TYPE_BOOLEAN : TYPE_NUMBER);
+      const numericValue = Number(value);
+      noteReadingValue(row, numericValue, typeof value === "boolean" ? VALUE_TYPE_BOOLEAN : VALUE_TYPE_NUMBER);
       if (atMs === null || get(row, "probeMs") !== 0) return;
       set(row, "probeMs", atMs);
-      set(row, "probe", number);
+      set(row, "probe", numericValue);
     },
 
     logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void {
-      const seriesRank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
-      const newestIndex = lastIndexWithValue(points);
-      if (seriesRank === 0 || newestIndex < 0) return;
-      const row = takeRow(id);
-      if (!acceptsSeriesRank(row, seriesRank)) return;
-      const lengthMs = BUCKET_MS[resolution];
-      const lagMs = nowMs - (points.timeMs(newestIndex) + lengthMs);
-      if (get(row, "replies") === 0 || lagMs < get(row, "leastLagMs")) set(row, "leastLagMs", lagMs);
+      const resolutionRank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
+      const newestPointIndex = lastIndexWithValue(points);
+      if (resolutionRank === 0 || newestPointIndex < 0) return;
+      const row = touchSensorRow(id);
+      if (!acceptsLogResolution(row, resolutionRank)) return;
+      const bucketLengthMs = BUCKET_MS[resolution];
+      const logLagMs = nowMs - (points.timeMs(newestPointIndex) + bucketLengthMs);
+      if (get(row, "replies") === 0 || logLagMs < get(row, "leastLagMs")) set(row, "leastLagMs", logLagMs);
       add(row, "replies", 1);
-      for (let at = points.firstIndexFrom(get(row, "newestMs") + 1); at <= newestIndex; at++) {
+      for (let at = points.firstIndexFrom(get(row, "newestMs") + 1); at <= newestPointIndex; at++) {
         const value = points.value(at);
-        if (value !== null) noteBucket(row, lengthMs, { atMs: points.timeMs(at), value: Number(value) });
+        if (value !== null) noteLogBucket(row, bucketLengthMs, { atMs: points.timeMs(at), value: Number(value) });
       }
     },
 
-    rows: () => ids.values().map((id, row) => [id, computeRow(row)] as const),
+    rows: () => ids.values().map((id, row) => [id, computeSensorStatistics(row)] as const),
 
-    groups: () => groups.length,
-    changedGroups: () => [...changedGroups],
+    groups: () => tagGroups.length,
+    changedGroups: () => [...changedTagGroups],
     pack(group: number): PackedSensors {
-      changedGroups.delete(group);
+      changedTagGroups.delete(group);
       const inGroup = ids.slice(group * TAGS_PER_DOCUMENT, (group + 1) * TAGS_PER_DOCUMENT);
-      return { ids: inGroup, numbers: [...(groups[group]?.subarray(0, inGroup.length * COLUMN_COUNT) ?? [])] };
+      return { ids: inGroup, numbers: [...(tagGroups[group]?.subarray(0, inGroup.length * COLUMN_COUNT) ?? [])] };
     },
 
     load(packed: PackedSensors): void {
       // Ignore rows of another version with other columns: the period starts again for their tags.
       if (packed.numbers.length !== packed.ids.length * COLUMN_COUNT) return;
       for (const [from, id] of packed.ids.entries()) {
-        const row = takeRow(id);
-        for (const [at, column] of COLUMNS.entries()) set(row, column, packed.numbers[from * COLUMN_COUNT + at] ?? 0);
+        const row = touchSensorRow(id);
+        for (const [at, column] of SENSOR_COLUMNS.entries())
+          set(row, column, packed.numbers[from * COLUMN_COUNT + at] ?? 0);
       }
     },
 
     clear(): void {
-      rowById.clear();
+      rowByTagId.clear();
       ids = [];
-      groups = [];
-      changedGroups.clear();
+      tagGroups = [];
+      changedTagGroups.clear();
     },
   };
 }
@@ -218,21 +225,21 @@ interface LogBucket {
   readonly value: number;
 }
 
-const MAX_DECIMALS = 6;
+const MAX_COUNTED_DECIMALS = 6;
 
 /** Distance of a live value from the rounded range of buckets: for 20.9 and 21, 21.04 gives 0, 21.6 gives 0.55. */
 export function distanceFromBuckets(live: number, around: readonly LogBucket[]): number {
-  const values = around.map(({ value }) => value);
-  const roundingError = 0.5 * 10 ** -Math.max(...values.map(countDecimals));
-  const lowest = Math.min(...values) - roundingError;
-  const highest = Math.max(...values) + roundingError;
-  return live > highest ? live - highest : live < lowest ? live - lowest : 0;
+  const bucketValues = around.map(({ value }) => value);
+  const roundingError = 0.5 * 10 ** -Math.max(...bucketValues.map(countDecimals));
+  const lowestBucketValue = Math.min(...bucketValues) - roundingError;
+  const highest = Math.max(...bucketValues) + roundingError;
+  return live > highest ? live - highest : live < lowestBucketValue ? live - lowestBucketValue : 0;
 }
 
 function countDecimals(value: number): number {
-  for (let decimals = 0; decimals < MAX_DECIMALS; decimals++) {
+  for (let decimals = 0; decimals < MAX_COUNTED_DECIMALS; decimals++) {
     const shiftedValue = value * 10 ** decimals;
     if (Math.abs(shiftedValue - Math.round(shiftedValue)) < 1e-6) return decimals;
   }
-  return MAX_DECIMALS;
+  return MAX_COUNTED_DECIMALS;
 }

@@ -14,7 +14,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { endsWithin, runLoop, yieldToEventLoop, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
-import { expectedTags, type LocatedTag, visibleSites } from "../inventory/requestable-tags.ts";
+import { loadRequestableTags, loadVisibleSites, type SiteTag } from "../inventory/requestable-tags.ts";
 import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
 import { createTagFilter } from "../tag-selection.ts";
 import type { SensorSelection, SilentSensorsConfig } from "./config.ts";
@@ -35,15 +35,15 @@ interface SensorWatchOptions {
   readonly clockDoubt: Pick<ClockCheck, "anywhere" | "stepped">;
   readonly log: Pick<Log, "info" | "warn">;
   readonly config: SilentSensorsConfig;
-  readonly classOf: (located: LocatedTag) => string | undefined;
+  readonly classOf: (located: SiteTag) => string | undefined;
 }
 
 const HOUR_MS = 3_600_000;
-const CHECK_INTERVAL_MS = 60_000;
+const SENSOR_CHECK_INTERVAL_MS = 60_000;
 /** Interval between saves: 50,000 tags are 5 MB. A crash loses the readings since the last save. */
-const SAVE_INTERVAL_MS = HOUR_MS;
+const SENSOR_SAVE_INTERVAL_MS = HOUR_MS;
 /** Longest time between two checks that counts as watched; a longer gap means a suspended process. */
-const MAX_WATCHED_GAP_MS = 5 * CHECK_INTERVAL_MS;
+const MAX_WATCHED_GAP_MS = 5 * SENSOR_CHECK_INTERVAL_MS;
 const SENSOR_PERIOD_KEY = "period";
 
 export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
@@ -51,156 +51,156 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   let { config, classOf } = options;
   const set = syncSet("sensors", source);
   const reportSet = syncSet("silent-sensors", source);
-  const table = createSensorTable();
-  const stopController = new AbortController();
-  let running: Promise<void> = Promise.resolve();
+  const sensorTable = createSensorTable();
+  const sensorStopController = new AbortController();
+  let sensorCheckLoop: Promise<void> = Promise.resolve();
   let from = isoUtc(clock.now());
   let watchedMs = 0;
-  let lookedMs = clock.monotonic();
-  let savedMs = clock.monotonic();
+  let lastCheckMs = clock.monotonic();
+  let lastSaveMs = clock.monotonic();
 
-  const sinceLookMs = () => Math.min(clock.monotonic() - lookedMs, MAX_WATCHED_GAP_MS);
-  const hour = () => Math.floor((watchedMs + sinceLookMs()) / HOUR_MS);
+  const sinceLastCheckMs = () => Math.min(clock.monotonic() - lastCheckMs, MAX_WATCHED_GAP_MS);
+  const watchedHour = () => Math.floor((watchedMs + sinceLastCheckMs()) / HOUR_MS);
 
-  async function load(): Promise<void> {
-    const storedDocuments = await store.documents<StoredSensorPeriod | StoredSensors>(set);
-    const period = storedDocuments.get(SENSOR_PERIOD_KEY) as StoredSensorPeriod | undefined;
-    if (period === undefined) return;
-    from = period.from;
-    watchedMs = period.watchedMs;
-    for (const [, each] of [...storedDocuments].sort(([a], [b]) => Number(a) - Number(b)))
-      if ("ids" in each && each.from === from) table.load(each);
+  async function loadSensorTable(): Promise<void> {
+    const storedSensorDocuments = await store.documents<StoredSensorPeriod | StoredSensors>(set);
+    const storedSensorPeriod = storedSensorDocuments.get(SENSOR_PERIOD_KEY) as StoredSensorPeriod | undefined;
+    if (storedSensorPeriod === undefined) return;
+    from = storedSensorPeriod.from;
+    watchedMs = storedSensorPeriod.watchedMs;
+    for (const [, each] of [...storedSensorDocuments].sort(([a], [b]) => Number(a) - Number(b)))
+      if ("ids" in each && each.from === from) sensorTable.load(each);
   }
 
   function countWatchedTime(): void {
-    watchedMs += sinceLookMs();
-    lookedMs = clock.monotonic();
+    watchedMs += sinceLastCheckMs();
+    lastCheckMs = clock.monotonic();
   }
 
-  async function save(): Promise<void> {
-    const period: StoredSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
-    await store.commit({ documents: [{ set, put: [[SENSOR_PERIOD_KEY, period]] }] });
-    for (const group of table.changedGroups()) {
-      const sensorDocument: StoredSensors = { from, ...table.pack(group) };
+  async function saveSensorTable(): Promise<void> {
+    const sensorPeriod: StoredSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
+    await store.commit({ documents: [{ set, put: [[SENSOR_PERIOD_KEY, sensorPeriod]] }] });
+    for (const group of sensorTable.changedGroups()) {
+      const sensorDocument: StoredSensors = { from, ...sensorTable.pack(group) };
       await store.commit({ documents: [{ set, put: [[String(group), sensorDocument]] }] });
       await yieldToEventLoop();
     }
-    savedMs = clock.monotonic();
+    lastSaveMs = clock.monotonic();
   }
 
-  async function checkPeriod(): Promise<number> {
+  async function checkSensorPeriod(): Promise<number> {
     countWatchedTime();
     const nowMs = clock.now();
     // The clock was set back to before the period, so the period begins again now.
     if (nowMs < Date.parse(from)) from = isoUtc(nowMs);
     const isPeriodOver = nowMs - Date.parse(from) >= config.every;
-    if (isPeriodOver && clockDoubt.stepped() === null) await emitReport(nowMs);
-    else if (clock.monotonic() - savedMs >= SAVE_INTERVAL_MS) await save();
-    return CHECK_INTERVAL_MS;
+    if (isPeriodOver && clockDoubt.stepped() === null) await emitSensorReport(nowMs);
+    else if (clock.monotonic() - lastSaveMs >= SENSOR_SAVE_INTERVAL_MS) await saveSensorTable();
+    return SENSOR_CHECK_INTERVAL_MS;
   }
 
   /** Emits and stores each part of the report, then begins the new period, so that a crash repeats missing parts. */
-  async function emitReport(nowMs: number): Promise<void> {
-    const period = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
-    const isExcluded = makeFilter(config.exclude, classOf);
-    const mayRest = makeFilter(config.may_rest, classOf);
+  async function emitSensorReport(nowMs: number): Promise<void> {
+    const reportPeriod = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
+    const isTagExcluded = sensorFilter(config.exclude, classOf);
+    const mayTagRest = sensorFilter(config.may_rest, classOf);
     const periodHours = config.every / HOUR_MS;
-    const sites = await visibleSites(store, source);
-    const sensors = await sensorsBySite(isExcluded);
+    const sites = await loadVisibleSites(store, source);
+    const watchedSensors = await findSensorsBySite(isTagExcluded);
     let count = 0;
     for (const site of sites) {
-      const siteSensors = sensors.get(site.id) ?? [];
-      if (siteSensors.length === 0) continue;
-      const findings = findSensorFindings(siteSensors, { periodHours, mayRest });
-      const judged = siteSensors.filter(({ row }) => hasEnoughReadings(row, periodHours)).length;
-      for (const reportPart of splitReport(site, period, { tags: siteSensors.length, judged, findings })) {
-        await emitPart(reportPart);
-        await yieldUnlessAborted(clock, stopController.signal);
+      const sensorsOfSite = watchedSensors.get(site.id) ?? [];
+      if (sensorsOfSite.length === 0) continue;
+      const findings = findSensorFindings(sensorsOfSite, { periodHours, mayRest: mayTagRest });
+      const judged = sensorsOfSite.filter(({ row }) => hasEnoughReadings(row, periodHours)).length;
+      for (const reportPart of splitReport(site, reportPeriod, { tags: sensorsOfSite.length, judged, findings })) {
+        await emitReportPart(reportPart);
+        await yieldUnlessAborted(clock, sensorStopController.signal);
       }
       count += findings.length;
     }
-    await beginPeriod(nowMs, new Set(sites.map(({ id }) => String(id))));
-    log.info({ findings: count, hours: period.watchedHours }, "the sensors were looked through");
+    await beginSensorPeriod(nowMs, new Set(sites.map(({ id }) => String(id))));
+    log.info({ findings: count, hours: reportPeriod.watchedHours }, "the sensors were looked through");
   }
 
-  async function sensorsBySite(isExcluded: (located: LocatedTag) => boolean) {
-    const rows = new Map(table.rows());
-    const sensors = (await expectedTags(store, source)).flatMap((located) => {
-      const row = rows.get(located.tag.id);
+  async function findSensorsBySite(isExcluded: (located: SiteTag) => boolean) {
+    const statisticsByTagId = new Map(sensorTable.rows());
+    const watchedSensors = (await loadRequestableTags(store, source)).flatMap((located) => {
+      const row = statisticsByTagId.get(located.tag.id);
       return row === undefined || isExcluded(located) ? [] : [{ located, row }];
     });
-    return Map.groupBy(sensors, ({ located }) => located.siteId);
+    return Map.groupBy(watchedSensors, ({ located }) => located.siteId);
   }
 
-  async function emitPart(part: SilentSensors): Promise<void> {
+  async function emitReportPart(part: SilentSensors): Promise<void> {
     const old = part.part > 1 ? [] : [...(await store.documents<SilentSensors>(reportSet)).keys()];
     const remove = old.filter((key) => key.startsWith(`${part.site.id} `));
     const documents = [{ set: reportSet, remove, put: [[`${part.site.id} ${part.part}`, part] as const] }];
-    await store.commit({ documents, events: [buildReportEvent(source, part)] });
+    await store.commit({ documents, events: [buildSilentSensorsEvent(source, part)] });
   }
 
-  async function beginPeriod(nowMs: number, siteIds: ReadonlySet<string>): Promise<void> {
-    const period: StoredSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
-    const groups = Array.from({ length: table.groups() }, (_, group) => String(group));
-    const keys = [...(await store.documents<SilentSensors>(reportSet)).keys()];
-    const goneKeys = keys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
+  async function beginSensorPeriod(nowMs: number, siteIds: ReadonlySet<string>): Promise<void> {
+    const newSensorPeriod: StoredSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
+    const sensorDocumentKeys = Array.from({ length: sensorTable.groups() }, (_, group) => String(group));
+    const reportKeys = [...(await store.documents<SilentSensors>(reportSet)).keys()];
+    const reportKeysOfGoneSites = reportKeys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
     await store.commit({
       documents: [
-        { set, put: [[SENSOR_PERIOD_KEY, period]], remove: groups },
-        { set: reportSet, remove: goneKeys },
+        { set, put: [[SENSOR_PERIOD_KEY, newSensorPeriod]], remove: sensorDocumentKeys },
+        { set: reportSet, remove: reportKeysOfGoneSites },
       ],
     });
-    from = period.from;
+    from = newSensorPeriod.from;
     watchedMs = 0;
-    table.clear();
-    savedMs = clock.monotonic();
+    sensorTable.clear();
+    lastSaveMs = clock.monotonic();
   }
 
-  const service = startServiceOnce({
+  const sensorWatchService = startServiceOnce({
     name: `sensors ${source}`,
     async start(signal) {
-      await load();
-      lookedMs = clock.monotonic();
-      running = runLoop({
+      await loadSensorTable();
+      lastCheckMs = clock.monotonic();
+      sensorCheckLoop = runLoop({
         clock,
-        signal: AbortSignal.any([signal, stopController.signal]),
+        signal: AbortSignal.any([signal, sensorStopController.signal]),
         onlyChecks: true,
-        turn: checkPeriod,
+        turn: checkSensorPeriod,
         fault: (error) => log.warn({ err: error }, "the sensors could not be looked through"),
       });
     },
     async stop(deadlineMs) {
-      stopController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, running);
+      sensorStopController.abort(new OrderlyStop());
+      await endsWithin(clock, deadlineMs, sensorCheckLoop);
       countWatchedTime();
-      await save();
+      await saveSensorTable();
     },
   });
 
   return {
-    ...service,
+    ...sensorWatchService,
     change(next) {
       ({ config, classOf } = next);
     },
     read(id, value, atMs) {
-      table.read(id, value, hour(), clockDoubt.anywhere() === null ? atMs : null);
+      sensorTable.read(id, value, watchedHour(), clockDoubt.anywhere() === null ? atMs : null);
     },
     logged(id, resolution, points, nowMs) {
-      if (clockDoubt.anywhere() === null) table.logged(id, resolution, points, nowMs);
+      if (clockDoubt.anywhere() === null) sensorTable.logged(id, resolution, points, nowMs);
     },
   };
 }
 
-function makeFilter({ classes, ...fields }: SensorSelection, classOf: (located: LocatedTag) => string | undefined) {
-  const fieldFilters = Object.entries(fields)
+function sensorFilter({ classes, ...fields }: SensorSelection, classOf: (located: SiteTag) => string | undefined) {
+  const tagFieldFilters = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => createTagFilter({ [field]: entries }));
-  const names = new Set(classes);
-  return (located: LocatedTag) => fieldFilters.some((one) => one(located)) || names.has(classOf(located) ?? "");
+  const classNames = new Set(classes);
+  return (located: SiteTag) => tagFieldFilters.some((one) => one(located)) || classNames.has(classOf(located) ?? "");
 }
 
-const FINDINGS_PER_PART = 500;
-const CHARACTERS_PER_PART = 150_000;
+const FINDINGS_PER_REPORT_PART = 500;
+const CHARACTERS_PER_REPORT_PART = 150_000;
 
 export function splitReport(
   site: Site,
@@ -208,35 +208,35 @@ export function splitReport(
   seen: Pick<SilentSensors, "tags" | "judged"> & { readonly findings: readonly SensorFinding[] },
 ): readonly SilentSensors[] {
   const { findings, tags, judged } = seen;
-  const reportParts = splitFindings(findings);
+  const findingsByPart = splitFindingsIntoParts(findings);
   const counts = Object.fromEntries(
     SENSOR_FINDINGS.map((kind) => [kind, findings.filter((one) => one.finding === kind).length]),
   ) as Record<SensorFindingKind, number>;
-  const parts = reportParts.length;
-  return reportParts.map((portion, index) => {
-    return { site, ...period, tags, judged, counts, part: index + 1, parts, findings: portion };
+  const reportPartCount = findingsByPart.length;
+  return findingsByPart.map((portion, index) => {
+    return { site, ...period, tags, judged, counts, part: index + 1, parts: reportPartCount, findings: portion };
   });
 }
 
-function splitFindings(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
-  const reportParts: SensorFinding[][] = [[]];
+function splitFindingsIntoParts(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
+  const findingsByPart: SensorFinding[][] = [[]];
   let characters = 0;
   for (const finding of findings) {
     const findingLength = JSON.stringify(finding).length;
-    const lastPart = reportParts.at(-1) ?? [];
-    const isTooLong = lastPart.length > 0 && characters + findingLength > CHARACTERS_PER_PART;
-    if (isTooLong || lastPart.length >= FINDINGS_PER_PART) {
-      reportParts.push([finding]);
+    const lastReportPart = findingsByPart.at(-1) ?? [];
+    const isReportPartTooLong = lastReportPart.length > 0 && characters + findingLength > CHARACTERS_PER_REPORT_PART;
+    if (isReportPartTooLong || lastReportPart.length >= FINDINGS_PER_REPORT_PART) {
+      findingsByPart.push([finding]);
       characters = findingLength;
     } else {
-      lastPart.push(finding);
+      lastReportPart.push(finding);
       characters += findingLength;
     }
   }
-  return reportParts;
+  return findingsByPart;
 }
 
-function buildReportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
+function buildSilentSensorsEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
   const { from, part, site, to } = data;
   const address = { source: sourceUri(source), subject: eventSubject("site", null, String(site.id)), siteId: site.id };
   return makeEvent({ ...address, type: "silent-sensors", time: to, data, facts: [from, part] });

@@ -6,7 +6,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { sampleEvent, valueEvent } from "../../../sample-events.ts";
@@ -37,7 +37,7 @@ const sink: Sink = {
   },
 };
 const delivery = DeliveryConfig.parse({ from: "beginning", batch: 1 + Math.floor(Math.random() * 40) });
-const dispatcher = createDispatcher({
+const dispatcher = createEventDispatcher({
   sinks: [{ name: "lake", connector: "parquet", sink, delivery }],
   outbox: store.outbox,
   store,
