@@ -22,10 +22,10 @@ import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
 import { withTickets } from "../engine/views/alarm-tickets.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
-import { readCredentials } from "../ui/status/access-control.ts";
-import { refreshGauges } from "../ui/status/health.ts";
-import { createResponses } from "../ui/status/page-api.ts";
-import { commitNotices, watchCommits } from "../ui/status/state-disk-space.ts";
+import { readPageCredentials } from "../ui/status/access-control.ts";
+import { refreshMetricGauges } from "../ui/status/health.ts";
+import { createPageApi } from "../ui/status/page-api.ts";
+import { failedCommitWarnings, watchFailedWrites } from "../ui/status/state-disk-space.ts";
 import { createStatus } from "../ui/status/status-report.ts";
 import {
   type BuiltSinks,
@@ -92,7 +92,7 @@ function decorateStore(
   { clock, metrics, config }: Pick<PipelineOptions, "clock" | "metrics" | "config">,
   tickets: Parameters<typeof withTickets>[1],
 ) {
-  const { store: watchedStore, trouble: commitTrouble } = watchCommits(inner, clock);
+  const { store: watchedStore, trouble: commitTrouble } = watchFailedWrites(inner, clock);
   const store = countCommitted(watchedStore, metrics);
   const ticketStore = withTickets(store, tickets);
   const groupCommit = createGroupCommit({ store: ticketStore, clock, sources: Object.keys(config.sources).length });
@@ -188,7 +188,7 @@ export async function buildPipeline(options: PipelineOptions) {
       notices: () => [
         ...warnings,
         ...options.processStatus.notices(),
-        ...commitNotices(commitTrouble()),
+        ...failedCommitWarnings(commitTrouble()),
         ...commands.notices(),
         ...logSpaceMonitor.notices(),
         ...backPressure.notices(),
@@ -196,7 +196,7 @@ export async function buildPipeline(options: PipelineOptions) {
       ],
     },
   });
-  const answers = createResponses({
+  const answers = createPageApi({
     ...{ clock, store, status, plots, sources: Object.keys(config.sources), sinksAndFilters: () => page },
     live: {
       reading: (source, id) => works.get(source)?.reading(id) ?? null,
@@ -242,7 +242,7 @@ export async function buildPipeline(options: PipelineOptions) {
     },
     async refreshGauges(): Promise<void> {
       for (const sync of allSyncs) sync.refreshGauges();
-      await refreshGauges({ status, metrics, log });
+      await refreshMetricGauges({ status, metrics, log });
     },
     async close(): Promise<void> {
       await Promise.all(builtSources.map(({ source }) => source.close()));
@@ -282,7 +282,7 @@ function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[]
     {
       name: "page",
       async prepare(next) {
-        const credentials = readCredentials(next.status, environment);
+        const credentials = readPageCredentials(next.status, environment);
         return { takeOver: () => page.change(next, credentials) };
       },
     },

@@ -10,16 +10,16 @@ import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
 import type { StoredPoll } from "../engine/sync/snapshot.ts";
-import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import {
-  clearPlots,
   createPlots,
+  deleteStoredPlots,
   minuteSeriesNames,
   type Plots,
-  type WorkerNumbers,
+  type WorkerPlotNumbers,
 } from "../ui/plots/plot-storage.ts";
-import type { Actions } from "../ui/status/page-api.ts";
-import type { LiveWorker } from "../ui/status/response-context.ts";
+import type { PageActions } from "../ui/status/page-api.ts";
+import type { RunningWorker } from "../ui/status/response-context.ts";
 import type { Status } from "../ui/status/status-report.ts";
 import type { Config } from "./config/config.ts";
 import { findConnector } from "./config/config-sections.ts";
@@ -29,7 +29,7 @@ export function buildActions(options: {
   readonly clock: Clock;
   readonly accept: AcceptCommand;
   readonly notReady: () => string | null;
-}): Actions {
+}): PageActions {
   const { accept, clock, notReady } = options;
   const operatorDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
   return {
@@ -39,7 +39,7 @@ export function buildActions(options: {
 }
 
 /** Lists where an event goes: topics or queries of each sink whose filter passes the event. */
-export function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<LiveWorker["addressesOf"]> {
+export function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<RunningWorker["addressesOf"]> {
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matchesFilter(entry.filter, event)) return [];
     const connector = findConnector(entry);
@@ -57,17 +57,17 @@ export async function buildPlots(options: {
   readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
   readonly running: () => {
     readonly status: Pick<Status, "sinks">;
-    readonly works: ReadonlyMap<string, SourceWork>;
+    readonly works: ReadonlyMap<string, SourceActivity>;
   };
 }): Promise<Plots | null> {
   const { clock, config, log, metrics, running, store } = options;
   const sources = Object.keys(config.sources);
   if (!config.state.plots) {
-    await clearPlots(store, sources);
+    await deleteStoredPlots(store, sources);
     return null;
   }
   const lastRequestNumbers = new Map<string, number>();
-  const numbers: WorkerNumbers = {
+  const numbers: WorkerPlotNumbers = {
     async levels() {
       const sinks = await running().status.sinks();
       return new Map(

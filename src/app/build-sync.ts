@@ -25,7 +25,7 @@ import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/sens
 import { openSync } from "../engine/sync/sync.ts";
 import { createClassFinder } from "../engine/sync/tag-selection.ts";
 import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visible-building.ts";
-import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceEntry } from "./config/config.ts";
 
@@ -35,7 +35,7 @@ export interface BuiltSync {
   readonly heartbeat: WorkerService;
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
   readonly sensors: WorkerService;
-  readonly work: SourceWork;
+  readonly work: SourceActivity;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
   change(entry: SourceEntry, state: StateConfig): Promise<void>;
@@ -109,7 +109,7 @@ export async function buildSync(options: {
     const unreadableCount = leftOutReasons.filter((kind) => kind === "unreadable").length;
     return { unreadable: unreadableCount, unanswered: leftOutReasons.length - unreadableCount };
   };
-  const sourceWork: SourceWork = {
+  const sourceWork: SourceActivity = {
     plan: createPlanReport,
     tag: (id) => describeLiveTag(liveReads, id, clock),
     reading: (id) => findTagReadClass(liveReads, id),

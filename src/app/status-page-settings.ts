@@ -2,11 +2,11 @@ import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { LagFilter, Store } from "../engine/store/store.ts";
 import { cronMatcher } from "../engine/sync/cron-schedule.ts";
-import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
-import type { Credentials } from "../ui/status/access-control.ts";
-import type { DueTime, DueTimes } from "../ui/status/job-reports.ts";
+import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
+import type { PageCredentials } from "../ui/status/access-control.ts";
+import type { JobDueTime, JobDueTimes } from "../ui/status/job-reports.ts";
 
-import type { ConfiguredSource, LiveSource } from "../ui/status/source-reports.ts";
+import type { ConfiguredSource, RunningSource } from "../ui/status/source-reports.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
 export interface ConfigView {
@@ -16,19 +16,19 @@ export interface ConfigView {
 }
 
 export interface PageSettings extends ConfigView {
-  readonly credentials: Credentials | null;
+  readonly credentials: PageCredentials | null;
   readonly writes: boolean;
   readonly entries: Config["sinks"];
-  change(config: Config, credentials: Credentials | null): void;
+  change(config: Config, credentials: PageCredentials | null): void;
 }
 
-export function createPageSettings(config: Config, credentials: Credentials | null): PageSettings {
-  const currentSettings = (next: Config, login: Credentials | null) => ({
+export function createPageSettings(config: Config, credentials: PageCredentials | null): PageSettings {
+  const currentSettings = (next: Config, login: PageCredentials | null) => ({
     ...{ ...configView(next), credentials: login, writes: next.commands.enabled, entries: next.sinks },
   });
   const settings = {
     ...currentSettings(config, credentials),
-    change: (next: Config, login: Credentials | null) => void Object.assign(settings, currentSettings(next, login)),
+    change: (next: Config, login: PageCredentials | null) => void Object.assign(settings, currentSettings(next, login)),
   };
   return settings;
 }
@@ -53,9 +53,9 @@ const LATENESS_GRACE_SHARE = 0.1;
 /** Tolerance for history, whose requests wait until a bucket has closed and a quota slot is free. */
 const HISTORY_LATENESS_GRACE_MS = 30 * 60_000;
 
-function listDueTimes({ schedules, read, history, spread }: SourceEntry): DueTimes {
+function listDueTimes({ schedules, read, history, spread }: SourceEntry): JobDueTimes {
   const dueTimes = new Map(
-    Object.entries(schedules).map(([job, schedule]): [string, DueTime | "off"] => [
+    Object.entries(schedules).map(([job, schedule]): [string, JobDueTime | "off"] => [
       job,
       schedule === false ? "off" : scheduledDueTime(cronMatcher(schedule), spread),
     ]),
@@ -66,12 +66,12 @@ function listDueTimes({ schedules, read, history, spread }: SourceEntry): DueTim
   return dueTimes;
 }
 
-function shortestDueTime(classes: readonly { readonly every: number }[], graceMs: number): DueTime {
+function shortestDueTime(classes: readonly { readonly every: number }[], graceMs: number): JobDueTime {
   const shortestIntervalMs = Math.min(...classes.map(({ every }) => every));
   return (lastMs) => lastMs + shortestIntervalMs + graceMs;
 }
 
-function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: number): DueTime {
+function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: number): JobDueTime {
   return (lastMs) => {
     const dueMs = nextMatch(lastMs);
     const scheduleIntervalMs = nextMatch(dueMs) - dueMs;
@@ -80,7 +80,7 @@ function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: numb
 }
 
 /** Reads the live part of a source's status; null for an unknown source. */
-export function readLiveSource(source: Source | undefined, work: SourceWork | undefined): LiveSource | null {
+export function readLiveSource(source: Source | undefined, work: SourceActivity | undefined): RunningSource | null {
   if (source === undefined || work === undefined) return null;
   const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
   const liveSource = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };

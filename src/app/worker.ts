@@ -15,8 +15,8 @@ import type { QuotaStore, Store } from "../engine/store/store.ts";
 import { createCronTicker } from "../engine/sync/cron-schedule.ts";
 import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
 import { createControlSocket } from "../ui/operator/control-socket-server.ts";
-import { readCredentials } from "../ui/status/access-control.ts";
-import { createReadiness } from "../ui/status/health.ts";
+import { readPageCredentials } from "../ui/status/access-control.ts";
+import { createReadinessCheck } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/status-server.ts";
 import { buildPipeline } from "./build-pipeline.ts";
 import type { ReplaceSink } from "./build-sinks.ts";
@@ -66,7 +66,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   const lastCommitMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
   const clockDoubt = createClockCheck({ clock, log, metrics, lastKnownMs: lastCommitMs });
   const commonParts = { clock, clockDoubt, log, metrics };
-  const page = createPageSettings(config, readCredentials(config.status, environment));
+  const page = createPageSettings(config, readPageCredentials(config.status, environment));
 
   let reloader: Reloader | undefined;
   const pipeline = await buildPipeline({
@@ -104,7 +104,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     silencesOf: () => store,
     endSilence: (...which) => endSilence(store, ...which),
     actions: buildActions({ clock, accept, notReady }),
-    readiness: createReadiness({ clock, health: status.health, isRunning: () => runner.isReady(), commitTrouble }),
+    readiness: createReadinessCheck({ clock, health: status.health, isRunning: () => runner.isReady(), commitTrouble }),
     refresh: pipeline.refreshGauges,
     get stopWrites() {
       return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;

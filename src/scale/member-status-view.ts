@@ -7,12 +7,12 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import { cutSilence, endSilence, SILENCE_SET } from "../engine/silence/alarm-silences.ts";
 import { joinStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
-import { createCache } from "../ui/status/cached-documents.ts";
+import { createValueCache } from "../ui/status/cached-documents.ts";
 import type { CommandRow } from "../ui/status/command-list.ts";
-import type { Responses, SourceHolder } from "../ui/status/page-api.ts";
+import type { PageApi, SourceHolder } from "../ui/status/page-api.ts";
 import type { SilenceStore } from "../ui/status/silence-routes.ts";
-import type { Columns, SinkReport, SinkResponse } from "../ui/status/sink-reports.ts";
-import type { AlarmDays } from "../ui/status/site-responses.ts";
+import type { PlotColumns, SinkReport, SinkResponse } from "../ui/status/sink-reports.ts";
+import type { AlarmDayCounts } from "../ui/status/site-responses.ts";
 import type { Status, StatusReport } from "../ui/status/status-report.ts";
 import { createTagIndex } from "../ui/status/tag-index.ts";
 import type { ShardOptions, StateDatabase } from "./postgres/state-database.ts";
@@ -34,12 +34,12 @@ export function createMemberView(options: {
   readonly elsewhere: (source: string) => Promise<SourceHolder | null>;
 }) {
   const { clock, pipelines } = options;
-  const cache = createCache(clock);
+  const cache = createValueCache(clock);
   const maxAgeMs = () => pipelines.size * CACHE_AGE_PER_SOURCE_MS;
   const joinedStore = () => joinStores([...pipelines].map(([source, { store }]) => ({ source, store })));
   const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => Promise.all([...pipelines.values()].map(ask));
 
-  function findResponses(source: string): Responses {
+  function findResponses(source: string): PageApi {
     const heldPipeline = pipelines.get(source);
     if (heldPipeline === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
     return heldPipeline.answers;
@@ -110,7 +110,7 @@ export function createMemberView(options: {
     },
   };
 
-  const responses: Responses = {
+  const responses: PageApi = {
     get sources() {
       return [...pipelines.keys()];
     },
@@ -232,7 +232,7 @@ function sumSinkResponses(parts: readonly SinkResponse[], report: SinkReport): S
 }
 
 /** Adds columns minute by minute; a minute without a known value is null. */
-function sumColumns(parts: readonly Columns[]): Columns {
+function sumColumns(parts: readonly PlotColumns[]): PlotColumns {
   const sumByMs = new Map<number, number | null>();
   for (const { t, value } of parts)
     for (const [n, at] of t.entries()) sumByMs.set(at, sumKnownNumbers([sumByMs.get(at) ?? null, value[n] ?? null]));
@@ -240,7 +240,7 @@ function sumColumns(parts: readonly Columns[]): Columns {
   return { t: sortedSums.map(([at]) => at), value: sortedSums.map(([, value]) => value) };
 }
 
-function sumAlarmDays(parts: readonly AlarmDays[], clock: Clock): AlarmDays {
+function sumAlarmDays(parts: readonly AlarmDayCounts[], clock: Clock): AlarmDayCounts {
   const days = parts[0]?.days ?? [isoUtc(clock.now()).slice(0, 10)];
   const byPriority: Record<string, readonly number[]> = {};
   for (const sourceDays of parts)

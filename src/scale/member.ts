@@ -23,10 +23,10 @@ import { fileSystemType, prepareStateFolder } from "../engine/store/state-folder
 import { createCronTicker } from "../engine/sync/cron-schedule.ts";
 import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
 import { createControlSocket } from "../ui/operator/control-socket-server.ts";
-import type { SourceWork } from "../ui/operator/source-plan-routes.ts";
-import { readCredentials } from "../ui/status/access-control.ts";
-import { createCache, WATCHED_DATA_AGE_MS } from "../ui/status/cached-documents.ts";
-import { createReadiness, joinExpositions, type Readiness } from "../ui/status/health.ts";
+import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
+import { readPageCredentials } from "../ui/status/access-control.ts";
+import { createValueCache, WATCHED_DATA_AGE_MS } from "../ui/status/cached-documents.ts";
+import { createReadinessCheck, joinPrometheusTexts, type Readiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/status-server.ts";
 import { type DatabaseTime, openDatabaseTime } from "./database-time.ts";
 import { createFleet } from "./fleet/fleet.ts";
@@ -118,12 +118,12 @@ async function buildMember(
     approvals: approvalsPath(config.commands.approval ?? null, null),
   });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
-  const pageSettings = createPageSettings(config, readCredentials(config.status, environment));
-  const cache = createCache(clock);
+  const pageSettings = createPageSettings(config, readPageCredentials(config.status, environment));
+  const cache = createValueCache(clock);
   const describeDatabase = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
-  const sourceWorks = new Map<string, SourceWork>();
+  const sourceWorks = new Map<string, SourceActivity>();
 
   async function runHeldSource(lease: Lease): Promise<HeldLease> {
     const { epoch, source } = lease;
@@ -198,7 +198,7 @@ async function buildMember(
     ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
   });
   const controlSocket = createControlSocket({ stateFolder: options.folder, routes: controlRoutes });
-  const ownReadiness = createReadiness({
+  const ownReadiness = createReadinessCheck({
     clock,
     health: memberView.status.health,
     isRunning: () => run.isReady(),
@@ -214,7 +214,7 @@ async function buildMember(
       contentType: metrics.registry.contentType,
       async metrics() {
         const all = [metrics, ...[...pipelines.values()].map((each) => each.metrics)];
-        return joinExpositions(await Promise.all(all.map(({ registry }) => registry.metrics())));
+        return joinPrometheusTexts(await Promise.all(all.map(({ registry }) => registry.metrics())));
       },
     },
     readiness: () => memberReadiness(ownReadiness, fleetStatus),

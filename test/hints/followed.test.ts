@@ -12,7 +12,7 @@ import { Secret } from "#src/core/runtime/log.ts";
 import { readSecret } from "#src/core/runtime/secret.ts";
 import { parsePrivateKey } from "#src/engine/commands/approval/signature.ts";
 import { refuseWritableByOthers } from "#src/engine/store/state-folder.ts";
-import { readCredentials } from "#src/ui/status/access-control.ts";
+import { readPageCredentials } from "#src/ui/status/access-control.ts";
 import { StatusConfig } from "#src/ui/status/status-config.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -58,8 +58,8 @@ describe("the system command in the hint of an error", () => {
 
   test("generates a password that is long enough", () => {
     const config = StatusConfig.parse({ password: { env: "PASSWORD" } });
-    const generated = run(extractCommand(() => readCredentials(config, { PASSWORD: "short" })));
-    expect(readCredentials(config, { PASSWORD: generated.trim() })).not.toBeNull();
+    const generated = run(extractCommand(() => readPageCredentials(config, { PASSWORD: "short" })));
+    expect(readPageCredentials(config, { PASSWORD: generated.trim() })).not.toBeNull();
   });
 
   test("generates a valid signing secret", () => {

@@ -1,6 +1,6 @@
 import { setTimeout as pass } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
-import { findWorker, remoteReader } from "#src/ui/operator/control-socket-client.ts";
+import { createSocketSourceReader, findWorker } from "#src/ui/operator/control-socket-client.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 import { describeWithServers, POLL, type Stage, setStage } from "./stage.ts";
@@ -26,7 +26,7 @@ function observeStage(stage: Stage) {
       if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
       const [from, to] = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"];
       const query = { tagIds: tags.slice(0, 1), resolution: "5m", from, to, timeZone: "UTC" };
-      const reader = remoteReader(found.socket, SOURCE);
+      const reader = createSocketSourceReader(found.socket, SOURCE);
       return reader.history(query as never, "on-demand", AbortSignal.timeout(60_000)).then(
         () => "answered",
         (error: unknown) => String(error),

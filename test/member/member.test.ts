@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
-import { findWorker, requestReport } from "#src/ui/operator/control-socket-client.ts";
+import { findWorker, requestStatus } from "#src/ui/operator/control-socket-client.ts";
 import { absent, programPath } from "../real-servers.ts";
 import { describeWithServers, expectQuotaKept, setStage } from "./stage.ts";
 
@@ -41,7 +41,7 @@ describeWithServers("one member of a fleet", () => {
 
     const found = await findWorker(`${stage.folder}/a`, AbortSignal.timeout(10_000));
     if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
-    expect((await requestReport(found.socket, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
+    expect((await requestStatus(found.socket, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
     await member.stop(8_000);
     expect(member.held()).toEqual([]);
     expectQuotaKept(stage);

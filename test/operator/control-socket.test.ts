@@ -21,7 +21,12 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { createKillSwitch, KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { preparePrivateFile } from "#src/engine/store/state-folder.ts";
-import { callWorker, findWorker, WorkerGone, WorkerSilent } from "#src/ui/operator/control-socket-client.ts";
+import {
+  callWorker,
+  findWorker,
+  WorkerNotReachable,
+  WorkerNotResponding,
+} from "#src/ui/operator/control-socket-client.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
@@ -95,7 +100,7 @@ describe("createControlSocket", () => {
     const state = privateFolder();
     await listen(state);
     const socket = createControlSocket({ stateFolder: state, routes: pingRoutes() });
-    expect(await findWorker(state, signal)).toEqual({ kind: "silent", failure: expect.any(WorkerSilent) });
+    expect(await findWorker(state, signal)).toEqual({ kind: "silent", failure: expect.any(WorkerNotResponding) });
     await expect(socket.start(signal)).rejects.toThrow(/^A program already listens on .*operator\.sock\.$/);
     await socket.stop(100);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
@@ -156,7 +161,7 @@ describe("requests to a worker by its control socket", () => {
   test("fail when no worker listens or the worker closes the connection", async () => {
     const state = privateFolder();
     const ping = () => callWorker({ stateFolder: state }, "/ping", { signal });
-    await expect(ping()).rejects.toThrow(WorkerGone);
+    await expect(ping()).rejects.toThrow(WorkerNotReachable);
     await listen(state, (socket) => socket.destroy());
     await expect(ping()).rejects.toThrow("The worker does not answer any more.");
   });

@@ -6,12 +6,16 @@ import type { Source } from "#src/engine/source/source.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { decodeFailure } from "#src/ui/operator/control-socket-client.ts";
 import { encodeFailure, operatorRoutes } from "#src/ui/operator/control-socket-routes.ts";
-import type { SourceWork } from "#src/ui/operator/source-plan-routes.ts";
+import type { SourceActivity } from "#src/ui/operator/source-plan-routes.ts";
 import { PLAN_FACTS } from "../status/status-building.ts";
 
 const unexpected = (): Promise<never> => Promise.reject(new Error("unexpected request"));
 
-function serve({ read = unexpected, notReady = null as string | null, works = new Map<string, SourceWork>() } = {}) {
+function serve({
+  read = unexpected,
+  notReady = null as string | null,
+  works = new Map<string, SourceActivity>(),
+} = {}) {
   const accepted: unknown[] = [];
   const app = operatorRoutes({
     sources: new Map([["main", { read } as unknown as Source]]),

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { hoursLine, loggedInGaps, readingsLine } from "#src/ui/plots/plot-lines.ts";
+import { plotLineOfHours, plotLineOfReadings, samplesInGaps } from "#src/ui/plots/plot-lines.ts";
 import type { Samples } from "#src/ui/plots/tag-samples.ts";
 
 const NO_SAMPLES: Samples = { times: [], values: [] };
@@ -20,7 +20,7 @@ describe("the plotted line of a tag", () => {
   test("returns ascending times, columns of equal length, only values of the input, and at most 3,002 points", () => {
     fc.assert(
       fc.property(samples, samples, (read, logged) => {
-        const { high, low, t, value } = readingsLine({
+        const { high, low, t, value } = plotLineOfReadings({
           ...OPTIONS,
           read,
           logged: [{ samples: logged, bucketS: 300 }],
@@ -40,41 +40,47 @@ describe("the plotted line of a tag", () => {
     const { times, values } = evenSamples(60, 0, 10);
     const laterSamples = evenSamples(60, 3_600, 10);
     const read = { times: [...times, ...laterSamples.times], values: [...values, ...laterSamples.values] };
-    const line = readingsLine({ ...OPTIONS, read });
+    const line = plotLineOfReadings({ ...OPTIONS, read });
     expect([line.t.length, countNulls(line), line.stepS, line.low]).toEqual([21, 1, 60, undefined]);
     expect(line.value[10]).toBeNull();
   });
 
   test("has no gap when readings are within the interval of the read class", () => {
     const read = { times: [0, 3, 6, 9, 120, 123], values: [1, 1, 1, 1, 1, 1] };
-    expect(countNulls(readingsLine({ ...OPTIONS, read }))).toBe(0);
-    expect(countNulls(readingsLine({ ...OPTIONS, read, everyS: 30 }))).toBe(1);
+    expect(countNulls(plotLineOfReadings({ ...OPTIONS, read }))).toBe(0);
+    expect(countNulls(plotLineOfReadings({ ...OPTIONS, read, everyS: 30 }))).toBe(1);
   });
 
   test("fills times without readings with logged history values", () => {
     const logged = evenSamples(300, 0, 20);
     const read = evenSamples(10, 3_000, 100);
-    const gapSamples = loggedInGaps(read, logged, 300);
+    const gapSamples = samplesInGaps(read, logged, 300);
     expect(gapSamples.times).toEqual([
       0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 4_200, 4_500, 4_800, 5_100, 5_400, 5_700,
     ]);
-    expect(countNulls(readingsLine({ ...OPTIONS, read, logged: [{ samples: gapSamples, bucketS: 300 }] }))).toBe(0);
+    expect(countNulls(plotLineOfReadings({ ...OPTIONS, read, logged: [{ samples: gapSamples, bucketS: 300 }] }))).toBe(
+      0,
+    );
     // The median distance is that of readings and logged values together.
     const few = evenSamples(10, 5_990, 3);
-    const line = readingsLine({ ...OPTIONS, read: few, logged: [{ samples: evenSamples(300, 0, 20), bucketS: 300 }] });
+    const line = plotLineOfReadings({
+      ...OPTIONS,
+      read: few,
+      logged: [{ samples: evenSamples(300, 0, 20), bucketS: 300 }],
+    });
     expect([line.t.length, line.stepS]).toEqual([23, 300]);
   });
 
   test("has the lowest and highest value of each step when there are more points than the limit", () => {
     const read = evenSamples(3, 0, 7_200);
-    const line = readingsLine({ ...OPTIONS, read });
+    const line = plotLineOfReadings({ ...OPTIONS, read });
     expect(line.stepS).toBe(15);
     expect([line.low?.[1], line.value[1], line.high?.[1]]).toEqual([5, 9, 9]);
   });
 
   test("has a gap for a missing hour when it is drawn from hourly values", () => {
     const hour = { low: 1, high: 3, last: 2 };
-    const line = hoursLine([0, 3_600, 14_400].map((begin) => [begin, hour] as const));
+    const line = plotLineOfHours([0, 3_600, 14_400].map((begin) => [begin, hour] as const));
     expect(line).toMatchObject({ value: [2, 2, null, 2], low: [1, 1, null, 1], stepS: 3_600 });
   });
 });

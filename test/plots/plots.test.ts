@@ -2,11 +2,16 @@ import fc from "fast-check";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import type { Store } from "#src/engine/store/store.ts";
-import { ByteReader, ByteWriter, LARGEST_SIGNED } from "#src/ui/plots/number-encoding.ts";
-import { createPlots, minuteSeriesNames, type WorkerNumbers } from "#src/ui/plots/plot-storage.ts";
-import { createTagIndexes, createTagPlots, plotSet } from "#src/ui/plots/tag-plots.ts";
-import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, writeChunk } from "#src/ui/plots/tag-samples.ts";
-import { createMinutes, createRaisedAlarms, createRefusals, DAY_MINUTES } from "#src/ui/plots/worker-series.ts";
+import { ByteReader, ByteWriter, MAX_SIGNED_NUMBER } from "#src/ui/plots/number-encoding.ts";
+import { createPlots, minuteSeriesNames, type WorkerPlotNumbers } from "#src/ui/plots/plot-storage.ts";
+import { createTagIndexes, createTagPlots, plotDocumentSet } from "#src/ui/plots/tag-plots.ts";
+import { decodeChunk, encodeChunk, HOUR_FORMAT, SAMPLE_FORMAT, type Samples } from "#src/ui/plots/tag-samples.ts";
+import {
+  createMinuteSeries,
+  createRaisedAlarmCounts,
+  createRefusedRequests,
+  DAY_MINUTES,
+} from "#src/ui/plots/worker-series.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { emptyStore } from "../status/status-building.ts";
 import { describeService } from "../suites/service-suite.ts";
@@ -25,7 +30,7 @@ const samples: fc.Arbitrary<Samples> = fc
   .map((readings) => ({ times: readings.map(([time]) => time), values: readings.map(([, value]) => value) }));
 
 test("ByteWriter and ByteReader return every written number unchanged", () => {
-  const wholeNumber = fc.integer({ min: -LARGEST_SIGNED, max: LARGEST_SIGNED });
+  const wholeNumber = fc.integer({ min: -MAX_SIGNED_NUMBER, max: MAX_SIGNED_NUMBER });
   fc.assert(
     fc.property(fc.array(fc.tuple(wholeNumber, fc.double())), (all) => {
       const writer = new ByteWriter();
@@ -49,11 +54,11 @@ describe("a stored chunk of plot samples", () => {
     fc.assert(
       fc.property(chunk, (byIndex) => {
         const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
-        const text = writeChunk(SAMPLE_FORMAT, BEGIN, parts);
-        expect(readChunk(SAMPLE_FORMAT, BEGIN, text)).toEqual(parts);
+        const text = encodeChunk(SAMPLE_FORMAT, BEGIN, parts);
+        expect(decodeChunk(SAMPLE_FORMAT, BEGIN, text)).toEqual(parts);
         for (const [index, value] of parts)
-          expect(readChunk(SAMPLE_FORMAT, BEGIN, text, index)).toEqual(new Map([[index, value]]));
-        expect(readChunk(SAMPLE_FORMAT, BEGIN + 600, text).size).toBe(0);
+          expect(decodeChunk(SAMPLE_FORMAT, BEGIN, text, index)).toEqual(new Map([[index, value]]));
+        expect(decodeChunk(SAMPLE_FORMAT, BEGIN + 600, text).size).toBe(0);
       }),
     );
   });
@@ -61,10 +66,10 @@ describe("a stored chunk of plot samples", () => {
   test("returns hourly values rounded to eight digits", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const storedHour = readChunk(
+        const storedHour = decodeChunk(
           HOUR_FORMAT,
           BEGIN,
-          writeChunk(HOUR_FORMAT, BEGIN, new Map([[7, { low, high, last }]])),
+          encodeChunk(HOUR_FORMAT, BEGIN, new Map([[7, { low, high, last }]])),
         ).get(7);
         const roundTo8 = (value: number) => Number(value.toPrecision(8));
         expect(storedHour).toEqual({ low: roundTo8(low), high: roundTo8(high), last: roundTo8(last) });
@@ -77,11 +82,11 @@ describe("a stored chunk of plot samples", () => {
     fc.assert(
       fc.property(chunk, fc.nat(), fc.nat(255), (byIndex, at, byte) => {
         const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
-        const bytes = Buffer.from(writeChunk(SAMPLE_FORMAT, BEGIN, parts), "base64");
+        const bytes = Buffer.from(encodeChunk(SAMPLE_FORMAT, BEGIN, parts), "base64");
         bytes[at % bytes.length] = byte;
         const cut = bytes.subarray(0, at % bytes.length).toString("base64");
         for (const text of [bytes.toString("base64"), cut, 7, null, undefined])
-          expect(readChunk(SAMPLE_FORMAT, BEGIN, text).size).toBeLessThanOrEqual(256);
+          expect(decodeChunk(SAMPLE_FORMAT, BEGIN, text).size).toBeLessThanOrEqual(256);
       }),
     );
   });
@@ -111,10 +116,10 @@ test("createMinutes (series with one value a minute) stores the values of a day 
   const column = fc.array(fc.option(number), { minLength: 1, maxLength: 50 });
   fc.assert(
     fc.property(column, (values) => {
-      const minutes = createMinutes();
+      const minutes = createMinuteSeries();
       for (const [n, value] of values.entries()) minutes.set("lag", 1_000_000 + n, value);
       const lastMinute = 1_000_000 + values.length - 1;
-      const restoredMinutes = createMinutes();
+      const restoredMinutes = createMinuteSeries();
       restoredMinutes.load(minutes.pack(lastMinute));
       expect(restoredMinutes.of("lag", lastMinute).slice(-values.length)).toEqual(values);
       expect(restoredMinutes.of("lag", lastMinute + DAY_MINUTES).every((value) => value === null)).toBe(true);
@@ -172,7 +177,7 @@ describe("createTagPlots", () => {
       if (hour % 6 === 5) await plots.write({ nowMs: atMs + 1_000, all: true });
     }
     const endMs = NOW_MS + 34 * 24 * 3_600_000;
-    const keys = [...(await store.documents(plotSet("north"))).keys()];
+    const keys = [...(await store.documents(plotDocumentSet("north"))).keys()];
     expect(keys.length).toBeLessThanOrEqual(150 + 768 + 2);
     expect((await plots.samples("t", endMs - 86_400_000, endMs)).values).toHaveLength(24);
     expect(await plots.hours("t", endMs - 30 * 86_400_000, endMs)).toHaveLength(720);
@@ -184,15 +189,15 @@ describe("createTagPlots", () => {
     const plots = await plotsOver(store);
     plots.add("a", 1, NOW_MS);
     await plots.write({ nowMs: NOW_MS, all: true });
-    await store.commit({ documents: [{ set: plotSet("north"), remove: ["groups"] }] });
+    await store.commit({ documents: [{ set: plotDocumentSet("north"), remove: ["groups"] }] });
     const restartedPlots = await plotsOver(store);
     restartedPlots.add("b", 2, NOW_MS + 1_000);
     expect((await restartedPlots.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([2]);
     expect((await restartedPlots.samples("a", NOW_MS, NOW_MS + 2_000)).values).toEqual([]);
     await restartedPlots.write({ nowMs: NOW_MS, all: true });
-    const chunks = [...(await store.documents<unknown>(plotSet("north")))].filter(([key]) => key.includes(" "));
+    const chunks = [...(await store.documents<unknown>(plotDocumentSet("north")))].filter(([key]) => key.includes(" "));
     await store.commit({
-      documents: [{ set: plotSet("north"), put: chunks.map(([key]) => [key, "AAAA"] as const) }],
+      documents: [{ set: plotDocumentSet("north"), put: chunks.map(([key]) => [key, "AAAA"] as const) }],
     });
     const damagedPlots = await plotsOver(store);
     damagedPlots.add("b", 3, NOW_MS + 1_500);
@@ -219,7 +224,7 @@ describe("createTagPlots", () => {
   });
 });
 
-const NO_NUMBERS: WorkerNumbers = {
+const NO_NUMBERS: WorkerPlotNumbers = {
   levels: async () => new Map(),
   counts: async () => new Map(),
   refused: async () => {},
@@ -238,7 +243,7 @@ describe("the plotted series about the worker", () => {
     const clock = createVirtualClock(NOW_MS + 10_000);
     const store = createMemoryStore();
     let accepted = 5;
-    const numbers: WorkerNumbers = {
+    const numbers: WorkerPlotNumbers = {
       ...NO_NUMBERS,
       levels: async () => new Map([[minuteSeriesNames.lag("lake"), accepted === 5 ? null : 7]]),
       counts: async () => new Map([[minuteSeriesNames.accepted("lake"), accepted]]),
@@ -270,7 +275,7 @@ describe("the plotted series about the worker", () => {
     const store = createMemoryStore();
     const raise = (n: number) => store.commit({ events: [sampleEvent("alarm-raised", {}, n)] });
     const countRaised = async () => {
-      const raisedAlarms = createRaisedAlarms("own", store);
+      const raisedAlarms = createRaisedAlarmCounts("own", store);
       await raisedAlarms.load();
       const counts = (await raisedAlarms.all()).map(({ count, day, priority }) => [day, priority, count]);
       await raisedAlarms.write(Date.parse("2026-11-20T00:00:00Z"));
@@ -285,13 +290,13 @@ describe("the plotted series about the worker", () => {
 
   test("store the last 50 rejected requests, and equal ones once an hour", async () => {
     const store = createMemoryStore();
-    const refusals = createRefusals("own", store);
+    const refusals = createRefusedRequests("own", store);
     const at = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();
     for (let n = 0; n < 61; n++) refusals.note("north", { at: at(n), what: "alarms", words: "HTTP 500" });
     expect(refusals.of("north").map((each) => each.at)).toEqual([at(60), at(0)]);
     for (let n = 0; n < 80; n++) refusals.note("north", { at: at(n), what: "history", words: `HTTP ${n}` });
     await refusals.write();
-    const reloadedRefusals = createRefusals("own", store);
+    const reloadedRefusals = createRefusedRequests("own", store);
     await reloadedRefusals.load();
     expect([reloadedRefusals.of("north").length, reloadedRefusals.of("north")[0]?.words]).toEqual([50, "HTTP 79"]);
     expect(reloadedRefusals.of("south")).toEqual([]);

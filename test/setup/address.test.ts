@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { englishText } from "#src/ui/setup/building-messages.ts";
-import { readAddress } from "#src/ui/setup/service-address.ts";
+import { parseServiceAddress } from "#src/ui/setup/service-address.ts";
 import { thrownText } from "./buildings.ts";
 
 test.each<[string, string, RegExp | null]>([
@@ -17,7 +17,7 @@ test.each<[string, string, RegExp | null]>([
   ["http://[::1]:8080", "http://[::1]:8080", null],
   ["https://example.com/?site=1", "https://example.com", /left out/],
 ])("readAddress reads %j as %j", (written, baseUrl, note) => {
-  const parsedAddress = readAddress(written, false);
+  const parsedAddress = parseServiceAddress(written, false);
   expect(parsedAddress.baseUrl).toBe(baseUrl);
   if (note === null) expect(parsedAddress.notes).toEqual([]);
   else expect(parsedAddress.notes.map(englishText).join(" ")).toMatch(note);
@@ -30,11 +30,11 @@ test.each([
   ["https://kari:secret@example.com", /^The address has a user name or a password in it\. Remove it/],
   ["http://monitoring.example.com", /^With http:\/\/ everybody on the way to monitoring\.example\.com could/],
 ])("readAddress rejects %j with an explanation", (written, words) => {
-  const errorMessage = thrownText(() => readAddress(written, false));
+  const errorMessage = thrownText(() => parseServiceAddress(written, false));
   expect(errorMessage).toMatch(words);
   expect(errorMessage).not.toContain("secret");
 });
 
 test("readAddress accepts http:// to another machine when the user allows plain HTTP", () => {
-  expect(readAddress("http://monitoring.example.com", true).baseUrl).toBe("http://monitoring.example.com");
+  expect(parseServiceAddress("http://monitoring.example.com", true).baseUrl).toBe("http://monitoring.example.com");
 });

@@ -3,12 +3,12 @@ import { draftConfiguration } from "#src/cli/running/setup.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import { englishText } from "#src/ui/setup/building-messages.ts";
 import {
-  historyEveryMs,
+  historyRequestIntervalMs,
+  INTERVALS_MS,
   planMessages,
-  proposedChoices,
-  quotaText,
+  proposeChoices,
+  quotaUseText,
   type SetupChoices,
-  STEPS_MS,
   unitGroups,
 } from "#src/ui/setup/setup-choices.ts";
 import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
@@ -58,45 +58,47 @@ describe("proposedChoices (read intervals and history for a building)", () => {
     return { tried, planOf };
   };
   const units = { "°C": 5, kWh: 3, "": 1 };
-  const proposeChoices = (fitsMs: number, of: Readonly<Record<string, number>> = units) =>
-    proposedChoices(buildingWith(of), HISTORY, planCosting(fitsMs).planOf);
+  const propose = (fitsMs: number, of: Readonly<Record<string, number>> = units) =>
+    proposeChoices(buildingWith(of), HISTORY, planCosting(fitsMs).planOf);
 
   test("returns the shortest intervals that use 80 % of the quota, never below 30 s", () => {
-    expect(proposeChoices(0).every).toEqual({ readings: 30_000, meters: 900_000, rest: 120_000 });
+    expect(propose(0).every).toEqual({ readings: 30_000, meters: 900_000, rest: 120_000 });
     // 60 s × 0.8: the next step is just enough.
-    expect(proposeChoices(48_000).every.readings).toBe(60_000);
-    expect(proposeChoices(48_001).every.readings).toBe(120_000);
+    expect(propose(48_000).every.readings).toBe(60_000);
+    expect(propose(48_001).every.readings).toBe(120_000);
     const day = 24 * HOUR_MS;
-    expect(proposeChoices(1e12).every).toEqual({ readings: day, meters: day, rest: day });
+    expect(propose(1e12).every).toEqual({ readings: day, meters: day, rest: day });
     // Two steps slower than 30 min.
-    expect(proposeChoices(1_440_000).every).toEqual({ readings: 1_800_000, meters: 2 * HOUR_MS, rest: 2 * HOUR_MS });
+    expect(propose(1_440_000).every).toEqual({ readings: 1_800_000, meters: 2 * HOUR_MS, rest: 2 * HOUR_MS });
   });
 
   test("computes at most 4 plans", () => {
     const { planOf, tried } = planCosting(1_440_000);
-    proposedChoices(buildingWith(units), HISTORY, planOf);
+    proposeChoices(buildingWith(units), HISTORY, planOf);
     expect(tried.length).toBeLessThanOrEqual(4);
-    expect(STEPS_MS.map((ms) => ms / 60_000)).toEqual([
+    expect(INTERVALS_MS.map((ms) => ms / 60_000)).toEqual([
       ...[1 / 6, 1 / 4, 1 / 2, 1, 2, 5, 10, 15, 30],
       ...[60, 120, 180, 360, 720, 1_440],
     ]);
   });
 
   test("gives tags without a unit the shortest interval only when the building has no other tags", () => {
-    expect(proposeChoices(0, { "": 5 }).every).toEqual({ readings: null, meters: null, rest: 30_000 });
-    expect(proposeChoices(0, { "": 5, kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: 120_000 });
-    expect(proposeChoices(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
+    expect(propose(0, { "": 5 }).every).toEqual({ readings: null, meters: null, rest: 30_000 });
+    expect(propose(0, { "": 5, kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: 120_000 });
+    expect(propose(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
   });
 
   test("fetches history when the building has tags, and allows the complete quota", () => {
-    expect(proposeChoices(0)).toMatchObject({ history: HISTORY, polite: 1 });
-    expect(proposeChoices(0, {})).toEqual({
+    expect(propose(0)).toMatchObject({ history: HISTORY, polite: 1 });
+    expect(propose(0, {})).toEqual({
       ...{ every: { readings: null, meters: null, rest: null }, history: null, polite: 1 },
     });
   });
 
   test("fetches history hourly up to 1,000 tags, then every 6 h, then daily", () => {
-    expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyEveryMs(tags) / HOUR_MS)).toEqual([1, 1, 6, 6, 24]);
+    expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyRequestIntervalMs(tags) / HOUR_MS)).toEqual([
+      1, 1, 6, 6, 24,
+    ]);
   });
 });
 
@@ -112,15 +114,15 @@ describe("the texts of a plan", () => {
     const plan = planFor({ history: HISTORY });
     const shares: Readonly<Record<string, number>> = { write: 0.05, live: 0.2, history: 0.3, spare: 0.4 };
     const lanes = plan.lanes.map((each) => ({ ...each, share: shares[each.lane] ?? 0 }));
-    expect(quotaText({ ...plan, lanes })).toBe("These wishes take 50 % of the quota (20 requests a minute).");
-    expect(quotaText({ ...plan, lanes: [] })).toContain("take 0 %");
+    expect(quotaUseText({ ...plan, lanes })).toBe("These wishes take 50 % of the quota (20 requests a minute).");
+    expect(quotaUseText({ ...plan, lanes: [] })).toContain("take 0 %");
     const smallLanes = plan.lanes.map((each) => ({ ...each, share: each.lane === "live" ? 0.001 : 0 }));
-    expect(quotaText({ ...plan, lanes: smallLanes })).toContain("take 1 %");
-    expect(quotaText({ ...plan, quota: { ...plan.quota, perMinute: 9.26 } })).toContain("(9.3 requests");
-    expect(quotaText({ ...plan, fits: false, load: 1.204 })).toBe(
+    expect(quotaUseText({ ...plan, lanes: smallLanes })).toContain("take 1 %");
+    expect(quotaUseText({ ...plan, quota: { ...plan.quota, perMinute: 9.26 } })).toContain("(9.3 requests");
+    expect(quotaUseText({ ...plan, fits: false, load: 1.204 })).toBe(
       "These wishes need 120 % of the quota (20 requests a minute), so values become older than wished.",
     );
-    expect(quotaText({ ...plan, classes: [] })).toBe("No tag is read; alarms are followed.");
+    expect(quotaUseText({ ...plan, classes: [] })).toBe("No tag is read; alarms are followed.");
   });
 
   test("state the result of each choice", () => {

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
 import {
-  buildingLines,
+  buildingSummaryLines,
   buildingWarnings,
   englishText,
-  guessZone,
+  guessTimeZone,
   tokenMessage,
 } from "#src/ui/setup/building-messages.ts";
 import { ALARM } from "../sample-events.ts";
@@ -30,7 +30,7 @@ test("buildingLines lists 8 of 10 sites and the systems with tags, and prints no
       { id: "6", code: "LB1", displayName: "Air 1", tags: 0 },
     ],
   };
-  expect(buildingLines(building, NOW)).toEqual([
+  expect(buildingSummaryLines(building, NOW)).toEqual([
     "",
     'Token "Plenum" of Kari Nordmann, valid until 2027-11-02; abilities: read:alarms, read:tags, read:gateways, read:hosts, read:systems.',
     "10 sites:",
@@ -43,7 +43,11 @@ test("buildingLines lists 8 of 10 sites and the systems with tags, and prints no
     "",
   ]);
   const unread = { ...building, sites: building.sites.slice(0, 1), systems: [], alarms: null };
-  expect(buildingLines(unread, NOW).slice(2, 5)).toEqual(["1 site:", "  1  Site 1, 3 tags", "about 30 tags (°C 30)."]);
+  expect(buildingSummaryLines(unread, NOW).slice(2, 5)).toEqual([
+    "1 site:",
+    "  1  Site 1, 3 tags",
+    "about 30 tags (°C 30).",
+  ]);
 });
 
 test.each<[string, BuildingSummary, readonly unknown[]]>([
@@ -92,7 +96,7 @@ test.each([
 ])(
   "guessZone for the alarms of case %# on a machine in %s proposes the zone %s",
   (alarms, machineZone, proposed, note) => {
-    const guess = guessZone(buildingWith({}, {}, alarms), machineZone);
+    const guess = guessTimeZone(buildingWith({}, {}, alarms), machineZone);
     expect({ ...guess, note: guess.note && englishText(guess.note) }).toEqual({ proposed, note });
   },
 );

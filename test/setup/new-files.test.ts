@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "#src/ui/setup/new-config-files.ts";
+import { pathInConfig, pathNextToConfig, refuseExistingFile, writeNewFiles } from "#src/ui/setup/new-config-files.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { thrownText } from "./buildings.ts";
 
@@ -20,46 +20,48 @@ const tokenFile = { file: "", text: "secret\n", option: "--token-file" };
 
 describe.skipIf(process.platform === "win32")("writeSetup", () => {
   test("writes the configuration readable by all users and the token readable by its owner, and creates private folders", () => {
-    writeSetup(configFile("conf/plenum.yaml"), { ...tokenFile, file: at("secrets/deep/token") });
+    writeNewFiles(configFile("conf/plenum.yaml"), { ...tokenFile, file: at("secrets/deep/token") });
     expect([readFileSync(at("conf/plenum.yaml"), "utf8"), modeOf("conf/plenum.yaml") & 0o044]).toEqual([
       "sources:\n",
       0o644 & ~process.umask() & 0o044,
     ]);
     expect([readFileSync(at("secrets/deep/token"), "utf8"), modeOf("secrets/deep/token")]).toEqual(["secret\n", 0o600]);
     expect([modeOf("secrets"), modeOf("secrets/deep")]).toEqual([0o700, 0o700]);
-    writeSetup(configFile("second.yaml"), null);
+    writeNewFiles(configFile("second.yaml"), null);
     expect(existsSync(at("second.yaml"))).toBe(true);
   });
 
   test("removes the token when the configuration cannot be written", () => {
     writeFileSync(at("file"), "");
     // `file` is a file, so no configuration can be written below it.
-    const writeBelowFile = () => writeSetup(configFile("file/plenum.yaml"), { ...tokenFile, file: at("token") });
+    const writeBelowFile = () => writeNewFiles(configFile("file/plenum.yaml"), { ...tokenFile, file: at("token") });
     expect(thrownText(writeBelowFile)).toBe(
       `${at("file/plenum.yaml")} cannot be written (EEXIST). Name another file with --config.`,
     );
     expect(existsSync(at("token"))).toBe(false);
-    const writeWithoutOption = () => writeSetup(configFile("file/plenum.yaml", null), null);
+    const writeWithoutOption = () => writeNewFiles(configFile("file/plenum.yaml", null), null);
     expect(thrownText(writeWithoutOption)).toMatch(/\(EEXIST\)\. Start Plenum where it may write\.$/);
   });
 
   test("rejects an existing file or a broken link at the path of the configuration or of the token", () => {
     writeFileSync(at("plenum.yaml"), "mine");
     const existsMessage = `${at("plenum.yaml")} exists already, and nothing is overwritten.`;
-    expect(thrownText(() => writeSetup(configFile(), { ...tokenFile, file: at("token") }))).toBe(
+    expect(thrownText(() => writeNewFiles(configFile(), { ...tokenFile, file: at("token") }))).toBe(
       `${existsMessage} Name another file with --config, or move that one away.`,
     );
     expect(existsSync(at("token"))).toBe(false);
-    expect(thrownText(() => writeSetup(configFile("plenum.yaml", null), null))).toBe(`${existsMessage} Move it away.`);
+    expect(thrownText(() => writeNewFiles(configFile("plenum.yaml", null), null))).toBe(
+      `${existsMessage} Move it away.`,
+    );
     symlinkSync(at("nothing"), at("link"));
-    expect(thrownText(() => refuseExisting(at("link"), null))).toContain("exists already");
-    expect(thrownText(() => writeSetup(configFile("link"), null))).toContain("exists already");
+    expect(thrownText(() => refuseExistingFile(at("link"), null))).toContain("exists already");
+    expect(thrownText(() => writeNewFiles(configFile("link"), null))).toContain("exists already");
     writeFileSync(at("token"), "mine");
-    expect(thrownText(() => writeSetup(configFile("new.yaml"), { ...tokenFile, file: at("token") }))).toBe(
+    expect(thrownText(() => writeNewFiles(configFile("new.yaml"), { ...tokenFile, file: at("token") }))).toBe(
       `${at("token")} exists already, and nothing is overwritten. Name another file with --token-file, or move that one away.`,
     );
     expect([readFileSync(at("token"), "utf8"), existsSync(at("new.yaml"))]).toEqual(["mine", false]);
-    refuseExisting(at("free"), null);
+    refuseExistingFile(at("free"), null);
   });
 });
 

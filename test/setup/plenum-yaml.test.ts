@@ -3,11 +3,11 @@ import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { buildFrame, draftConfiguration } from "#src/cli/running/setup.ts";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
-import { proposedChoices, quotaText, type SetupChoices } from "#src/ui/setup/setup-choices.ts";
+import { proposeChoices, quotaUseText, type SetupChoices } from "#src/ui/setup/setup-choices.ts";
 import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";
 
 function draftFor(building: BuildingSummary, change: (choices: SetupChoices) => SetupChoices = (choices) => choices) {
-  const proposed = proposedChoices(building, HISTORY, (tried) => draftConfiguration(FRAME, tried, building).plan);
+  const proposed = proposeChoices(building, HISTORY, (tried) => draftConfiguration(FRAME, tried, building).plan);
   const choices = change(proposed);
   const { text, plan } = draftConfiguration(FRAME, choices, building);
   const config = parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
@@ -30,8 +30,8 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
     ]);
     expect(source.history).toMatchObject([{ resolution: "1h", backfill: 7 * 86_400_000 }]);
     expect(plan.classes.map(({ tags }) => tags)).toEqual([130, 40, 30]);
-    expect(quotaText(plan)).toMatch(/^These wishes take \d\d % of the quota \(20 requests a minute\)\.$/);
-    expect(text).toContain(`# ${quotaText(plan)}`);
+    expect(quotaUseText(plan)).toMatch(/^These wishes take \d\d % of the quota \(20 requests a minute\)\.$/);
+    expect(text).toContain(`# ${quotaUseText(plan)}`);
     expect(text).toContain("# 200 tags (°C 80, % 50, kWh 40, no unit 30).");
     expect(text).not.toContain("schedules");
   });

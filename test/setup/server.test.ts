@@ -3,7 +3,7 @@ import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { draftConfiguration } from "#src/cli/running/setup.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
-import { type SetupServer, type SetupSteps, startSetupServer } from "#src/ui/setup/setup-server.ts";
+import { type SetupActions, type SetupServer, startSetupServer } from "#src/ui/setup/setup-server.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { buildingWith, FRAME, HISTORY, NOW } from "./buildings.ts";
 
@@ -22,7 +22,7 @@ describe("the server of the setup page", () => {
   let building: BuildingSummary | Promise<BuildingSummary>;
   let fault: Error | null;
   let starts: number;
-  const steps: SetupSteps = {
+  const steps: SetupActions = {
     async look(service) {
       calls.push(service);
       if (fault !== null) throw fault;

@@ -5,7 +5,7 @@ import { createSimulator } from "#src/simulator/simulator.ts";
 import type { SinkResponse } from "#src/ui/status/sink-reports.ts";
 import type { SourceResponse } from "#src/ui/status/source-reports.ts";
 import type { PlotResponse } from "#src/ui/status/tag-history-plot.ts";
-import type { TagList } from "#src/ui/status/tag-index.ts";
+import type { TagListResponse } from "#src/ui/status/tag-index.ts";
 import type { TagResponse } from "#src/ui/status/tag-response.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
@@ -31,7 +31,7 @@ async function followSimulator(more: Partial<Parameters<typeof startVirtualWorke
     expect([path, status, status === 200 ? null : body]).toEqual([path, 200, null]);
     return body as T;
   };
-  const firstTag = async () => (await answer<TagList>("/api/tags?limit=1&sort=-value")).rows[0]?.tag.id ?? "";
+  const firstTag = async () => (await answer<TagListResponse>("/api/tags?limit=1&sort=-value")).rows[0]?.tag.id ?? "";
   return { ...started, started, ask, answer, firstTag };
 }
 

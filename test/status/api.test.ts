@@ -7,11 +7,11 @@ import type { StoredLedger, StoredObject, StoredValue } from "#src/engine/sync/s
 import { createPlots } from "#src/ui/plots/plot-storage.ts";
 import type { AlarmResponse } from "#src/ui/status/alarm-responses.ts";
 import type { CommandRow } from "#src/ui/status/command-list.ts";
-import { type Responses, responseRoutes, type WriteRequest } from "#src/ui/status/page-api.ts";
-import type { AlarmDays, SiteResponse } from "#src/ui/status/site-responses.ts";
+import { type PageApi, pageResponseRoutes, type TagWriteRequest } from "#src/ui/status/page-api.ts";
+import type { AlarmDayCounts, SiteResponse } from "#src/ui/status/site-responses.ts";
 import { statusRoutes } from "#src/ui/status/status-server.ts";
-import type { TagList } from "#src/ui/status/tag-index.ts";
-import { holesOf, type TagResponse } from "#src/ui/status/tag-response.ts";
+import type { TagListResponse } from "#src/ui/status/tag-index.ts";
+import { countUnfetchedRanges, type TagResponse } from "#src/ui/status/tag-response.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 import { fillSource, NOW, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
 
@@ -30,14 +30,14 @@ async function openApi(more: Parameters<typeof serverOptions>[1] = {}, made?: St
   return { ...building, app, get, answer };
 }
 
-const tagNames = ({ rows }: TagList) => rows.map(({ tag }) => tag.displayName);
+const tagNames = ({ rows }: TagListResponse) => rows.map(({ tag }) => tag.displayName);
 
 describe("the list of tags", () => {
   test("has counts, and can be filtered, sorted and paged", async () => {
     const { store, answer } = await openApi();
     await fillSource(store, "north", { tagNames: ["T10", "T9", "Pump"] });
     await fillSource(store, "south", { tagNames: ["T1"] });
-    const allTags = await answer<TagList>("/api/tags");
+    const allTags = await answer<TagListResponse>("/api/tags");
     expect(allTags).toMatchObject({ total: 4, counts: { all: 4, bad: 1, stale: 0, unread: 0 } });
     expect(tagNames(allTags)).toEqual(["Pump", "T1", "T9", "T10"]);
     expect(tagNames(await answer("/api/tags?sort=-name&offset=1&limit=2"))).toEqual(["T9", "T1"]);
@@ -58,7 +58,7 @@ describe("the list of tags", () => {
     const { answer, clock, store } = await openApi();
     await fillSource(store, "north", { tagNames: ["T1"] });
     clock.stepWall(ageMs);
-    const { counts, rows } = await answer<TagList>("/api/tags");
+    const { counts, rows } = await answer<TagListResponse>("/api/tags");
     expect([counts.stale, rows[0]?.stale]).toEqual([stale, stale === 1]);
   });
 
@@ -71,7 +71,7 @@ describe("the list of tags", () => {
     await store.commit({
       documents: [{ set: documentSet("tag", "north"), put: [storedTag("1", null), storedTag("2", NOW)] }],
     });
-    const list = await answer<TagList>("/api/tags?show=unread");
+    const list = await answer<TagListResponse>("/api/tags?show=unread");
     expect(list.counts).toEqual({ all: 1, bad: 0, stale: 0, unread: 1 });
     expect(list.rows).toMatchObject([{ tag: { id: "1" }, value: null, quality: null, time: null, site: null }]);
     expect((await answer<TagResponse>("/api/tag?source=north&id=2")).tag.id).toBe("2");
@@ -80,7 +80,7 @@ describe("the list of tags", () => {
   test("is served from a cache for 30,000 tags, with current values", async () => {
     const { answer, store, clock } = await openApi();
     await fillSource(store, "north", { tagNames: Array.from({ length: 30_000 }, (_, n) => `Tag ${n}`) });
-    const firstList = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
+    const firstList = await answer<TagListResponse>("/api/tags?search=tag&sort=value&limit=100");
     expect([firstList.total, firstList.rows.length]).toEqual([30_000, 100]);
     // What is remembered answers: a value that has changed shows all the same.
     const changedValue: StoredValue = { value: 99, quality: "good", time: NOW, lastGood: null, nulls: 0 };
@@ -88,14 +88,14 @@ describe("the list of tags", () => {
     await store.commit({ documents: [{ set: documentSet("value", "north"), put: [[id, changedValue]] }] });
     const cpuBefore = process.cpuUsage();
     for (let n = 0; n < 20; n += 1) {
-      const cachedList = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
+      const cachedList = await answer<TagListResponse>("/api/tags?search=tag&sort=value&limit=100");
       expect(cachedList.rows[0]?.value).toBe(99);
     }
     const { user, system } = process.cpuUsage(cpuBefore);
     // Microseconds of processor time, which a busy machine does not change.
     expect((user + system) / 1_000 / 20).toBeLessThan(50);
     await clock.advance(30_000);
-    expect((await answer<TagList>("/api/tags?sort=-value&limit=1")).rows[0]?.value).toBeGreaterThan(3_000);
+    expect((await answer<TagListResponse>("/api/tags?sort=-value&limit=1")).rows[0]?.value).toBeGreaterThan(3_000);
   });
 });
 
@@ -146,7 +146,7 @@ describe("a tag", () => {
     const gapCount = (...fetched: readonly (readonly [from: number, to: number])[]) => {
       const spans = fetched.map(([from, to]) => ({ from: day(from), to: day(to), why: "points" as const }));
       const ledger = { since: day(20), wished: day(10), watermark: day(21), state: "following", refusal: null, spans };
-      return holesOf(ledger as unknown as StoredLedger);
+      return countUnfetchedRanges(ledger as unknown as StoredLedger);
     };
     expect([gapCount([10, 21]), gapCount([12, 15], [16, 21]), gapCount()]).toEqual([0, 2, 1]);
   });
@@ -196,11 +196,11 @@ describe("an alarm", () => {
     });
     const { answer, store } = await openApi({ plots }, building);
     await store.commit({ events: [alarmEvent("alarm-raised", "e0")] });
-    const { byPriority, days } = await answer<AlarmDays>("/api/alarm-days?source=north");
+    const { byPriority, days } = await answer<AlarmDayCounts>("/api/alarm-days?source=north");
     expect(days).toHaveLength(30);
     expect(days.at(-1)).toBe("2026-11-21");
     expect(byPriority.A?.[days.indexOf("2026-11-02")]).toBe(1);
-    expect((await answer<AlarmDays>("/api/alarm-days?source=south")).byPriority).toEqual({});
+    expect((await answer<AlarmDayCounts>("/api/alarm-days?source=south")).byPriority).toEqual({});
   });
 });
 
@@ -273,7 +273,7 @@ const VIEWER = `Basic ${Buffer.from("viewer:another password").toString("base64"
 
 describe("an action of an operator", () => {
   const startPosting = async (more: Parameters<typeof serverOptions>[1] = {}) => {
-    const wishes: WriteRequest[] = [];
+    const wishes: TagWriteRequest[] = [];
     const api = await openApi({ ...PASSWORDS, write: async (wish) => void wishes.push(wish), ...more });
     const post = async (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) => {
       const sent = { ...FROM_PAGE, authorization: OPERATOR, ...headers };
@@ -342,9 +342,9 @@ const OTHER_MEMBER = {
   holder: { name: "b", page: "" },
 };
 
-function routesWith(elsewhere?: Responses["holderOf"]) {
-  const answers = { sources: ["south"], ...(elsewhere && { holderOf: elsewhere }) } as unknown as Responses;
-  return responseRoutes(answers, { alarms: async () => [], silences: async () => [] });
+function routesWith(elsewhere?: PageApi["holderOf"]) {
+  const answers = { sources: ["south"], ...(elsewhere && { holderOf: elsewhere }) } as unknown as PageApi;
+  return pageResponseRoutes(answers, { alarms: async () => [], silences: async () => [] });
 }
 
 const REQUESTS = ["/source?name=north", "/tag?source=north&id=1", "/alarm?source=north&id=1", "/tags?source=north"];

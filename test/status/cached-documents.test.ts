@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createCachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "#src/ui/status/cached-documents.ts";
+import { createCachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "#src/ui/status/cached-documents.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 /** A set of documents that counts how often it is read. */
@@ -21,14 +21,14 @@ test("the document cache reads an unchanged set every 15 s at most, and a change
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const cache = createCachedDocuments(store, clock);
-  const knownSize = async () => (await cache.documents("tag/main", SLOW_DATA_MS)).size;
+  const knownSize = async () => (await cache.documents("tag/main", SLOW_DATA_AGE_MS)).size;
   expect(await knownSize()).toBe(0);
   Object.assign(set, { version: 2, count: 3 });
   await clock.advance(WATCHED_DATA_AGE_MS - 1);
   expect(await knownSize()).toBe(0);
   await clock.advance(1);
   expect([await knownSize(), set.reads]).toEqual([3, 2]);
-  await clock.advance(SLOW_DATA_MS - 1);
+  await clock.advance(SLOW_DATA_AGE_MS - 1);
   expect([await knownSize(), set.reads]).toEqual([3, 2]);
   // Also without a change that is known of: another process may have made one.
   set.count = 4;
@@ -40,12 +40,12 @@ test("the document cache recomputes a derived value within 1 s of a local change
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const cache = createCachedDocuments(store, clock);
-  const plan = () => cache.computedFrom("tag/main", "plan of main", SLOW_DATA_MS, async () => set.count);
-  await cache.documents("tag/main", SLOW_DATA_MS);
+  const plan = () => cache.computedFrom("tag/main", "plan of main", SLOW_DATA_AGE_MS, async () => set.count);
+  await cache.documents("tag/main", SLOW_DATA_AGE_MS);
   expect(await plan()).toBe(0);
   Object.assign(set, { version: 2, count: 3 });
   await clock.advance(WATCHED_DATA_AGE_MS);
-  await cache.documents("tag/main", SLOW_DATA_MS);
+  await cache.documents("tag/main", SLOW_DATA_AGE_MS);
   expect(await plan()).toBe(3);
 });
 
@@ -53,14 +53,14 @@ test("the document cache reads a set of 30,000 documents at most every 30 s", as
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(30_000);
   const cache = createCachedDocuments(store, clock);
-  await cache.documents("tag/main", SLOW_DATA_MS);
+  await cache.documents("tag/main", SLOW_DATA_AGE_MS);
   for (let second = 0; second < 29; second += 1) {
     set.version += 1;
     await clock.advance(1_000);
-    await cache.documents("tag/main", SLOW_DATA_MS);
+    await cache.documents("tag/main", SLOW_DATA_AGE_MS);
   }
   expect(set.reads).toBe(1);
   await clock.advance(1_000);
-  await cache.documents("tag/main", SLOW_DATA_MS);
+  await cache.documents("tag/main", SLOW_DATA_AGE_MS);
   expect(set.reads).toBe(2);
 });

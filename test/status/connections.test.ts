@@ -5,7 +5,7 @@ import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Secret } from "#src/core/runtime/log.ts";
-import { addressOwner, limitConnections } from "#src/ui/status/connection-limits.ts";
+import { clientOfAddress, limitConnections } from "#src/ui/status/connection-limits.ts";
 import { createStatusServer } from "#src/ui/status/status-server.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { serverOptions, statusBuilding } from "./status-building.ts";
@@ -205,6 +205,6 @@ describe("the connection limits", () => {
     ["2001:db8:0:7::1", "2001:db8:0:7::/64"],
     ["fe80::1%eth0", "fe80:0:0:0::/64"],
   ])("count the address %s for %s", (address, owner) => {
-    expect(addressOwner(address)).toBe(owner);
+    expect(clientOfAddress(address)).toBe(owner);
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { AnyEvent, EventData, EventKind } from "#src/core/model/event.ts";
-import { summaryOf } from "#src/ui/status/event-summary.ts";
+import { summarizeEvent } from "#src/ui/status/event-summary.ts";
 import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
 
 /** Where more is said than the name of the thing. */
@@ -41,12 +41,12 @@ describe("the summary of an event", () => {
     "describes the content of an event of kind %s",
     (kind, event) => {
       const name = OBJECT_NAMES.find(([start]) => kind.startsWith(start))?.[1] ?? "";
-      expect(SUMMARIES[kind] ?? [name]).toContain(summaryOf(event as AnyEvent));
+      expect(SUMMARIES[kind] ?? [name]).toContain(summarizeEvent(event as AnyEvent));
     },
   );
   const summaryWith = <K extends EventKind>(kind: K, data: Partial<EventData[K]>) => {
     const event = sampleEvent(kind);
-    return summaryOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
+    return summarizeEvent({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
   };
 
   test("contains a missing value, omits a missing unit, and contains an uncertain quality", () => {

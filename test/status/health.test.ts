@@ -3,8 +3,13 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, KeyConflict, type Store } from "#src/engine/store/store.ts";
-import { createReadiness, joinExpositions, type Readiness, SINK_BLOCKED_MS } from "#src/ui/status/health.ts";
-import { commitNotices, watchCommits } from "#src/ui/status/state-disk-space.ts";
+import {
+  createReadinessCheck,
+  joinPrometheusTexts,
+  MAX_SINK_BLOCKED_MS,
+  type Readiness,
+} from "#src/ui/status/health.ts";
+import { failedCommitWarnings, watchFailedWrites } from "#src/ui/status/state-disk-space.ts";
 import { createStatus, type StatusHealth } from "#src/ui/status/status-report.ts";
 import { valueEvent } from "../sample-events.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
@@ -22,7 +27,7 @@ async function startReadiness(
   } = {},
 ) {
   const { store: opened, clock } = await statusBuilding();
-  const { store, trouble } = watchCommits(options.store?.(opened) ?? opened, clock);
+  const { store, trouble } = watchFailedWrites(options.store?.(opened) ?? opened, clock);
   await fillSource(opened, "north", { tagNames: ["Supply"] });
   const { state, sinceMs } = options.sink ?? { state: "idle", sinceMs: nowMs };
   const lake = { name: "lake", connector: "influxdb", lastError: "tokenly words", state };
@@ -32,7 +37,7 @@ async function startReadiness(
   const sinks = () => [{ ...lake, since: new Date(sinceMs).toISOString() }];
   const live = counting({ ...WORKER, sinks }, store, clock);
   const status = createStatus({ version: "1.2.3", clock, store, sources, live });
-  const look = createReadiness({
+  const look = createReadinessCheck({
     clock,
     health: async () => {
       const health = await status.health();
@@ -94,12 +99,12 @@ describe("the readiness of a worker", () => {
     expect(reasons(readiness)).toEqual(["commit-failed state"]);
     expect(readiness.reasons[0]?.message).toContain(NOW);
     expect(JSON.stringify(readiness)).not.toContain("plenum.db");
-    expect(commitNotices(trouble())[0]).toContain("is full");
+    expect(failedCommitWarnings(trouble())[0]).toContain("is full");
     isFull = false;
     await store.commit({ events: [valueEvent(1)] });
     await clock.advance(1_000);
     expect((await look()).ready).toBe(true);
-    expect(commitNotices(trouble())).toEqual([]);
+    expect(failedCommitWarnings(trouble())).toEqual([]);
   });
 
   test("is false when settlements or quota slots cannot be stored", async () => {
@@ -141,9 +146,9 @@ describe("the readiness of a worker", () => {
     async (state) => {
       const delivering = await startReadiness({ sink: { state: "delivering", sinceMs: nowMs - 1_440 * MINUTE } });
       expect((await delivering.look()).ready).toBe(true);
-      const justBlocked = await startReadiness({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS } });
+      const justBlocked = await startReadiness({ sink: { state, sinceMs: nowMs - MAX_SINK_BLOCKED_MS } });
       expect((await justBlocked.look()).ready).toBe(true);
-      const longBlocked = await startReadiness({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS - 1 } });
+      const longBlocked = await startReadiness({ sink: { state, sinceMs: nowMs - MAX_SINK_BLOCKED_MS - 1 } });
       const readiness = await longBlocked.look();
       expect(reasons(readiness)).toEqual(["sink-blocked sink/lake"]);
       // The response needs no password, so it must not contain texts of other systems.
@@ -217,7 +222,7 @@ test("the metrics of several sources are joined with one declaration per metric 
   const texts = await Promise.all(
     [processMetrics, sampleMetrics("north"), sampleMetrics('so,source="uth')].map(({ registry }) => registry.metrics()),
   );
-  const lines = joinExpositions(texts).split("\n");
+  const lines = joinPrometheusTexts(texts).split("\n");
   const declarations = lines.filter((line) => line.startsWith("# TYPE"));
   expect(new Set(declarations).size).toBe(declarations.length);
   expect(lines.filter((line) => line.startsWith("plenum_outbox_depth{"))).toEqual([

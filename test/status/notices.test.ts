@@ -3,9 +3,9 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createLogSpaceMonitor } from "#src/engine/delivery/back-pressure.ts";
 import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
-import { refreshGauges } from "#src/ui/status/health.ts";
-import { noticesOf } from "#src/ui/status/page-warnings.ts";
-import { isAlmostFull } from "#src/ui/status/state-disk-space.ts";
+import { refreshMetricGauges } from "#src/ui/status/health.ts";
+import { statusWarnings } from "#src/ui/status/page-warnings.ts";
+import { isDiskAlmostFull } from "#src/ui/status/state-disk-space.ts";
 import { statusBuilding } from "./status-building.ts";
 
 const GIBIBYTE = 1024 ** 3;
@@ -19,12 +19,12 @@ test.each([
   ["an eighth of a small disk", 2, 16, false],
   ["half of a memory card", 0.9, 2, true],
 ])("a disk with %s free, that is %s of %s GiB, counts as almost full: %s", (_, free, size, expected) => {
-  expect(isAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
+  expect(isDiskAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 
 function noticesFor(disk: { readonly free: number | null; readonly copy?: SeenCopy }, nowMs = 0) {
   const store = { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...disk };
-  return noticesOf({ sources: [], sinks: [], commands: null, store }, nowMs);
+  return statusWarnings({ sources: [], sinks: [], commands: null, store }, nowMs);
 }
 
 test("the report warns about an almost full disk, with another text for a full disk", () => {
@@ -53,7 +53,7 @@ test("the disk gauges are set, and a gauge with an unknown value is removed", as
   const metrics = createMetrics();
   const scrape = async (disk: { readonly free: number | null; readonly diskBytes: number | null }) => {
     const health = async () => ({ ...(await status.health()), disk });
-    await refreshGauges({ status: { ...status, health }, metrics, log: createLog({ level: "silent" }) });
+    await refreshMetricGauges({ status: { ...status, health }, metrics, log: createLog({ level: "silent" }) });
     return (await metrics.registry.metrics()).match(/^plenum_disk.*$/gm);
   };
   expect(await scrape({ free: 5, diskBytes: 10 })).toEqual(["plenum_disk_free_bytes 5", "plenum_disk_bytes 10"]);

@@ -1,6 +1,6 @@
 import { type Browser, chromium } from "playwright-core";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
-import type { WorkerParts } from "#src/ui/status/status-report.ts";
+import type { RunningWorkerState } from "#src/ui/status/status-report.ts";
 import { createStatusServer } from "#src/ui/status/status-server.ts";
 import { programPath } from "../real-servers.ts";
 import { serverOptions, statusBuilding, WORKER } from "./status-building.ts";
@@ -35,7 +35,7 @@ export function browserOfTests() {
 /** The same for a status page over a small building. */
 export function pagesInBrowser() {
   const view = browserOfTests();
-  return async (width = 1280, live: WorkerParts = WORKER, more: Parameters<typeof serverOptions>[1] = {}) => {
+  return async (width = 1280, live: RunningWorkerState = WORKER, more: Parameters<typeof serverOptions>[1] = {}) => {
     const building = await statusBuilding(live);
     const server = createStatusServer(serverOptions(building, more));
     await server.start(new AbortController().signal);

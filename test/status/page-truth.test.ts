@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { documentSet } from "#src/engine/store/store.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
-import type { WorkerParts } from "#src/ui/status/status-report.ts";
+import type { RunningWorkerState } from "#src/ui/status/status-report.ts";
 import { absent } from "../real-servers.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE_SOURCE, NOW, PLAN_FACTS, WORKER } from "./status-building.ts";
@@ -99,7 +99,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     const [allowance] = LIVE_SOURCE.quota?.buckets ?? [];
     if (allowance === undefined) throw new Error("no allowance");
     const allowances = ["read", "write", "history"].map((name) => ({ ...allowance, name }));
-    const liveParts: WorkerParts = {
+    const liveParts: RunningWorkerState = {
       ...WORKER,
       source: () => ({ ...LIVE_SOURCE, quota: { buckets: allowances, heldUntilMs: null } }),
     };

@@ -12,8 +12,8 @@ import {
   type StoredValue,
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
-import { refreshGauges } from "#src/ui/status/health.ts";
-import type { LiveSource } from "#src/ui/status/source-reports.ts";
+import { refreshMetricGauges } from "#src/ui/status/health.ts";
+import type { RunningSource } from "#src/ui/status/source-reports.ts";
 import { createStatus } from "#src/ui/status/status-report.ts";
 import { valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -143,7 +143,7 @@ describe("the report", () => {
 
 describe("the warnings of a source", () => {
   /** The notices of a worker that follows north and knows this of it. */
-  async function noticesWith(known: Partial<LiveSource>): Promise<readonly string[]> {
+  async function noticesWith(known: Partial<RunningSource>): Promise<readonly string[]> {
     const { store, clock } = await statusBuilding();
     const live = { ...WORKER, source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null) };
     return (await statusOver(store, clock, live).report()).notices;
@@ -225,7 +225,7 @@ describe("the warnings of a source", () => {
       `1 tag of north has no value in the replies: 10002 (since ${NOW}: The reply does not list it.).`,
     ]);
     const metrics = createMetrics();
-    await refreshGauges({ status, metrics, log: { warn: () => undefined } });
+    await refreshMetricGauges({ status, metrics, log: { warn: () => undefined } });
     const metricsText = await metrics.registry.metrics();
     expect(metricsText).toContain('plenum_tags_left_out{source="north",kind="unreadable"} 1');
     expect(metricsText).toContain('plenum_tags_left_out{source="north",kind="unanswered"} 1');

@@ -1,11 +1,11 @@
 import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet-status.ts";
-import type { AlarmBrief, AlarmResponse } from "#src/ui/status/alarm-responses.ts";
+import type { AlarmResponse, AlarmSummary } from "#src/ui/status/alarm-responses.ts";
 import type { CommandRow } from "#src/ui/status/command-list.ts";
 import type { SinkResponse } from "#src/ui/status/sink-reports.ts";
-import type { AlarmDays, SiteResponse } from "#src/ui/status/site-responses.ts";
+import type { AlarmDayCounts, SiteResponse } from "#src/ui/status/site-responses.ts";
 import type { SourceResponse } from "#src/ui/status/source-reports.ts";
 import type { PlotResponse } from "#src/ui/status/tag-history-plot.ts";
-import type { TagList, TagRow } from "#src/ui/status/tag-index.ts";
+import type { TagListResponse, TagRow } from "#src/ui/status/tag-index.ts";
 import type { TagResponse } from "#src/ui/status/tag-response.ts";
 import { ALARM } from "../sample-events.ts";
 import { NOW } from "./status-building.ts";
@@ -38,7 +38,7 @@ export function tagRow(n: number, names?: readonly string[]): TagRow {
   };
 }
 
-export function tagList(query: URLSearchParams, size: number, names?: readonly string[]): TagList {
+export function tagList(query: URLSearchParams, size: number, names?: readonly string[]): TagListResponse {
   const search = (query.get("search") ?? "").toLowerCase();
   const all = Array.from({ length: size }, (_, n) => tagRow(n, names)).filter(({ tag }) =>
     `${tag.id} ${tag.displayName}`.toLowerCase().includes(search),
@@ -69,7 +69,7 @@ export function tagList(query: URLSearchParams, size: number, names?: readonly s
   };
 }
 
-export function alarmBrief(n: number, name = "Supply temperature low"): AlarmBrief {
+export function alarmBrief(n: number, name = "Supply temperature low"): AlarmSummary {
   const raisedMs = NOW_MS - (n + 1) * 9 * HOUR;
   return {
     ...{ source: "north", id: String(500_001 + n), episode: `e${n}`, name, site: "north school" },
@@ -144,7 +144,7 @@ export function plotAnswer(query: URLSearchParams): PlotResponse {
   };
 }
 
-export function dayBars(): AlarmDays {
+export function dayBars(): AlarmDayCounts {
   const days = Array.from({ length: 30 }, (_, n) => iso(NOW_MS - (29 - n) * DAY).slice(0, 10));
   const countsBy = (by: number) =>
     days.map((_, n) => Math.max(0, Math.round(by * (1 + Math.sin(n * by)) + (n === 17 ? 4 * by : 0))));

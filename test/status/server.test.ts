@@ -4,18 +4,18 @@ import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { Secret } from "#src/core/runtime/log.ts";
 import { addSilence, beginSilence, getSilences, type Silence } from "#src/engine/silence/alarm-silences.ts";
-import { createGuesses, readCredentials } from "#src/ui/status/access-control.ts";
+import { guessCounter, readPageCredentials } from "#src/ui/status/access-control.ts";
 import type { AlarmList } from "#src/ui/status/alarm-responses.ts";
 import type { Readiness } from "#src/ui/status/health.ts";
 import type { SilenceRow } from "#src/ui/status/silence-routes.ts";
 import { StatusConfig } from "#src/ui/status/status-config.ts";
-import { ASSETS, createStatusServer, statusRoutes } from "#src/ui/status/status-server.ts";
+import { createStatusServer, PAGE_FILES, statusRoutes } from "#src/ui/status/status-server.ts";
 import { ALARM, valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { fillSource, NOW, serverOptions, statusBuilding } from "./status-building.ts";
 
 const LOCALHOST = { host: "127.0.0.1:9850" };
-const PAGE = Object.keys(ASSETS);
+const PAGE = Object.keys(PAGE_FILES);
 const DATA = ["/api/status", "/api/alarms", "/api/tags", "/api/events", "/metrics"];
 const SILENCES = "/api/silences";
 const READ_PATHS = [...PAGE, ...DATA, SILENCES];
@@ -580,7 +580,7 @@ describe("access to the status server", () => {
 
     test("is counted for at most 1,000 addresses", () => {
       const clock = createVirtualClock(0);
-      const guesses = createGuesses(clock);
+      const guesses = guessCounter(clock);
       for (let n = 0; n < 3; n += 1) guesses.wrong("stubborn");
       for (let n = 0; n < 5_000; n += 1) guesses.wrong(`10.0.${n >> 8}.${n & 255}`);
       expect(guesses.countedAddresses()).toBe(1_000);
@@ -591,9 +591,9 @@ describe("access to the status server", () => {
 
   test("requires a password of at least 12 characters at the start", () => {
     const config = StatusConfig.parse({ password: { env: "P" } });
-    expect(() => readCredentials(config, { P: "eleven char" })).toThrow("status.password is shorter than 12");
-    expect(readCredentials(config, { P: "twelve chars" })?.operator.reveal()).toBe("twelve chars");
-    expect(readCredentials(StatusConfig.parse({}))).toBeNull();
+    expect(() => readPageCredentials(config, { P: "eleven char" })).toThrow("status.password is shorter than 12");
+    expect(readPageCredentials(config, { P: "twelve chars" })?.operator.reveal()).toBe("twelve chars");
+    expect(readPageCredentials(StatusConfig.parse({}))).toBeNull();
   });
 
   test("gets security headers with every response", async () => {

@@ -20,12 +20,12 @@ import {
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
 import type { Plots } from "#src/ui/plots/plot-storage.ts";
-import { refreshGauges } from "#src/ui/status/health.ts";
-import { createResponses, type Responses } from "#src/ui/status/page-api.ts";
-import type { LiveWorker } from "#src/ui/status/response-context.ts";
-import type { LiveSource } from "#src/ui/status/source-reports.ts";
+import { refreshMetricGauges } from "#src/ui/status/health.ts";
+import { createPageApi, type PageApi } from "#src/ui/status/page-api.ts";
+import type { RunningWorker } from "#src/ui/status/response-context.ts";
+import type { RunningSource } from "#src/ui/status/source-reports.ts";
 import { StatusConfig } from "#src/ui/status/status-config.ts";
-import { createStatus, type Status, type WorkerParts } from "#src/ui/status/status-report.ts";
+import { createStatus, type RunningWorkerState, type Status } from "#src/ui/status/status-report.ts";
 import type { StatusServerOptions } from "#src/ui/status/status-server.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -65,7 +65,7 @@ export const PLAN_FACTS: PollingPlanFacts = {
   quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
 };
 
-export const LIVE_SOURCE: LiveSource = {
+export const LIVE_SOURCE: RunningSource = {
   clockSkewMs: 120,
   plan: async () => reportPlan(PLAN_FACTS),
   quota: {
@@ -93,10 +93,10 @@ export const WORKER = {
   sinks: () => [{ name: "lake", connector: "influxdb", state: "idle", since: NOW, lastError: null }],
   commands: () => ({ enabled: true, rehearsal: false, stopped: false, writable: 3, waiting: 0 }),
   notices: () => [],
-} satisfies WorkerParts;
+} satisfies RunningWorkerState;
 
 /** The parts of a worker that counts what a store holds; a real one counts it as it changes. */
-export function counting<T extends WorkerParts>(
+export function counting<T extends RunningWorkerState>(
   live: T,
   store: Store,
   clock: Clock,
@@ -143,7 +143,7 @@ async function sourceCounts(
   };
 }
 
-export function statusOver(store: Store, clock: Clock, live: WorkerParts | null = WORKER): Status {
+export function statusOver(store: Store, clock: Clock, live: RunningWorkerState | null = WORKER): Status {
   return createStatus({
     version: "1.2.3",
     clock,
@@ -206,10 +206,10 @@ const SUCCESSFUL_POLL: StoredPoll = { lastSuccess: NOW, lastAttempt: NOW, proble
 export function answersOver(
   store: Store,
   clock: Clock,
-  live: Partial<LiveWorker> = {},
+  live: Partial<RunningWorker> = {},
   plots: Plots | null = null,
-): Responses {
-  return createResponses({
+): PageApi {
+  return createPageApi({
     clock,
     store,
     status: statusOver(store, clock),
@@ -229,7 +229,7 @@ export function answersOver(
   });
 }
 
-export async function statusBuilding(live: WorkerParts | null = WORKER): Promise<StatusBuilding> {
+export async function statusBuilding(live: RunningWorkerState | null = WORKER): Promise<StatusBuilding> {
   const clock = createVirtualClock(Date.parse(NOW));
   const store = await emptyStore(clock);
   return { store, clock, status: statusOver(store, clock, live) };
@@ -246,7 +246,7 @@ export function serverOptions(
     readonly stopWrites?: (by: string) => void;
     readonly write?: StatusServerOptions["actions"]["write"];
     readonly plots?: Plots;
-    readonly things?: Partial<LiveWorker>;
+    readonly things?: Partial<RunningWorker>;
   } = {},
 ): StatusServerOptions {
   const metrics = createMetrics();
@@ -265,7 +265,7 @@ export function serverOptions(
     outbox: store.outbox,
     metrics: metrics.registry,
     readiness: more.readiness ?? (async () => ({ ready: true, reasons: [] })),
-    refresh: () => refreshGauges({ status, metrics, log: createLog({ level: "silent" }) }),
+    refresh: () => refreshMetricGauges({ status, metrics, log: createLog({ level: "silent" }) }),
     stopWrites: more.stopWrites ?? null,
     log: createLog({ level: "silent" }),
   };

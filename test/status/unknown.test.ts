@@ -5,7 +5,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { type StoredPoll, syncSet } from "#src/engine/sync/snapshot.ts";
-import { refreshGauges } from "#src/ui/status/health.ts";
+import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import { createStatus, type Status } from "#src/ui/status/status-report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -42,7 +42,7 @@ async function northReport(status: Status) {
 
 async function scrapeMetrics(status: Status): Promise<string> {
   const metrics = createMetrics();
-  await refreshGauges({ status, metrics, log: createLog({ level: "silent" }) });
+  await refreshMetricGauges({ status, metrics, log: createLog({ level: "silent" }) });
   return (await metrics.registry.metrics()).replaceAll(/^#.*\n/gm, "");
 }
 
@@ -219,6 +219,6 @@ test("the gauges are cleared when the state cannot be read", async () => {
   metrics.alarmsActive.set({ source: "north", site: "1", priority: "A" }, 2);
   const failRead = () => Promise.reject(new Error("disk I/O error"));
   const status = { health: failRead, sinks: failRead };
-  await refreshGauges({ status, metrics, log: createLog({ level: "silent" }) });
+  await refreshMetricGauges({ status, metrics, log: createLog({ level: "silent" }) });
   expect(await metrics.registry.metrics()).not.toMatch(/^plenum_(outbox_depth|alarms_active)\{/m);
 });

@@ -3,8 +3,8 @@ import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts
 import { ConfigError } from "../../core/errors/errors.ts";
 import { checkStateFolder, freeDiskBytes } from "../../engine/store/state-folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
-import { requestReport } from "../../ui/operator/control-socket-client.ts";
-import { tryAddress } from "../../ui/status/status-server.ts";
+import { requestStatus } from "../../ui/operator/control-socket-client.ts";
+import { checkStatusAddress } from "../../ui/status/status-server.ts";
 import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";
@@ -36,7 +36,7 @@ async function findRunningWorker(
     const foundWorker = await findWorkerFor({ config }, signal);
     if (foundWorker.kind === "none") return "none";
     if (foundWorker.kind === "silent" || config.state.postgres !== undefined) return "own";
-    const workerConfigFile = (await requestReport(foundWorker.socket, signal)).configuration?.file ?? null;
+    const workerConfigFile = (await requestStatus(foundWorker.socket, signal)).configuration?.file ?? null;
     return workerConfigFile === null || isSameFile(workerConfigFile, file) ? "own" : { startedWith: workerConfigFile };
   } catch {
     // The line about the folder reports a folder that cannot be read.
@@ -86,7 +86,7 @@ async function checkAddress(
   if (port === 0) return passedCheck(checkName, `on ${host}, on any free port`);
   if (isRunning) return passedCheck(checkName, `on ${host}:${port}; a worker is running on this state`);
   try {
-    await tryAddress(host, port);
+    await checkStatusAddress(host, port);
     return passedCheck(checkName, `${host}:${port} is free`);
   } catch (error) {
     return failedCheck(checkName, error, places(["status", "port"]));

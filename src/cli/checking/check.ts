@@ -13,7 +13,7 @@ import { approvalState } from "../../engine/commands/approval/sign-rules.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { matchesFilter } from "../../engine/delivery/filter.ts";
 import type { VisibleBuilding } from "../../engine/sync/selection-mismatches.ts";
-import { readCredentials } from "../../ui/status/access-control.ts";
+import { readPageCredentials } from "../../ui/status/access-control.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { approvalQuestion } from "../writing/writes.ts";
@@ -116,7 +116,7 @@ function throwIfFailed(lines: readonly CheckLine[], isStrict: boolean): void {
 
 function checkPasswords({ status }: Config): readonly CheckLine[] {
   try {
-    return readCredentials(status) === null ? [] : [passedCheck("status", "the passwords are there")];
+    return readPageCredentials(status) === null ? [] : [passedCheck("status", "the passwords are there")];
   } catch (error) {
     return [failedCheck("status", error)];
   }

@@ -3,7 +3,12 @@ import type { Config, SourceEntry } from "../../app/config/config.ts";
 import { findConnector } from "../../app/config/config-sections.ts";
 import type { Sink } from "../../core/connector.ts";
 import { asFailure, errorText } from "../../core/errors/errors.ts";
-import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/control-socket-client.ts";
+import {
+  findWorker,
+  requestNotReadyReason,
+  requestStatus,
+  requestWorkerLog,
+} from "../../ui/operator/control-socket-client.ts";
 import type { StatusReport } from "../../ui/status/status-report.ts";
 import { withTimeLimit } from "../checking/check-line.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -34,9 +39,9 @@ export async function inspectWorker(
     if (worker.kind === "open") {
       const { socket } = worker;
       const [report, notReady, log] = await Promise.all([
-        requestReport(socket, signal),
-        requestReady(socket, signal),
-        requestLog(socket, signal),
+        requestStatus(socket, signal),
+        requestNotReadyReason(socket, signal),
+        requestWorkerLog(socket, signal),
       ]);
       return { ...defaults, found: "running", trouble: null, notReady, report, log };
     }

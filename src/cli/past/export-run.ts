@@ -24,7 +24,7 @@ import {
 } from "../../engine/sync/history/series.ts";
 import { type StoredBackfill, type StoredObject, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { TagSelection } from "../../engine/sync/tag-selection.ts";
-import { requestReport } from "../../ui/operator/control-socket-client.ts";
+import { requestStatus } from "../../ui/operator/control-socket-client.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill.ts";
 
@@ -203,7 +203,7 @@ async function describeFetchProgress(run: ExportRun, store: Store): Promise<stri
 }
 
 async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<string> {
-  const { notices, sinks } = await requestReport({ stateFolder }, signal);
+  const { notices, sinks } = await requestStatus({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
   const problem = sink?.problem ?? notices[0] ?? null;
   return problem === null ? "" : `; ${problem}`;

@@ -9,10 +9,10 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { printableLine } from "../../core/values/printable-text.ts";
 import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import { type BuildingSummary, sourceName } from "../../ui/setup/building-inspection.ts";
-import { buildingLines, englishText, guessZone, tagsText } from "../../ui/setup/building-messages.ts";
-import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-config-files.ts";
-import { readAddress, type ServiceAddress } from "../../ui/setup/service-address.ts";
-import { planMessages, proposedChoices, quotaText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
+import { buildingSummaryLines, englishText, guessTimeZone, tagCountText } from "../../ui/setup/building-messages.ts";
+import { pathInConfig, pathNextToConfig, refuseExistingFile, writeNewFiles } from "../../ui/setup/new-config-files.ts";
+import { parseServiceAddress, type ServiceAddress } from "../../ui/setup/service-address.ts";
+import { planMessages, proposeChoices, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
 import type { CliContext } from "../shell/context.ts";
 import { keepPresentLines, type Terminal } from "../shell/terminal.ts";
 import {
@@ -60,7 +60,7 @@ export function define(command: Command, context: CliContext): void {
       refuseUnverifiedTls();
       const terminal = context.terminal();
       const file = context.configFile();
-      refuseExisting(file, "--config");
+      refuseExistingFile(file, "--config");
       const asker = createAsker(context.signal);
       try {
         if (asker === null) refuseMissing(address, options);
@@ -83,7 +83,7 @@ interface InitContext {
 async function writeConfiguration(initContext: InitContext, writtenAddress: string | undefined): Promise<void> {
   const { terminal, file, options } = initContext;
   const { address, seen, token } = await reachService(initContext, writtenAddress);
-  terminal.say(...buildingLines(seen, systemClock.now()));
+  terminal.say(...buildingSummaryLines(seen, systemClock.now()));
   const timeZone = await chooseZone(initContext, seen);
   const mqttUrl = options.mqtt ?? (await chooseBroker(initContext));
   const source = options.name ?? sourceName(seen);
@@ -96,10 +96,10 @@ async function writeConfiguration(initContext: InitContext, writtenAddress: stri
   });
   const history: SetupChoices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
-  const choices = proposedChoices(seen, history, (triedChoices) => draftConfiguration(frame, triedChoices, seen).plan);
+  const choices = proposeChoices(seen, history, (triedChoices) => draftConfiguration(frame, triedChoices, seen).plan);
   const draft = draftConfiguration(frame, choices, seen);
   const newToken = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
-  writeSetup({ file, text: draft.text, option: "--config" }, newToken);
+  writeNewFiles({ file, text: draft.text, option: "--config" }, newToken);
   printResult(initContext, seen, draft, newToken?.file ?? null);
 }
 
@@ -140,7 +140,7 @@ function reachService(initContext: InitContext, writtenAddress: string | undefin
   const withAddress = async (attempt: number) => {
     const givenAddress = attempt === 1 ? writtenAddress : undefined;
     const addressText = givenAddress ?? (await asker?.ask("Address of the monitoring service")) ?? "";
-    const address = readAddress(addressText, options.allowPlainHttp ?? false);
+    const address = parseServiceAddress(addressText, options.allowPlainHttp ?? false);
     terminal.say(...address.notes.map(englishText));
     const withToken = async (tokenAttempt: number) => {
       token = tokenAttempt === 1 && token !== null ? token : await chooseToken(initContext, tokenAttempt);
@@ -176,7 +176,7 @@ function summarizeService(
 
 async function chooseZone(initContext: InitContext, seen: BuildingSummary): Promise<string> {
   const { asker, options, terminal } = initContext;
-  const { proposed, note } = guessZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
+  const { proposed, note } = guessTimeZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return repeatUntilAccepted(initContext, async (attempt) => {
     const givenZone = attempt === 1 ? options.timeZone : undefined;
     if (givenZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
@@ -198,7 +198,7 @@ function newTokenFile(initContext: InitContext, source: string): Promise<string>
     const usualPath = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
     const isGivenByOption = attempt === 1 && options.tokenFile !== undefined;
     const path = isGivenByOption ? usualPath : await asker?.ask("File for the token, readable by you only", usualPath);
-    refuseExisting(path ?? usualPath, "--token-file");
+    refuseExistingFile(path ?? usualPath, "--token-file");
     return path ?? usualPath;
   });
 }
@@ -215,8 +215,8 @@ function printResult(
   terminal.object({ file, source: plan.source, sites: seen.sites.length, tags: seen.tags, fits, load }, [
     "",
     ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
-    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagsText(seen)}.`,
-    quotaText(plan),
+    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagCountText(seen)}.`,
+    quotaUseText(plan),
     ...planMessages(plan).map((each) => `  ${englishText(each)}`),
     "",
     "What comes next:",

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { formatConfigChange, type ReloadReport } from "../../core/model/config-change-report.ts";
-import { requestReload } from "../../ui/operator/control-socket-client.ts";
+import { reloadWorkerConfig } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { keepPresentLines } from "../shell/terminal.ts";
@@ -23,7 +23,7 @@ export function define(command: Command, context: CliContext): void {
           hint: "If state.folder was just changed, that needs a restart; otherwise plenum run starts one.",
         });
       }
-      const report = await requestReload(foundWorker.socket, options.dryRun === true, context.signal);
+      const report = await reloadWorkerConfig(foundWorker.socket, options.dryRun === true, context.signal);
       if (report.refused !== null) throw new ConfigError(report.refused.join("\n"));
       context.terminal().object(report, reloadLines(report));
     });

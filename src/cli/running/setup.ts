@@ -11,10 +11,10 @@ import {
   inspectBuilding,
   sourceName,
 } from "../../ui/setup/building-inspection.ts";
-import { pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-config-files.ts";
-import { type ConfigurationFrame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
-import { planBuilding, quotaText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
-import { type SetupSteps, startSetupServer } from "../../ui/setup/setup-server.ts";
+import { pathNextToConfig, refuseExistingFile, writeNewFiles } from "../../ui/setup/new-config-files.ts";
+import { buildPlenumYaml, type ConfigurationValues, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
+import { planForBuilding, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
+import { type SetupActions, startSetupServer } from "../../ui/setup/setup-server.ts";
 import type { CliContext } from "../shell/context.ts";
 import { programName, shellWord } from "../shell/exit.ts";
 import { freePort } from "../shell/free-port.ts";
@@ -83,10 +83,10 @@ export function buildFrame(
   configFile: string,
   statusPort: number,
   givenSettings: Pick<
-    ConfigurationFrame,
+    ConfigurationValues,
     "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl"
   >,
-): ConfigurationFrame {
+): ConfigurationValues {
   return {
     ...givenSettings,
     statusPort,
@@ -99,11 +99,11 @@ export function buildFrame(
 export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
 
 /** Drafts the configuration with its plan. Throws ConfigurationError for a wrong frame. */
-export function draftConfiguration(frame: ConfigurationFrame, choices: SetupChoices, building: BuildingSummary) {
+export function draftConfiguration(frame: ConfigurationValues, choices: SetupChoices, building: BuildingSummary) {
   const parseConfig = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
-  const configWithoutQuota = parseConfig(plenumYaml(frame, choices, building, null));
-  const plan = planBuilding(configWithoutQuota, building, systemClock.now(), planSettings);
-  const configText = plenumYaml(frame, choices, building, quotaText(plan));
+  const configWithoutQuota = parseConfig(buildPlenumYaml(frame, choices, building, null));
+  const plan = planForBuilding(configWithoutQuota, building, systemClock.now(), planSettings);
+  const configText = buildPlenumYaml(frame, choices, building, quotaUseText(plan));
   parseConfig(configText);
   return { text: configText, plan };
 }
@@ -124,7 +124,7 @@ export function nextCommands(
 /** True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
 export async function runSetup(context: CliContext): Promise<boolean> {
   const file = context.configFile();
-  refuseExisting(file, "--config");
+  refuseExistingFile(file, "--config");
   const terminal = context.terminal();
   const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   // The worker gets the same address for its status page.
@@ -152,9 +152,9 @@ export async function runSetup(context: CliContext): Promise<boolean> {
   }
 }
 
-function createSetupSteps(file: string, port: number): SetupSteps {
+function createSetupSteps(file: string, port: number): SetupActions {
   /** Returns a frame for planning, without real paths, because a plan does not depend on paths. */
-  const planFrame = (baseUrl: string): ConfigurationFrame =>
+  const planFrame = (baseUrl: string): ConfigurationValues =>
     buildFrame(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },
       ...{ tokenFile: "token", timeZone: "UTC", mqttUrl: null },
@@ -173,7 +173,7 @@ function createSetupSteps(file: string, port: number): SetupSteps {
         ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: brokerUrl },
       });
       const { text } = draftConfiguration(frame, choices, building);
-      writeSetup({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });
+      writeNewFiles({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });
       return { file, tokenFile, next: nextCommands(file) };
     },
   };

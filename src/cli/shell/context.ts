@@ -9,7 +9,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { remoteReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
+import { createSocketSourceReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
 import { type AcceptedConfig, acceptedConfig, controlSocketFor, keptConfigText } from "./find-worker.ts";
 import { readPointers } from "./pointer.ts";
@@ -68,7 +68,7 @@ export function createCliContext(
       const settings = config();
       const [name, entry] = chooseSource(settings, wantedSource);
       const controlSocket = await controlSocketFor({ config: settings, source: name }, signal);
-      if (controlSocket !== null) return use(remoteReader(controlSocket, name), signal, entry.time_zone);
+      if (controlSocket !== null) return use(createSocketSourceReader(controlSocket, name), signal, entry.time_zone);
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
         import("../../engine/store/open.ts"),
         import("../../app/build-source.ts"),

@@ -12,7 +12,7 @@ import {
   type FoundWorker,
   findWorker,
   requestConfiguration,
-  requestReport,
+  requestStatus,
 } from "../../ui/operator/control-socket-client.ts";
 import { errorLines } from "./exit.ts";
 import { readPointers } from "./pointer.ts";
@@ -62,7 +62,7 @@ async function otherMachineError(state: Config["state"], source: string): Promis
 
 async function holdsSource(socket: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
   if (source === undefined) return true;
-  const { sources } = await requestReport(socket, signal);
+  const { sources } = await requestStatus(socket, signal);
   return sources.some(({ name }) => name === source);
 }
 

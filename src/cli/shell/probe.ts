@@ -1,7 +1,7 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
-import { connectToWorker, findSocket } from "../../ui/operator/control-socket-path.ts";
+import { connectToWorker, findControlSocket } from "../../ui/operator/control-socket-path.ts";
 import { trustedPointers } from "./pointer.ts";
 
 /** After this time the full command asks again and reports the problem. */
@@ -14,7 +14,8 @@ export async function isWorkerReady(args: readonly string[], environment: Proces
   for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
     try {
       for (const folder of isFleet ? [stateFolder, ...listFolders(stateFolder)] : [stateFolder])
-        if (!isOpenToOthers(folder) && findSocket(folder) === "socket" && (await reportsReady(folder))) return true;
+        if (!isOpenToOthers(folder) && findControlSocket(folder) === "socket" && (await reportsReady(folder)))
+          return true;
     } catch {
       // The full command reports the problem.
     }

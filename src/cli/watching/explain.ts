@@ -23,7 +23,7 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
-import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/control-socket-client.ts";
+import { type FoundWorker, requestLastPollTimes, requestTagActivity } from "../../ui/operator/control-socket-client.ts";
 import { gapReasonText } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -86,7 +86,7 @@ async function explainTag(state: SourceState, stored: StoredObject<Tag>, worker:
     quarantine: quarantine ?? null,
     leftOut: leftOut ?? null,
     /** Next and last requests, which only the worker knows. */
-    work: worker.kind === "open" ? await requestTag(worker.socket, source, id, signal) : null,
+    work: worker.kind === "open" ? await requestTagActivity(worker.socket, source, id, signal) : null,
     worker: worker.kind,
     history: tagLedgers.map(({ rules, total, ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
@@ -110,7 +110,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   const [events, polls, latest, tickets] = await Promise.all([
     store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, kinds, eventOrigin),
     store.documents<StoredPoll>(documentSet("poll", source)),
-    worker.kind === "open" ? requestPolls(worker.socket, source, signal) : null,
+    worker.kind === "open" ? requestLastPollTimes(worker.socket, source, signal) : null,
     readTickets((set) => store.documents(set), configView(config).sinks),
   ]);
   const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {

@@ -8,7 +8,7 @@ import type { StateConfig } from "../../engine/store/state-config.ts";
 import { factsFromState, planFactsFromLists } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { describeListProgress, type TagListProgress } from "../../engine/sync/visible-building.ts";
-import { requestPlan } from "../../ui/operator/control-socket-client.ts";
+import { requestSourcePlan } from "../../ui/operator/control-socket-client.ts";
 import { formatMinute } from "../past/backfill.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -59,7 +59,7 @@ async function planFromState(
     const worker = await findWorkerFor(stateSelector, context.signal);
     if (worker.kind === "silent") context.terminal().say(`${worker.failure.message} What it measures is left out.`);
     const runningPlan =
-      worker.kind === "open" ? await requestPlan(worker.socket, name, context.signal).catch(() => null) : null;
+      worker.kind === "open" ? await requestSourcePlan(worker.socket, name, context.signal).catch(() => null) : null;
     const { quota } = entry;
     const usualRequestsPerMinute = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
     const measurements = runningPlan && {

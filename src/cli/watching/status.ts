@@ -9,7 +9,7 @@ import { formatCount } from "../../core/values/plural.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { FleetStatus } from "../../scale/fleet/fleet-status.ts";
 import { readFleet } from "../../scale/fleet/fleet-status.ts";
-import { type FoundWorker, requestReady, requestReport } from "../../ui/operator/control-socket-client.ts";
+import { type FoundWorker, requestNotReadyReason, requestStatus } from "../../ui/operator/control-socket-client.ts";
 import type { CountReliability, JobReport } from "../../ui/status/job-reports.ts";
 import { backlogText, type SinkReport } from "../../ui/status/sink-reports.ts";
 import type { SourceReport } from "../../ui/status/source-reports.ts";
@@ -43,7 +43,7 @@ export function define(command: Command, context: CliContext): void {
 async function probeReadiness(foundWorker: FoundWorker, signal: AbortSignal): Promise<void> {
   if (foundWorker.kind === "none") throw new Rejected("No worker is running on this state folder.");
   if (foundWorker.kind === "silent") throw foundWorker.failure;
-  const reason = await requestReady(foundWorker.socket, signal);
+  const reason = await requestNotReadyReason(foundWorker.socket, signal);
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
@@ -55,7 +55,7 @@ async function readReport(
 ): Promise<{ readonly report: StatusReport; readonly failure: Retryable | null }> {
   let failure = foundWorker.kind === "silent" ? foundWorker.failure : null;
   try {
-    if (foundWorker.kind === "open") return { report: await requestReport(foundWorker.socket, signal), failure };
+    if (foundWorker.kind === "open") return { report: await requestStatus(foundWorker.socket, signal), failure };
   } catch (error) {
     if (!(error instanceof Retryable)) throw error;
     failure = error;
@@ -78,7 +78,7 @@ async function showFleet(context: CliContext, config: Config, fileWarnings: read
   const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
   const foundMembers = await findLocalMembers(config.state, context.signal);
   const memberReports = await Promise.all(
-    foundMembers.flatMap((member) => (member.kind === "open" ? requestReport(member.socket, context.signal) : [])),
+    foundMembers.flatMap((member) => (member.kind === "open" ? requestStatus(member.socket, context.signal) : [])),
   );
   const reports = memberReports.map((report) => addWrongFileWarning(fileWarnings, report));
   terminal.object({ fleet, members: reports }, [

@@ -7,7 +7,7 @@ import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { type ControlSocket, sendCommand, sendSecond } from "../../ui/operator/control-socket-client.ts";
+import { type ControlSocket, sendApproval, sendCommand } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/context.ts";
 import { controlSocketFor } from "../shell/find-worker.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
@@ -58,7 +58,7 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
         const signal = AbortSignal.any([context.signal, resultFound.signal]);
         try {
           const possibleResults = [results.of(id, signal), results.of(`${id}/second`, signal)];
-          const confirmation = sendSecond(door, { id, source: options.source ?? null, value, user }, signal);
+          const confirmation = sendApproval(door, { id, source: options.source ?? null, value, user }, signal);
           const [, firstResult] = await Promise.all([confirmation, Promise.any(possibleResults)]);
           return firstResult;
         } finally {

@@ -18,27 +18,27 @@ import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/status-report.ts";
-import { connectToWorker, findSocket } from "./control-socket-path.ts";
+import { connectToWorker, findControlSocket } from "./control-socket-path.ts";
 import type {
   AcceptedConfiguration,
   CommandBody,
   EncodedFailure,
-  SecondBody,
+  FleetWrites,
+  SecondApproval,
   SourceRequest,
-  WritesBody,
 } from "./control-socket-routes.ts";
-import type { TagWork } from "./source-plan-routes.ts";
+import type { TagActivity } from "./source-plan-routes.ts";
 
 /** A busy small machine needs seconds even for a ping. */
-const PING_LIMIT_MS = 5_000;
-const DEFAULT_LIMIT_MS = 15_000;
-const PING_EVERY_MS = 5_000;
+const PING_TIMEOUT_MS = 5_000;
+const DEFAULT_REQUEST_TIMEOUT_MS = 15_000;
+const PING_INTERVAL_MS = 5_000;
 
 export interface ControlSocket {
   readonly stateFolder: string;
 }
 
-export class WorkerGone extends Retryable {
+export class WorkerNotReachable extends Retryable {
   constructor(cause: unknown) {
     super("The worker does not answer any more.", {
       hint: "`plenum status` says whether it is running.",
@@ -48,7 +48,7 @@ export class WorkerGone extends Retryable {
 }
 
 /** The worker accepted the connection and did not respond in time: it is busy, stopped or blocked. */
-export class WorkerSilent extends Retryable {
+export class WorkerNotResponding extends Retryable {
   constructor(limitMs: number) {
     super(`A worker is there and does not answer within ${limitMs / 1_000} s.`, {
       hint: "It may be busy: try again. If that lasts, its log says what it does.",
@@ -56,66 +56,66 @@ export class WorkerSilent extends Retryable {
   }
 }
 
-export interface CallOptions {
+export interface RequestOptions {
   readonly body?: unknown;
   readonly signal: AbortSignal;
   /** Time limit; null for none as long as the worker responds to pings. */
   readonly withinMs?: number | null;
 }
 
-/** Calls the worker. Rejects with the worker's failure, `WorkerGone`, `WorkerSilent` or, without access, ConfigError. */
-export async function callWorker<T>({ stateFolder }: ControlSocket, path: string, options: CallOptions): Promise<T> {
-  const { body, signal, withinMs = DEFAULT_LIMIT_MS } = options;
-  const ended = new AbortController();
-  const limit = withinMs === null ? ended.signal : AbortSignal.timeout(withinMs);
-  const pings = withinMs === null ? pingUntilEnded(stateFolder, ended, signal) : null;
+/** Calls the worker. Rejects with the worker's failure, `WorkerNotReachable`, `WorkerNotResponding` or, without access, ConfigError. */
+export async function callWorker<T>({ stateFolder }: ControlSocket, path: string, options: RequestOptions): Promise<T> {
+  const { body, signal, withinMs = DEFAULT_REQUEST_TIMEOUT_MS } = options;
+  const requestEnded = new AbortController();
+  const timeoutSignal = withinMs === null ? requestEnded.signal : AbortSignal.timeout(withinMs);
+  const pingLoop = withinMs === null ? pingUntilRequestEnds(stateFolder, requestEnded, signal) : null;
   try {
-    return await exchange<T>(stateFolder, path, body, AbortSignal.any([signal, limit]));
+    return await sendSocketRequest<T>(stateFolder, path, body, AbortSignal.any([signal, timeoutSignal]));
   } catch (error) {
     signal.throwIfAborted();
-    if (ended.signal.aborted) throw ended.signal.reason;
-    throw limit.aborted ? new WorkerSilent(withinMs ?? PING_LIMIT_MS) : error;
+    if (requestEnded.signal.aborted) throw requestEnded.signal.reason;
+    throw timeoutSignal.aborted ? new WorkerNotResponding(withinMs ?? PING_TIMEOUT_MS) : error;
   } finally {
-    ended.abort();
-    await pings;
+    requestEnded.abort();
+    await pingLoop;
   }
 }
 
-function ping(stateFolder: string, signal: AbortSignal): Promise<unknown> {
-  return callWorker({ stateFolder }, "/ping", { signal, withinMs: PING_LIMIT_MS });
+function pingWorker(stateFolder: string, signal: AbortSignal): Promise<unknown> {
+  return callWorker({ stateFolder }, "/ping", { signal, withinMs: PING_TIMEOUT_MS });
 }
 
 /** Aborts `ended` with the error of the first failed ping. */
-async function pingUntilEnded(stateFolder: string, ended: AbortController, signal: AbortSignal): Promise<void> {
-  while (await sleepFor(systemClock, PING_EVERY_MS, ended.signal, signal))
-    await ping(stateFolder, AbortSignal.any([ended.signal, signal])).catch((error: unknown) => ended.abort(error));
+async function pingUntilRequestEnds(stateFolder: string, ended: AbortController, signal: AbortSignal): Promise<void> {
+  while (await sleepFor(systemClock, PING_INTERVAL_MS, ended.signal, signal))
+    await pingWorker(stateFolder, AbortSignal.any([ended.signal, signal])).catch((error) => ended.abort(error));
 }
 
-async function exchange<T>(stateFolder: string, path: string, body: unknown, signal: AbortSignal): Promise<T> {
-  const socket = await connect(stateFolder, signal);
+async function sendSocketRequest<T>(stateFolder: string, path: string, body: unknown, signal: AbortSignal): Promise<T> {
+  const socket = await connectOrExplain(stateFolder, signal);
   let status = 0;
   let response: { readonly result?: T } & Partial<EncodedFailure>;
   try {
     const responseText = await new Promise<string>((resolve, reject) => {
       // A request without an agent ignores the proxy settings of the environment.
-      const outgoing = request({
+      const outgoingRequest = request({
         createConnection: () => socket,
         path,
         method: body === undefined ? "GET" : "POST",
         headers: { host: "plenum", connection: "close", "content-type": "application/json" },
         signal,
       });
-      outgoing.once("response", (incoming) => {
+      outgoingRequest.once("response", (incoming) => {
         status = incoming.statusCode ?? 0;
         text(incoming).then(resolve, reject);
       });
-      outgoing.on("error", reject);
-      outgoing.end(body === undefined ? undefined : JSON.stringify(body));
+      outgoingRequest.on("error", reject);
+      outgoingRequest.end(body === undefined ? undefined : JSON.stringify(body));
     });
     response = JSON.parse(responseText);
   } catch (error) {
     signal.throwIfAborted();
-    throw new WorkerGone(error);
+    throw new WorkerNotReachable(error);
   } finally {
     socket.destroy();
   }
@@ -123,7 +123,7 @@ async function exchange<T>(stateFolder: string, path: string, body: unknown, sig
   throw decodeFailure({ failure: "retryable", message: `The worker answered ${status}.`, ...response });
 }
 
-async function connect(stateFolder: string, signal: AbortSignal): Promise<Socket> {
+async function connectOrExplain(stateFolder: string, signal: AbortSignal): Promise<Socket> {
   try {
     return await connectToWorker(stateFolder, signal);
   } catch (error) {
@@ -136,7 +136,7 @@ async function connect(stateFolder: string, signal: AbortSignal): Promise<Socket
       });
     }
     // The queue of connections that the worker has not accepted is full.
-    throw code === "EAGAIN" ? new WorkerSilent(PING_LIMIT_MS) : new WorkerGone(error);
+    throw code === "EAGAIN" ? new WorkerNotResponding(PING_TIMEOUT_MS) : new WorkerNotReachable(error);
   }
 }
 
@@ -160,13 +160,13 @@ export type FoundWorker =
 
 export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
   refuseWritableByOthers(stateFolder);
-  if (findSocket(stateFolder) === "nothing") return { kind: "none" };
+  if (findControlSocket(stateFolder) === "nothing") return { kind: "none" };
   try {
-    await ping(stateFolder, signal);
+    await pingWorker(stateFolder, signal);
     return { kind: "open", socket: { stateFolder } };
   } catch (error) {
-    if (error instanceof WorkerGone) return { kind: "none" };
-    if (error instanceof WorkerSilent) return { kind: "silent", failure: error };
+    if (error instanceof WorkerNotReachable) return { kind: "none" };
+    if (error instanceof WorkerNotResponding) return { kind: "silent", failure: error };
     throw error;
   }
 }
@@ -178,23 +178,23 @@ export interface SourceReader extends Pick<Source, "sites" | "alarms" | "tags" |
   totals(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagTotal[]>;
 }
 
-export function remoteReader(socket: ControlSocket, source: string): SourceReader {
+export function createSocketSourceReader(socket: ControlSocket, source: string): SourceReader {
   // A request to the service may wait minutes for the quota.
-  const send = <T>(body: SourceRequest, signal: AbortSignal) =>
+  const requestSource = <T>(body: SourceRequest, signal: AbortSignal) =>
     callWorker<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
-  async function* pages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<Page<T>> {
-    yield* await send<Page<T>[]>({ method, filter } as SourceRequest, signal);
+  async function* requestPages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<Page<T>> {
+    yield* await requestSource<Page<T>[]>({ method, filter } as SourceRequest, signal);
   }
   return {
-    sites: (filter, signal) => pages<Site>("sites", filter, signal),
-    alarms: (filter, signal) => pages<Alarm>("alarms", filter, signal),
-    tags: (filter, signal) => pages<Tag>("tags", filter, signal),
-    gateways: (filter, signal) => pages<Gateway>("gateways", filter, signal),
-    hosts: (filter, signal) => pages<Host>("hosts", filter, signal),
-    systems: (filter, signal) => pages<System>("systems", filter, signal),
-    read: (tagIds, _lane, signal) => send({ method: "read", tagIds: [...tagIds] }, signal),
-    history: (query, _lane, signal) => send({ method: "history", query: { ...query }, totals: false }, signal),
-    totals: (query, _lane, signal) => send({ method: "history", query: { ...query }, totals: true }, signal),
+    sites: (filter, signal) => requestPages<Site>("sites", filter, signal),
+    alarms: (filter, signal) => requestPages<Alarm>("alarms", filter, signal),
+    tags: (filter, signal) => requestPages<Tag>("tags", filter, signal),
+    gateways: (filter, signal) => requestPages<Gateway>("gateways", filter, signal),
+    hosts: (filter, signal) => requestPages<Host>("hosts", filter, signal),
+    systems: (filter, signal) => requestPages<System>("systems", filter, signal),
+    read: (tagIds, _lane, signal) => requestSource({ method: "read", tagIds: [...tagIds] }, signal),
+    history: (query, _lane, signal) => requestSource({ method: "history", query: { ...query }, totals: false }, signal),
+    totals: (query, _lane, signal) => requestSource({ method: "history", query: { ...query }, totals: true }, signal),
   };
 }
 
@@ -202,7 +202,7 @@ export async function sendCommand(socket: ControlSocket, command: CommandBody, s
   try {
     return await callWorker<{ readonly waitMs: number }>(socket, "/commands", { body: command, signal });
   } catch (error) {
-    if (!(error instanceof WorkerSilent)) throw error;
+    if (!(error instanceof WorkerNotResponding)) throw error;
     throw new Retryable(error.message, {
       hint: `Whether it has taken the command is not known; \`--id ${command.id}\` asks again, and never writes twice.`,
       cause: error,
@@ -210,37 +210,37 @@ export async function sendCommand(socket: ControlSocket, command: CommandBody, s
   }
 }
 
-export async function sendSecond(socket: ControlSocket, second: SecondBody, signal: AbortSignal): Promise<void> {
+export async function sendApproval(socket: ControlSocket, second: SecondApproval, signal: AbortSignal): Promise<void> {
   await callWorker(socket, "/seconds", { body: second, signal });
 }
 
 /** Makes the worker read its configuration file again; with `dryRun` it only reports the changes. */
-export function requestReload(socket: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
+export function reloadWorkerConfig(socket: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
   return callWorker(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
-/** Throws or releases the kill switch of a fleet through a member; `OperatorOptions.fleetWrites` explains the result. */
-export function requestFleetWrites(socket: ControlSocket, writes: WritesBody, signal: AbortSignal): Promise<boolean> {
+/** Throws or releases the kill switch of a fleet through a member; `OperatorRouteOptions.fleetWrites` explains the result. */
+export function requestFleetWrites(socket: ControlSocket, writes: FleetWrites, signal: AbortSignal): Promise<boolean> {
   return callWorker(socket, "/writes", { body: writes, signal });
 }
 
-function createGetter<T>(path: string) {
+function createSocketGetter<T>(path: string) {
   return (socket: ControlSocket, signal: AbortSignal) => callWorker<T>(socket, path, { signal });
 }
-function createWorkGetter<T>(path: string) {
+function createSourceGetter<T>(path: string) {
   return (socket: ControlSocket, source: string, signal: AbortSignal) =>
     callWorker<T>(socket, `/work/${encodeURIComponent(source)}/${path}`, { signal });
 }
 
-export const requestConfiguration = createGetter<AcceptedConfiguration>("/configuration");
-export const requestReport = createGetter<StatusReport>("/status");
+export const requestConfiguration = createSocketGetter<AcceptedConfiguration>("/configuration");
+export const requestStatus = createSocketGetter<StatusReport>("/status");
 /** Reason why a worker is not ready; null when it is ready. */
-export const requestReady = createGetter<string | null>("/ready");
-export const requestLog = createGetter<readonly string[]>("/log");
-export const requestPlan = createWorkGetter<PlanReport>("plan");
+export const requestNotReadyReason = createSocketGetter<string | null>("/ready");
+export const requestWorkerLog = createSocketGetter<readonly string[]>("/log");
+export const requestSourcePlan = createSourceGetter<PlanReport>("plan");
 /** UTC time of the last successful run of each job. */
-export const requestPolls = createWorkGetter<Readonly<Record<string, string>>>("polls");
+export const requestLastPollTimes = createSourceGetter<Readonly<Record<string, string>>>("polls");
 
-export function requestTag(socket: ControlSocket, source: string, id: string, signal: AbortSignal): Promise<TagWork> {
-  return createWorkGetter<TagWork>(`tags/${encodeURIComponent(id)}`)(socket, source, signal);
+export function requestTagActivity(socket: ControlSocket, source: string, id: string, signal: AbortSignal) {
+  return createSourceGetter<TagActivity>(`tags/${encodeURIComponent(id)}`)(socket, source, signal);
 }

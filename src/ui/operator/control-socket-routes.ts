@@ -9,10 +9,10 @@ import { maskCredentials } from "../../core/runtime/log.ts";
 import { operatorArrival, operatorSecond } from "../../engine/commands/operator-message.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
-import { type WorkOptions, workRoutes } from "./source-plan-routes.ts";
+import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./source-plan-routes.ts";
 
 /** Requests of the command line use the quota and the gate of the worker, so that no second process spends the quota. */
-export interface OperatorOptions {
+export interface OperatorRouteOptions {
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: AcceptCommand;
   /** Milliseconds that a write would currently wait for the quota. */
@@ -21,7 +21,7 @@ export interface OperatorOptions {
   readonly report: () => Promise<StatusReport>;
   /** Reason why the worker serves no requests, because it starts or stops; null while it is ready. */
   readonly notReady: () => string | null;
-  readonly work: WorkOptions;
+  readonly work: SourcePlanRouteOptions;
   /** Reads the configuration file again; a dry run only reports the changes. Absent without a file. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
   readonly configuration: () => AcceptedConfiguration;
@@ -58,7 +58,7 @@ export function encodeFailure(error: unknown): EncodedFailure {
 }
 
 /** Largest request in bytes: 20 tags, a time range, a command. */
-const LARGEST_BODY = 64 * 1024;
+const MAX_REQUEST_BYTES = 64 * 1024;
 export const SourceRequest = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),
   z.strictObject({
@@ -74,36 +74,37 @@ export const SourceRequest = z.discriminatedUnion("method", [
 ]);
 export type SourceRequest = z.output<typeof SourceRequest>;
 
-const SecondRequest = z.strictObject({
+const SecondApprovalRequest = z.strictObject({
   id: z.string().min(1).max(300),
   source: z.string().nullable(),
   value: z.union([z.number(), z.boolean()]),
   user: z.string().nullable().default(null),
 });
-const CommandRequest = SecondRequest.extend({
+const CommandRequest = SecondApprovalRequest.extend({
   tagId: z.string(),
   forSeconds: z.number().positive().nullable(),
   ttlSeconds: z.number().positive().nullable().default(null),
 });
-export type SecondBody = z.input<typeof SecondRequest>;
+export type SecondApproval = z.input<typeof SecondApprovalRequest>;
 export type CommandBody = z.input<typeof CommandRequest>;
-const WritesRequest = z.strictObject({ stopped: z.boolean(), by: z.string().max(300) });
-export type WritesBody = z.input<typeof WritesRequest>;
+const FleetWritesRequest = z.strictObject({ stopped: z.boolean(), by: z.string().max(300) });
+export type FleetWrites = z.input<typeof FleetWritesRequest>;
 const ReloadRequest = z.strictObject({ dryRun: z.boolean() });
 
-export function operatorRoutes(options: OperatorOptions): Hono {
+export function operatorRoutes(options: OperatorRouteOptions): Hono {
   const app = new Hono();
-  const refuse = (context: Context, status: 400 | 404 | 409 | 413, message: string) =>
+  const respondRefusal = (context: Context, status: 400 | 404 | 409 | 413, message: string) =>
     context.json({ failure: "config", message }, status);
-  app.use(bodyLimit({ maxSize: LARGEST_BODY, onError: (context) => refuse(context, 413, "The request is too long.") }));
+  const onError = (context: Context) => respondRefusal(context, 413, "The request is too long.");
+  app.use(bodyLimit({ maxSize: MAX_REQUEST_BYTES, onError }));
   app.onError((error, context) => context.json(encodeFailure(error), 502));
   app.get("/ping", (context) => context.json({ result: "here" }));
   app.get("/ready", (context) => context.json({ result: options.notReady() }));
   app.get("/status", async (context) => context.json({ result: await options.report() }));
   app.get("/log", (context) => context.json({ result: options.log() }));
   app.get("/configuration", (context) => context.json({ result: options.configuration() }));
-  app.route("/work", workRoutes(options.work));
-  function post<T>(
+  app.route("/work", sourcePlanRoutes(options.work));
+  function addPostRoute<T>(
     path: string,
     schema: z.ZodType<T>,
     complaint: string,
@@ -111,13 +112,13 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   ): void {
     app.post(path, async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));
-      return body.success ? act(body.data, context) : refuse(context, 400, complaint);
+      return body.success ? act(body.data, context) : respondRefusal(context, 400, complaint);
     });
   }
-  const noFleet = "This worker has no kill switch of a fleet.";
-  post("/writes", WritesRequest, noFleet, async ({ by, stopped }, context) => {
+  const noFleetMessage = "This worker has no kill switch of a fleet.";
+  addPostRoute("/writes", FleetWritesRequest, noFleetMessage, async ({ by, stopped }, context) => {
     const { fleetWrites } = options;
-    if (fleetWrites === undefined) return refuse(context, 400, noFleet);
+    if (fleetWrites === undefined) return respondRefusal(context, 400, noFleetMessage);
     return context.json({ result: await (stopped ? fleetWrites.stop(by) : fleetWrites.resume()) });
   });
   // Requests to the service, and commands, wait until the worker has started.
@@ -125,29 +126,30 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     const message = options.notReady();
     return message === null ? next() : context.json({ failure: "retryable", message }, 503);
   });
-  post("/sources/:name", SourceRequest, "No such question.", async (request, context) => {
+  addPostRoute("/sources/:name", SourceRequest, "No such question.", async (request, context) => {
     const sourceName = context.req.param("name") ?? "";
     const source = options.sources.get(sourceName);
-    if (source === undefined) return refuse(context, 404, (await options.noSource?.(sourceName)) ?? "No such source.");
-    return context.json({ result: await respond(source, request, context.req.raw.signal) });
+    if (source === undefined)
+      return respondRefusal(context, 404, (await options.noSource?.(sourceName)) ?? "No such source.");
+    return context.json({ result: await readFromSource(source, request, context.req.raw.signal) });
   });
-  post("/commands", CommandRequest, "Not a command.", async (command, context) => {
+  addPostRoute("/commands", CommandRequest, "Not a command.", async (command, context) => {
     await options.accept(operatorArrival({ ...command, receivedAtMs: options.clock.now() }));
     return context.json({ result: { waitMs: options.expectedWaitMs(command.source) } });
   });
-  post("/seconds", SecondRequest, "Not a second's word.", async (second, context) => {
+  addPostRoute("/seconds", SecondApprovalRequest, "Not a second's word.", async (second, context) => {
     await options.accept(operatorSecond({ ...second, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
   });
-  post("/reload", ReloadRequest, "Not a reload.", async ({ dryRun }, context) => {
+  addPostRoute("/reload", ReloadRequest, "Not a reload.", async ({ dryRun }, context) => {
     if (options.reload !== undefined) return context.json({ result: await options.reload(dryRun) });
     const message = "This worker was started without a configuration file, so there is none to read again.";
-    return refuse(context, 409, message);
+    return respondRefusal(context, 409, message);
   });
   return app;
 }
 
-async function respond(source: Source, request: SourceRequest, signal: AbortSignal): Promise<unknown> {
+async function readFromSource(source: Source, request: SourceRequest, signal: AbortSignal): Promise<unknown> {
   switch (request.method) {
     case "read":
       return source.read(request.tagIds, "on-demand", signal);

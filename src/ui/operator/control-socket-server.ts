@@ -5,12 +5,12 @@ import type { Hono } from "hono";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { WorkerService } from "../../core/runtime/lifecycle.ts";
 import { listen, listeningService } from "../status/connection-limits.ts";
-import { connectToWorker, findSocket, socketPath, withShortPath } from "./control-socket-path.ts";
+import { connectToWorker, findControlSocket, socketPath, withShortSocketPath } from "./control-socket-path.ts";
 
-const MOST_CONNECTIONS = 64;
+const MAX_SOCKET_CONNECTIONS = 64;
 
 /** Time limits in milliseconds. Only the command line connects, and it sends each request at once. */
-const SERVER_TIMEOUTS = {
+const SOCKET_SERVER_TIMEOUTS = {
   headersTimeout: 5_000,
   requestTimeout: 10_000,
   // The timer runs without connections, too, and each run wakes an idle machine.
@@ -27,10 +27,10 @@ export function createControlSocket(options: { readonly stateFolder: string; rea
   return listeningService(
     "operator",
     async () => {
-      await removeLeftover(stateFolder);
-      const server = createAdaptorServer({ fetch: routes.fetch, serverOptions: SERVER_TIMEOUTS }) as Server;
-      server.maxConnections = MOST_CONNECTIONS;
-      await withShortPath(stateFolder, (path) => listen(server, { path }, cannotCreate));
+      await removeLeftoverSocket(stateFolder);
+      const server = createAdaptorServer({ fetch: routes.fetch, serverOptions: SOCKET_SERVER_TIMEOUTS }) as Server;
+      server.maxConnections = MAX_SOCKET_CONNECTIONS;
+      await withShortSocketPath(stateFolder, (path) => listen(server, { path }, socketCreationError));
       if (process.platform !== "win32") chmodSync(socketPath(stateFolder), 0o600);
       return server;
     },
@@ -38,13 +38,13 @@ export function createControlSocket(options: { readonly stateFolder: string; rea
   );
 }
 
-async function removeLeftover(stateFolder: string): Promise<void> {
-  if (process.platform === "win32" || findSocket(stateFolder) === "nothing") return;
-  const code = await connectToWorker(stateFolder).then(
+async function removeLeftoverSocket(stateFolder: string): Promise<void> {
+  if (process.platform === "win32" || findControlSocket(stateFolder) === "nothing") return;
+  const connectErrorCode = await connectToWorker(stateFolder).then(
     (socket) => void socket.destroy(),
     (error: NodeJS.ErrnoException) => error.code,
   );
-  if (code !== "ECONNREFUSED" && code !== "ENOENT") {
+  if (connectErrorCode !== "ECONNREFUSED" && connectErrorCode !== "ENOENT") {
     throw new ConfigError(`A program already listens on ${socketPath(stateFolder)}.`, {
       hint: "Another worker uses this state folder; stop it, or set state.folder to another folder for this one.",
     });
@@ -56,7 +56,7 @@ function removeSocket(stateFolder: string): void {
   if (process.platform !== "win32") rmSync(socketPath(stateFolder), { force: true });
 }
 
-function cannotCreate(error: NodeJS.ErrnoException): ConfigError {
+function socketCreationError(error: NodeJS.ErrnoException): ConfigError {
   return new ConfigError(`The control socket cannot be created in the state folder (${error.code}).`, {
     hint: "Set state.folder to a folder on a local disk, which can hold a socket.",
     cause: error,

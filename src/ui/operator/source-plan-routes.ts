@@ -11,7 +11,7 @@ import type {
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 
 /** Work of a running worker on one source, for `plenum plan` and `plenum explain`. */
-export interface SourceWork {
+export interface SourceActivity {
   plan(): Promise<PlanReport>;
   tag(id: string): LiveTagState | null;
   reading(id: string): TagReadClass | null;
@@ -24,27 +24,27 @@ export interface SourceWork {
   firstInventory(): FirstInventoryReport;
 }
 
-export interface TagWork {
+export interface TagActivity {
   readonly live: LiveTagState | null;
   readonly requests: readonly TracedRequest[];
   readonly remembered: { readonly requests: number; readonly since: string | null };
 }
 
-export interface WorkOptions {
-  readonly sources: ReadonlyMap<string, SourceWork>;
+export interface SourcePlanRouteOptions {
+  readonly sources: ReadonlyMap<string, SourceActivity>;
 }
 
-export function workRoutes({ sources }: WorkOptions): Hono {
-  const respond =
-    (resultOf: (work: SourceWork, id: string) => unknown) =>
+export function sourcePlanRoutes({ sources }: SourcePlanRouteOptions): Hono {
+  const respondForSource =
+    (resultOf: (work: SourceActivity, id: string) => unknown) =>
     async (context: Context): Promise<Response> => {
-      const sourceWork = sources.get(context.req.param("source") ?? "");
-      if (sourceWork === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
-      return context.json({ result: await resultOf(sourceWork, context.req.param("id") ?? "") });
+      const sourceActivity = sources.get(context.req.param("source") ?? "");
+      if (sourceActivity === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
+      return context.json({ result: await resultOf(sourceActivity, context.req.param("id") ?? "") });
     };
-  const lastPollTimes = (work: SourceWork) =>
+  const lastPollTimes = (work: SourceActivity) =>
     Object.fromEntries([...work.counts().lastPolls].map(([job, { atMs }]) => [job, isoUtc(atMs)]));
-  const tagWorkOf = (work: SourceWork, id: string): TagWork => {
+  const tagActivityOf = (work: SourceActivity, id: string): TagActivity => {
     const all = work.requests();
     return {
       live: work.tag(id),
@@ -55,8 +55,8 @@ export function workRoutes({ sources }: WorkOptions): Hono {
   return new Hono()
     .get(
       "/:source/plan",
-      respond((work) => work.plan()),
+      respondForSource((work) => work.plan()),
     )
-    .get("/:source/polls", respond(lastPollTimes))
-    .get("/:source/tags/:id", respond(tagWorkOf));
+    .get("/:source/polls", respondForSource(lastPollTimes))
+    .get("/:source/tags/:id", respondForSource(tagActivityOf));
 }

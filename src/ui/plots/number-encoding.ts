@@ -3,7 +3,7 @@
  * marks that more bytes follow. Signed numbers are folded first: 0, -1, 1, -2 become 0, 1, 2, 3.
  */
 
-export const LARGEST_SIGNED = 2 ** 51;
+export const MAX_SIGNED_NUMBER = 2 ** 51;
 
 export class ByteWriter {
   readonly #bytes: number[] = [];
@@ -15,13 +15,13 @@ export class ByteWriter {
   }
 
   signed(value: number): void {
-    this.unsigned(foldSign(value));
+    this.unsigned(signedToUnsigned(value));
   }
 
   float(value: number): void {
-    const bytes = Buffer.allocUnsafe(8);
-    bytes.writeDoubleLE(value);
-    this.#bytes.push(...bytes);
+    const floatBytes = Buffer.allocUnsafe(8);
+    floatBytes.writeDoubleLE(value);
+    this.#bytes.push(...floatBytes);
   }
 
   /** Appends the length and the bytes of another writer. */
@@ -61,7 +61,7 @@ export class ByteReader {
   }
 
   signed(): number {
-    return unfoldSign(this.unsigned());
+    return unsignedToSigned(this.unsigned());
   }
 
   float(): number {
@@ -70,63 +70,64 @@ export class ByteReader {
   }
 
   part(): ByteReader {
-    const partLength = this.unsigned();
-    this.#at += partLength;
+    const partByteLength = this.unsigned();
+    this.#at += partByteLength;
     if (this.#at > this.#bytes.length) throw new RangeError("The part is incomplete.");
-    return new ByteReader(this.#bytes.subarray(this.#at - partLength, this.#at));
+    return new ByteReader(this.#bytes.subarray(this.#at - partByteLength, this.#at));
   }
 }
 
-function foldSign(value: number): number {
+function signedToUnsigned(value: number): number {
   return value < 0 ? -2 * value - 1 : 2 * value;
 }
 
-function unfoldSign(value: number): number {
+function unsignedToSigned(value: number): number {
   return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
 }
 
 /** A column stores its number of decimals and whole numbers: 21.3 is 213 with one decimal. Other columns store floats. */
-const MOST_DECIMALS = 6;
-const FLOAT_COLUMN = MOST_DECIMALS + 1;
+const MAX_DECIMALS = 6;
+const FLOAT_COLUMN_MARK = MAX_DECIMALS + 1;
 /** Largest scaled value: differences of two must fit as well. */
-const LARGEST_SCALED = LARGEST_SIGNED / 4;
+const MAX_SCALED_NUMBER = MAX_SIGNED_NUMBER / 4;
 
 /** Writes the number of decimals and returns a function that writes the next value, as the difference from its predecessor. */
-export function writeColumn(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
-  const decimals = fewestDecimals(values);
+export function writeNumbers(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
+  const decimals = fewestExactDecimals(values);
   let previousScaled = 0;
   writer.unsigned(decimals);
   return (value) => {
     if (value === null) return writer.unsigned(0);
-    if (decimals === FLOAT_COLUMN) {
+    if (decimals === FLOAT_COLUMN_MARK) {
       writer.unsigned(1);
       return writer.float(value);
     }
-    const scaledValue = Math.round(value * 10 ** decimals);
-    writer.unsigned(1 + foldSign(scaledValue - previousScaled));
-    previousScaled = scaledValue;
+    const scaledNumber = Math.round(value * 10 ** decimals);
+    writer.unsigned(1 + signedToUnsigned(scaledNumber - previousScaled));
+    previousScaled = scaledNumber;
   };
 }
 
-export function readColumn(reader: ByteReader): () => number | null {
+export function readNumbers(reader: ByteReader): () => number | null {
   const decimals = reader.unsigned();
   let previousScaled = 0;
   return () => {
     const encodedValue = reader.unsigned();
     if (encodedValue === 0) return null;
-    if (decimals === FLOAT_COLUMN) return reader.float();
-    previousScaled += unfoldSign(encodedValue - 1);
+    if (decimals === FLOAT_COLUMN_MARK) return reader.float();
+    previousScaled += unsignedToSigned(encodedValue - 1);
     return previousScaled / 10 ** decimals;
   };
 }
 
-function fewestDecimals(values: readonly (number | null)[]): number {
-  const fitsDecimals = (value: number | null, decimals: number) => {
+function fewestExactDecimals(values: readonly (number | null)[]): number {
+  const isExactWithDecimals = (value: number | null, decimals: number) => {
     if (value === null) return true;
-    const scaledValue = Math.round(value * 10 ** decimals);
-    return Math.abs(scaledValue) <= LARGEST_SCALED && scaledValue / 10 ** decimals === value;
+    const scaledNumber = Math.round(value * 10 ** decimals);
+    return Math.abs(scaledNumber) <= MAX_SCALED_NUMBER && scaledNumber / 10 ** decimals === value;
   };
-  let decimals = 0;
-  while (decimals < FLOAT_COLUMN && !values.every((value) => fitsDecimals(value, decimals))) decimals += 1;
-  return decimals;
+  let decimalCount = 0;
+  while (decimalCount < FLOAT_COLUMN_MARK && !values.every((value) => isExactWithDecimals(value, decimalCount)))
+    decimalCount += 1;
+  return decimalCount;
 }

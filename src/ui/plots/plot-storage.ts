@@ -5,23 +5,23 @@ import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/ru
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { CHUNK_S, createTagPlots, plotSet } from "./tag-plots.ts";
+import { CHUNK_SECONDS, createTagPlots, plotDocumentSet } from "./tag-plots.ts";
 import {
-  createMinutes,
-  createRaisedAlarms,
-  createRefusals,
-  type PackedMinutes,
-  type Refusals,
+  createMinuteSeries,
+  createRaisedAlarmCounts,
+  createRefusedRequests,
+  type PackedMinuteSeries,
+  type RefusedRequests,
 } from "./worker-series.ts";
 
 export type Plots = ReturnType<typeof createPlots>;
 
-export interface WorkerNumbers {
+export interface WorkerPlotNumbers {
   /** Current numbers by name; null for unknown ones. */
   levels(): Promise<ReadonlyMap<string, number | null>>;
   /** Counts since the start by name; the plots store the increase of each minute. */
   counts(): Promise<ReadonlyMap<string, number>>;
-  refused(note: Refusals["note"]): Promise<void>;
+  refused(note: RefusedRequests["note"]): Promise<void>;
 }
 
 export const minuteSeriesNames = {
@@ -30,8 +30,8 @@ export const minuteSeriesNames = {
   requests: (source: string, lane: string) => `requests ${lane} ${source}`,
 };
 
-const WORKER_PLOTS = "plot-own";
-const MINUTES = "minutes";
+const WORKER_PLOT_SET = "plot-own";
+const MINUTE_SERIES_KEY = "minutes";
 const MINUTE_MS = 60_000;
 /** Most values that are restored from the event log after a crash: ten minutes of one quota. */
 const MAX_RECOVERED_EVENTS = 5_000;
@@ -42,117 +42,118 @@ export function createPlots(options: {
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
   readonly sources: readonly string[];
-  readonly numbers: WorkerNumbers;
+  readonly numbers: WorkerPlotNumbers;
 }) {
   const { store, clock, log, sources, numbers } = options;
-  const bySource = new Map(sources.map((source) => [source, createTagPlots({ store, source })]));
-  const minutes = createMinutes();
-  const raisedAlarms = createRaisedAlarms(WORKER_PLOTS, store);
-  const refusals = createRefusals(WORKER_PLOTS, store);
+  const plotsBySource = new Map(sources.map((source) => [source, createTagPlots({ store, source })]));
+  const minuteSeries = createMinuteSeries();
+  const raisedAlarmCounts = createRaisedAlarmCounts(WORKER_PLOT_SET, store);
+  const refusedRequests = createRefusedRequests(WORKER_PLOT_SET, store);
   const stopController = new AbortController();
-  let running: Promise<void> = Promise.resolve();
+  let plotLoop: Promise<void> = Promise.resolve();
   let previousCounts: ReadonlyMap<string, number> = new Map();
-  let notedMinute = Number.NEGATIVE_INFINITY;
-  let writtenChunk = chunkNumber(clock.now());
-  async function load(): Promise<void> {
+  let recordedMinute = Number.NEGATIVE_INFINITY;
+  let writtenChunk = chunkNumberAt(clock.now());
+  async function loadStoredPlots(): Promise<void> {
     const nowMs = clock.now();
-    for (const plots of bySource.values()) await plots.load(nowMs);
-    const packedMinutes = await store.document<PackedMinutes>(WORKER_PLOTS, MINUTES);
-    if (packedMinutes !== undefined) minutes.load(packedMinutes);
-    await raisedAlarms.load();
-    await refusals.load();
-    await recover();
+    for (const plots of plotsBySource.values()) await plots.load(nowMs);
+    const packedMinutes = await store.document<PackedMinuteSeries>(WORKER_PLOT_SET, MINUTE_SERIES_KEY);
+    if (packedMinutes !== undefined) minuteSeries.load(packedMinutes);
+    await raisedAlarmCounts.load();
+    await refusedRequests.load();
+    await recoverLostReadings();
   }
 
   /** Restores readings between the last write and a crash from the event log. */
-  async function recover(): Promise<void> {
-    const eventPlots = (event: Event) => bySource.get(eventSourceName(event) ?? "");
-    const isMissing = (event: Event) =>
-      Date.parse(event.time) > (eventPlots(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
+  async function recoverLostReadings(): Promise<void> {
+    const plotsOfEvent = (event: Event) => plotsBySource.get(eventSourceName(event) ?? "");
+    const isMissingReading = (event: Event) =>
+      Date.parse(event.time) > (plotsOfEvent(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
     const [lastReading] = await store.outbox.latest(1, ["tag-value"]);
-    if (lastReading === undefined || !isMissing(lastReading.event)) return;
+    if (lastReading === undefined || !isMissingReading(lastReading.event)) return;
     for (const { event } of (await store.outbox.latest(MAX_RECOVERED_EVENTS, ["tag-value"])).toReversed()) {
-      if (!isMissing(event)) continue;
+      if (!isMissingReading(event)) continue;
       const { tag, value, time } = (event as Event<"tag-value">).data;
-      eventPlots(event)?.add(tag.id, value, Date.parse(time));
+      plotsOfEvent(event)?.add(tag.id, value, Date.parse(time));
     }
   }
 
-  async function recordMinute(): Promise<void> {
-    const minute = Math.round(clock.now() / MINUTE_MS) - 1;
-    if (minute === notedMinute) return;
+  async function recordMinuteNumbers(): Promise<void> {
+    const finishedMinute = Math.round(clock.now() / MINUTE_MS) - 1;
+    if (finishedMinute === recordedMinute) return;
     const counts = await numbers.counts();
-    for (const [name, level] of await numbers.levels()) minutes.set(name, minute, level);
-    for (const [name, count] of counts) minutes.set(name, minute, count - (previousCounts.get(name) ?? 0));
+    for (const [name, level] of await numbers.levels()) minuteSeries.set(name, finishedMinute, level);
+    for (const [name, count] of counts) minuteSeries.set(name, finishedMinute, count - (previousCounts.get(name) ?? 0));
     previousCounts = counts;
-    await numbers.refused(refusals.note);
-    notedMinute = minute;
+    await numbers.refused(refusedRequests.note);
+    recordedMinute = finishedMinute;
   }
 
-  async function write(all: boolean): Promise<void> {
+  async function writePlots(all: boolean): Promise<void> {
     const nowMs = clock.now();
-    for (const plots of bySource.values()) await plots.write({ nowMs, all });
-    const packedMinutes = minutes.pack(Math.floor(nowMs / MINUTE_MS));
-    await store.commit({ documents: [{ set: WORKER_PLOTS, put: [[MINUTES, packedMinutes]] }] });
-    await raisedAlarms.write(nowMs);
-    await refusals.write();
+    for (const plots of plotsBySource.values()) await plots.write({ nowMs, all });
+    const packedMinutes = minuteSeries.pack(Math.floor(nowMs / MINUTE_MS));
+    await store.commit({ documents: [{ set: WORKER_PLOT_SET, put: [[MINUTE_SERIES_KEY, packedMinutes]] }] });
+    await raisedAlarmCounts.write(nowMs);
+    await refusedRequests.write();
   }
 
-  async function runMinute(): Promise<number> {
-    await recordMinute();
-    const chunk = chunkNumber(clock.now());
-    if (chunk !== writtenChunk) await write(false);
-    writtenChunk = chunk;
-    return untilNextMinute(clock);
+  async function recordAndWriteMinute(): Promise<number> {
+    await recordMinuteNumbers();
+    const currentChunk = chunkNumberAt(clock.now());
+    if (currentChunk !== writtenChunk) await writePlots(false);
+    writtenChunk = currentChunk;
+    return msUntilNextMinute(clock);
   }
-  const service: WorkerService = startServiceOnce({
+  const plotService: WorkerService = startServiceOnce({
     name: "plots",
     async start(signal) {
-      await load();
+      await loadStoredPlots();
       previousCounts = await numbers.counts();
-      const endSignal = AbortSignal.any([signal, stopController.signal]);
-      const firstMs = untilNextMinute(clock);
+      const plotStopSignal = AbortSignal.any([signal, stopController.signal]);
+      const firstMinuteWaitMs = msUntilNextMinute(clock);
       let isFirst = true;
-      running = runLoop({
+      plotLoop = runLoop({
         clock,
-        signal: endSignal,
+        signal: plotStopSignal,
         async turn() {
-          if (!isFirst) return runMinute();
+          if (!isFirst) return recordAndWriteMinute();
           isFirst = false;
-          return firstMs;
+          return firstMinuteWaitMs;
         },
         fault: (error) => log.warn({ err: error }, "the series for plots could not be written"),
       });
     },
     async stop(deadlineMs) {
       stopController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, running);
-      await write(true);
+      await endsWithin(clock, deadlineMs, plotLoop);
+      await writePlots(true);
     },
   });
   return {
-    ...service,
-    read: (source: string, id: string, value: TagValue, atMs: number) => bySource.get(source)?.add(id, value, atMs),
+    ...plotService,
+    read: (source: string, id: string, value: TagValue, atMs: number) =>
+      plotsBySource.get(source)?.add(id, value, atMs),
     /** Null for a source that is not configured. */
-    tags: (source: string) => bySource.get(source) ?? null,
-    minutes,
-    raised: raisedAlarms,
-    refused: refusals,
+    tags: (source: string) => plotsBySource.get(source) ?? null,
+    minutes: minuteSeries,
+    raised: raisedAlarmCounts,
+    refused: refusedRequests,
   };
 }
 
-function untilNextMinute(clock: Pick<Clock, "now">): number {
+function msUntilNextMinute(clock: Pick<Clock, "now">): number {
   return MINUTE_MS - (clock.now() % MINUTE_MS);
 }
 
-function chunkNumber(ms: number): number {
-  return Math.floor(ms / 1_000 / CHUNK_S);
+function chunkNumberAt(ms: number): number {
+  return Math.floor(ms / 1_000 / CHUNK_SECONDS);
 }
 
 /** Deletes all stored plots, for `state.plots: false`. */
-export async function clearPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
-  for (const set of [WORKER_PLOTS, ...sources.map(plotSet)]) {
-    const keys = [...(await store.documents(set)).keys()];
-    if (keys.length > 0) await store.commit({ documents: [{ set, remove: keys }] });
+export async function deleteStoredPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
+  for (const set of [WORKER_PLOT_SET, ...sources.map(plotDocumentSet)]) {
+    const documentKeys = [...(await store.documents(set)).keys()];
+    if (documentKeys.length > 0) await store.commit({ documents: [{ set, remove: documentKeys }] });
   }
 }

@@ -1,148 +1,148 @@
 import type { TagValue } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, type SeriesFormat, writeChunk } from "./tag-samples.ts";
+import { type ChunkFormat, decodeChunk, encodeChunk, HOUR_FORMAT, SAMPLE_FORMAT, type Samples } from "./tag-samples.ts";
 
 /** Seconds of readings in a chunk. The ring has the chunks of one day and the current chunk. */
-export const CHUNK_S = 600;
+export const CHUNK_SECONDS = 600;
 const CHUNK_COUNT = 150;
-const HOUR_S = 3_600;
+const HOUR_SECONDS = 3_600;
 const HOUR_COUNT = 768;
 const DAY_MS = 86_400_000;
 const MAX_CHUNKS_PER_WRITE = 100;
-const GROUPS_KEY = "groups";
+const INDEX_HEADER = "groups";
 
-export function plotSet(source: string): string {
+export function plotDocumentSet(source: string): string {
   return `plot/${source}`;
 }
 
 /** Readings of one source's tags for a day, and the lowest, highest and last value of each hour for a month. */
-export function createTagPlots({ store, source }: { readonly store: RingStore; readonly source: string }) {
-  const set = plotSet(source);
-  const indexes = createTagIndexes();
-  const recent = createRing(SAMPLE_FORMAT, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNK_COUNT });
-  const hours = createRing(HOUR_FORMAT, { store, set, letter: "h", stepS: HOUR_S, length: HOUR_COUNT });
+export function createTagPlots({ store, source }: { readonly store: RingDocumentStore; readonly source: string }) {
+  const set = plotDocumentSet(source);
+  const tagIndexes = createTagIndexes();
+  const readings = createTagRing(SAMPLE_FORMAT, { store, set, letter: "s", stepS: CHUNK_SECONDS, length: CHUNK_COUNT });
+  const hourValues = createTagRing(HOUR_FORMAT, { store, set, letter: "h", stepS: HOUR_SECONDS, length: HOUR_COUNT });
   let writtenMs = 0;
-  async function writeIndexes(): Promise<void> {
-    const groups = indexes.takeChanged().map((group) => [String(group), indexes.pack(group)] as const);
-    const header = { count: indexes.groups(), writtenMs };
-    await store.commit({ documents: [{ set, put: [[GROUPS_KEY, header], ...groups] }] });
+  async function writeTagIndexes(): Promise<void> {
+    const changedGroups = tagIndexes.takeChanged().map((group) => [String(group), tagIndexes.pack(group)] as const);
+    const header = { count: tagIndexes.groups(), writtenMs };
+    await store.commit({ documents: [{ set, put: [[INDEX_HEADER, header], ...changedGroups] }] });
   }
   return {
     /** Loads the indexes of the tags; call it first. */
     async load(nowMs: number): Promise<void> {
-      const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, GROUPS_KEY);
+      const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, INDEX_HEADER);
       if (header === undefined) {
         // Without the number of groups, no chunk can be assigned to its tags.
-        const remove = [...(await store.documents(set)).keys()];
-        if (remove.length > 0) await store.commit({ documents: [{ set, remove }] });
+        const staleDocumentKeys = [...(await store.documents(set)).keys()];
+        if (staleDocumentKeys.length > 0) await store.commit({ documents: [{ set, remove: staleDocumentKeys }] });
         return;
       }
       writtenMs = header.writtenMs;
       for (let group = 0; group < header.count; group++)
-        indexes.load(group, await store.document<PackedIndexes>(set, String(group)), dayOf(nowMs));
+        tagIndexes.load(group, await store.document<PackedTagIndexes>(set, String(group)), dayNumberOf(nowMs));
     },
     add(id: string, value: TagValue, atMs: number): void {
       const atS = Math.round(atMs / 1_000);
-      const number = value === null ? null : Number(value);
-      const index = indexes.use(id, dayOf(atMs));
-      recent.add(index, atS, number);
-      if (number !== null) hours.add(index, atS, number);
+      const numericValue = value === null ? null : Number(value);
+      const index = tagIndexes.use(id, dayNumberOf(atMs));
+      readings.add(index, atS, numericValue);
+      if (numericValue !== null) hourValues.add(index, atS, numericValue);
     },
     async write({ all, nowMs }: { readonly nowMs: number; readonly all: boolean }): Promise<void> {
-      const nowS = Math.floor(nowMs / 1_000);
-      const untilS = all ? Number.POSITIVE_INFINITY : nowS - (nowS % CHUNK_S);
+      const nowSeconds = Math.floor(nowMs / 1_000);
+      const writtenUntilS = all ? Number.POSITIVE_INFINITY : nowSeconds - (nowSeconds % CHUNK_SECONDS);
       // Write new indexes before the chunks that use them.
-      if (indexes.hasChanged()) await writeIndexes();
-      await recent.write(untilS);
-      await hours.write(Number.POSITIVE_INFINITY);
-      writtenMs = Math.min(nowMs, untilS * 1_000);
-      await writeIndexes();
-      recent.dropFinished(nowS);
-      hours.dropFinished(nowS);
+      if (tagIndexes.hasChanged()) await writeTagIndexes();
+      await readings.write(writtenUntilS);
+      await hourValues.write(Number.POSITIVE_INFINITY);
+      writtenMs = Math.min(nowMs, writtenUntilS * 1_000);
+      await writeTagIndexes();
+      readings.dropFinished(nowSeconds);
+      hourValues.dropFinished(nowSeconds);
     },
     /** Time until which all values are written, milliseconds since 1970; 0 for none. */
     writtenMs: () => writtenMs,
     async samples(id: string, fromMs: number, toMs: number): Promise<Samples> {
-      const chunks = await recent.read(indexes.find(id), fromMs, toMs);
+      const chunks = await readings.read(tagIndexes.find(id), fromMs, toMs);
       return chunks.map(([, samples]) => samples).reduce(SAMPLE_FORMAT.join, { times: [], values: [] });
     },
-    hours: (id: string, fromMs: number, toMs: number) => hours.read(indexes.find(id), fromMs, toMs),
+    hours: (id: string, fromMs: number, toMs: number) => hourValues.read(tagIndexes.find(id), fromMs, toMs),
   };
 }
 
-function dayOf(ms: number): number {
+function dayNumberOf(ms: number): number {
   return Math.floor(ms / DAY_MS);
 }
 
 /** Tags of a chunk. A chunk stays below 1,000 bytes, so SQLite stores it in the row and needs no overflow page. */
-const GROUP_SIZE = 50;
+const TAGS_PER_GROUP = 50;
 /** Days without a reading after which a tag's index may be reused: the rings then have no data of the tag. */
-const REUSE_AFTER_DAYS = 33;
+const INDEX_REUSE_DAYS = 33;
 
 /** Up to 50 tags by index, and the last day of a reading of each, in days since 1970. */
-interface PackedIndexes {
+interface PackedTagIndexes {
   readonly ids: readonly string[];
   readonly days: readonly number[];
 }
 
 /** Numbers the tags, so that chunks need not contain tag ids. */
 export function createTagIndexes() {
-  const indexes = new Map<string, number>();
+  const indexByTagId = new Map<string, number>();
   const ids: string[] = [];
-  const days: number[] = [];
-  const freeIndexes: number[] = [];
-  const changedGroups = new Set<number>();
+  const lastReadDays: number[] = [];
+  const freeTagIndexes: number[] = [];
+  const changedIndexGroups = new Set<number>();
   return {
     /** Returns the index of a tag that was read on a day; assigns one to a new tag. */
     use(id: string, day: number): number {
-      let index = indexes.get(id);
+      let index = indexByTagId.get(id);
       if (index === undefined) {
-        index = freeIndexes.pop() ?? ids.length;
-        const previousId = ids[index];
-        if (previousId !== undefined) indexes.delete(previousId);
+        index = freeTagIndexes.pop() ?? ids.length;
+        const previousTagId = ids[index];
+        if (previousTagId !== undefined) indexByTagId.delete(previousTagId);
         ids[index] = id;
-        indexes.set(id, index);
+        indexByTagId.set(id, index);
       }
-      if (days[index] !== day) {
-        days[index] = day;
-        changedGroups.add(Math.floor(index / GROUP_SIZE));
+      if (lastReadDays[index] !== day) {
+        lastReadDays[index] = day;
+        changedIndexGroups.add(Math.floor(index / TAGS_PER_GROUP));
       }
       return index;
     },
-    find: (id: string) => indexes.get(id),
-    groups: () => Math.ceil(ids.length / GROUP_SIZE),
-    hasChanged: () => changedGroups.size > 0,
+    find: (id: string) => indexByTagId.get(id),
+    groups: () => Math.ceil(ids.length / TAGS_PER_GROUP),
+    hasChanged: () => changedIndexGroups.size > 0,
     takeChanged(): readonly number[] {
-      const groups = [...changedGroups];
-      changedGroups.clear();
-      return groups;
+      const takenGroups = [...changedIndexGroups];
+      changedIndexGroups.clear();
+      return takenGroups;
     },
-    pack(group: number): PackedIndexes {
-      const [from, to] = [group * GROUP_SIZE, (group + 1) * GROUP_SIZE];
-      return { ids: ids.slice(from, to), days: days.slice(from, to) };
+    pack(group: number): PackedTagIndexes {
+      const [from, to] = [group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP];
+      return { ids: ids.slice(from, to), days: lastReadDays.slice(from, to) };
     },
     /** Loads a group. The indexes of a missing group stay unused, because their tags are unknown. */
-    load(group: number, packed: PackedIndexes | undefined, today: number): void {
-      if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * GROUP_SIZE);
+    load(group: number, packed: PackedTagIndexes | undefined, today: number): void {
+      if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * TAGS_PER_GROUP);
       for (const [n, id] of packed?.ids.entries() ?? []) {
-        const index = group * GROUP_SIZE + n;
+        const index = group * TAGS_PER_GROUP + n;
         const day = packed?.days[n] ?? 0;
         ids[index] = id;
-        days[index] = day;
-        indexes.set(id, index);
-        if (today - day > REUSE_AFTER_DAYS) freeIndexes.push(index);
+        lastReadDays[index] = day;
+        indexByTagId.set(id, index);
+        if (today - day > INDEX_REUSE_DAYS) freeTagIndexes.push(index);
       }
     },
   };
 }
 
-type RingStore = Pick<Store, "commit" | "document" | "documents">;
+type RingDocumentStore = Pick<Store, "commit" | "document" | "documents">;
 
 /** Time ranges that wait in memory while writes fail; a further range displaces the oldest. */
-const MAX_WAITING_TIME_RANGES = 12;
+const MAX_UNWRITTEN_TIME_RANGES = 12;
 
-interface Chunk<T> {
+interface TagDataChunk<T> {
   readonly parts: Map<number, T>;
   isLoaded: boolean;
   isChanged: boolean;
@@ -155,10 +155,10 @@ interface Chunk<T> {
  *   time range  … 06:00  06:10  06:20 …         one chunk of 50 tags each
  *   key           "0 s12" "0 s13" "0 s14"       group, letter, number of the range modulo the ring's length
  */
-function createRing<T, Reading>(
-  form: SeriesFormat<T, Reading>,
+function createTagRing<T, Reading>(
+  form: ChunkFormat<T, Reading>,
   options: {
-    readonly store: RingStore;
+    readonly store: RingDocumentStore;
     readonly set: string;
     readonly letter: string;
     readonly stepS: number;
@@ -166,12 +166,12 @@ function createRing<T, Reading>(
   },
 ) {
   const { store, set, letter, stepS, length } = options;
-  const chunksByBegin = new Map<number, Map<number, Chunk<T>>>();
+  const chunksByBegin = new Map<number, Map<number, TagDataChunk<T>>>();
   const chunkKey = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
-  async function load(chunk: Chunk<T>, group: number, begin: number): Promise<void> {
+  async function loadStoredChunk(chunk: TagDataChunk<T>, group: number, begin: number): Promise<void> {
     if (chunk.isLoaded) return;
-    const storedData = readChunk(form, begin, await store.document(set, chunkKey(group, begin)));
-    for (const [index, olderData] of storedData) {
+    const storedTagData = decodeChunk(form, begin, await store.document(set, chunkKey(group, begin)));
+    for (const [index, olderData] of storedTagData) {
       const newerData = chunk.parts.get(index);
       chunk.parts.set(index, newerData === undefined ? olderData : form.join(olderData, newerData));
     }
@@ -179,29 +179,30 @@ function createRing<T, Reading>(
   }
   return {
     add(tag: number, atS: number, reading: Reading): void {
-      const [group, index, begin] = [Math.floor(tag / GROUP_SIZE), tag % GROUP_SIZE, atS - (atS % stepS)];
-      const chunks = chunksByBegin.get(begin) ?? new Map<number, Chunk<T>>();
-      const chunk = chunks.get(group) ?? { parts: new Map<number, T>(), isLoaded: false, isChanged: true };
-      chunksByBegin.set(begin, chunks);
-      chunks.set(group, chunk);
-      const data = chunk.parts.get(index);
-      chunk.parts.set(index, data === undefined ? form.first(atS, reading) : form.more(data, atS, reading));
+      const [group, index, begin] = [Math.floor(tag / TAGS_PER_GROUP), tag % TAGS_PER_GROUP, atS - (atS % stepS)];
+      const chunksByGroup = chunksByBegin.get(begin) ?? new Map<number, TagDataChunk<T>>();
+      const chunk = chunksByGroup.get(group) ?? { parts: new Map<number, T>(), isLoaded: false, isChanged: true };
+      chunksByBegin.set(begin, chunksByGroup);
+      chunksByGroup.set(group, chunk);
+      const tagData = chunk.parts.get(index);
+      chunk.parts.set(index, tagData === undefined ? form.first(atS, reading) : form.more(tagData, atS, reading));
       chunk.isChanged = true;
-      if (chunksByBegin.size > MAX_WAITING_TIME_RANGES) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
+      if (chunksByBegin.size > MAX_UNWRITTEN_TIME_RANGES) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
     },
     async read(tag: number | undefined, fromMs: number, toMs: number) {
-      const foundData: (readonly [begin: number, value: T])[] = [];
-      if (tag === undefined) return foundData;
-      const [group, index] = [Math.floor(tag / GROUP_SIZE), tag % GROUP_SIZE];
+      const foundTagData: (readonly [begin: number, value: T])[] = [];
+      if (tag === undefined) return foundTagData;
+      const [group, index] = [Math.floor(tag / TAGS_PER_GROUP), tag % TAGS_PER_GROUP];
       for (let begin = Math.floor(fromMs / 1_000 / stepS) * stepS; begin <= toMs / 1_000; begin += stepS) {
         const chunk = chunksByBegin.get(begin)?.get(group);
-        const newData = chunk?.parts.get(index);
-        const storedText = chunk?.isLoaded === true ? null : await store.document(set, chunkKey(group, begin));
-        const oldData = readChunk(form, begin, storedText, index).get(index);
-        const value = oldData && newData ? form.join(oldData, newData) : (newData ?? oldData);
-        if (value !== undefined) foundData.push([begin, value]);
+        const unwrittenData = chunk?.parts.get(index);
+        const storedChunkText = chunk?.isLoaded === true ? null : await store.document(set, chunkKey(group, begin));
+        const writtenData = decodeChunk(form, begin, storedChunkText, index).get(index);
+        const joinedData =
+          writtenData && unwrittenData ? form.join(writtenData, unwrittenData) : (unwrittenData ?? writtenData);
+        if (joinedData !== undefined) foundTagData.push([begin, joinedData]);
       }
-      return foundData;
+      return foundTagData;
     },
     /** Writes changed chunks of time ranges that began before a time. After a failed write they stay changed. */
     async write(beforeS: number): Promise<void> {
@@ -210,17 +211,17 @@ function createRing<T, Reading>(
         .flatMap(([begin, chunks]) => [...chunks].map(([group, chunk]) => ({ begin, group, chunk })))
         .filter(({ chunk }) => chunk.isChanged);
       for (let batchStart = 0; batchStart < changedChunks.length; batchStart += MAX_CHUNKS_PER_WRITE) {
-        const batch = changedChunks.slice(batchStart, batchStart + MAX_CHUNKS_PER_WRITE);
+        const chunkBatch = changedChunks.slice(batchStart, batchStart + MAX_CHUNKS_PER_WRITE);
         const put: (readonly [string, string])[] = [];
-        for (const { begin, group, chunk } of batch) {
-          await load(chunk, group, begin);
+        for (const { begin, group, chunk } of chunkBatch) {
+          await loadStoredChunk(chunk, group, begin);
           chunk.isChanged = false;
-          put.push([chunkKey(group, begin), writeChunk(form, begin, chunk.parts)]);
+          put.push([chunkKey(group, begin), encodeChunk(form, begin, chunk.parts)]);
         }
         try {
           await store.commit({ documents: [{ set, put }] });
         } catch (error) {
-          for (const { chunk } of batch) chunk.isChanged = true;
+          for (const { chunk } of chunkBatch) chunk.isChanged = true;
           throw error;
         }
         await yieldToEventLoop();

@@ -1,9 +1,9 @@
 import { type Event, eventSourceName } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { ByteReader, ByteWriter, readColumn, writeColumn } from "./number-encoding.ts";
+import { ByteReader, ByteWriter, readNumbers, writeNumbers } from "./number-encoding.ts";
 
-export interface PackedMinutes {
+export interface PackedMinuteSeries {
   readonly last: number;
   readonly columns: Readonly<Record<string, string>>;
 }
@@ -11,57 +11,57 @@ export interface PackedMinutes {
 export const DAY_MINUTES = 1_440;
 
 /** One number per minute for a day, by name; null when unknown. */
-export function createMinutes() {
-  const columns = new Map<string, Map<number, number | null>>();
+export function createMinuteSeries() {
+  const seriesByName = new Map<string, Map<number, number | null>>();
 
   /** `minute`: minutes since 1970. */
   function set(name: string, minute: number, value: number | null): void {
-    const column = columns.get(name) ?? new Map<number, number | null>();
-    columns.set(name, column);
-    column.set(minute, value);
+    const valuesByMinute = seriesByName.get(name) ?? new Map<number, number | null>();
+    seriesByName.set(name, valuesByMinute);
+    valuesByMinute.set(minute, value);
     // Limits the column to one day even when the clock jumps.
-    const [oldest] = column.keys();
-    if (column.size > DAY_MINUTES && oldest !== undefined) column.delete(oldest);
+    const [oldest] = valuesByMinute.keys();
+    if (valuesByMinute.size > DAY_MINUTES && oldest !== undefined) valuesByMinute.delete(oldest);
   }
 
   /** Values of the day that ends with the minute `last`, oldest first. */
   function of(name: string, last: number): readonly (number | null)[] {
-    const column = columns.get(name);
-    return Array.from({ length: DAY_MINUTES }, (_, n) => column?.get(last - DAY_MINUTES + 1 + n) ?? null);
+    const valuesByMinute = seriesByName.get(name);
+    return Array.from({ length: DAY_MINUTES }, (_, n) => valuesByMinute?.get(last - DAY_MINUTES + 1 + n) ?? null);
   }
   return {
     set,
     of,
-    pack: (last: number): PackedMinutes => ({
+    pack: (last: number): PackedMinuteSeries => ({
       last,
-      columns: Object.fromEntries([...columns.keys()].map((name) => [name, packColumn(of(name, last))])),
+      columns: Object.fromEntries([...seriesByName.keys()].map((name) => [name, packMinuteValues(of(name, last))])),
     }),
-    load({ columns: packed, last }: PackedMinutes): void {
+    load({ columns: packed, last }: PackedMinuteSeries): void {
       for (const [name, text] of Object.entries(packed))
-        for (const [n, value] of unpackColumn(text).entries())
+        for (const [n, value] of unpackMinuteValues(text).entries())
           if (value !== null) set(name, last - DAY_MINUTES + 1 + n, value);
     },
   };
 }
 
-function packColumn(values: readonly (number | null)[]): string {
+function packMinuteValues(values: readonly (number | null)[]): string {
   const writer = new ByteWriter();
-  const writeValue = writeColumn(writer, values);
-  for (const value of values) writeValue(value);
+  const writeNextValue = writeNumbers(writer, values);
+  for (const value of values) writeNextValue(value);
   return writer.text();
 }
 
-function unpackColumn(text: string): readonly (number | null)[] {
+function unpackMinuteValues(text: string): readonly (number | null)[] {
   try {
-    const readValue = readColumn(new ByteReader(text));
-    return Array.from({ length: DAY_MINUTES }, readValue);
+    const readNextValue = readNumbers(new ByteReader(text));
+    return Array.from({ length: DAY_MINUTES }, readNextValue);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     return [];
   }
 }
 
-export interface RaisedAlarm {
+export interface RaisedAlarmCount {
   readonly source: string;
   readonly site: number;
   readonly day: string;
@@ -69,70 +69,70 @@ export interface RaisedAlarm {
   readonly count: number;
 }
 
-interface StoredAlarms {
+interface StoredAlarmCounts {
   /** Position in the log of the last counted event. */
   readonly through: number;
-  readonly alarms: readonly RaisedAlarm[];
+  readonly alarms: readonly RaisedAlarmCount[];
 }
 
 const RAISED_ALARMS_KEY = "raised";
-const RETENTION_MS = 31 * 86_400_000;
+const ALARM_COUNT_RETENTION_MS = 31 * 86_400_000;
 /** Numbers of latest events that are read until one of them is already counted. */
-const EVENT_READ_LIMITS = [50, 1_000, 50_000];
+const ALARM_EVENT_READ_LIMITS = [50, 1_000, 50_000];
 
 /** Counts raised alarms by UTC day. The log deletes its events earlier than the month that is plotted. */
-export function createRaisedAlarms(
+export function createRaisedAlarmCounts(
   set: string,
   store: Pick<Store, "commit" | "document"> & { readonly outbox: Pick<Store["outbox"], "latest"> },
 ) {
-  let storedAlarms: StoredAlarms = { through: 0, alarms: [] };
+  let storedAlarmCounts: StoredAlarmCounts = { through: 0, alarms: [] };
 
   /** Returns `stored` itself if there is no new event. */
-  async function currentAlarms(): Promise<StoredAlarms> {
-    const { alarms, through } = storedAlarms;
-    for (const limit of EVENT_READ_LIMITS) {
+  async function currentAlarmCounts(): Promise<StoredAlarmCounts> {
+    const { alarms, through } = storedAlarmCounts;
+    for (const limit of ALARM_EVENT_READ_LIMITS) {
       const latestEvents = await store.outbox.latest(limit, ["alarm-raised"]);
-      const isComplete = latestEvents.length < limit || (latestEvents.at(-1)?.position ?? 0) <= through;
-      if (!isComplete && limit !== EVENT_READ_LIMITS.at(-1)) continue;
-      const events = latestEvents.filter(({ position }) => position > through);
-      if (events.length === 0) return storedAlarms;
-      const added = events.map(({ event }) => toRaisedAlarm(event as Event<"alarm-raised">));
-      return { through: events[0]?.position ?? through, alarms: sumByDay([...alarms, ...added]) };
+      const includesCountedEvent = latestEvents.length < limit || (latestEvents.at(-1)?.position ?? 0) <= through;
+      if (!includesCountedEvent && limit !== ALARM_EVENT_READ_LIMITS.at(-1)) continue;
+      const newEvents = latestEvents.filter(({ position }) => position > through);
+      if (newEvents.length === 0) return storedAlarmCounts;
+      const newCounts = newEvents.map(({ event }) => toRaisedAlarmCount(event as Event<"alarm-raised">));
+      return { through: newEvents[0]?.position ?? through, alarms: sumAlarmCountsByDay([...alarms, ...newCounts]) };
     }
-    return storedAlarms;
+    return storedAlarmCounts;
   }
   return {
     async load(): Promise<void> {
-      storedAlarms = (await store.document<StoredAlarms>(set, RAISED_ALARMS_KEY)) ?? storedAlarms;
+      storedAlarmCounts = (await store.document<StoredAlarmCounts>(set, RAISED_ALARMS_KEY)) ?? storedAlarmCounts;
     },
-    all: async () => (await currentAlarms()).alarms,
+    all: async () => (await currentAlarmCounts()).alarms,
     async write(nowMs: number): Promise<void> {
-      const nextAlarms = await currentAlarms();
-      if (nextAlarms === storedAlarms) return;
-      const firstDay = isoUtc(nowMs - RETENTION_MS).slice(0, 10);
-      const retainedAlarms = { ...nextAlarms, alarms: nextAlarms.alarms.filter(({ day }) => day >= firstDay) };
-      await store.commit({ documents: [{ set, put: [[RAISED_ALARMS_KEY, retainedAlarms]] }] });
-      storedAlarms = retainedAlarms;
+      const nextCounts = await currentAlarmCounts();
+      if (nextCounts === storedAlarmCounts) return;
+      const firstRetainedDay = isoUtc(nowMs - ALARM_COUNT_RETENTION_MS).slice(0, 10);
+      const retainedCounts = { ...nextCounts, alarms: nextCounts.alarms.filter(({ day }) => day >= firstRetainedDay) };
+      await store.commit({ documents: [{ set, put: [[RAISED_ALARMS_KEY, retainedCounts]] }] });
+      storedAlarmCounts = retainedCounts;
     },
   };
 }
 
-function toRaisedAlarm(event: Event<"alarm-raised">): RaisedAlarm {
+function toRaisedAlarmCount(event: Event<"alarm-raised">): RaisedAlarmCount {
   const { site, trigger } = event.data.alarm;
   const day = event.time.slice(0, 10);
   return { source: eventSourceName(event) ?? "", site: site.id, day, priority: trigger.priority, count: 1 };
 }
 
-function sumByDay(alarms: readonly RaisedAlarm[]): readonly RaisedAlarm[] {
-  const alarmsByKey = new Map<string, RaisedAlarm>();
+function sumAlarmCountsByDay(alarms: readonly RaisedAlarmCount[]): readonly RaisedAlarmCount[] {
+  const countsByAlarmKey = new Map<string, RaisedAlarmCount>();
   for (const alarm of alarms) {
     const key = JSON.stringify([alarm.source, alarm.site, alarm.day, alarm.priority]);
-    alarmsByKey.set(key, { ...alarm, count: (alarmsByKey.get(key)?.count ?? 0) + alarm.count });
+    countsByAlarmKey.set(key, { ...alarm, count: (countsByAlarmKey.get(key)?.count ?? 0) + alarm.count });
   }
-  return [...alarmsByKey.values()];
+  return [...countsByAlarmKey.values()];
 }
 
-export type Refusals = ReturnType<typeof createRefusals>;
+export type RefusedRequests = ReturnType<typeof createRefusedRequests>;
 
 export interface RefusedRequest {
   readonly at: string;
@@ -140,36 +140,36 @@ export interface RefusedRequest {
   readonly words: string;
 }
 
-const REFUSALS_KEY = "refused";
-const MOST_REFUSALS = 50;
+const REFUSED_REQUESTS_KEY = "refused";
+const MAX_REFUSALS = 50;
 /** An equal refusal is noted once in this time, so that an outage does not displace all others. */
 const REPEATED_REFUSAL_MS = 3_600_000;
 
 /** Recent rejections and failures of the service, by source. */
-export function createRefusals(set: string, store: Pick<Store, "commit" | "document">) {
-  let bySource: Readonly<Record<string, readonly RefusedRequest[]>> = {};
+export function createRefusedRequests(set: string, store: Pick<Store, "commit" | "document">) {
+  let refusalsBySource: Readonly<Record<string, readonly RefusedRequest[]>> = {};
   let isChanged = false;
   return {
     async load(): Promise<void> {
-      bySource = (await store.document<typeof bySource>(set, REFUSALS_KEY)) ?? {};
+      refusalsBySource = (await store.document<typeof refusalsBySource>(set, REFUSED_REQUESTS_KEY)) ?? {};
     },
     note(source: string, refused: RefusedRequest): void {
-      const previousRefusals = bySource[source] ?? [];
-      const isRepeated = previousRefusals.some(
+      const previousRefusals = refusalsBySource[source] ?? [];
+      const isRepeatedRefusal = previousRefusals.some(
         ({ at, what, words }) =>
           what === refused.what &&
           words === refused.words &&
           Math.abs(Date.parse(refused.at) - Date.parse(at)) < REPEATED_REFUSAL_MS,
       );
-      if (isRepeated) return;
-      bySource = { ...bySource, [source]: [refused, ...previousRefusals].slice(0, MOST_REFUSALS) };
+      if (isRepeatedRefusal) return;
+      refusalsBySource = { ...refusalsBySource, [source]: [refused, ...previousRefusals].slice(0, MAX_REFUSALS) };
       isChanged = true;
     },
     /** Newest first, at most 50. */
-    of: (source: string) => bySource[source] ?? [],
+    of: (source: string) => refusalsBySource[source] ?? [],
     async write(): Promise<void> {
       if (!isChanged) return;
-      await store.commit({ documents: [{ set, put: [[REFUSALS_KEY, bySource]] }] });
+      await store.commit({ documents: [{ set, put: [[REFUSED_REQUESTS_KEY, refusalsBySource]] }] });
       isChanged = false;
     },
   };

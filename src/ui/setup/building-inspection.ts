@@ -4,13 +4,13 @@ import type { Page, Source } from "../../engine/source/source.ts";
 import type { SiteTag } from "../../engine/sync/inventory/requestable-tags.ts";
 
 /** Most lists of tags and systems that an inspection requests: the list rate limit passes these without a delay. */
-const MAX_LISTS = 18;
-const SYSTEM_LISTS = 3;
+const MAX_LIST_REQUESTS = 18;
+const SYSTEM_LIST_REQUESTS = 3;
 
 /** Building that Plenum does not follow yet: enough data to propose and plan choices. */
 export type BuildingSummary = ReturnType<typeof summarizeBuilding>;
 
-export interface UnitCount {
+export interface UnitTagCount {
   readonly unit: string;
   readonly tags: number;
 }
@@ -21,7 +21,7 @@ interface PartialList<T> {
   readonly listed: readonly T[];
 }
 
-export interface Inspection {
+export interface BuildingInspection {
   readonly token: TokenInfo;
   readonly tagsBySite: ReadonlyMap<number, PartialList<Tag>>;
   readonly systems: readonly System[];
@@ -49,58 +49,60 @@ export async function inspectBuilding(
       { hint: "Make one in your user profile at the service with read:alarms and read:tags." },
     );
   onProgress("Looking at alarms");
-  const alarms = may("read:alarms") ? await firstPage(source.alarms({ status: "active" }, signal)) : null;
+  const alarms = may("read:alarms") ? await readFirstPage(source.alarms({ status: "active" }, signal)) : null;
   const siteIds = token.sites.map(({ id }) => id);
-  const tagsBySite = may("read:tags") ? await listTags(source, siteIds, signal, onProgress) : new Map();
+  const tagsBySite = may("read:tags") ? await listTagsBySite(source, siteIds, signal, onProgress) : new Map();
   const systems: System[] = [];
-  for (const siteId of may("read:systems") ? siteIds.slice(0, Math.min(SYSTEM_LISTS, MAX_LISTS - tagsBySite.size)) : [])
+  for (const siteId of may("read:systems")
+    ? siteIds.slice(0, Math.min(SYSTEM_LIST_REQUESTS, MAX_LIST_REQUESTS - tagsBySite.size))
+    : [])
     try {
-      systems.push(...(await firstPage(source.systems({ siteId }, signal))).listed);
+      systems.push(...(await readFirstPage(source.systems({ siteId }, signal))).listed);
     } catch (error) {
       // Systems need a permission of the user in addition to the ability of the token.
-      if (!isForbidden(error)) throw error;
+      if (!isForbiddenError(error)) throw error;
     }
   return summarizeBuilding({ token, tagsBySite, systems, alarms });
 }
 
-async function listTags(
+async function listTagsBySite(
   source: Source,
   siteIds: readonly number[],
   signal: AbortSignal,
   onProgress: (text: string) => void,
-): Promise<Inspection["tagsBySite"]> {
+): Promise<BuildingInspection["tagsBySite"]> {
   let requests = 0;
-  const sites = siteIds.slice(0, MAX_LISTS).map((id) => {
+  const siteTagLists = siteIds.slice(0, MAX_LIST_REQUESTS).map((id) => {
     const pages = source.tags({ siteId: id }, signal)[Symbol.asyncIterator]();
     return { id, pages, total: 0, listed: [] as Tag[], hasMore: false };
   });
-  const readPage = async (site: (typeof sites)[number]) => {
+  const readTagPage = async (site: (typeof siteTagLists)[number]) => {
     requests += 1;
     const { done, value } = await site.pages.next();
     site.hasMore = done !== true && value.more;
     if (done === true) return;
     site.listed.push(...value.items);
     site.total = Math.max(value.total ?? 0, site.listed.length);
-    onProgress(`Looking at tags: ${Math.min(requests, sites.length)} of ${siteIds.length} sites`);
+    onProgress(`Looking at tags: ${Math.min(requests, siteTagLists.length)} of ${siteIds.length} sites`);
   };
-  for (const site of sites)
-    await readPage(site).catch((error: unknown) => {
+  for (const site of siteTagLists)
+    await readTagPage(site).catch((error: unknown) => {
       // The user may lack a permission at one site; the other sites still count.
-      if (!isForbidden(error) || siteIds.length === 1) throw error;
+      if (!isForbiddenError(error) || siteIds.length === 1) throw error;
     });
-  for (const site of sites) {
-    while (site.hasMore && requests < MAX_LISTS - SYSTEM_LISTS) await readPage(site);
+  for (const site of siteTagLists) {
+    while (site.hasMore && requests < MAX_LIST_REQUESTS - SYSTEM_LIST_REQUESTS) await readTagPage(site);
     await site.pages.return?.();
   }
-  return new Map(sites.map(({ id, total, listed }) => [id, { total, listed }]));
+  return new Map(siteTagLists.map(({ id, total, listed }) => [id, { total, listed }]));
 }
 
-function isForbidden(error: unknown): boolean {
+function isForbiddenError(error: unknown): boolean {
   const failure = asFailure(error);
   return failure.kind === "config" && failure.reason === "forbidden";
 }
 
-async function firstPage<T>(pages: AsyncIterable<Page<T>>): Promise<PartialList<T>> {
+async function readFirstPage<T>(pages: AsyncIterable<Page<T>>): Promise<PartialList<T>> {
   for await (const { items, total } of pages) return { total: Math.max(total ?? 0, items.length), listed: items };
   return { total: 0, listed: [] };
 }
@@ -121,38 +123,38 @@ export function explainInspectionError(error: unknown, baseUrl: string): Error {
     });
   // The user has no configuration yet in which to find this option.
   const withoutOption = (text: string) => text.replaceAll(/`?base_url`?/g, "the address");
-  const options = { cause: error, ...(failure.hint === undefined ? {} : { hint: withoutOption(failure.hint) }) };
-  if (failure.kind === "config") return new ConfigError(withoutOption(failure.message), options);
-  return failure.kind === "retryable" ? new Retryable(withoutOption(failure.message), options) : failure;
+  const errorOptions = { cause: error, ...(failure.hint === undefined ? {} : { hint: withoutOption(failure.hint) }) };
+  if (failure.kind === "config") return new ConfigError(withoutOption(failure.message), errorOptions);
+  return failure.kind === "retryable" ? new Retryable(withoutOption(failure.message), errorOptions) : failure;
 }
 
 /** Extrapolates: unlisted tags of a site have the units of the listed ones, uninspected sites the average of the others. */
-export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspection) {
-  const siteLists = [...tagsBySite.values()];
-  const counts = new Map<string, number>();
-  for (const { total, listed } of siteLists) {
-    const tagWeight = (total / listed.length) * (token.sites.length / siteLists.length);
-    for (const { unit } of listed) counts.set(unit ?? "", (counts.get(unit ?? "") ?? 0) + tagWeight);
+export function summarizeBuilding({ token, tagsBySite, systems, alarms }: BuildingInspection) {
+  const siteTagLists = [...tagsBySite.values()];
+  const tagCountByUnit = new Map<string, number>();
+  for (const { total, listed } of siteTagLists) {
+    const tagWeight = (total / listed.length) * (token.sites.length / siteTagLists.length);
+    for (const { unit } of listed) tagCountByUnit.set(unit ?? "", (tagCountByUnit.get(unit ?? "") ?? 0) + tagWeight);
   }
-  const units: readonly UnitCount[] = [...counts]
+  const units: readonly UnitTagCount[] = [...tagCountByUnit]
     .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))
     .toSorted((a, b) => b.tags - a.tags);
   const tags = units.reduce((sum, each) => sum + each.tags, 0);
-  const listed = siteLists.reduce((sum, site) => sum + site.listed.length, 0);
+  const listedTagCount = siteTagLists.reduce((sum, site) => sum + site.listed.length, 0);
   return {
     token,
     /** `tags` is null for a site that was not inspected. */
     sites: token.sites.map((site) => ({ ...site, tags: tagsBySite.get(site.id)?.total ?? null })),
-    ...{ units, tags, listed, isEstimate: listed < tags },
+    ...{ units, tags, listed: listedTagCount, isEstimate: listedTagCount < tags },
     systems: systems
       .map(({ id, code, displayName, datapointsCount }) => ({ id, code, displayName, tags: datapointsCount ?? 0 }))
       .toSorted((a, b) => b.tags - a.tags),
     alarms: alarms?.total ?? null,
     offsets: (alarms?.listed ?? []).flatMap(({ triggeredAt, triggeredAtRaw }) => {
       const [, sign, hours, minutes] = /([+-])(\d\d):?(\d\d)$/.exec(triggeredAtRaw) ?? [];
-      const offset = Number(`${sign}1`) * (Number(hours) * 60 + Number(minutes));
+      const offsetMinutes = Number(`${sign}1`) * (Number(hours) * 60 + Number(minutes));
       // A service that writes all times in UTC does not reveal the zone of its buildings.
-      return Number.isNaN(offset) || offset === 0 ? [] : [{ time: triggeredAt, minutes: offset }];
+      return Number.isNaN(offsetMinutes) || offsetMinutes === 0 ? [] : [{ time: triggeredAt, minutes: offsetMinutes }];
     }),
   };
 }
@@ -172,7 +174,7 @@ export function tagsForPlan({ units, sites }: BuildingSummary): readonly SiteTag
 export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
   const [only, ...others] = sites;
   if (only === undefined || others.length > 0) return "buildings";
-  const plainName = only.displayName
+  const asciiName = only.displayName
     .replaceAll(/[øØ]/g, "o")
     .replaceAll(/[æÆ]/g, "ae")
     .normalize("NFKD")
@@ -181,5 +183,5 @@ export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
     .replaceAll(/[^a-z0-9]+/g, "_")
     .slice(0, 32)
     .replaceAll(/^_+|_+$/g, "");
-  return plainName === "" ? "building" : plainName;
+  return asciiName === "" ? "building" : asciiName;
 }

@@ -3,48 +3,48 @@ import { formatCount } from "../../core/values/plural.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
 
 /** English text with placeholders such as `{tags}` for `values.tags`. The text is the key of the page's translation. */
-export interface Message {
+export interface PageMessage {
   readonly text: string;
   readonly values: Readonly<Record<string, string | number>>;
 }
 
-export function message(text: string, values: Message["values"] = {}): Message {
+export function message(text: string, values: PageMessage["values"] = {}): PageMessage {
   return { text, values };
 }
 
-export function englishText({ text, values }: Message): string {
+export function englishText({ text, values }: PageMessage): string {
   return text.replaceAll(/\{(\w+)\}/g, (placeholder, name: string) => String(values[name] ?? placeholder));
 }
 
 const DAY_MS = 86_400_000;
-const SOON_DAYS = 30;
-const SITES_SHOWN = 8;
-const SYSTEMS_SHOWN = 5;
+const EXPIRY_WARNING_DAYS = 30;
+const MAX_SITES_SHOWN = 8;
+const MAX_SYSTEMS_SHOWN = 5;
 
-export function buildingLines(building: BuildingSummary, nowMs: number): readonly string[] {
+export function buildingSummaryLines(building: BuildingSummary, nowMs: number): readonly string[] {
   const { alarms, sites, token } = building;
   const tagSuffix = (tags: number | null) => (tags === null ? "" : `, ${formatCount(tags, "tag")}`);
-  const systems = building.systems
+  const systemTexts = building.systems
     .filter(({ tags }) => tags > 0)
-    .slice(0, SYSTEMS_SHOWN)
+    .slice(0, MAX_SYSTEMS_SHOWN)
     .map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`);
   return [
     "",
     `${englishText(tokenMessage(building, nowMs))}; abilities: ${token.abilities.join(", ")}.`,
     `${formatCount(sites.length, "site")}:`,
-    ...sites.slice(0, SITES_SHOWN).map(({ id, displayName, tags }) => `  ${id}  ${displayName}${tagSuffix(tags)}`),
-    ...(SITES_SHOWN < sites.length ? [`  and ${sites.length - SITES_SHOWN} more`] : []),
-    `${tagsText(building)}${alarms === null ? "" : `, ${formatCount(alarms, "active alarm")}`}.`,
-    ...(systems.length === 0 ? [] : [`Largest systems: ${systems.join(", ")}.`]),
+    ...sites.slice(0, MAX_SITES_SHOWN).map(({ id, displayName, tags }) => `  ${id}  ${displayName}${tagSuffix(tags)}`),
+    ...(MAX_SITES_SHOWN < sites.length ? [`  and ${sites.length - MAX_SITES_SHOWN} more`] : []),
+    `${tagCountText(building)}${alarms === null ? "" : `, ${formatCount(alarms, "active alarm")}`}.`,
+    ...(systemTexts.length === 0 ? [] : [`Largest systems: ${systemTexts.join(", ")}.`]),
     ...buildingWarnings(building).map(englishText),
     "",
   ];
 }
 
-export function buildingWarnings({ isEstimate, listed, tags, token, sites }: BuildingSummary): readonly Message[] {
+export function buildingWarnings({ isEstimate, listed, tags, token, sites }: BuildingSummary): readonly PageMessage[] {
   const may = (ability: string) => token.abilities.includes(ability);
   const count = sites.length;
-  const warnings: readonly (readonly [applies: boolean, Message])[] = [
+  const possibleWarnings: readonly (readonly [applies: boolean, PageMessage])[] = [
     [
       isEstimate,
       message("{listed} tags were looked at; units and numbers of the others are assumed to be alike.", { listed }),
@@ -67,49 +67,49 @@ export function buildingWarnings({ isEstimate, listed, tags, token, sites }: Bui
     ],
     [may("write:tags"), message("The token may write tags. Writing stays off; a token without write:tags is safer.")],
   ];
-  return warnings.filter(([applies]) => applies).map(([, warning]) => warning);
+  return possibleWarnings.filter(([applies]) => applies).map(([, warning]) => warning);
 }
 
 /** `Token "Plenum" of Kari Nordmann, valid until 2027-11-02` */
-export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: number): Message {
+export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: number): PageMessage {
   const values = { token: token.name, user: token.user.name };
   if (token.expiresAt === null) return message('Token "{token}" of {user}, which never expires', values);
   const days = Math.floor((Date.parse(token.expiresAt) - nowMs) / DAY_MS);
   const date = token.expiresAt.slice(0, 10);
-  if (days >= SOON_DAYS) return message('Token "{token}" of {user}, valid until {date}', { ...values, date });
+  if (days >= EXPIRY_WARNING_DAYS) return message('Token "{token}" of {user}, valid until {date}', { ...values, date });
   return days === 1
     ? message('Token "{token}" of {user}, which expires in 1 day ({date})', { ...values, date })
     : message('Token "{token}" of {user}, which expires in {days} days ({date})', { ...values, days, date });
 }
 
 /** `about 312 tags (°C 73, % 51, no unit 17)` */
-export function tagsText(building: BuildingSummary): string {
+export function tagCountText(building: BuildingSummary): string {
   const unitTexts = building.units.map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
   const count = englishText(tagCountMessage(building));
   if (unitTexts.length === 0) return count;
   return `${count} (${unitTexts.slice(0, 5).join(", ")}${unitTexts.length > 5 ? " …" : ""})`;
 }
 
-export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tags" | "isEstimate">): Message {
+export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tags" | "isEstimate">): PageMessage {
   if (tags === 1) return isEstimate ? message("about 1 tag") : message("1 tag");
   return isEstimate ? message("about {tags} tags", { tags }) : message("{tags} tags", { tags });
 }
 
 /** Proposes the zone of this machine as the zone of the buildings; null if the offsets of alarm times contradict the zone. */
-export function guessZone({ offsets }: Pick<BuildingSummary, "offsets">, zone: string) {
-  const isRegion = zone.includes("/") && !zone.startsWith("Etc/");
-  if (offsets.length === 0) return { proposed: isRegion ? zone : null, note: null };
-  const mismatch = offsets.find(({ time, minutes }) => DateTime.fromISO(time, { zone }).offset !== minutes);
-  if (mismatch === undefined)
+export function guessTimeZone({ offsets }: Pick<BuildingSummary, "offsets">, zone: string) {
+  const isRegionZone = zone.includes("/") && !zone.startsWith("Etc/");
+  if (offsets.length === 0) return { proposed: isRegionZone ? zone : null, note: null };
+  const mismatchedOffset = offsets.find(({ time, minutes }) => DateTime.fromISO(time, { zone }).offset !== minutes);
+  if (mismatchedOffset === undefined)
     return { proposed: zone, note: message("The times of the alarms fit {zone}, as this machine.", { zone }) };
   const twoDigits = (number: number) => String(number).padStart(2, "0");
-  const size = Math.abs(mismatch.minutes);
-  const offset = `${mismatch.minutes < 0 ? "-" : "+"}${twoDigits(Math.floor(size / 60))}:${twoDigits(size % 60)}`;
-  const day = mismatch.time.slice(0, 10);
-  const note = isRegion
+  const offsetMinutes = Math.abs(mismatchedOffset.minutes);
+  const offsetText = `${mismatchedOffset.minutes < 0 ? "-" : "+"}${twoDigits(Math.floor(offsetMinutes / 60))}:${twoDigits(offsetMinutes % 60)}`;
+  const day = mismatchedOffset.time.slice(0, 10);
+  const zoneNote = isRegionZone
     ? message("An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.", {
-        ...{ day, offset, zone },
+        ...{ day, offset: offsetText, zone },
       })
-    : message("An alarm of {day} has a time at {offset}.", { day, offset });
-  return { proposed: null, note };
+    : message("An alarm of {day} has a time at {offset}.", { day, offset: offsetText });
+  return { proposed: null, note: zoneNote };
 }

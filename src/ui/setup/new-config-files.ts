@@ -3,7 +3,7 @@ import { dirname, isAbsolute, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 
 /** Throws ConfigError if something exists at the path, including a broken link. */
-export function refuseExisting(file: string, option: string | null): void {
+export function refuseExistingFile(file: string, option: string | null): void {
   try {
     lstatSync(file);
   } catch {
@@ -21,25 +21,25 @@ interface NewFile {
 }
 
 /** Writes a configuration and a new token, readable by its owner only: both files or neither. */
-export function writeSetup(config: NewFile, token: NewFile | null): void {
-  refuseExisting(config.file, config.option);
-  if (token !== null) writeNew(token, 0o600);
+export function writeNewFiles(config: NewFile, token: NewFile | null): void {
+  refuseExistingFile(config.file, config.option);
+  if (token !== null) writeNewFile(token, 0o600);
   try {
-    writeNew(config, 0o644);
+    writeNewFile(config, 0o644);
   } catch (error) {
     if (token !== null) rmSync(token.file, { force: true });
     throw error;
   }
 }
 
-function writeNew({ file, text, option }: NewFile, mode: number): void {
+function writeNewFile({ file, text, option }: NewFile, mode: number): void {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     writeFileSync(file, text, { flag: "wx", mode });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     // EEXIST also means that a parent folder is a file; then this call does not throw.
-    if (code === "EEXIST") refuseExisting(file, option);
+    if (code === "EEXIST") refuseExistingFile(file, option);
     throw new ConfigError(`${file} cannot be written (${code}).`, {
       hint: option === null ? "Start Plenum where it may write." : `Name another file with ${option}.`,
       cause: error,
@@ -49,12 +49,12 @@ function writeNew({ file, text, option }: NewFile, mode: number): void {
 
 /** Path as written into a configuration. A path stays relative only if the configuration is in the working directory. */
 export function pathInConfig(configFile: string, path: string, base: string = process.cwd()): string {
-  const folder = dirname(resolve(base, configFile));
-  return isAbsolute(path) || folder === resolve(base) ? path : resolve(base, path);
+  const configFolder = dirname(resolve(base, configFile));
+  return isAbsolute(path) || configFolder === resolve(base) ? path : resolve(base, path);
 }
 
 /** Path of a file or folder next to a configuration: its state, events and secrets. */
 export function pathNextToConfig(configFile: string, name: string, base: string = process.cwd()): string {
-  const folder = dirname(resolve(base, configFile));
-  return folder === resolve(base) ? name : resolve(folder, name);
+  const configFolder = dirname(resolve(base, configFile));
+  return configFolder === resolve(base) ? name : resolve(configFolder, name);
 }

@@ -1,22 +1,22 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopbackHost } from "../../core/http/loopback.ts";
-import { type Message, message } from "./building-messages.ts";
+import { message, type PageMessage } from "./building-messages.ts";
 
-export type ServiceAddress = ReturnType<typeof readAddress>;
+export type ServiceAddress = ReturnType<typeof parseServiceAddress>;
 
 /**
  * Parses an address copied from a browser or the manual, with or without https://. `notes` explain corrections. Throws ConfigError
  * for text that is no address, for a password in the address, and for http:// to another machine unless the user allows it.
  */
-export function readAddress(written: string, allowPlainHttp: boolean) {
-  const notes: Message[] = [];
-  const trimmedText = written.trim();
-  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmedText);
-  const scheme = isLoopbackHost(trimmedText.replace(/[:/].*$/, "")) ? "http" : "https";
-  if (!hasScheme) notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
-  const url = URL.parse(hasScheme ? trimmedText : `${scheme}://${trimmedText}`);
-  if (trimmedText === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
-    throw new ConfigError(`This is not the address of a service: ${trimmedText === "" ? "nothing" : trimmedText}.`, {
+export function parseServiceAddress(written: string, allowPlainHttp: boolean) {
+  const notes: PageMessage[] = [];
+  const address = written.trim();
+  const hasUrlScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(address);
+  const scheme = isLoopbackHost(address.replace(/[:/].*$/, "")) ? "http" : "https";
+  if (!hasUrlScheme) notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
+  const url = URL.parse(hasUrlScheme ? address : `${scheme}://${address}`);
+  if (address === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
+    throw new ConfigError(`This is not the address of a service: ${address === "" ? "nothing" : address}.`, {
       hint: "Write it as https://monitoring.example.com.",
     });
   if (url.username !== "" || url.password !== "")

@@ -4,54 +4,54 @@ import { RESOLUTIONS } from "../../core/model/building.ts";
 import { secondsText } from "../../core/values/duration.ts";
 import { type PlanSettings, planFactsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building-inspection.ts";
-import { englishText, type Message, message } from "./building-messages.ts";
+import { type BuildingSummary, tagsForPlan, type UnitTagCount } from "./building-inspection.ts";
+import { englishText, message, type PageMessage } from "./building-messages.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-const PollInterval = z.int().min(3_000).max(DAY_MS).nullable();
+const GroupReadInterval = z.int().min(3_000).max(DAY_MS).nullable();
 
 /** Choices of a person for a building, as set on the setup page. Times in milliseconds. */
 export const SetupChoices = z.strictObject({
-  every: z.strictObject({ readings: PollInterval, meters: PollInterval, rest: PollInterval }),
+  every: z.strictObject({ readings: GroupReadInterval, meters: GroupReadInterval, rest: GroupReadInterval }),
   history: z.strictObject({ resolution: z.enum(RESOLUTIONS), backfillDays: z.int().min(0).max(3_650) }).nullable(),
   polite: z.number().min(0.05).max(1),
 });
 export type SetupChoices = z.infer<typeof SetupChoices>;
-export type Group = keyof SetupChoices["every"];
+export type TagGroup = keyof SetupChoices["every"];
 
 /** Units of counters: these only grow, so slow reads miss nothing. */
-const METERS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
+const METER_UNITS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
 
 export interface UnitGroup {
-  readonly group: Group;
-  readonly units: readonly UnitCount[];
+  readonly group: TagGroup;
+  readonly units: readonly UnitTagCount[];
   readonly tags: number;
 }
 
 /** Most units that a class lists by name, so that the file stays readable. */
-const MOST_UNITS = 24;
+const MAX_UNITS_PER_CLASS = 24;
 
 /** Groups of the building's tags: measured values, counters, and the rest: tags without a unit and rare units. */
 export function unitGroups({ units }: Pick<BuildingSummary, "units">): readonly UnitGroup[] {
-  const groups: Record<Group, UnitCount[]> = { readings: [], meters: [], rest: [] };
+  const groups: Record<TagGroup, UnitTagCount[]> = { readings: [], meters: [], rest: [] };
   for (const each of units) {
-    const group = each.unit === "" ? groups.rest : groups[METERS.test(each.unit) ? "meters" : "readings"];
-    (group.length < MOST_UNITS ? group : groups.rest).push(each);
+    const group = each.unit === "" ? groups.rest : groups[METER_UNITS.test(each.unit) ? "meters" : "readings"];
+    (group.length < MAX_UNITS_PER_CLASS ? group : groups.rest).push(each);
   }
   return (["readings", "meters", "rest"] as const)
     .map((group) => ({ group, units: groups[group], tags: groups[group].reduce((sum, { tags }) => sum + tags, 0) }))
     .filter(({ tags }) => tags > 0);
 }
 
-export const STEPS_MS: readonly number[] = [
+export const INTERVALS_MS: readonly number[] = [
   ...[10_000, 15_000, 30_000],
   ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * MINUTE_MS),
   ...[1, 2, 3, 6, 12, 24].map((hours) => hours * HOUR_MS),
 ];
 
-const FIRST_STEP = STEPS_MS.indexOf(30_000);
+const FIRST_INTERVAL_STEP = INTERVALS_MS.indexOf(30_000);
 const MIN_METER_INTERVAL_MS = 15 * MINUTE_MS;
 /** Target share of the quota; the rest is for backfill, manual requests and growth. */
 const TARGET_QUOTA_SHARE = 0.8;
@@ -60,42 +60,42 @@ const TARGET_QUOTA_SHARE = 0.8;
  * Returns the shortest intervals that use at most 80 % of the quota. Tags without a unit get a four times longer interval than
  * measured values, counters at least 15 minutes. `planOf` computes the cost.
  */
-export function proposedChoices(
+export function proposeChoices(
   building: Pick<BuildingSummary, "units" | "token">,
   history: SetupChoices["history"],
   planOf: (choices: SetupChoices) => PlanReport,
 ): SetupChoices {
-  const groups = new Set(unitGroups(building).map(({ group }) => group));
-  const stepMs = (step: number) => STEPS_MS[step] ?? DAY_MS;
-  const choicesForStep = (step: number): SetupChoices => ({
+  const presentGroups = new Set(unitGroups(building).map(({ group }) => group));
+  const intervalOfStepMs = (step: number) => INTERVALS_MS[step] ?? DAY_MS;
+  const choicesForIntervalStep = (step: number): SetupChoices => ({
     every: {
-      readings: groups.has("readings") ? stepMs(step) : null,
-      meters: groups.has("meters") ? Math.max(MIN_METER_INTERVAL_MS, stepMs(step + 2)) : null,
+      readings: presentGroups.has("readings") ? intervalOfStepMs(step) : null,
+      meters: presentGroups.has("meters") ? Math.max(MIN_METER_INTERVAL_MS, intervalOfStepMs(step + 2)) : null,
       // A single group gets the shortest interval.
-      rest: groups.has("rest") ? stepMs(groups.size === 1 ? step : step + 2) : null,
+      rest: presentGroups.has("rest") ? intervalOfStepMs(presentGroups.size === 1 ? step : step + 2) : null,
     },
-    history: groups.size === 0 ? null : history,
+    history: presentGroups.size === 0 ? null : history,
     polite: 1,
   });
-  if (groups.size === 0) return choicesForStep(FIRST_STEP);
+  if (presentGroups.size === 0) return choicesForIntervalStep(FIRST_INTERVAL_STEP);
   // Binary search: a plan of 30,000 tags takes half a second.
-  let lowStep = FIRST_STEP;
-  let highStep = STEPS_MS.length - 1;
+  let lowStep = FIRST_INTERVAL_STEP;
+  let highStep = INTERVALS_MS.length - 1;
   while (lowStep < highStep) {
     const middleStep = Math.floor((lowStep + highStep) / 2);
-    if (planOf(choicesForStep(middleStep)).load <= TARGET_QUOTA_SHARE) highStep = middleStep;
+    if (planOf(choicesForIntervalStep(middleStep)).load <= TARGET_QUOTA_SHARE) highStep = middleStep;
     else lowStep = middleStep + 1;
   }
-  return choicesForStep(lowStep);
+  return choicesForIntervalStep(lowStep);
 }
 
 /** Interval between requests for finished history. A longer one costs fewer requests and loses no point. */
-export function historyEveryMs(tags: number): number {
+export function historyRequestIntervalMs(tags: number): number {
   if (tags > 4_000) return DAY_MS;
   return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;
 }
 
-export function planBuilding(
+export function planForBuilding(
   config: Config,
   building: BuildingSummary,
   nowMs: number,
@@ -103,16 +103,18 @@ export function planBuilding(
 ): PlanReport {
   const [[name, entry] = []] = Object.entries(config.sources);
   if (name === undefined || entry === undefined) throw new Error("a configuration without a source");
-  const settings = settingsOf(name, entry, config.state);
-  return reportPlan(planFactsFromTags(settings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs));
+  const planSettings = settingsOf(name, entry, config.state);
+  return reportPlan(
+    planFactsFromTags(planSettings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs),
+  );
 }
 
 /** States the share of the quota that a plan uses, e.g. 62 % of 20 requests a minute. */
-export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport): Message {
+export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport): PageMessage {
   if (classes.length === 0) return message("No tag is read; alarms are followed.");
   const count = Number(quota.perMinute.toFixed(1));
-  const usedLanes = lanes.filter(({ lane }) => lane === "live" || lane === "history");
-  const share = percent(fits ? usedLanes.reduce((sum, each) => sum + each.share, 0) : load);
+  const usedQuotaLanes = lanes.filter(({ lane }) => lane === "live" || lane === "history");
+  const share = percentText(fits ? usedQuotaLanes.reduce((sum, each) => sum + each.share, 0) : load);
   return fits
     ? message("These wishes take {share} of the quota ({count} requests a minute).", { share, count })
     : message(
@@ -121,11 +123,11 @@ export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport):
       );
 }
 
-export function quotaText(plan: PlanReport): string {
+export function quotaUseText(plan: PlanReport): string {
   return englishText(quotaMessage(plan));
 }
 
-export function planMessages({ classes, history, backfill }: PlanReport): readonly Message[] {
+export function planMessages({ classes, history, backfill }: PlanReport): readonly PageMessage[] {
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
       const values = { name, tags, age: secondsText(promisedSeconds) };
@@ -143,6 +145,6 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
   ];
 }
 
-function percent(share: number): string {
+function percentText(share: number): string {
   return `${Math.max(share > 0 ? 1 : 0, Math.round(share * 100))} %`;
 }

@@ -13,12 +13,12 @@ import { asFailure, ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import { createGuesses, isEqual, knownHosts, sameOriginOnly, securityHeaders } from "../status/access-control.ts";
-import { limitConnections, listen, REQUEST_TIMES } from "../status/connection-limits.ts";
+import { guessCounter, isSameSecret, knownHosts, sameOriginOnly, securityHeaders } from "../status/access-control.ts";
+import { limitConnections, listen, REQUEST_TIMEOUTS } from "../status/connection-limits.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
-import { buildingWarnings, guessZone, tagCountMessage, tokenMessage } from "./building-messages.ts";
-import { readAddress } from "./service-address.ts";
-import { planMessages, proposedChoices, quotaMessage, SetupChoices, STEPS_MS, unitGroups } from "./setup-choices.ts";
+import { buildingWarnings, guessTimeZone, tagCountMessage, tokenMessage } from "./building-messages.ts";
+import { parseServiceAddress } from "./service-address.ts";
+import { INTERVALS_MS, planMessages, proposeChoices, quotaMessage, SetupChoices, unitGroups } from "./setup-choices.ts";
 
 /**
  * Serves the setup page on loopback to a person with the code from the terminal. Requests are POSTs of the page itself; failures are
@@ -34,16 +34,16 @@ import { planMessages, proposedChoices, quotaMessage, SetupChoices, STEPS_MS, un
  * | `POST /api/start` | 202: this server ends and the worker begins |
  */
 export interface SetupServerOptions {
-  readonly steps: SetupSteps;
+  readonly steps: SetupActions;
   readonly clock: Pick<Clock, "now" | "monotonic">;
   readonly machineZone: string;
   readonly onStart: () => void;
 }
 
-export interface SetupSteps {
+export interface SetupActions {
   look(service: ServiceAccess, signal: AbortSignal): Promise<BuildingSummary>;
   plan(building: BuildingSummary, choices: SetupChoices): PlanReport;
-  write(building: BuildingSummary, request: WriteRequest & ServiceAccess): WrittenFiles;
+  write(building: BuildingSummary, request: ConfigWriteRequest & ServiceAccess): WrittenSetupFiles;
 }
 
 interface ServiceAccess {
@@ -52,88 +52,88 @@ interface ServiceAccess {
   readonly token: string;
 }
 
-const LookRequest = z.strictObject({
+const InspectionRequest = z.strictObject({
   address: z.string().max(2_000),
   token: z.string().max(10_000),
   allowPlainHttp: z.boolean(),
 });
 
-const WriteRequest = z.strictObject({
+const ConfigWriteRequest = z.strictObject({
   wishes: SetupChoices,
   timeZone: z.string().max(100),
   mqttUrl: z.string().max(2_000),
 });
-type WriteRequest = z.infer<typeof WriteRequest>;
+type ConfigWriteRequest = z.infer<typeof ConfigWriteRequest>;
 
-export interface WrittenFiles {
+export interface WrittenSetupFiles {
   readonly file: string;
   readonly tokenFile: string;
   readonly next: readonly (readonly [command: string, what: string])[];
 }
 
-const COOKIE = "plenum_setup";
-const LARGEST_BODY = 32 * 1024;
-const HOST = "127.0.0.1";
-const JAVASCRIPT = "text/javascript; charset=utf-8";
-const CSS = "text/css; charset=utf-8";
-const ASSETS: readonly (readonly [path: string, file: string, type: string])[] = [
+const SESSION_COOKIE_NAME = "plenum_setup";
+const MAX_REQUEST_BYTES = 32 * 1024;
+const LOOPBACK_HOST = "127.0.0.1";
+const SCRIPT_CONTENT_TYPE = "text/javascript; charset=utf-8";
+const STYLE_CONTENT_TYPE = "text/css; charset=utf-8";
+const SETUP_PAGE_FILES: readonly (readonly [path: string, file: string, type: string])[] = [
   ["/", "./page/setup.html", "text/html; charset=utf-8"],
-  ["/setup.mjs", "./page/setup.mjs", JAVASCRIPT],
-  ["/language.mjs", "../status/page/language.mjs", JAVASCRIPT],
-  ["/norwegian.mjs", "./page/norwegian.mjs", JAVASCRIPT],
-  ["/htm.mjs", import.meta.resolve("htm/preact/standalone"), JAVASCRIPT],
-  ["/colours.css", "../status/page/colours.css", CSS],
-  ["/setup.css", "./page/setup.css", CSS],
+  ["/setup.mjs", "./page/setup.mjs", SCRIPT_CONTENT_TYPE],
+  ["/language.mjs", "../status/page/language.mjs", SCRIPT_CONTENT_TYPE],
+  ["/norwegian.mjs", "./page/norwegian.mjs", SCRIPT_CONTENT_TYPE],
+  ["/htm.mjs", import.meta.resolve("htm/preact/standalone"), SCRIPT_CONTENT_TYPE],
+  ["/colours.css", "../status/page/colours.css", STYLE_CONTENT_TYPE],
+  ["/setup.css", "./page/setup.css", STYLE_CONTENT_TYPE],
   ["/favicon.svg", "../status/page/favicon.svg", "image/svg+xml"],
 ];
 
-class InvalidRequest extends Error {}
+class InvalidRequestError extends Error {}
 
-function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions, entry: EntryCode): Hono {
+function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions, entryCode: SetupEntryCode): Hono {
   let inspected: { readonly building: BuildingSummary; readonly service: ServiceAccess } | null = null;
   let looked: object | null = null;
-  let written: WrittenFiles | null = null;
+  let written: WrittenSetupFiles | null = null;
   const lastInspection = () => {
     if (inspected === null) throw new ConfigError("Nothing was looked at yet; begin with the address.");
     return inspected;
   };
   const app = new Hono();
   app.use(securityHeaders);
-  app.use(knownHosts(HOST));
+  app.use(knownHosts(LOOPBACK_HOST));
   app.onError((error, context) => {
     const [problem] = error instanceof ConfigurationError ? error.problems : [];
     const message = maskCredentials(problem?.message ?? errorText(error));
-    const isUserError = error instanceof InvalidRequest || asFailure(error).kind === "config";
+    const isUserError = error instanceof InvalidRequestError || asFailure(error).kind === "config";
     return context.json({ message }, isUserError ? 400 : 502);
   });
-  const onError = (context: Context) => context.json({ message: "The request is too long." }, 413);
-  app.use(bodyLimit({ maxSize: LARGEST_BODY, onError }));
+  const onBodyTooLarge = (context: Context) => context.json({ message: "The request is too long." }, 413);
+  app.use(bodyLimit({ maxSize: MAX_REQUEST_BYTES, onError: onBodyTooLarge }));
   app.post("*", sameOriginOnly);
   app.post("/api/code", async (context) => {
-    const { code } = await parseBody(context, z.strictObject({ code: z.string().max(100) }));
-    const entered = entry.enter(code);
-    if (entered === null)
+    const { code } = await parseJsonBody(context, z.strictObject({ code: z.string().max(100) }));
+    const entryResult = entryCode.enter(code);
+    if (entryResult === null)
       return context.json({ message: "This is not the code. The terminal shows the code for one browser." }, 403);
-    if (typeof entered === "object") {
-      const seconds = `${Math.ceil(entered.waitMs / 1_000)}`;
+    if (typeof entryResult === "object") {
+      const seconds = `${Math.ceil(entryResult.waitMs / 1_000)}`;
       return context.json({ message: `Too many wrong codes; wait ${seconds} s.` }, 429, { "retry-after": seconds });
     }
-    setCookie(context, COOKIE, entered, { httpOnly: true, sameSite: "Strict", path: "/" });
+    setCookie(context, SESSION_COOKIE_NAME, entryResult, { httpOnly: true, sameSite: "Strict", path: "/" });
     return context.body(null, 204);
   });
   app.use("/api/*", async (context, next) =>
-    entry.isKey(getCookie(context, COOKIE))
+    entryCode.isKey(getCookie(context, SESSION_COOKIE_NAME))
       ? next()
       : context.json({ message: "Enter the code from the terminal." }, 401),
   );
   app.get("/api/setup", ({ json }) => json({ looked, written }));
   app.post("/api/look", async (context) => {
-    const request = await parseBody(context, LookRequest);
-    const { baseUrl, notes } = readAddress(request.address, request.allowPlainHttp);
+    const request = await parseJsonBody(context, InspectionRequest);
+    const { baseUrl, notes } = parseServiceAddress(request.address, request.allowPlainHttp);
     const service = { baseUrl, allowPlainHttp: request.allowPlainHttp, token: request.token.trim() };
     if (service.token === "") throw new ConfigError("The access token is missing.");
     const building = await steps.look(service, context.req.raw.signal);
-    const wishes = proposedChoices(building, { resolution: "1h", backfillDays: 7 }, (choices) =>
+    const wishes = proposeChoices(building, { resolution: "1h", backfillDays: 7 }, (choices) =>
       steps.plan(building, choices),
     );
     const { units, sites, systems, alarms } = building;
@@ -143,19 +143,19 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
       token: tokenMessage(building, clock.now()),
       tags: tagCountMessage(building),
       doubts: buildingWarnings(building),
-      zone: guessZone(building, machineZone),
-      steps: STEPS_MS,
+      zone: guessTimeZone(building, machineZone),
+      steps: INTERVALS_MS,
       groups: unitGroups(building).map((each) => ({ ...each, units: each.units.map(({ unit }) => unit) })),
-      plan: planView(steps.plan(building, wishes)),
+      plan: planResponse(steps.plan(building, wishes)),
     };
     return context.json(looked);
   });
   app.post("/api/plan", async (context) => {
-    const choices = await parseBody(context, SetupChoices);
-    return context.json(planView(steps.plan(lastInspection().building, choices)));
+    const choices = await parseJsonBody(context, SetupChoices);
+    return context.json(planResponse(steps.plan(lastInspection().building, choices)));
   });
   app.post("/api/write", async (context) => {
-    const request = await parseBody(context, WriteRequest);
+    const request = await parseJsonBody(context, ConfigWriteRequest);
     if (written !== null) throw new ConfigError(`${written.file} is written already.`);
     const { building, service } = lastInspection();
     written = steps.write(building, { ...request, ...service });
@@ -166,7 +166,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     onStart();
     return context.json({}, 202);
   });
-  for (const [path, file, type] of ASSETS)
+  for (const [path, file, type] of SETUP_PAGE_FILES)
     app.get(path, (context) =>
       context.body(readFileSync(fileURLToPath(new URL(file, import.meta.url))), 200, { "content-type": type }),
     );
@@ -174,44 +174,44 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
 }
 
 /** `change` is the cheapest one that makes the plan fit; null if the plan fits. */
-function planView(plan: PlanReport) {
+function planResponse(plan: PlanReport) {
   const { load, fits, changes } = plan;
-  const change = fits ? null : (changes[0]?.text ?? null);
-  return { load, fits, change, lines: planMessages(plan), share: quotaMessage(plan) };
+  const cheapestChange = fits ? null : (changes[0]?.text ?? null);
+  return { load, fits, change: cheapestChange, lines: planMessages(plan), share: quotaMessage(plan) };
 }
 
-async function parseBody<T extends z.ZodType>(context: Context, schema: T): Promise<z.output<T>> {
-  const parsed = schema.safeParse(await context.req.json().catch(() => null));
-  if (parsed.success) return parsed.data;
-  throw new InvalidRequest("The server does not understand this request. Load the page again.");
+async function parseJsonBody<T extends z.ZodType>(context: Context, schema: T): Promise<z.output<T>> {
+  const parsedBody = schema.safeParse(await context.req.json().catch(() => null));
+  if (parsedBody.success) return parsedBody.data;
+  throw new InvalidRequestError("The server does not understand this request. Load the page again.");
 }
 
-type EntryCode = ReturnType<typeof createEntryCode>;
+type SetupEntryCode = ReturnType<typeof createSetupEntryCode>;
 
 /** Without letters and digits that look alike. */
-const LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+const CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
 /** Code that a person types from the terminal. It gives one browser a key. Any local program can try 5 codes, then 2 a minute. */
-function createEntryCode(clock: Pick<Clock, "monotonic">) {
-  const letters = Array.from({ length: 8 }, () => LETTERS[randomInt(LETTERS.length)]).join("");
+function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
+  const codeLetters = Array.from({ length: 8 }, () => CODE_LETTERS[randomInt(CODE_LETTERS.length)]).join("");
   const key = randomBytes(32).toString("base64url");
-  const guesses = createGuesses(clock);
+  const codeGuesses = guessCounter(clock);
   let isUsed = false;
   return {
     /** `K7QM-4XRA` */
-    code: `${letters.slice(0, 4)}-${letters.slice(4)}`,
+    code: `${codeLetters.slice(0, 4)}-${codeLetters.slice(4)}`,
     /** Returns the key; the delay after too many wrong codes; null for a wrong or used code. */
     enter(code: string): string | { readonly waitMs: number } | null {
-      const waitMs = guesses.waitMs(HOST);
+      const waitMs = codeGuesses.waitMs(LOOPBACK_HOST);
       if (waitMs > 0) return { waitMs };
-      if (!isUsed && isEqual(code.toUpperCase().replaceAll(/[^A-Z0-9]/g, ""), letters)) {
+      if (!isUsed && isSameSecret(code.toUpperCase().replaceAll(/[^A-Z0-9]/g, ""), codeLetters)) {
         isUsed = true;
         return key;
       }
-      guesses.wrong(HOST);
+      codeGuesses.wrong(LOOPBACK_HOST);
       return null;
     },
-    isKey: (given: string | undefined) => isUsed && given !== undefined && isEqual(given, key),
+    isKey: (given: string | undefined) => isUsed && given !== undefined && isSameSecret(given, key),
   };
 }
 
@@ -224,18 +224,18 @@ export interface SetupServer {
 
 /** Listens on loopback; rejects with ConfigError if the port is taken. */
 export async function startSetupServer(options: SetupServerOptions, port: number): Promise<SetupServer> {
-  const entry = createEntryCode(options.clock);
-  const { fetch } = setupRoutes(options, entry);
-  const server = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
+  const entryCode = createSetupEntryCode(options.clock);
+  const { fetch } = setupRoutes(options, entryCode);
+  const server = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMEOUTS }) as Server;
   limitConnections(server);
   await listen(
     server,
-    { port, host: HOST },
-    ({ code }) => new ConfigError(`The port ${port} of ${HOST} cannot be used (${code}).`),
+    { port, host: LOOPBACK_HOST },
+    ({ code }) => new ConfigError(`The port ${port} of ${LOOPBACK_HOST} cannot be used (${code}).`),
   );
   return {
-    url: `http://${HOST}:${(server.address() as AddressInfo).port}`,
-    code: entry.code,
+    url: `http://${LOOPBACK_HOST}:${(server.address() as AddressInfo).port}`,
+    code: entryCode.code,
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());

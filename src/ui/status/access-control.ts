@@ -9,73 +9,73 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Secret } from "../../core/runtime/log.ts";
 import { type ProcessEnv, readSecret } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import { addressOwner, delayedConnections, plainAddress } from "./connection-limits.ts";
+import { clientOfAddress, delayedConnections, normalizeIp } from "./connection-limits.ts";
 import type { StatusConfig } from "./status-config.ts";
 
 /** An operator may do everything, a viewer only looks, and a scraper gets nothing but the metrics. */
-export type Role = "operator" | "viewer" | "scraper";
+export type VisitorRole = "operator" | "viewer" | "scraper";
 
-export interface Credentials {
+export interface PageCredentials {
   readonly operator: Secret;
   readonly viewer: Secret | null;
   readonly scraper: Secret | null;
 }
 
-const LEAST_PASSWORD_LENGTH = 12;
+const MIN_PASSWORD_LENGTH = 12;
 
 /** Null without a configured password. Throws `ConfigError` when a password is missing or too short. */
-export function readCredentials(config: StatusConfig, environment?: ProcessEnv): Credentials | null {
-  function read(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
+export function readPageCredentials(config: StatusConfig, environment?: ProcessEnv): PageCredentials | null {
+  function readPassword(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
     const ref = config[option];
     if (ref === undefined) return null;
     const secret = readSecret(ref, environment);
-    if (secret.reveal().length >= LEAST_PASSWORD_LENGTH) return secret;
-    throw new ConfigError(`status.${option} is shorter than ${LEAST_PASSWORD_LENGTH} characters.`, {
+    if (secret.reveal().length >= MIN_PASSWORD_LENGTH) return secret;
+    throw new ConfigError(`status.${option} is shorter than ${MIN_PASSWORD_LENGTH} characters.`, {
       field: `status.${option}`,
       hint: "Make one with: openssl rand -base64 18",
     });
   }
-  const operator = read("password");
-  return operator && { operator, viewer: read("viewer_password"), scraper: read("metrics_token") };
+  const operator = readPassword("password");
+  return operator && { operator, viewer: readPassword("viewer_password"), scraper: readPassword("metrics_token") };
 }
 
 /** Returns the role of an Authorization header; null for wrong credentials. Takes constant time. */
-function roleOfHeader(authorization: string, { operator, viewer, scraper }: Credentials): Role | null {
+function authorizedRole(authorization: string, { operator, viewer, scraper }: PageCredentials): VisitorRole | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
-  const basicHeader = (user: string, password: Secret) =>
+  const basicAuthHeader = (user: string, password: Secret) =>
     `basic ${Buffer.from(`${user}:${password.reveal()}`).toString("base64")}`;
-  const expected: readonly (readonly [Role, string | null])[] = [
-    ["operator", basicHeader("plenum", operator)],
-    ["viewer", viewer && basicHeader("viewer", viewer)],
+  const expectedHeaders: readonly (readonly [VisitorRole, string | null])[] = [
+    ["operator", basicAuthHeader("plenum", operator)],
+    ["viewer", viewer && basicAuthHeader("viewer", viewer)],
     ["scraper", scraper && `bearer ${scraper.reveal()}`],
   ];
-  const matches = expected.filter(
-    ([, text]) => isEqual(`${scheme.toLowerCase()} ${given}`, text ?? "") && text !== null,
+  const matchingHeaders = expectedHeaders.filter(
+    ([, text]) => isSameSecret(`${scheme.toLowerCase()} ${given}`, text ?? "") && text !== null,
   );
-  return matches[0]?.[0] ?? null;
+  return matchingHeaders[0]?.[0] ?? null;
 }
 
-export function isEqual(given: string, expected: string): boolean {
-  const digest = (text: string) => createHash("sha256").update(text).digest();
-  return timingSafeEqual(digest(given), digest(expected));
+export function isSameSecret(given: string, expected: string): boolean {
+  const sha256Digest = (text: string) => createHash("sha256").update(text).digest();
+  return timingSafeEqual(sha256Digest(given), sha256Digest(expected));
 }
 
-const FREE_GUESSES = 5;
+const FREE_PASSWORD_GUESSES = 5;
 /** Time after which one wrong password is forgotten, in milliseconds: 5 at once, then two a minute. */
-const FORGET_ONE_MS = 30_000;
+const GUESS_FORGET_MS = 30_000;
 /** Most wrong passwords that are counted, so that an attack of hours does not slow the address down for hours. */
 const MAX_COUNTED_GUESSES = 10;
 /** Delays before a password is checked, in milliseconds. The longest is shorter than the 5 s that the page waits. */
-const DELAY_STEP_MS = 1_000;
-const MAX_DELAY_MS = 4_000;
+const GUESS_DELAY_STEP_MS = 1_000;
+const MAX_GUESS_DELAY_MS = 4_000;
 /** Most stored addresses; beyond, the address with the fewest attempts is removed first. */
 const MAX_GUESSING_ADDRESSES = 1_000;
 
 /** Counts wrong passwords per address. Only time reduces the count: a viewer could reset it with the viewer's password. */
-export function createGuesses(clock: Pick<Clock, "monotonic">) {
+export function guessCounter(clock: Pick<Clock, "monotonic">) {
   /** Monotonic time at which all guesses of an address are forgotten. */
   const forgottenAtMs = new Map<string, number>();
-  function makeRoom(nowMs: number): void {
+  function removeExpiredGuesses(nowMs: number): void {
     for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
     if (forgottenAtMs.size < MAX_GUESSING_ADDRESSES) return;
     const [leastGuessed] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
@@ -84,81 +84,82 @@ export function createGuesses(clock: Pick<Clock, "monotonic">) {
 
   function waitMs(owner: string): number {
     // 5 free guesses of 30 s each: the sixth is free once less than 120 s are left.
-    const leftMs = (forgottenAtMs.get(owner) ?? 0) - clock.monotonic();
-    return Math.max(0, leftMs - (FREE_GUESSES - 1) * FORGET_ONE_MS);
+    const guessTimeLeftMs = (forgottenAtMs.get(owner) ?? 0) - clock.monotonic();
+    return Math.max(0, guessTimeLeftMs - (FREE_PASSWORD_GUESSES - 1) * GUESS_FORGET_MS);
   }
   return {
     /** Milliseconds until the address may send another password; 0 when it may now. */
     waitMs,
     /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
-    delayMs: (owner: string) => Math.min(MAX_DELAY_MS, Math.ceil(waitMs(owner) / FORGET_ONE_MS) * DELAY_STEP_MS),
+    delayMs: (owner: string) =>
+      Math.min(MAX_GUESS_DELAY_MS, Math.ceil(waitMs(owner) / GUESS_FORGET_MS) * GUESS_DELAY_STEP_MS),
     wrong(owner: string): void {
       const nowMs = clock.monotonic();
-      if (!forgottenAtMs.has(owner) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) makeRoom(nowMs);
-      const laterMs = Math.max(nowMs, forgottenAtMs.get(owner) ?? 0) + FORGET_ONE_MS;
-      forgottenAtMs.set(owner, Math.min(laterMs, nowMs + MAX_COUNTED_GUESSES * FORGET_ONE_MS));
+      if (!forgottenAtMs.has(owner) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) removeExpiredGuesses(nowMs);
+      const nextForgottenAtMs = Math.max(nowMs, forgottenAtMs.get(owner) ?? 0) + GUESS_FORGET_MS;
+      forgottenAtMs.set(owner, Math.min(nextForgottenAtMs, nowMs + MAX_COUNTED_GUESSES * GUESS_FORGET_MS));
     },
     countedAddresses: () => forgottenAtMs.size,
   };
 }
 
 /** The credentials are read for each request: they may change while the page is served. */
-export interface Guard {
+export interface PageGuardOptions {
   readonly config: Pick<StatusConfig, "behind_tls_proxy" | "host" | "trusted_proxy">;
-  readonly credentials: Credentials | null;
+  readonly credentials: PageCredentials | null;
   readonly clock: Pick<Clock, "monotonic" | "sleep">;
 }
 
-const roles = new WeakMap<Context, Role>();
+const roleByRequest = new WeakMap<Context, VisitorRole>();
 
 /** Role of an admitted request; null without a configured password. */
-export function roleIn(context: Context): Role | null {
-  return roles.get(context) ?? null;
+export function roleOfRequest(context: Context): VisitorRole | null {
+  return roleByRequest.get(context) ?? null;
 }
 
 /** Emergency stop of writing. The only change that needs no password when none is configured: it harms no building. */
-export const STOP_PATH = "/api/writes/stop";
+export const STOP_WRITES_PATH = "/api/writes/stop";
 
 /**
  * Checks the password if one is configured. Without a password, requests to our own host names may look and stop writing:
  * every user and program of this machine can reach the page, and only the owner of the state folder may operate the worker.
  */
-export function guard(options: Guard): MiddlewareHandler {
-  const checkHost = knownHosts(options.config.host);
-  const withPassword = passwordCheck(options);
+export function guardPage(options: PageGuardOptions): MiddlewareHandler {
+  const checkHostName = knownHosts(options.config.host);
+  const checkPassword = createPasswordCheck(options);
   return every(
     (context, next) =>
-      options.credentials === null ? checkHost(context, next) : withPassword(options.credentials)(context, next),
-    byRole,
+      options.credentials === null ? checkHostName(context, next) : checkPassword(options.credentials)(context, next),
+    allowByRole,
   );
 }
 
-const byRole: MiddlewareHandler = async (context, next) => {
+const allowByRole: MiddlewareHandler = async (context, next) => {
   const { method, path } = context.req;
-  const role = roleIn(context);
-  const isRead = method === "GET" || method === "HEAD";
+  const role = roleOfRequest(context);
+  const isReadRequest = method === "GET" || method === "HEAD";
   const scraperRefusal = path === "/metrics" ? null : "The metrics token opens /metrics only.";
-  const message = role === "scraper" ? scraperRefusal : isRead ? null : refusalFor(role, path);
+  const message = role === "scraper" ? scraperRefusal : isReadRequest ? null : refusalForPost(role, path);
   return message === null ? next() : context.json({ message }, 403);
 };
 
 /** Changes that need a password, and the command that does the same for the owner of the state folder. */
-const COMMANDS: readonly (readonly [path: string, command: string])[] = [
+const COMMAND_BY_PATH: readonly (readonly [path: string, command: string])[] = [
   ["/api/silences", "plenum silence"],
   ["/api/sink/retry", "plenum outbox resend"],
   ["/api/write", "plenum write"],
 ];
 
 /** Reason why a visitor may not post to a path; null when the visitor may. */
-export function refusalFor(role: Role | null, path: string): string | null {
-  if (role === "operator" || (role === null && path === STOP_PATH)) return null;
+export function refusalForPost(role: VisitorRole | null, path: string): string | null {
+  if (role === "operator" || (role === null && path === STOP_WRITES_PATH)) return null;
   if (role !== null) return "A viewer may look, and change nothing.";
-  const [, command] = COMMANDS.find(([prefix]) => path.startsWith(prefix)) ?? [];
-  const alternative = command === undefined ? "" : `, or run \`${command}\` as the user of the worker`;
-  return `This needs a password. Set status.password${alternative}.`;
+  const [, command] = COMMAND_BY_PATH.find(([prefix]) => path.startsWith(prefix)) ?? [];
+  const commandHint = command === undefined ? "" : `, or run \`${command}\` as the user of the worker`;
+  return `This needs a password. Set status.password${commandHint}.`;
 }
 
-const COOKIE = "plenum-known";
+const PASSWORD_COOKIE_NAME = "plenum-known";
 
 /**
  * Admits requests with a right password, and slows guessing down without locking anybody out: five wrong passwords of an address
@@ -167,19 +168,19 @@ const COOKIE = "plenum-known";
  *
  * A right password sets a cookie. A browser that sends the cookie back with the same password does not wait.
  */
-function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => MiddlewareHandler {
-  const guesses = createGuesses(clock);
+function createPasswordCheck({ clock, config }: PageGuardOptions): (credentials: PageCredentials) => MiddlewareHandler {
+  const passwordGuesses = guessCounter(clock);
   const key = randomBytes(32);
   return (credentials) => async (context, next) => {
     const authorization = context.req.header("authorization");
-    if (authorization === undefined) return unauthorized(context);
+    if (authorization === undefined) return respondUnauthorized(context);
     const address = visitorAddress(context, config.trusted_proxy?.address);
-    const visitor = context.req.path === STOP_PATH ? `${address}, stop` : address;
-    const proof = createHmac("sha256", key).update(authorization).digest("hex");
-    const isProven = isEqual(getCookie(context, COOKIE) ?? "", proof);
-    const delayMs = isProven ? 0 : guesses.delayMs(visitor);
+    const guessOwner = context.req.path === STOP_WRITES_PATH ? `${address}, stop` : address;
+    const passwordProof = createHmac("sha256", key).update(authorization).digest("hex");
+    const hasPasswordProof = isSameSecret(getCookie(context, PASSWORD_COOKIE_NAME) ?? "", passwordProof);
+    const delayMs = hasPasswordProof ? 0 : passwordGuesses.delayMs(guessOwner);
     if (delayMs > 0) {
-      const connection = requestSocket(context);
+      const connection = socketOfRequest(context);
       if (delayedConnections.has(connection)) {
         const message = "This connection sent a password that is still being checked. Wait for its response.\n";
         return context.text(message, 429, { "retry-after": "4" });
@@ -187,21 +188,21 @@ function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => 
       delayedConnections.add(connection);
       const isConnected = await sleepFor(clock, delayMs, context.req.raw.signal);
       delayedConnections.delete(connection);
-      if (!isConnected) return unauthorized(context);
+      if (!isConnected) return respondUnauthorized(context);
     }
-    const role = roleOfHeader(authorization, credentials);
+    const role = authorizedRole(authorization, credentials);
     if (role === null) {
-      guesses.wrong(visitor);
-      return unauthorized(context);
+      passwordGuesses.wrong(guessOwner);
+      return respondUnauthorized(context);
     }
-    const cookie = { path: "/", httpOnly: true, sameSite: "Strict", secure: config.behind_tls_proxy } as const;
-    if (!isProven) setCookie(context, COOKIE, proof, cookie);
-    roles.set(context, role);
+    const cookieOptions = { path: "/", httpOnly: true, sameSite: "Strict", secure: config.behind_tls_proxy } as const;
+    if (!hasPasswordProof) setCookie(context, PASSWORD_COOKIE_NAME, passwordProof, cookieOptions);
+    roleByRequest.set(context, role);
     return next();
   };
 }
 
-function unauthorized(context: Context): Response {
+function respondUnauthorized(context: Context): Response {
   return context.text("The user name is plenum; the password is the configured one.\n", 401, {
     "www-authenticate": 'Basic realm="Plenum", charset="UTF-8"',
   });
@@ -209,10 +210,10 @@ function unauthorized(context: Context): Response {
 
 /** Admits requests to our own host names, so that a page elsewhere cannot read this one by DNS rebinding. */
 export function knownHosts(own: string): MiddlewareHandler {
-  const known = new Set(["localhost", "127.0.0.1", "[::1]", own.includes(":") ? `[${own}]` : own]);
+  const knownHostNames = new Set(["localhost", "127.0.0.1", "[::1]", own.includes(":") ? `[${own}]` : own]);
   return async (context, next) => {
-    const name = (context.req.header("host") ?? "").replace(/:\d+$/, "").toLowerCase();
-    return known.has(name) ? next() : context.text("Unknown host name.\n", 403);
+    const hostName = (context.req.header("host") ?? "").replace(/:\d+$/, "").toLowerCase();
+    return knownHostNames.has(hostName) ? next() : context.text("Unknown host name.\n", 403);
   };
 }
 
@@ -220,10 +221,10 @@ export function knownHosts(own: string): MiddlewareHandler {
 export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
   const origin = context.req.header("origin");
   const site = context.req.header("sec-fetch-site");
-  const isForeign =
+  const isForeignOrigin =
     (origin !== undefined && URL.parse(origin)?.host !== context.req.header("host")) ||
     (site !== undefined && site !== "same-origin");
-  if (!isForeign && context.req.header("x-plenum") === "status-page") return next();
+  if (!isForeignOrigin && context.req.header("x-plenum") === "status-page") return next();
   return context.json({ message: "Only the status page itself may send this request." }, 403);
 };
 
@@ -234,7 +235,7 @@ export const securityHeaders: MiddlewareHandler = async (context, next) => {
 };
 
 /** Admits JSON bodies of our own page, up to a size in bytes. */
-export function jsonFromPage(maxSize: number, tooLong: string): MiddlewareHandler {
+export function jsonFromOwnPage(maxSize: number, tooLong: string): MiddlewareHandler {
   const onError = (context: Context) => context.json({ message: tooLong }, 413);
   return every(sameOriginOnly, bodyLimit({ maxSize, onError }), async (context: Context, next: () => Promise<void>) => {
     if (/^application\/json\b/i.test(context.req.header("content-type") ?? "")) return next();
@@ -242,28 +243,28 @@ export function jsonFromPage(maxSize: number, tooLong: string): MiddlewareHandle
   });
 }
 
-function requestSocket(context: Context): { readonly remoteAddress?: string } {
+function socketOfRequest(context: Context): { readonly remoteAddress?: string } {
   return context.env?.incoming?.socket ?? {};
 }
 
 /** Name of the visitor as the trusted proxy states it; null without one. */
-export function personName(context: Context, { trusted_proxy: proxy }: Pick<StatusConfig, "trusted_proxy">) {
-  if (proxy?.user_header === undefined || !isProxy(context, proxy.address)) return null;
+export function proxyUserName(context: Context, { trusted_proxy: proxy }: Pick<StatusConfig, "trusted_proxy">) {
+  if (proxy?.user_header === undefined || !isFromProxy(context, proxy.address)) return null;
   const name = context.req.header(proxy.user_header)?.trim() ?? "";
   // 1 to 100 characters without control characters.
   return /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u.test(name) ? `${name} via proxy` : null;
 }
 
 export function visitorName(context: Context, config: Pick<StatusConfig, "trusted_proxy">): string {
-  return personName(context, config) ?? "the status page";
+  return proxyUserName(context, config) ?? "the status page";
 }
 
 /** Address that wrong passwords count for. The proxy puts the client's last in the header; clients can forge the rest. */
 function visitorAddress(context: Context, proxy: string | undefined): string {
   const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
-  return addressOwner((isProxy(context, proxy) && forwarded) || (requestSocket(context).remoteAddress ?? ""));
+  return clientOfAddress((isFromProxy(context, proxy) && forwarded) || (socketOfRequest(context).remoteAddress ?? ""));
 }
 
-function isProxy(context: Context, proxy: string | undefined): boolean {
-  return proxy !== undefined && plainAddress(requestSocket(context).remoteAddress ?? "") === plainAddress(proxy);
+function isFromProxy(context: Context, proxy: string | undefined): boolean {
+  return proxy !== undefined && normalizeIp(socketOfRequest(context).remoteAddress ?? "") === normalizeIp(proxy);
 }

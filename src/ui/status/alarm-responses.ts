@@ -12,17 +12,17 @@ import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
 import { findSinksBehind, readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
 import { findTag } from "../../engine/views/alarm-time-series.ts";
-import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { AlarmQuery, AlarmsQuery } from "./query-parameters.ts";
-import type { PageContext } from "./response-context.ts";
-import { type Silenced, silencedBy } from "./silence-routes.ts";
+import type { ResponseContext } from "./response-context.ts";
+import { type AppliedSilence, longestSilenceFor } from "./silence-routes.ts";
 
 export interface AlarmRow {
   readonly source: string;
   readonly alarm: Alarm;
   readonly state: StoredAlarm["state"];
   readonly tickets: readonly Ticket[];
-  readonly silenced: Silenced | null;
+  readonly silenced: AppliedSilence | null;
 }
 
 /** GET /api/alarms?source&site&priority&limit */
@@ -32,22 +32,22 @@ export interface AlarmList {
   readonly rows: readonly AlarmRow[];
 }
 
-export type AlarmBrief = ReturnType<typeof briefOf>;
+export type AlarmSummary = ReturnType<typeof summarizeAlarm>;
 export type AlarmResponse = NonNullable<Awaited<ReturnType<typeof alarmResponse>>>;
 
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 
-const ALARM_KINDS = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
-const MOST_EVENTS = 200;
+const ALARM_EVENT_KINDS = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
+const MAX_ALARM_EVENTS = 200;
 const ALARM_EVENTS_CACHE_MS = 5_000;
 const MAX_DEAD_LETTERS = 500;
 
-function mayBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
+function mayAlarmBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
 /** Alarms that may be active, most urgent first. `silences`: the active silences. */
-export async function alarmRows(
+export async function activeAlarmRows(
   cache: CachedDocuments,
   sources: readonly string[],
   sinks: readonly string[],
@@ -58,45 +58,46 @@ export async function alarmRows(
   for (const source of sources) {
     const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS);
     for (const { alarm, episode, state } of alarms.values()) {
-      if (!mayBeActive({ state })) continue;
-      const silenced = silencedBy(silences, source, alarm);
+      if (!mayAlarmBeActive({ state })) continue;
+      const silenced = longestSilenceFor(silences, source, alarm);
       rows.push({ source, alarm, state, tickets: tickets.get(ticketKey(source, episode)) ?? [], silenced });
     }
   }
-  return rows.sort(byUrgency);
+  return rows.sort(compareAlarmUrgency);
 }
 
-function byUrgency({ alarm: a }: { readonly alarm: Alarm }, { alarm: b }: { readonly alarm: Alarm }): number {
+function compareAlarmUrgency({ alarm: a }: { readonly alarm: Alarm }, { alarm: b }: { readonly alarm: Alarm }): number {
   return a.trigger.priority.localeCompare(b.trigger.priority) || Date.parse(b.triggeredAt) - Date.parse(a.triggeredAt);
 }
 
-export function alarmList(all: readonly AlarmRow[], { limit, priority, site, source }: AlarmsQuery): AlarmList {
-  const inScope = all.filter(
+export function filterAlarmRows(all: readonly AlarmRow[], { limit, priority, site, source }: AlarmsQuery): AlarmList {
+  const alarmsInScope = all.filter(
     (row) => (source ?? row.source) === row.source && (site ?? row.alarm.site.id) === row.alarm.site.id,
   );
   const priorities: Record<string, number> = {};
-  for (const { alarm } of inScope) priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
-  const rows = inScope.filter(({ alarm }) => (priority ?? alarm.trigger.priority) === alarm.trigger.priority);
+  for (const { alarm } of alarmsInScope)
+    priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
+  const rows = alarmsInScope.filter(({ alarm }) => (priority ?? alarm.trigger.priority) === alarm.trigger.priority);
   return { priorities, rows: rows.slice(0, limit) };
 }
 
 export async function activeAlarms(cache: CachedDocuments, source: string, matches: (alarm: Alarm) => boolean) {
   const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS);
   return [...alarms.values()]
-    .filter((each) => mayBeActive(each) && matches(each.alarm))
-    .sort(byUrgency)
-    .map((each) => storedBrief(source, each));
+    .filter((each) => mayAlarmBeActive(each) && matches(each.alarm))
+    .sort(compareAlarmUrgency)
+    .map((each) => storedAlarmSummary(source, each));
 }
 
-function storedBrief(source: string, stored: StoredAlarm): AlarmBrief {
+function storedAlarmSummary(source: string, stored: StoredAlarm): AlarmSummary {
   const { alarm, episode, state, since } = stored;
   return {
-    ...briefOf(source, alarm, episode, state),
-    endedAt: mayBeActive(stored) ? null : (alarm.resolvedAt ?? since),
+    ...summarizeAlarm(source, alarm, episode, state),
+    endedAt: mayAlarmBeActive(stored) ? null : (alarm.resolvedAt ?? since),
   };
 }
 
-function briefOf(source: string, alarm: Alarm, episode: string, state: string) {
+function summarizeAlarm(source: string, alarm: Alarm, episode: string, state: string) {
   return {
     ...{ source, id: alarm.id, episode, state },
     name: alarm.trigger.displayName,
@@ -108,38 +109,39 @@ function briefOf(source: string, alarm: Alarm, episode: string, state: string) {
 }
 
 /** GET /api/alarm?source&id&episode */
-export async function alarmResponse(context: PageContext, query: AlarmQuery) {
+export async function alarmResponse(context: ResponseContext, query: AlarmQuery) {
   const { source, id } = query;
-  const stored = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
-  const events = await findAlarmEvents(context, source, id, stored);
-  const episode = query.episode ?? stored?.episode ?? events[0]?.event.data.episode;
+  const storedAlarm = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
+  const events = await findAlarmEvents(context, source, id, storedAlarm);
+  const episode = query.episode ?? storedAlarm?.episode ?? events[0]?.event.data.episode;
   const episodeEvents = events.filter(({ event }) => event.data.episode === episode);
-  const isStored = stored !== undefined && stored.episode === episode;
-  const alarm = isStored ? stored.alarm : episodeEvents[0]?.event.data.alarm;
-  const brief = isStored ? storedBrief(source, stored) : loggedBrief(source, episodeEvents);
-  if (alarm === undefined || episode === undefined || brief === null) return null;
-  const latestBrief = stored === undefined ? brief : storedBrief(source, stored);
+  const isStoredEpisode = storedAlarm !== undefined && storedAlarm.episode === episode;
+  const alarm = isStoredEpisode ? storedAlarm.alarm : episodeEvents[0]?.event.data.alarm;
+  const summary = isStoredEpisode ? storedAlarmSummary(source, storedAlarm) : loggedAlarmSummary(source, episodeEvents);
+  if (alarm === undefined || episode === undefined || summary === null) return null;
+  const latestSummary = storedAlarm === undefined ? summary : storedAlarmSummary(source, storedAlarm);
   return {
-    brief,
+    brief: summary,
     alarm,
     life: alarmTimeline(alarm, episodeEvents),
-    tag: await namedTag(context, source, alarm),
-    sinks: await deliveryBySink(context, ticketKey(source, episode), episodeEvents),
-    episodes: listEpisodes(source, events, latestBrief),
+    tag: await tagNamedByAlarm(context, source, alarm),
+    sinks: await alarmDeliveryBySink(context, ticketKey(source, episode), episodeEvents),
+    episodes: listEpisodes(source, events, latestSummary),
   };
 }
 
 async function findAlarmEvents(
-  { cache, store }: PageContext,
+  { cache, store }: ResponseContext,
   source: string,
   id: string,
   stored: StoredAlarm | undefined,
 ): Promise<readonly AlarmEvent[]> {
   const site = stored?.alarm.site.id;
   // The site of an alarm that is no longer stored is unknown.
-  const sites = site === undefined ? (await cache.documents(documentSet("site", source), SLOW_DATA_MS)).keys() : [site];
+  const sites =
+    site === undefined ? (await cache.documents(documentSet("site", source), SLOW_DATA_AGE_MS)).keys() : [site];
   const events = await cache.computed(`alarm ${source} ${id} ${site}`, ALARM_EVENTS_CACHE_MS, () =>
-    store.outbox.latest(MOST_EVENTS, ALARM_KINDS, {
+    store.outbox.latest(MAX_ALARM_EVENTS, ALARM_EVENT_KINDS, {
       source: sourceUri(source),
       subjects: [...sites].map((each) => eventSubject("alarm", Number(each), id)),
     }),
@@ -147,46 +149,46 @@ async function findAlarmEvents(
   return events.filter((each): each is AlarmEvent => (each.event.data as AlarmFact).alarm.id === id);
 }
 
-const END_STATES: ReadonlyMap<EventKind, string> = new Map([
+const ALARM_END_STATES: ReadonlyMap<EventKind, string> = new Map([
   ["alarm-resolved", "resolved"],
   ["alarm-vanished", "vanished"],
   ["alarm-out-of-scope", "out-of-scope"],
 ]);
 
-function loggedBrief(source: string, newestFirst: readonly AlarmEvent[]): AlarmBrief | null {
+function loggedAlarmSummary(source: string, newestFirst: readonly AlarmEvent[]): AlarmSummary | null {
   const [lastEvent] = newestFirst;
   if (lastEvent === undefined) return null;
   const { alarm, episode } = lastEvent.event.data;
-  const endState = END_STATES.get(lastEvent.event.type as EventKind);
-  const brief = briefOf(source, alarm, episode, endState ?? "active");
-  return endState === undefined ? brief : { ...brief, endedAt: brief.endedAt ?? lastEvent.event.time };
+  const alarmEndState = ALARM_END_STATES.get(lastEvent.event.type as EventKind);
+  const summary = summarizeAlarm(source, alarm, episode, alarmEndState ?? "active");
+  return alarmEndState === undefined ? summary : { ...summary, endedAt: summary.endedAt ?? lastEvent.event.time };
 }
 
-function listEpisodes(source: string, newestFirst: readonly AlarmEvent[], latest: AlarmBrief): readonly AlarmBrief[] {
-  const earlierBriefs = [...Map.groupBy(newestFirst, ({ event }) => event.data.episode)]
-    .filter(([episode]) => episode !== latest.episode)
-    .flatMap(([, events]) => loggedBrief(source, events) ?? []);
-  return [latest, ...earlierBriefs].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
+function listEpisodes(source: string, newestFirst: readonly AlarmEvent[], last: AlarmSummary): readonly AlarmSummary[] {
+  const earlierSummaries = [...Map.groupBy(newestFirst, ({ event }) => event.data.episode)]
+    .filter(([episode]) => episode !== last.episode)
+    .flatMap(([, events]) => loggedAlarmSummary(source, events) ?? []);
+  return [last, ...earlierSummaries].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
 /** Timeline from the log, oldest step first. The alarm itself supplies steps that the log no longer has. */
 export function alarmTimeline(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
-  const loggedSteps = newestFirst
+  const loggedTimelineSteps = newestFirst
     .toReversed()
     .map(({ event }) => ({ at: event.time, what: event.type.slice("alarm-".length), words: alarmEventText(event) }));
-  const stepFromAlarm = (at: string | null, what: string, words: string) =>
-    at === null || loggedSteps.some((step) => step.what === what) ? [] : [{ at, what, words }];
+  const stepOfAlarm = (at: string | null, what: string, words: string) =>
+    at === null || loggedTimelineSteps.some((step) => step.what === what) ? [] : [{ at, what, words }];
   return [
-    ...stepFromAlarm(alarm.triggeredAt, "raised", raisedText(alarm)),
-    ...stepFromAlarm(alarm.acknowledged ? alarm.acknowledgedAt : null, "acknowledged", acknowledgement(alarm)),
-    ...loggedSteps,
-    ...stepFromAlarm(alarm.resolvedAt, "resolved", "Resolved."),
+    ...stepOfAlarm(alarm.triggeredAt, "raised", raisedAlarmText(alarm)),
+    ...stepOfAlarm(alarm.acknowledged ? alarm.acknowledgedAt : null, "acknowledged", acknowledgementText(alarm)),
+    ...loggedTimelineSteps,
+    ...stepOfAlarm(alarm.resolvedAt, "resolved", "Resolved."),
   ].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
 
-const STEP_WORDS: Readonly<Record<string, (alarm: Alarm, suffix: string) => string>> = {
-  "alarm-raised": (alarm, suffix) => `${raisedText(alarm)}${suffix}`,
-  "alarm-acknowledged": acknowledgement,
+const ALARM_EVENT_TEXTS: Readonly<Record<string, (alarm: Alarm, suffix: string) => string>> = {
+  "alarm-raised": (alarm, suffix) => `${raisedAlarmText(alarm)}${suffix}`,
+  "alarm-acknowledged": acknowledgementText,
   "alarm-unacknowledged": () => "The acknowledgement was withdrawn.",
   "alarm-recovering": ({ recoveringUntil: until }) => `Recovering${until === null ? "" : ` until ${until}`}.`,
   "alarm-retriggered": () => "Triggered again while it was active.",
@@ -197,48 +199,48 @@ const STEP_WORDS: Readonly<Record<string, (alarm: Alarm, suffix: string) => stri
 
 function alarmEventText({ data, type }: Event): string {
   const { alarm, late } = data as AlarmFact;
-  const words = STEP_WORDS[type]?.(alarm, late ? " Plenum found this afterwards." : "");
-  return words ?? `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
+  const alarmEventWords = ALARM_EVENT_TEXTS[type]?.(alarm, late ? " Plenum found this afterwards." : "");
+  return alarmEventWords ?? `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
 }
 
-function raisedText({ trigger: { priority } }: Alarm): string {
+function raisedAlarmText({ trigger: { priority } }: Alarm): string {
   return `Raised with priority ${priority}.`;
 }
 
-function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string {
+function acknowledgementText({ acknowledgedBy, acknowledgedMessage }: Alarm): string {
   const message = acknowledgedMessage === null ? "" : `: ${acknowledgedMessage}`;
   return `Acknowledged${acknowledgedBy === null ? "" : ` by ${acknowledgedBy}`}${message}`;
 }
 
 /** The only tag that has the name in the alarm; null when no tag or several tags have it. */
-async function namedTag({ tags }: Pick<PageContext, "tags">, source: string, alarm: Alarm) {
+async function tagNamedByAlarm({ tags }: Pick<ResponseContext, "tags">, source: string, alarm: Alarm) {
   const matchingTag = findTag(alarm, await tags.ofSite(source, alarm.site.id));
   return matchingTag && { source, id: matchingTag.tag.id, displayName: matchingTag.name };
 }
 
 /** Delivery state per sink. `episode`: key of the alarm's tickets. */
-async function deliveryBySink(
-  { store, cache, live, sinksAndFilters }: PageContext,
+async function alarmDeliveryBySink(
+  { store, cache, live, sinksAndFilters }: ResponseContext,
   episode: string,
   newestFirst: readonly AlarmEvent[],
 ) {
   const { sinks, filterBySink } = sinksAndFilters();
-  const lags = await cache.computed("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
-  const documents = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
-  const tickets = (await readTickets(documents, sinks)).get(episode);
-  const unsent = await findSinksBehind(documents, sinks, episode);
+  const sinkLags = await cache.computed("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
+  const cachedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
+  const tickets = (await readTickets(cachedSet, sinks)).get(episode);
+  const sinksBehind = await findSinksBehind(cachedSet, sinks, episode);
   return Promise.all(
     sinks.map(async (sink) => {
-      const letters = await cache.computed(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>
+      const deadLetters = await cache.computed(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>
         store.outbox.deadLetters(sink, MAX_DEAD_LETTERS),
       );
-      const deadLetter = letters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
-      const filter = filterBySink.get(sink);
-      const lastEvent = newestFirst.find(({ event }) => filter?.matches(event) ?? true);
-      const position = unsent.has(sink) ? 0 : lags.find((lag) => lag.sink === sink)?.position;
+      const deadLetter = deadLetters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
+      const sinkFilter = filterBySink.get(sink);
+      const lastEvent = newestFirst.find(({ event }) => sinkFilter?.matches(event) ?? true);
+      const sinkPosition = sinksBehind.has(sink) ? 0 : sinkLags.find((lag) => lag.sink === sink)?.position;
       const { state, words } =
         deadLetter === undefined
-          ? sinkDelivery(newestFirst.length > 0, lastEvent, position)
+          ? sinkDeliveryState(newestFirst.length > 0, lastEvent, sinkPosition)
           : { state: "dead letter", words: `Rejected permanently: ${deadLetter.reason}` };
       const ticket = tickets?.find((each) => each.sink === sink);
       return {
@@ -253,7 +255,7 @@ async function deliveryBySink(
 }
 
 /** `last`: the newest event that passes the filter. `position`: how far the sink has read the log. */
-function sinkDelivery(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
+function sinkDeliveryState(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
     return { state: "unknown", words: "The event log no longer contains the events of this alarm." };
   if (last === undefined) return { state: "not for this sink", words: "The filter of this sink excludes this alarm." };

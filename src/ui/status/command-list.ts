@@ -23,28 +23,28 @@ export type ListCommands = (query: CommandsQuery) => Promise<readonly CommandRow
 const MAX_RECORDS = 2_000;
 
 /** Lists commands from the audit log, which outlives the event log. */
-export function commandLister(store: Pick<Store, "document" | "lastRecord" | "records">): ListCommands {
+export function createCommandLister(store: Pick<Store, "document" | "lastRecord" | "records">): ListCommands {
   let cachedRows: { readonly sequence: number; readonly rows: readonly CommandRow[] } = { sequence: 0, rows: [] };
-  async function withTagName(row: CommandRow): Promise<CommandRow> {
+  async function addTagName(row: CommandRow): Promise<CommandRow> {
     if (row.source === null || row.tagId === null) return row;
-    const listed = await store.document<StoredObject<Tag>>(documentSet("tag", row.source), row.tagId);
-    return { ...row, tag: listed?.value.displayName ?? null };
+    const storedTag = await store.document<StoredObject<Tag>>(documentSet("tag", row.source), row.tagId);
+    return { ...row, tag: storedTag?.value.displayName ?? null };
   }
   return async ({ source, tag, limit }) => {
-    const sequence = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.sequence ?? 0;
-    if (sequence !== cachedRows.sequence) {
-      const records = await store.records<AuditRecord>(AUDIT_LOG, Math.max(0, sequence - MAX_RECORDS), MAX_RECORDS);
-      cachedRows = { sequence, rows: commandsIn(records) };
+    const lastSequence = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.sequence ?? 0;
+    if (lastSequence !== cachedRows.sequence) {
+      const records = await store.records<AuditRecord>(AUDIT_LOG, Math.max(0, lastSequence - MAX_RECORDS), MAX_RECORDS);
+      cachedRows = { sequence: lastSequence, rows: commandsFromAudit(records) };
     }
-    const matchingRows = cachedRows.rows.filter(
+    const matchingCommands = cachedRows.rows.filter(
       (row) => (source === undefined || row.source === source) && (tag === undefined || row.tagId === tag),
     );
-    return Promise.all(matchingRows.slice(0, limit).map(withTagName));
+    return Promise.all(matchingCommands.slice(0, limit).map(addTagName));
   };
 }
 
 /** Fields of an audit record about a command; see `src/engine/commands/journal.ts`. */
-interface CommandDetail {
+interface AuditCommandDetail {
   readonly source?: string | null;
   readonly tagId?: string | null;
   readonly value?: TagValue;
@@ -56,15 +56,15 @@ interface CommandDetail {
 }
 
 /** Lists a row per command, newest first, without commands that began before the first record. */
-export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
-  const rows = new Map<string, CommandRow>();
+export function commandsFromAudit(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
+  const rowById = new Map<string, CommandRow>();
   for (const { body, damaged } of records) {
     if (damaged === true || body.commandId === "-") continue;
     const { at, commandId, step } = body;
-    const detail = body.detail as CommandDetail;
-    const row = rows.get(commandId);
+    const detail = body.detail as AuditCommandDetail;
+    const row = rowById.get(commandId);
     if (step === "accepted" || (row === undefined && detail.tagId !== undefined)) {
-      rows.set(commandId, {
+      rowById.set(commandId, {
         id: commandId,
         tagId: detail.tagId ?? null,
         source: detail.source ?? null,
@@ -73,17 +73,17 @@ export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly
         by: detail.by ?? "unknown",
         at: detail.receivedAt ?? at,
         state: step,
-        words: wordsOf(step, detail),
+        words: stateText(step, detail),
       });
     } else if (row !== undefined && step !== "not-restored" && step !== "duplicate") {
       // `duplicate` rejects another command with the same id.
-      rows.set(commandId, { ...row, state: step === "seconded" ? row.state : step, words: wordsOf(step, detail) });
+      rowById.set(commandId, { ...row, state: step === "seconded" ? row.state : step, words: stateText(step, detail) });
     }
   }
-  return [...rows.values()].reverse();
+  return [...rowById.values()].reverse();
 }
 
-function wordsOf(step: string, { message, needsSecond, by }: CommandDetail): string {
+function stateText(step: string, { message, needsSecond, by }: AuditCommandDetail): string {
   if (step === "accepted")
     return needsSecond === true ? "It waits for a second person." : "It waits for its turn to be sent.";
   if (step === "seconded") return `${by ?? "A second person"} has agreed; it waits for its turn to be sent.`;

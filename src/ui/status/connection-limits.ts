@@ -8,7 +8,7 @@ import { startServiceOnce, type WorkerService } from "../../core/runtime/lifecyc
  * not preparing a response: 1,100 connections that send nothing hold 150 descriptors at most, and `/healthz` answers.
  */
 
-export const REQUEST_TIMES = {
+export const REQUEST_TIMEOUTS = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
   keepAliveTimeout: 5_000,
@@ -16,7 +16,7 @@ export const REQUEST_TIMES = {
   connectionsCheckingInterval: 4_000,
 } satisfies ServerOptions;
 
-const LONGEST_SILENCE_MS = 300_000;
+const IDLE_CONNECTION_TIMEOUT_MS = 300_000;
 
 export interface ConnectionLimits {
   readonly total: number;
@@ -28,23 +28,23 @@ export interface ConnectionLimits {
   readonly near: number;
 }
 
-const CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, near: 150 };
+const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, near: 150 };
 
 /** Connections whose password is checked after a delay. A new visitor may take their place. */
 export const delayedConnections = new WeakSet<object>();
 
-interface Connection {
+interface OpenConnection {
   readonly socket: Socket;
   readonly owner: string;
   readonly isLocalOrProxy: boolean;
   exchange: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
 }
 
-function isPreparingResponse({ exchange, socket }: Connection): boolean {
+function isPreparingResponse({ exchange, socket }: OpenConnection): boolean {
   return exchange?.request.complete === true && !exchange.response.writableEnded && !delayedConnections.has(socket);
 }
 
-function isSendingResponse({ exchange }: Connection): boolean {
+function isSendingResponse({ exchange }: OpenConnection): boolean {
   return exchange?.response.writableEnded === true;
 }
 
@@ -52,34 +52,34 @@ function isSendingResponse({ exchange }: Connection): boolean {
 export function limitConnections(
   server: Server,
   nearAddress: string | null = null,
-  limits: ConnectionLimits = CONNECTION_LIMITS,
+  limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS,
 ): void {
-  const proxyOwner = nearAddress === null ? null : addressOwner(nearAddress);
-  const openConnections = new Map<Socket, Connection>();
-  server.setTimeout(LONGEST_SILENCE_MS);
-  function close(socket: Socket): void {
+  const proxyClient = nearAddress === null ? null : clientOfAddress(nearAddress);
+  const openConnections = new Map<Socket, OpenConnection>();
+  server.setTimeout(IDLE_CONNECTION_TIMEOUT_MS);
+  function closeConnection(socket: Socket): void {
     openConnections.delete(socket);
     socket.destroy();
   }
 
   /** Closes the oldest idle connection of a full group; false when the worker prepares responses for all of them. */
-  function makeRoom(most: number, isMember: (connection: Connection) => boolean): boolean {
-    const group = [...openConnections.values()].filter(isMember);
-    if (group.length < most) return true;
+  function makeConnectionRoom(most: number, isMember: (connection: OpenConnection) => boolean): boolean {
+    const members = [...openConnections.values()].filter(isMember);
+    if (members.length < most) return true;
     const oldestIdle =
-      group.find((each) => !isPreparingResponse(each) && !isSendingResponse(each)) ?? group.find(isSendingResponse);
-    if (oldestIdle !== undefined) close(oldestIdle.socket);
+      members.find((each) => !isPreparingResponse(each) && !isSendingResponse(each)) ?? members.find(isSendingResponse);
+    if (oldestIdle !== undefined) closeConnection(oldestIdle.socket);
     return oldestIdle !== undefined;
   }
 
   server.on("connection", (socket: Socket) => {
-    const owner = addressOwner(socket.remoteAddress ?? "");
-    const isLocalOrProxy = owner === LOOPBACK || owner === proxyOwner;
-    const hasRoom =
-      makeRoom(isLocalOrProxy ? limits.near : limits.perAddress, (each) => each.owner === owner) &&
-      (isLocalOrProxy || makeRoom(limits.others, (each) => !each.isLocalOrProxy)) &&
-      makeRoom(limits.total, () => true);
-    if (!hasRoom) return void socket.destroy();
+    const owner = clientOfAddress(socket.remoteAddress ?? "");
+    const isLocalOrProxy = owner === LOOPBACK_CLIENT || owner === proxyClient;
+    const hasConnectionRoom =
+      makeConnectionRoom(isLocalOrProxy ? limits.near : limits.perAddress, (each) => each.owner === owner) &&
+      (isLocalOrProxy || makeConnectionRoom(limits.others, (each) => !each.isLocalOrProxy)) &&
+      makeConnectionRoom(limits.total, () => true);
+    if (!hasConnectionRoom) return void socket.destroy();
     openConnections.set(socket, { socket, owner, isLocalOrProxy, exchange: null });
     socket.once("close", () => openConnections.delete(socket));
   });
@@ -95,23 +95,25 @@ export function limitConnections(
   });
 }
 
-export const LOOPBACK = "loopback";
+export const LOOPBACK_CLIENT = "loopback";
 
 /** Normalizes an address: `::ffff:192.0.2.7` is `192.0.2.7`. */
-export function plainAddress(address: string): string {
+export function normalizeIp(address: string): string {
   return address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, "");
 }
 
 /** Owner of an address: `192.0.2.7`, `2001:db8:0:7::/64`, or `loopback`. */
-export function addressOwner(address: string): string {
-  const normalized = plainAddress(address).replace(/%.*$/, "");
-  if (normalized === "::1" || normalized.startsWith("127.")) return LOOPBACK;
-  if (!normalized.includes(":")) return normalized;
-  const [head = "", tail = ""] = normalized.split("::");
-  const heads = head === "" ? [] : head.split(":");
-  const tails = tail === "" ? [] : tail.split(":");
-  const zeros = normalized.includes("::") ? Array<string>(Math.max(0, 8 - heads.length - tails.length)).fill("0") : [];
-  return `${[...heads, ...zeros, ...tails].slice(0, 4).join(":")}::/64`;
+export function clientOfAddress(address: string): string {
+  const normalizedAddress = normalizeIp(address).replace(/%.*$/, "");
+  if (normalizedAddress === "::1" || normalizedAddress.startsWith("127.")) return LOOPBACK_CLIENT;
+  if (!normalizedAddress.includes(":")) return normalizedAddress;
+  const [head = "", tail = ""] = normalizedAddress.split("::");
+  const leadingGroups = head === "" ? [] : head.split(":");
+  const trailingGroups = tail === "" ? [] : tail.split(":");
+  const omittedZeros = normalizedAddress.includes("::")
+    ? Array<string>(Math.max(0, 8 - leadingGroups.length - trailingGroups.length)).fill("0")
+    : [];
+  return `${[...leadingGroups, ...omittedZeros, ...trailingGroups].slice(0, 4).join(":")}::/64`;
 }
 
 export function listen(server: NetServer, target: ListenOptions, explain: (error: NodeJS.ErrnoException) => Error) {
@@ -128,7 +130,7 @@ export function listeningService(
   onClosed: () => void = () => {},
 ): WorkerService {
   let server: Server | undefined;
-  async function stop(): Promise<void> {
+  async function stopServer(): Promise<void> {
     const closingServer = server;
     server = undefined;
     if (closingServer === undefined) return;
@@ -142,9 +144,9 @@ export function listeningService(
     name,
     async start(signal) {
       server = await open();
-      signal.addEventListener("abort", () => void stop(), { once: true });
-      if (signal.aborted) await stop();
+      signal.addEventListener("abort", () => void stopServer(), { once: true });
+      if (signal.aborted) await stopServer();
     },
-    stop,
+    stop: stopServer,
   });
 }

@@ -4,11 +4,11 @@ import { formatCount } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 
 export function eventSummary({ position, committedAt, event }: LoggedEvent) {
-  return { position, time: committedAt, type: event.type, gist: summaryOf(event as AnyEvent) };
+  return { position, time: committedAt, type: event.type, gist: summarizeEvent(event as AnyEvent) };
 }
 
-const silenceText = ({ silence }: SilenceFact) => `until ${silence.to}: ${silence.reason}`;
-const SUMMARIES: { readonly [K in EventKind]?: (data: EventData[K]) => string } = {
+const silenceEventText = ({ silence }: SilenceFact) => `until ${silence.to}: ${silence.reason}`;
+const EVENT_SUMMARIES: { readonly [K in EventKind]?: (data: EventData[K]) => string } = {
   "command-accepted": ({ tagId, requested }) => `tag ${tagId} to ${requested}`,
   "command-result": ({ tagId, outcome, message }) => `${tagId === null ? "" : `tag ${tagId} `}${outcome}: ${message}`,
   "command-not-restored": ({ tagId, inForce, wanted, message }) =>
@@ -30,25 +30,25 @@ const SUMMARIES: { readonly [K in EventKind]?: (data: EventData[K]) => string } 
       : `${data.tag.displayName}: ${data.resolution} of ${data.firstDate} to ${data.lastDate}`,
   "day-sealed": ({ site, date, revision }) => `${site.displayName}: ${date}, revision ${revision}`,
   "audit-head": ({ records, head }) => `${formatCount(records, "record")}, ${head.slice(0, 12)}…`,
-  "silence-started": silenceText,
-  "silence-ended": silenceText,
+  "silence-started": silenceEventText,
+  "silence-ended": silenceEventText,
   "token-expiring": ({ daysLeft }) => `in ${formatCount(daysLeft, "day")}`,
   "delivery-gap": ({ sink, count, reason }) => `${sink}: ${formatCount(count, "event")} lost by ${reason}`,
   "configuration-changed"({ changes, pending }) {
-    const pendingText = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
-    return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${pendingText}`;
+    const pendingChangesText = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
+    return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${pendingChangesText}`;
   },
   "source-unavailable": ({ reason }) => reason,
   "source-available": ({ unavailableSince }) => `away since ${unavailableSince}`,
   "worker-alive": ({ alarmsPolledAt }) => `alarms polled at ${alarmsPolledAt ?? "no time yet"}`,
 };
 
-export function summaryOf(event: AnyEvent): string {
-  const summarize = SUMMARIES[event.type] as ((data: object) => string) | undefined;
-  return summarize?.(event.data) ?? subjectName(event);
+export function summarizeEvent(event: AnyEvent): string {
+  const summarizeEventData = EVENT_SUMMARIES[event.type] as ((data: object) => string) | undefined;
+  return summarizeEventData?.(event.data) ?? eventSubjectName(event);
 }
 
-function subjectName({ data, subject }: AnyEvent): string {
+function eventSubjectName({ data, subject }: AnyEvent): string {
   if ("alarm" in data) return `${data.alarm.trigger.displayName} · ${data.alarm.site.displayName}`;
   if ("gateway" in data) return data.gateway.displayName;
   if ("host" in data) return data.host.displayName;

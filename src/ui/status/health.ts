@@ -1,21 +1,21 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createCache, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { LiveSink, SinkReport } from "./sink-reports.ts";
+import { createValueCache, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import type { RunningSink, SinkReport } from "./sink-reports.ts";
 import type { SourceHealth } from "./source-reports.ts";
-import { type CommitTrouble, isFull } from "./state-disk-space.ts";
+import { type CommitFailure, isDiskFull } from "./state-disk-space.ts";
 import type { Status, StatusHealth } from "./status-report.ts";
 
 /** Response of `/readyz`. The request needs no password, so the response contains no texts of other systems. */
 export interface Readiness {
   readonly ready: boolean;
-  readonly reasons: readonly NotReady[];
+  readonly reasons: readonly NotReadyReason[];
   /** Incomplete parts that do not affect readiness; absent when all is complete. */
   readonly notes?: readonly string[];
 }
 
-interface NotReady {
+interface NotReadyReason {
   readonly reason: "starting-or-stopping" | "poll-late" | "commit-failed" | "disk-full" | "sink-blocked";
   /** `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
   readonly subject: string;
@@ -23,85 +23,86 @@ interface NotReady {
 }
 
 /** A sink that is blocked for longer makes the worker not ready; see docs/operations.md. */
-export const SINK_BLOCKED_MS = 10 * 60_000;
-const UNBLOCKED_STATES: readonly string[] = ["idle", "delivering", "starting"];
+export const MAX_SINK_BLOCKED_MS = 10 * 60_000;
+const UNBLOCKED_SINK_STATES: readonly string[] = ["idle", "delivering", "starting"];
 
-export function createReadiness(options: {
+export function createReadinessCheck(options: {
   readonly clock: Clock;
   readonly health: Status["health"];
   /** False before everything has started, and from the beginning of a stop on. */
   readonly isRunning: () => boolean;
-  readonly commitTrouble: () => CommitTrouble | null;
+  readonly commitTrouble: () => CommitFailure | null;
 }): () => Promise<Readiness> {
   const { clock, isRunning, commitTrouble } = options;
   // Clients without a password may request this as often as they like.
-  const cache = createCache(clock);
-  async function check(): Promise<Readiness> {
+  const readinessCache = createValueCache(clock);
+  async function checkReadiness(): Promise<Readiness> {
     const commitFailure = commitTrouble();
     const message = `Nothing could be written to the state since ${commitFailure?.since}; the log says why.`;
-    const commits: NotReady[] = commitFailure === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
+    const failedCommits: NotReadyReason[] =
+      commitFailure === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
     const health = await options.health().catch(() => null);
-    const reasons = [...commits, ...(health === null ? [STATE_UNREADABLE] : healthReasons(health))];
-    const notes = health?.sources.flatMap(inventoryNote) ?? [];
+    const reasons = [...failedCommits, ...(health === null ? [UNREADABLE_STATE_REASON] : notReadyReasonsOf(health))];
+    const notes = health?.sources.flatMap(firstInventoryNotes) ?? [];
     return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
   }
   return async () => {
-    if (isRunning()) return cache("readiness", WATCHED_DATA_AGE_MS, check);
+    if (isRunning()) return readinessCache("readiness", WATCHED_DATA_AGE_MS, checkReadiness);
     const message = "The worker is starting or stopping.";
     return { ready: false, reasons: [{ reason: "starting-or-stopping", subject: "worker", message }] };
   };
 }
 
-const STATE_UNREADABLE: NotReady = {
+const UNREADABLE_STATE_REASON: NotReadyReason = {
   reason: "commit-failed",
   subject: "state",
   message: "The state cannot be read; the log says why.",
 };
-const DISK_FULL: NotReady = {
+const DISK_FULL_REASON: NotReadyReason = {
   reason: "disk-full",
   subject: "state",
   message: "The disk that holds the state is full, or nearly; free some space.",
 };
 
-function healthReasons({ sources, sinks, disk, now }: StatusHealth): readonly NotReady[] {
+function notReadyReasonsOf({ sources, sinks, disk, now }: StatusHealth): readonly NotReadyReason[] {
   return [
-    ...(isFull(disk.free) ? [DISK_FULL] : []),
-    ...sources.flatMap(latePolls),
-    ...sinks.flatMap((sink) => blockedSink(sink, Date.parse(now))),
+    ...(isDiskFull(disk.free) ? [DISK_FULL_REASON] : []),
+    ...sources.flatMap(latePollReasons),
+    ...sinks.flatMap((sink) => blockedSinkReason(sink, Date.parse(now))),
   ];
 }
 
 /** Polls that never succeeded are not late during the first inventory; the note explains it. */
-function inventoryNote({ name, firstInventory }: SourceHealth): readonly string[] {
+function firstInventoryNotes({ name, firstInventory }: SourceHealth): readonly string[] {
   const message = firstInventory?.message ?? null;
   return message === null ? [] : [`${name}: ${message}`];
 }
 
-function latePolls({ name, jobs, unavailable }: SourceHealth): readonly NotReady[] {
+function latePollReasons({ name, jobs, unavailable }: SourceHealth): readonly NotReadyReason[] {
   return jobs
     .filter(({ late }) => late)
     .map((job) => {
-      const lastText = job.lastSuccess === null ? "there was none yet" : `the last was at ${job.lastSuccess}`;
-      const isRefused = unavailable.some((each) => each.job === job.name);
+      const lastPollText = job.lastSuccess === null ? "there was none yet" : `the last was at ${job.lastSuccess}`;
+      const isPollRefused = unavailable.some((each) => each.job === job.name);
       return {
         reason: "poll-late",
         subject: `source/${name}/${job.name}`,
-        message: `A successful poll of ${name}, ${job.name}, was due by ${job.dueBy} at the latest, and ${lastText}.${isRefused ? " The service rejects it: give the token the permission, or switch the schedule off." : ""}`,
+        message: `A successful poll of ${name}, ${job.name}, was due by ${job.dueBy} at the latest, and ${lastPollText}.${isPollRefused ? " The service rejects it: give the token the permission, or switch the schedule off." : ""}`,
       };
     });
 }
 
-function blockedSink({ name, state, since }: LiveSink, nowMs: number): readonly NotReady[] {
-  if (UNBLOCKED_STATES.includes(state) || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
+function blockedSinkReason({ name, state, since }: RunningSink, nowMs: number): readonly NotReadyReason[] {
+  if (UNBLOCKED_SINK_STATES.includes(state) || nowMs - Date.parse(since) <= MAX_SINK_BLOCKED_MS) return [];
   const message = `The sink ${name} has accepted no events since ${since} (${state}); \`plenum status\` says why.`;
   return [{ reason: "sink-blocked", subject: `sink/${name}`, message }];
 }
 
 /** Priorities of the service: a site without such alarms has the value 0, because absent means unknown. */
-const PRIORITIES = ["A", "B", "C"];
+const ALARM_PRIORITIES = ["A", "B", "C"];
 
 /** Before each scrape, sets the gauges to the values of the status page. An unknown number is absent, which is not 0. */
-export async function refreshGauges(options: {
+export async function refreshMetricGauges(options: {
   readonly status: Pick<Status, "health" | "sinks">;
   readonly metrics: Metrics;
   readonly log: Pick<Log, "warn">;
@@ -141,10 +142,10 @@ function setSinkGauges(metrics: Metrics, report: SinkReport, nowMs: number): voi
 }
 
 function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs, token }: SourceHealth): void {
-  const leftOut = counts?.leftOut ?? null;
-  if (leftOut !== null) {
-    metrics.tagsLeftOut.set({ source, kind: "unreadable" }, leftOut.unreadable);
-    metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOut.unanswered);
+  const leftOutTags = counts?.leftOut ?? null;
+  if (leftOutTags !== null) {
+    metrics.tagsLeftOut.set({ source, kind: "unreadable" }, leftOutTags.unreadable);
+    metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOutTags.unanswered);
   }
   if (token?.expiresAt) metrics.tokenExpires.set({ source }, Date.parse(token.expiresAt) / 1_000);
   for (const { name: job, lastSuccess, dueBy } of jobs) {
@@ -153,16 +154,16 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
     else metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
   }
   if (counts === null || !(alarms.state === "whole" || alarms.state === "part")) return;
-  const zeroCounts = alarms.state === "whole" ? PRIORITIES.map((each) => [each, 0] as const) : [];
+  const zeroAlarmCounts = alarms.state === "whole" ? ALARM_PRIORITIES.map((each) => [each, 0] as const) : [];
   for (const id of counts.siteIds) {
-    for (const [priority, count] of new Map([...zeroCounts, ...(counts.activeAlarms.get(id) ?? [])]))
+    for (const [priority, count] of new Map([...zeroAlarmCounts, ...(counts.activeAlarms.get(id) ?? [])]))
       metrics.alarmsActive.set({ source, site: String(id), priority }, count);
   }
 }
 
 /** Joins several Prometheus expositions: each family is declared once, followed by the samples of all expositions. */
-export function joinExpositions(texts: readonly string[]): string {
-  const families = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
+export function joinPrometheusTexts(texts: readonly string[]): string {
+  const metricFamilies = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {
     let family = "";
     let isFirst = false;
@@ -171,14 +172,14 @@ export function joinExpositions(texts: readonly string[]): string {
       const [, name] = /^# (?:HELP|TYPE) (\S+)/.exec(line) ?? [];
       if (name !== undefined && name !== family) {
         family = name;
-        isFirst = !families.has(name);
-        if (isFirst) families.set(name, { head: [], samples: [] });
+        isFirst = !metricFamilies.has(name);
+        if (isFirst) metricFamilies.set(name, { head: [], samples: [] });
       }
-      if (name === undefined) families.get(family)?.samples.push(line);
-      else if (isFirst) families.get(family)?.head.push(line);
+      if (name === undefined) metricFamilies.get(family)?.samples.push(line);
+      else if (isFirst) metricFamilies.get(family)?.head.push(line);
     }
   }
-  const lines = [...families.values()].flatMap(({ head, samples }) =>
+  const lines = [...metricFamilies.values()].flatMap(({ head, samples }) =>
     samples.length === 0 ? [] : [...head, ...samples],
   );
   return `${lines.join("\n")}\n`;

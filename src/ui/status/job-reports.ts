@@ -15,13 +15,13 @@ export interface JobReport {
 }
 
 /** Returns when a job becomes late after a successful poll, both in milliseconds since 1970; null: never. */
-export type DueTime = (lastMs: number) => number | null;
+export type JobDueTime = (lastMs: number) => number | null;
 
 /** Due times of the jobs of a source, in display order. Jobs that are `off` are not displayed. */
-export type DueTimes = ReadonlyMap<string, DueTime | "off">;
+export type JobDueTimes = ReadonlyMap<string, JobDueTime | "off">;
 
 /** Time that each job has for its first poll after a start, however old the stored poll is. */
-const FIRST_POLL_MS = 3 * 60_000;
+const FIRST_POLL_WAIT_MS = 3 * 60_000;
 
 /** Reports the jobs of a source. Ages use the monotonic clock: the wall clock steps when a suspended machine resumes. */
 export function jobReports(options: {
@@ -30,14 +30,14 @@ export function jobReports(options: {
   readonly lastPolls: ReadonlyMap<string, PollTime>;
   /** Time of the newest value; replaces the last live read when no worker reports it. */
   readonly newestValue?: string | null;
-  readonly dueTimes: DueTimes;
+  readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
   /** Monotonic time of the last page of a first inventory: polls that never succeeded wait for it. */
   readonly inventoryMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {
   const { polls, lastPolls, newestValue, dueTimes, started, inventoryMs, now } = options;
-  function storedSuccess(name: string): string | null {
+  function storedSuccessTime(name: string): string | null {
     const storedTime = polls.get(name)?.lastSuccess ?? null;
     if (name !== "live") return storedTime;
     if (newestValue !== undefined) return newestValue;
@@ -46,46 +46,46 @@ export function jobReports(options: {
   }
 
   /** Milliseconds until the poll is late, negative when it is late; null: never. */
-  function msUntilLate(dueTime: DueTime, last: PollTime | undefined, stored: string | null): number | null {
-    const remainingAfter = (lastMs: number, elapsedMs: number) => {
+  function msUntilJobIsLate(dueTime: JobDueTime, last: PollTime | undefined, stored: string | null): number | null {
+    const msUntilDueAfter = (lastMs: number, elapsedMs: number) => {
       const dueAtMs = dueTime(lastMs);
       return dueAtMs === null ? null : dueAtMs - lastMs - elapsedMs;
     };
-    if (last !== undefined) return remainingAfter(last.atMs, now.monotonicMs - last.monotonicMs);
+    if (last !== undefined) return msUntilDueAfter(last.atMs, now.monotonicMs - last.monotonicMs);
     const successMs = stored === null ? null : Date.parse(stored);
-    if (started === null) return successMs === null ? null : remainingAfter(successMs, now.atMs - successMs);
+    if (started === null) return successMs === null ? null : msUntilDueAfter(successMs, now.atMs - successMs);
     const workerUptimeMs = now.monotonicMs - started.monotonicMs;
     if (successMs === null) {
       const inventoryWaitMs = now.monotonicMs - (inventoryMs ?? started.monotonicMs);
-      return remainingAfter(started.atMs, Math.min(workerUptimeMs, inventoryWaitMs));
+      return msUntilDueAfter(started.atMs, Math.min(workerUptimeMs, inventoryWaitMs));
     }
-    const remainingAtStartMs = remainingAfter(successMs, Math.max(0, started.atMs - successMs));
-    return remainingAtStartMs === null ? null : Math.max(remainingAtStartMs, FIRST_POLL_MS) - workerUptimeMs;
+    const msUntilDueAtStart = msUntilDueAfter(successMs, Math.max(0, started.atMs - successMs));
+    return msUntilDueAtStart === null ? null : Math.max(msUntilDueAtStart, FIRST_POLL_WAIT_MS) - workerUptimeMs;
   }
   return [...new Set([...dueTimes.keys(), ...polls.keys()])]
     .filter((name) => dueTimes.get(name) !== "off")
     .map((name): JobReport => {
-      const poll = polls.get(name);
+      const storedPoll = polls.get(name);
       const lastPoll = lastPolls.get(name);
-      const storedTime = storedSuccess(name);
-      const lastSuccess = lastPoll === undefined ? storedTime : laterTime(storedTime, isoUtc(lastPoll.atMs));
-      const lastAttempt = laterTime(poll?.lastAttempt ?? null, lastSuccess);
-      const problem = poll?.problem ?? null;
+      const storedTime = storedSuccessTime(name);
+      const lastSuccess = lastPoll === undefined ? storedTime : laterIsoTime(storedTime, isoUtc(lastPoll.atMs));
+      const lastAttempt = laterIsoTime(storedPoll?.lastAttempt ?? null, lastSuccess);
+      const problem = storedPoll?.problem ?? null;
       const dueTime = dueTimes.get(name);
-      const remainingMs = typeof dueTime === "function" ? msUntilLate(dueTime, lastPoll, storedTime) : null;
+      const msUntilDue = typeof dueTime === "function" ? msUntilJobIsLate(dueTime, lastPoll, storedTime) : null;
       return {
         name,
         lastSuccess,
         lastAttempt,
         problem,
         partly: problem !== null && lastSuccess !== null && lastSuccess === lastAttempt,
-        dueBy: remainingMs === null ? null : isoUtc(Math.round((now.atMs + remainingMs) / 1_000) * 1_000),
-        late: remainingMs !== null && remainingMs < 0,
+        dueBy: msUntilDue === null ? null : isoUtc(Math.round((now.atMs + msUntilDue) / 1_000) * 1_000),
+        late: msUntilDue !== null && msUntilDue < 0,
       };
     });
 }
 
-function laterTime(a: string | null, b: string | null): string | null {
+function laterIsoTime(a: string | null, b: string | null): string | null {
   if (a === null || b === null) return a ?? b;
   return Date.parse(b) > Date.parse(a) ? b : a;
 }
@@ -110,7 +110,7 @@ export interface CountReliability {
 }
 
 /** `isAvailable`: false while the service or the list is unavailable. */
-export function reliabilityOf(
+export function countReliabilityOf(
   job: JobReport | undefined,
   held: number,
   isOff: boolean,
@@ -124,11 +124,11 @@ export function reliabilityOf(
   return { state: job.partly ? "part" : "whole", at, held };
 }
 
-export function knownCount({ state, held }: CountReliability): number | null {
+export function reliableCount({ state, held }: CountReliability): number | null {
   return state === "whole" ? held : null;
 }
 
 /** The last known number. For lists that rarely change: a tag list is still valid some hours later. */
-export function lastCount({ at, held }: CountReliability): number | null {
+export function lastKnownCount({ at, held }: CountReliability): number | null {
   return at === null ? null : held;
 }

@@ -4,20 +4,20 @@ import { z } from "zod";
 import type { TagScalar } from "../../core/model/building.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
-import { jsonFromPage, personName, refusalFor, roleIn, visitorName } from "./access-control.ts";
-import { type AlarmResponse, alarmList, alarmResponse } from "./alarm-responses.ts";
+import { jsonFromOwnPage, proxyUserName, refusalForPost, roleOfRequest, visitorName } from "./access-control.ts";
+import { type AlarmResponse, alarmResponse, filterAlarmRows } from "./alarm-responses.ts";
 import { createCachedDocuments } from "./cached-documents.ts";
-import { type CommandRow, commandLister } from "./command-list.ts";
+import { type CommandRow, createCommandLister } from "./command-list.ts";
 import type { AlarmQuery, CommandsQuery, PlotQuery, ScopeQuery, TagsQuery } from "./query-parameters.ts";
 import * as queries from "./query-parameters.ts";
-import type { PageContext, ResponsesOptions } from "./response-context.ts";
+import type { PageApiOptions, ResponseContext } from "./response-context.ts";
 import { type SinkResponse, sinkResponse } from "./sink-reports.ts";
-import { type AlarmDays, alarmDays, type SiteResponse, siteResponse } from "./site-responses.ts";
+import { type AlarmDayCounts, alarmDays, type SiteResponse, siteResponse } from "./site-responses.ts";
 import { type SourceResponse, sourceResponse } from "./source-reports.ts";
 import type { StatusConfig } from "./status-config.ts";
 import type { Status } from "./status-report.ts";
 import { createFetchedHistory, type PlotResponse, plotResponse } from "./tag-history-plot.ts";
-import { createTagIndex, type TagList } from "./tag-index.ts";
+import { createTagIndex, type TagListResponse } from "./tag-index.ts";
 import { type TagResponse, tagResponse } from "./tag-response.ts";
 
 export interface SourceHolder {
@@ -27,16 +27,16 @@ export interface SourceHolder {
 }
 
 /** JSON responses to the page. Times are UTC, in plotted columns in seconds since 1970. Null is unknown, which is not 0. */
-export interface Responses {
+export interface PageApi {
   readonly sources: readonly string[];
   /** Holder of a source of another member; null for an unconfigured source. Absent without a fleet. */
   holderOf?(source: string): Promise<SourceHolder | null>;
   sinkNames(): Promise<readonly string[]>;
-  tags(query: TagsQuery): Promise<TagList>;
+  tags(query: TagsQuery): Promise<TagListResponse>;
   tag(source: string, id: string): Promise<TagResponse | null>;
   alarm(query: AlarmQuery): Promise<AlarmResponse | null>;
   site(source: string, id: number): Promise<SiteResponse | null>;
-  alarmDays(scope: ScopeQuery): Promise<AlarmDays>;
+  alarmDays(scope: ScopeQuery): Promise<AlarmDayCounts>;
   commands(query: CommandsQuery): Promise<readonly CommandRow[]>;
   sink(name: string): Promise<SinkResponse | null>;
   source(name: string): Promise<SourceResponse>;
@@ -44,12 +44,12 @@ export interface Responses {
   stop(): void;
 }
 
-export function createResponses(options: ResponsesOptions & { readonly status: Pick<Status, "sinks"> }): Responses {
+export function createPageApi(options: PageApiOptions & { readonly status: Pick<Status, "sinks"> }): PageApi {
   const { clock, live, plots, sinksAndFilters, sources, status, store } = options;
   const tags = createTagIndex({ store, clock, sources, readingOf: live.reading });
-  const listCommands = commandLister(store);
-  const fetched = createFetchedHistory(clock, live.fetchHistory);
-  const context: PageContext = { ...options, cache: createCachedDocuments(store, clock), tags, listCommands };
+  const listCommands = createCommandLister(store);
+  const fetchedHistory = createFetchedHistory(clock, live.fetchHistory);
+  const context: ResponseContext = { ...options, cache: createCachedDocuments(store, clock), tags, listCommands };
   return {
     sources,
     async sinkNames() {
@@ -63,19 +63,19 @@ export function createResponses(options: ResponsesOptions & { readonly status: P
     alarmDays: (scope) => alarmDays(context, scope),
     commands: listCommands,
     async sink(name) {
-      const report = (await status.sinks()).find(({ sink }) => sink === name);
-      return report === undefined ? null : sinkResponse(report, store.outbox, plots, clock.now());
+      const sinkReport = (await status.sinks()).find(({ sink }) => sink === name);
+      return sinkReport === undefined ? null : sinkResponse(sinkReport, store.outbox, plots, clock.now());
     },
     source: async (name) => sourceResponse(plots, clock.now(), name, live.allowedPerMinute(name)),
     async plot(query) {
       const row = await tags.row(query.source, query.tag);
-      return row === null ? null : plotResponse(context, fetched, row, query);
+      return row === null ? null : plotResponse(context, fetchedHistory, row, query);
     },
-    stop: fetched.stop,
+    stop: fetchedHistory.stop,
   };
 }
 
-export function responseRoutes(responses: Responses, status: Pick<Status, "alarms" | "silences">): Hono {
+export function pageResponseRoutes(responses: PageApi, status: Pick<Status, "alarms" | "silences">): Hono {
   const app = new Hono();
 
   /** Responds 400 with a message to an invalid query, and 404 for an unknown object. */
@@ -85,12 +85,12 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
     respond: (query: T, context: Context) => Promise<unknown>,
   ): void {
     app.get(path, async (context) => {
-      const parameters = context.req.query();
-      const query = schema.safeParse(parameters);
+      const queryParameters = context.req.query();
+      const query = schema.safeParse(queryParameters);
       const { data } = query;
-      const source = path === "/source" ? parameters.name : data && "source" in data && data.source;
+      const source = path === "/source" ? queryParameters.name : data && "source" in data && data.source;
       if (typeof source === "string" && !responses.sources.includes(source))
-        return unknownSource(context, responses, source);
+        return respondUnknownSource(context, responses, source);
       if (!query.success) return context.json({ message: query.error.issues[0]?.message ?? "" }, 400);
       const response = await respond(query.data, context);
       return response === null
@@ -98,19 +98,19 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
         : context.json(response);
     });
   }
-  get("/alarms", queries.AlarmsQuery, async (query) => alarmList(await status.alarms(), query));
+  get("/alarms", queries.AlarmsQuery, async (query) => filterAlarmRows(await status.alarms(), query));
   get("/silences", queries.ScopeQuery, status.silences);
   get("/tags", queries.TagsQuery, responses.tags);
   get("/tag", queries.TagQuery, async ({ id, source }, context) => {
     const tag = await responses.tag(source, id);
-    const closed = refusalFor(roleIn(context), "/api/write");
+    const closed = refusalForPost(roleOfRequest(context), "/api/write");
     return tag?.writable == null || closed === null ? tag : { ...tag, writable: { ...tag.writable, closed } };
   });
   get("/alarm", queries.AlarmQuery, responses.alarm);
   get("/site", queries.SiteQuery, ({ id, source }) => responses.site(source, id));
   // A viewer must not spend the quota.
   get("/plot", queries.PlotQuery, (query, context) =>
-    responses.plot({ ...query, fetch: query.fetch && roleIn(context) !== "viewer" }),
+    responses.plot({ ...query, fetch: query.fetch && roleOfRequest(context) !== "viewer" }),
   );
   get("/sink", queries.NameQuery, ({ name }) => responses.sink(name));
   get("/source", queries.NameQuery, ({ name }) => responses.source(name));
@@ -119,25 +119,25 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
   return app;
 }
 
-async function unknownSource(context: Context, responses: Pick<Responses, "holderOf">, source: string) {
+async function respondUnknownSource(context: Context, responses: Pick<PageApi, "holderOf">, source: string) {
   return context.json((await responses.holderOf?.(source)) ?? { message: "There is no such source." }, 404);
 }
 
-export interface ActionRoutes {
+export interface PageActionRouteOptions {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
-  readonly answers: Pick<Responses, "commands" | "holderOf" | "sinkNames" | "sources">;
+  readonly answers: Pick<PageApi, "commands" | "holderOf" | "sinkNames" | "sources">;
   readonly outbox: Pick<Outbox, "resendDeadLetters">;
-  readonly actions: Actions;
+  readonly actions: PageActions;
   readonly log: Pick<Log, "info">;
 }
 
-export interface Actions {
+export interface PageActions {
   /** Passes a write to the gate; resolves when it is journaled, or rejected and recorded. */
-  write(request: WriteRequest): Promise<void>;
+  write(request: TagWriteRequest): Promise<void>;
   notReady(): string | null;
 }
 
-export interface WriteRequest {
+export interface TagWriteRequest {
   readonly id: string;
   readonly source: string;
   readonly tagId: string;
@@ -147,16 +147,16 @@ export interface WriteRequest {
   readonly user: string | null;
 }
 
-const LARGEST_BODY = 16 * 1024;
+const MAX_REQUEST_BYTES = 16 * 1024;
 const MAX_RESENT_EVENTS = 1_000;
-const Scalar = z.union([z.number(), z.boolean()], { error: "A value is a number, true or false." });
-const WriteBody = z.strictObject({
+const TagScalarSchema = z.union([z.number(), z.boolean()], { error: "A value is a number, true or false." });
+const TagWriteBody = z.strictObject({
   source: queries.requiredText("source", 200),
   tag: queries.requiredText("tag", 200),
-  value: Scalar,
-  expect: Scalar.optional(),
+  value: TagScalarSchema,
+  expect: TagScalarSchema.optional(),
 });
-const RetryBody = z.strictObject({
+const DeadLetterRetryBody = z.strictObject({
   name: queries.requiredText("name"),
   ids: z
     .array(z.string().regex(/^\d{1,15}$/, "An id is the number of a dead letter."), "ids is a list of numbers as text.")
@@ -165,40 +165,40 @@ const RetryBody = z.strictObject({
 });
 
 /** States of a command that was accepted: it waits, or its result is not known yet. */
-const ACCEPTED: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
-const LATEST_COMMANDS = 50;
+const ACCEPTED_STATES: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
+const MAX_LATEST_COMMANDS = 50;
 const UNRECORDED_WRITE_MESSAGE =
   "Plenum rejected the command. It rejects so many commands now that it only counts them; the log says why.";
 
 /** Changes that an operator makes from the page. The guard rejects everybody else. */
-export function actionRoutes({ actions, answers, config, log, outbox }: ActionRoutes): Hono {
+export function pageActionRoutes({ actions, answers, config, log, outbox }: PageActionRouteOptions): Hono {
   const app = new Hono();
   function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {
-    app.post(path, jsonFromPage(LARGEST_BODY, "The request is too long."), async (context) => {
+    app.post(path, jsonFromOwnPage(MAX_REQUEST_BYTES, "The request is too long."), async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));
       return body.success ? act(body.data, context) : context.json({ message: validationMessage(body.error) }, 400);
     });
   }
 
   /** {source, tag, value, expect?}: through the gate, as `plenum write`. → {id} or {message} with 4xx */
-  post("/write", WriteBody, async ({ expect = null, source, tag: tagId, value }, context) => {
-    if (!answers.sources.includes(source)) return unknownSource(context, answers, source);
-    const reason = actions.notReady();
-    if (reason !== null) return context.json({ message: reason }, 503);
+  post("/write", TagWriteBody, async ({ expect = null, source, tag: tagId, value }, context) => {
+    if (!answers.sources.includes(source)) return respondUnknownSource(context, answers, source);
+    const notReadyReason = actions.notReady();
+    if (notReadyReason !== null) return context.json({ message: notReadyReason }, 503);
     const id = `page-${randomUUID()}`;
-    await actions.write({ id, source, tagId, value, expect, user: personName(context, config) });
-    const rows = await answers.commands({ source, tag: tagId, limit: LATEST_COMMANDS });
-    const row = rows.find((each) => each.id === id);
-    if (row !== undefined && ACCEPTED.has(row.state)) return context.json({ id }, 202);
+    await actions.write({ id, source, tagId, value, expect, user: proxyUserName(context, config) });
+    const commandRows = await answers.commands({ source, tag: tagId, limit: MAX_LATEST_COMMANDS });
+    const row = commandRows.find((each) => each.id === id);
+    if (row !== undefined && ACCEPTED_STATES.has(row.state)) return context.json({ id }, 202);
     return context.json({ id, message: row?.words ?? UNRECORDED_WRITE_MESSAGE }, 409);
   });
 
   /** {name, ids?: string[]}: sends dead letters of a sink again. → {again: number} */
-  post("/sink/retry", RetryBody, async ({ ids, name }, context) => {
+  post("/sink/retry", DeadLetterRetryBody, async ({ ids, name }, context) => {
     if (!(await answers.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
-    const again = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");
-    log.info({ sink: name, count: again, by: visitorName(context, config) }, "dead letters are sent again");
-    return context.json({ again });
+    const resentCount = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");
+    log.info({ sink: name, count: resentCount, by: visitorName(context, config) }, "dead letters are sent again");
+    return context.json({ again: resentCount });
   });
   return app;
 }

@@ -3,33 +3,33 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { SinkReport } from "./sink-reports.ts";
 import type { SourceReport } from "./source-reports.ts";
-import { isAlmostFull, isFull, type StateReport } from "./state-disk-space.ts";
+import { isDiskAlmostFull, isDiskFull, type StateReport } from "./state-disk-space.ts";
 
 const DAY_MS = 86_400_000;
 /** Days before the token's expiry from which the page warns; the event `token-expiring` comes at 30, 14, 7 and 1. */
-const TOKEN_DAYS = 14;
+const TOKEN_WARNING_DAYS = 14;
 /** The warning about a copied state ends after a week; the original may still run elsewhere. */
 const COPY_WARNING_MS = 7 * DAY_MS;
 /** `plenum status --json` names all objects. */
 const MAX_LISTED_NAMES = 5;
 
-type Notices = readonly string[];
+type WarningTexts = readonly string[];
 
-function noticeIf<T>(value: T | null | undefined | false, text: (value: T) => string): Notices {
+function warningIf<T>(value: T | null | undefined | false, text: (value: T) => string): WarningTexts {
   return value === null || value === undefined || value === false ? [] : [text(value)];
 }
 
-function noticeIfAny<T>(items: readonly T[], text: (items: readonly T[]) => string): Notices {
+function warningIfAny<T>(items: readonly T[], text: (items: readonly T[]) => string): WarningTexts {
   return items.length === 0 ? [] : [text(items)];
 }
 
-function listWords(words: readonly string[], total = words.length): string {
+function joinFirstNames(words: readonly string[], total = words.length): string {
   const unlistedCount = total - Math.min(words.length, MAX_LISTED_NAMES);
   return `${words.slice(0, MAX_LISTED_NAMES).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
 }
 
 /** Warnings, worst first. An empty page must never look like "no alarms" while something fails. */
-export function noticesOf(
+export function statusWarnings(
   report: {
     readonly sources: readonly SourceReport[];
     readonly sinks: readonly SinkReport[];
@@ -37,84 +37,84 @@ export function noticesOf(
     readonly store: Pick<StateReport, "file" | "free" | "diskBytes" | "copy" | "damaged">;
   },
   nowMs: number,
-): Notices {
+): WarningTexts {
   const { sources, sinks, commands, store } = report;
   return [
-    ...diskNotices(store),
-    ...(store.copy === null ? [] : copyNotices(store.copy, nowMs)),
-    ...noticeIfAny(store.damaged, damagedNotice),
+    ...diskWarnings(store),
+    ...(store.copy === null ? [] : copiedStateWarnings(store.copy, nowMs)),
+    ...warningIfAny(store.damaged, damagedRowsWarning),
     ...sources.flatMap((source) => [
-      ...availabilityNotices(source),
-      ...tokenNotices(source, nowMs),
-      ...workNotices(source, store.copy),
-      ...valueNotices(source),
-      ...backlogNotices(source),
+      ...availabilityWarnings(source),
+      ...tokenExpiryWarnings(source, nowMs),
+      ...quotaAndClockWarnings(source, store.copy),
+      ...valueWarnings(source),
+      ...historyAndQuarantineWarnings(source),
     ]),
-    ...sinks.flatMap(({ sink, problem }) => noticeIf(problem, () => `Sink ${sink}: ${problem}`)),
+    ...sinks.flatMap(({ sink, problem }) => warningIf(problem, () => `Sink ${sink}: ${problem}`)),
     ...sinks.flatMap(({ sink, deadLetters }) =>
-      noticeIf(
+      warningIf(
         deadLetters || null,
         (count) => `Sink ${sink} refused ${formatCount(count, "event")}; \`plenum outbox dead ${sink}\` says why.`,
       ),
     ),
     ...sinks.flatMap(({ sink, dropped }) =>
-      noticeIf(
+      warningIf(
         dropped || null,
         (count) =>
           `Sink ${sink} lost ${formatCount(count, "event")} that it did not take in time; see its delivery-gap events.`,
       ),
     ),
-    ...noticeIf(
+    ...warningIf(
       commands?.stopped === true && commands.enabled,
       () => "Writing is stopped by the kill switch; `plenum writes resume` allows it again.",
     ),
   ];
 }
 
-function diskNotices({ file, free, diskBytes }: Pick<StateReport, "file" | "free" | "diskBytes">): Notices {
-  if (isFull(free)) {
+function diskWarnings({ file, free, diskBytes }: Pick<StateReport, "file" | "free" | "diskBytes">): WarningTexts {
+  if (isDiskFull(free)) {
     return [
       `The disk that holds ${file} has only ${(free / 1024 ** 2).toFixed(0)} MiB left. When the disk is full, Plenum stores and sends nothing new. Free some space.`,
     ];
   }
-  if (free === null || diskBytes === null || !isAlmostFull(free, diskBytes)) return [];
+  if (free === null || diskBytes === null || !isDiskAlmostFull(free, diskBytes)) return [];
   return [
     `The disk that holds ${file} has ${(free / 1024 ** 3).toFixed(1)} GiB left, ${Math.floor((100 * free) / diskBytes)} % of it. Free some space before the disk is full.`,
   ];
 }
 
-function copyNotices({ from, isHere, isOriginalThere, at }: NonNullable<StateReport["copy"]>, nowMs: number): Notices {
+function copiedStateWarnings({ from, isHere, isOriginalThere, at }: NonNullable<StateReport["copy"]>, nowMs: number) {
   if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > COPY_WARNING_MS) return [];
-  const copyPlace = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
+  const copiedFromText = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
   return [
-    `This state was copied from ${copyPlace} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
+    `This state was copied from ${copiedFromText} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
   ];
 }
 
-function damagedNotice(damaged: StateReport["damaged"]): string {
-  const rows = damaged.map(({ table, part, rows: count }) => `${count} of ${table} ${part}`.trimEnd());
+function damagedRowsWarning(damaged: StateReport["damaged"]): string {
+  const damagedRowTexts = damaged.map(({ table, part, rows: count }) => `${count} of ${table} ${part}`.trimEnd());
   const [lastFoundAt] = damaged.map(({ lastFound }) => lastFound).toSorted((a, b) => (a < b ? 1 : -1));
-  const kinds = damaged.length > MAX_LISTED_NAMES ? " kinds" : "";
-  return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${listWords(rows)}${kinds}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
+  const kindsSuffix = damaged.length > MAX_LISTED_NAMES ? " kinds" : "";
+  return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${joinFirstNames(damagedRowTexts)}${kindsSuffix}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
 }
 
 /** The unavailable service alone; otherwise features, sites and jobs that fail. */
-function availabilityNotices({ name, health, jobs, lostSites, unavailable }: SourceReport): Notices {
-  const service = unavailable.find(({ job }) => job === null);
-  if (service !== undefined) {
-    const check =
+function availabilityWarnings({ name, health, jobs, lostSites, unavailable }: SourceReport): WarningTexts {
+  const serviceOutage = unavailable.find(({ job }) => job === null);
+  if (serviceOutage !== undefined) {
+    const healthCheckText =
       health === null
         ? ""
         : ` Its own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (requested at ${health.askedAt}).`;
     return [
-      `${name} is unavailable since ${service.since}: ${service.reason} The data below is from before the failure.${check}`,
+      `${name} is unavailable since ${serviceOutage.since}: ${serviceOutage.reason} The data below is from before the failure.${healthCheckText}`,
     ];
   }
   const otherJobs = jobs.filter((job) => !unavailable.some((each) => each.job === job.name));
   return [
     ...unavailable.map(({ job, since, reason }) => `${name}, ${job}: unavailable since ${since}: ${reason}`),
     ...lostSites.map(({ siteId, since, reason }) => `${name}, site ${siteId}, since ${since}: ${reason}`),
-    ...otherJobs.flatMap((job) => noticeIf(job.problem, () => `${name}, ${job.name}: ${job.problem}`)),
+    ...otherJobs.flatMap((job) => warningIf(job.problem, () => `${name}, ${job.name}: ${job.problem}`)),
     ...otherJobs
       .filter(({ late, problem }) => late && problem === null)
       .map((job) => {
@@ -125,39 +125,39 @@ function availabilityNotices({ name, health, jobs, lostSites, unavailable }: Sou
   ];
 }
 
-function tokenNotices({ name, token }: SourceReport, nowMs: number): Notices {
-  const expiry = token?.expiresAt ?? null;
-  if (expiry === null) return [];
-  const days = (Date.parse(expiry) - nowMs) / DAY_MS;
-  if (days > TOKEN_DAYS) return [];
-  if (days < 0) return [`The token of ${name} expired at ${expiry}; replace it with a new one.`];
-  const timeLeft = days < 1 ? "in less than a day" : `in ${formatCount(Math.floor(days), "day")}`;
-  return [`The token of ${name} expires at ${expiry}, ${timeLeft}.`];
+function tokenExpiryWarnings({ name, token }: SourceReport, nowMs: number): WarningTexts {
+  const tokenExpiry = token?.expiresAt ?? null;
+  if (tokenExpiry === null) return [];
+  const daysLeft = (Date.parse(tokenExpiry) - nowMs) / DAY_MS;
+  if (daysLeft > TOKEN_WARNING_DAYS) return [];
+  if (daysLeft < 0) return [`The token of ${name} expired at ${tokenExpiry}; replace it with a new one.`];
+  const timeLeftText = daysLeft < 1 ? "in less than a day" : `in ${formatCount(Math.floor(daysLeft), "day")}`;
+  return [`The token of ${name} expires at ${tokenExpiry}, ${timeLeftText}.`];
 }
 
-function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
+function quotaAndClockWarnings(source: SourceReport, copy: StateReport["copy"]): WarningTexts {
   const { name, quota, clockSkewMs, plan, historyStarvesSince } = source;
-  const foreign = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
+  const foreignUse = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
   return [
-    ...noticeIf(
+    ...warningIf(
       clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS && clockSkewMs,
       (ms) =>
         `The clock of this machine is ${(Math.abs(ms) / 1_000).toFixed(0)} s ${ms > 0 ? "ahead of" : "behind"} the clock of ${name}. Until you correct it, times are uncertain and Plenum rejects commands.`,
     ),
-    ...noticeIf(foreign, ({ perWindow, sinceMs }) => {
-      const requests = perWindow === null ? "" : `, up to ${formatCount(perWindow, "request")} a minute`;
-      const original =
+    ...warningIf(foreignUse, ({ perWindow, sinceMs }) => {
+      const requestsText = perWindow === null ? "" : `, up to ${formatCount(perWindow, "request")} a minute`;
+      const originalText =
         copy === null
           ? ""
           : ` It may be the worker whose state this one was copied from (${copy.from.folder} on ${copy.from.host}).`;
-      return `Another program seems to spend the quota of ${name}${requests}, since ${isoUtc(sinceMs)}.${original} Give it a token of another user, or leave it a share with quota.polite.`;
+      return `Another program seems to spend the quota of ${name}${requestsText}, since ${isoUtc(sinceMs)}.${originalText} Give it a token of another user, or leave it a share with quota.polite.`;
     }),
-    ...noticeIf(plan !== null && !plan.fits && plan, ({ classes, load }) => {
-      const stretchedClasses = classes.filter(({ stretch }) => stretch > 1);
-      const longestStretch = Math.max(1, ...stretchedClasses.map(({ stretch }) => stretch));
-      return `Values of ${name} (${stretchedClasses.map((each) => each.name).join(", ")}) become up to ${longestStretch.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
+    ...warningIf(plan !== null && !plan.fits && plan, ({ classes, load }) => {
+      const stretchedReadClasses = classes.filter(({ stretch }) => stretch > 1);
+      const longestStretch = Math.max(1, ...stretchedReadClasses.map(({ stretch }) => stretch));
+      return `Values of ${name} (${stretchedReadClasses.map((each) => each.name).join(", ")}) become up to ${longestStretch.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
     }),
-    ...noticeIf(
+    ...warningIf(
       historyStarvesSince,
       (since) =>
         `History of ${name} has been due since ${since} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
@@ -165,9 +165,9 @@ function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
   ];
 }
 
-function valueNotices({ name, suddenChanges, leftOut, typeDoubts }: SourceReport): Notices {
-  const reasonList = (tags: readonly SourceReport["leftOut"][number][]) =>
-    listWords(tags.map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`));
+function valueWarnings({ name, suddenChanges, leftOut, typeDoubts }: SourceReport): WarningTexts {
+  const tagReasonList = (tags: readonly SourceReport["leftOut"][number][]) =>
+    joinFirstNames(tags.map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`));
   return [
     ...suddenChanges.map(({ what, siteIds, since, tags }) => {
       const siteText = `${name}, site ${siteIds.join(", ")}`;
@@ -176,34 +176,34 @@ function valueNotices({ name, suddenChanges, leftOut, typeDoubts }: SourceReport
         ? `${siteText}: ${formatCount(tags, "value")} turned null at once at ${since} and ${verb} published as bad. A gateway may be offline.`
         : `${siteText}: more than a third of the values of a reply changed between number and boolean at ${since}. ${formatCount(tags, "tag")} ${verb} uncertain until a further reading confirms the type.`;
     }),
-    ...noticeIfAny(
+    ...warningIfAny(
       leftOut.filter(({ kind }) => kind === "unreadable"),
       (tags) =>
-        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has an unreadable value" : "have unreadable values"} in the replies; what was read before stays: ${reasonList(tags)}.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has an unreadable value" : "have unreadable values"} in the replies; what was read before stays: ${tagReasonList(tags)}.`,
     ),
-    ...noticeIfAny(
+    ...warningIfAny(
       leftOut.filter(({ kind }) => kind !== "unreadable"),
       (tags) =>
-        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has" : "have"} no value in the replies: ${reasonList(tags)}.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has" : "have"} no value in the replies: ${tagReasonList(tags)}.`,
     ),
-    ...noticeIfAny(
+    ...warningIfAny(
       typeDoubts.filter(({ doubt }) => doubt === "unit"),
       (tags) =>
-        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has a boolean" : "have booleans"} as value although the unit is one of numbers, so the quality is uncertain: ${listWords(tags.map(({ id, displayName, unit }) => `${id} ${displayName} (${unit})`))}. Correct the unit or the value at the service.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has a boolean" : "have booleans"} as value although the unit is one of numbers, so the quality is uncertain: ${joinFirstNames(tags.map(({ id, displayName, unit }) => `${id} ${displayName} (${unit})`))}. Correct the unit or the value at the service.`,
     ),
   ];
 }
 
-function backlogNotices({ name, history, setAside }: SourceReport): Notices {
+function historyAndQuarantineWarnings({ name, history, setAside }: SourceReport): WarningTexts {
   return [
-    ...noticeIf(history !== null && history.unreadableCount > 0 && history, ({ unreadable, unreadableCount }) => {
-      const series = unreadable.map((each) => `${each.series} (since ${each.since}: ${each.said})`);
-      return `History of ${name} was answered and cannot be read, and is requested again: ${listWords(series, unreadableCount)}. \`plenum gaps\` names every bucket.`;
+    ...warningIf(history !== null && history.unreadableCount > 0 && history, ({ unreadable, unreadableCount }) => {
+      const seriesTexts = unreadable.map((each) => `${each.series} (since ${each.since}: ${each.said})`);
+      return `History of ${name} was answered and cannot be read, and is requested again: ${joinFirstNames(seriesTexts, unreadableCount)}. \`plenum gaps\` names every bucket.`;
     }),
-    ...noticeIfAny(setAside, (tags) => {
+    ...warningIfAny(setAside, (tags) => {
       const [was, is] = tags.length === 1 ? ["was", "is"] : ["were", "are"];
-      const names = listWords(tags.map(({ id, displayName }) => `${id} ${displayName}`));
-      return `${formatCount(tags.length, "tag")} of ${name} ${was} rejected singly twice and ${is} in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: ${names}. \`plenum explain ${tags[0]?.id ?? ""}\` says why.`;
+      const tagNames = joinFirstNames(tags.map(({ id, displayName }) => `${id} ${displayName}`));
+      return `${formatCount(tags.length, "tag")} of ${name} ${was} rejected singly twice and ${is} in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: ${tagNames}. \`plenum explain ${tags[0]?.id ?? ""}\` says why.`;
     }),
   ];
 }

@@ -2,7 +2,7 @@ import { z } from "zod";
 
 /** Parameters of the GET requests of the page. An unknown parameter is rejected. */
 
-function query<S extends z.ZodRawShape>(shape: S) {
+function querySchema<S extends z.ZodRawShape>(shape: S) {
   return z.strictObject(shape, {
     error: (issue) =>
       issue.code === "unrecognized_keys"
@@ -16,52 +16,52 @@ export const requiredText = (name: string, max = 300) =>
     .string({ error: `Say ${name}.` })
     .min(1, `Say ${name}.`)
     .max(max, `There is no such ${name}.`);
-const wholeNumber = (name: string, least: number, most: number) =>
+const wholeNumberText = (name: string, least: number, most: number) =>
   z
     .string()
     .regex(/^\d{1,15}$/, `${name} is a whole number.`)
     .transform(Number)
     .refine((number) => number >= least && number <= most, `${name} is a number from ${least} to ${most}.`);
-const oneOf = <const T extends readonly string[]>(name: string, words: T) =>
+const enumParameter = <const T extends readonly string[]>(name: string, words: T) =>
   z.enum(words, { error: `${name} is one of: ${words.join(", ")}.` });
 
 const source = requiredText("source");
-const site = wholeNumber("site", 0, Number.MAX_SAFE_INTEGER);
-const limit = wholeNumber("limit", 1, 200);
-const SORTS = ["name", "-name", "value", "-value", "age", "-age", "site", "-site"] as const;
-export const TagsQuery = query({
+const site = wholeNumberText("site", 0, Number.MAX_SAFE_INTEGER);
+const limit = wholeNumberText("limit", 1, 200);
+const TAG_SORT_ORDERS = ["name", "-name", "value", "-value", "age", "-age", "site", "-site"] as const;
+export const TagsQuery = querySchema({
   source: source.optional(),
   site: site.optional(),
   search: z.string().max(200, "Search for 200 characters at most.").optional(),
-  show: oneOf("show", ["all", "bad", "stale", "unread"]).default("all"),
+  show: enumParameter("show", ["all", "bad", "stale", "unread"]).default("all"),
   /** `-` sorts in descending order. */
-  sort: oneOf("sort", SORTS).default("name"),
-  offset: wholeNumber("offset", 0, 1_000_000).default(0),
+  sort: enumParameter("sort", TAG_SORT_ORDERS).default("name"),
+  offset: wholeNumberText("offset", 0, 1_000_000).default(0),
   limit: limit.default(100),
 });
 export type TagsQuery = z.output<typeof TagsQuery>;
 
-export const TagQuery = query({ source, id: requiredText("id") });
+export const TagQuery = querySchema({ source, id: requiredText("id") });
 
-export const AlarmQuery = query({ source, id: requiredText("id"), episode: requiredText("episode").optional() });
+export const AlarmQuery = querySchema({ source, id: requiredText("id"), episode: requiredText("episode").optional() });
 export type AlarmQuery = z.output<typeof AlarmQuery>;
 
-export const AlarmsQuery = query({
+export const AlarmsQuery = querySchema({
   source: source.optional(),
   site: site.optional(),
   priority: requiredText("priority").optional(),
-  limit: wholeNumber("limit", 1, 1_000).default(100),
+  limit: wholeNumberText("limit", 1, 1_000).default(100),
 });
 export type AlarmsQuery = z.output<typeof AlarmsQuery>;
 
-export const SiteQuery = query({ source, id: site });
-export const ScopeQuery = query({ source: source.optional(), site: site.optional() });
+export const SiteQuery = querySchema({ source, id: site });
+export const ScopeQuery = querySchema({ source: source.optional(), site: site.optional() });
 export type ScopeQuery = z.output<typeof ScopeQuery>;
 
-export const PlotQuery = query({
+export const PlotQuery = querySchema({
   source,
   tag: requiredText("tag"),
-  span: oneOf("span", ["6h", "24h", "7d", "30d"]),
+  span: enumParameter("span", ["6h", "24h", "7d", "30d"]),
   /** True if gaps may be filled with requests to the service. */
   fetch: z
     .literal("1", { error: "fetch is 1, or left out." })
@@ -70,8 +70,8 @@ export const PlotQuery = query({
 });
 export type PlotQuery = z.output<typeof PlotQuery>;
 
-export const NameQuery = query({ name: requiredText("name") });
-export const CommandsQuery = query({
+export const NameQuery = querySchema({ name: requiredText("name") });
+export const CommandsQuery = querySchema({
   source: source.optional(),
   tag: requiredText("tag").optional(),
   limit: limit.default(50),

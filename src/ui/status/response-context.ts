@@ -7,7 +7,7 @@ import type { LiveTagState, TagReadClass } from "../../engine/sync/live-tag-stat
 import type { Plots } from "../plots/plot-storage.ts";
 import type { CachedDocuments } from "./cached-documents.ts";
 import type { ListCommands } from "./command-list.ts";
-import type { LiveSink } from "./sink-reports.ts";
+import type { RunningSink } from "./sink-reports.ts";
 import type { TagIndex } from "./tag-index.ts";
 
 /** Topic or query of a sink that sends a tag, ready to be copied. */
@@ -18,7 +18,7 @@ export interface SinkAddress {
 }
 
 /** Limits of a tag in the allow-list of writes. */
-export interface WriteLimits {
+export interface TagWriteLimits {
   readonly type: "number" | "boolean";
   readonly min: number | null;
   readonly max: number | null;
@@ -34,20 +34,20 @@ export type FetchHistory = (
   signal: AbortSignal,
 ) => Promise<readonly TagLog[]> | null;
 
-export interface LiveWorker {
+export interface RunningWorker {
   reading(source: string, tagId: string): TagReadClass | null;
   tag(source: string, tagId: string): LiveTagState | null;
-  sinks(): readonly LiveSink[];
+  sinks(): readonly RunningSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
   addressesOf(event: Event): readonly SinkAddress[];
   /** Null for a tag that the allow-list does not name. */
-  writable(source: string, tagId: string): WriteLimits | null;
+  writable(source: string, tagId: string): TagWriteLimits | null;
   /** Requests per minute that the service allows. */
   allowedPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
 }
 
-export interface ResponsesOptions {
+export interface PageApiOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly string[];
@@ -56,11 +56,11 @@ export interface ResponsesOptions {
     readonly sinks: readonly string[];
     readonly filterBySink: ReadonlyMap<string, LagFilter>;
   };
-  readonly live: LiveWorker;
+  readonly live: RunningWorker;
   readonly plots: Pick<Plots, "minutes" | "raised" | "refused" | "tags"> | null;
 }
 
-export interface PageContext extends ResponsesOptions {
+export interface ResponseContext extends PageApiOptions {
   readonly cache: CachedDocuments;
   readonly tags: TagIndex;
   readonly listCommands: ListCommands;

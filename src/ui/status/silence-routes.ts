@@ -16,26 +16,26 @@ import {
 } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "../../engine/sync/snapshot.ts";
-import { jsonFromPage, sameOriginOnly, visitorName } from "./access-control.ts";
-import { type CachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { jsonFromOwnPage, sameOriginOnly, visitorName } from "./access-control.ts";
+import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
 import type { StatusConfig } from "./status-config.ts";
 
-export type Silenced = Pick<Silence, "to" | "reason" | "madeBy">;
+export type AppliedSilence = Pick<Silence, "to" | "reason" | "madeBy">;
 
-export interface SilenceRow extends Silenced {
+export interface SilenceRow extends AppliedSilence {
   readonly id: string;
   readonly from: string;
   readonly alarms: string;
   readonly isActive: boolean;
 }
 
-export function isActive({ from, to }: Silence, at: string): boolean {
+export function isSilenceActive({ from, to }: Silence, at: string): boolean {
   return from <= at && to > at;
 }
 
 /** The longest silence that covers the alarm; null without one. */
-export function silencedBy(silences: readonly Silence[], source: string, alarm: Alarm): Silenced | null {
+export function longestSilenceFor(silences: readonly Silence[], source: string, alarm: Alarm): AppliedSilence | null {
   const coveringSilences = silences.filter((silence) => isSilenced(silence, source, alarm));
   const [longest] = coveringSilences.sort((a, b) => b.to.localeCompare(a.to));
   return longest === undefined ? null : { to: longest.to, reason: longest.reason, madeBy: longest.madeBy };
@@ -52,15 +52,15 @@ export async function silenceRows(
   const rows: SilenceRow[] = [];
   for (const silence of silences) {
     // The worker removes it within seconds.
-    if (silence.to <= at || !(await mayConcern(cache, sources, silence, scope))) continue;
+    if (silence.to <= at || !(await maySilenceConcernSite(cache, sources, silence, scope))) continue;
     const { id, from, to, reason, madeBy } = silence;
-    const alarms = alarmText(silence, await silenceNames(cache, sources, silence));
-    rows.push({ id, from, to, reason, madeBy, alarms, isActive: isActive(silence, at) });
+    const alarms = alarmText(silence, await silenceTargetNames(cache, sources, silence));
+    rows.push({ id, from, to, reason, madeBy, alarms, isActive: isSilenceActive(silence, at) });
   }
   return rows;
 }
 
-async function mayConcern(
+async function maySilenceConcernSite(
   cache: CachedDocuments,
   sources: readonly string[],
   silence: Silence,
@@ -76,12 +76,12 @@ async function mayConcern(
   return false;
 }
 
-async function silenceNames(cache: CachedDocuments, sources: readonly string[], silence: Silence) {
+async function silenceTargetNames(cache: CachedDocuments, sources: readonly string[], silence: Silence) {
   const source = silence.source ?? (sources.length === 1 ? sources[0] : undefined);
   if (source === undefined || !sources.includes(source)) return {};
   const [alarms, sites] = await Promise.all([
     cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS),
-    cache.documents<StoredObject<Site>>(documentSet("site", source), SLOW_DATA_MS),
+    cache.documents<StoredObject<Site>>(documentSet("site", source), SLOW_DATA_AGE_MS),
   ]);
   const alarm = alarms.get(silence.alarm ?? "")?.alarm;
   const site = sites.get(String(silence.site))?.value;
@@ -93,7 +93,7 @@ async function silenceNames(cache: CachedDocuments, sources: readonly string[], 
 
 export type SilenceStore = Pick<Store, "commit" | "document" | "documents">;
 
-export interface SilenceRoutes {
+export interface SilenceRouteOptions {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly clock: Pick<Clock, "now">;
   /** Silences of a source; null for a source of another member. */
@@ -102,9 +102,9 @@ export interface SilenceRoutes {
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
 }
 
-const LARGEST_BODY = 8 * 1024;
+const MAX_REQUEST_BYTES = 8 * 1024;
 const MINUTE_MS = 60_000;
-const NewSilence = z
+const NewSilenceRequest = z
   .strictObject(
     {
       source: z.string({ error: "Say the source of the alarm or the site." }).max(200, "There is no such source."),
@@ -127,23 +127,23 @@ const NewSilence = z
   });
 
 /** POST /api/silences and POST /api/silences/:id/end, for an operator. The guard rejects everybody else. */
-export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRoutes): Hono {
+export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRouteOptions): Hono {
   const app = new Hono();
   // Concurrent requests would each count the silences before any of them is stored.
   const runOneAtATime = serialRunner();
 
-  app.post("/", jsonFromPage(LARGEST_BODY, "That is too long for a silence."), async (context) => {
-    const request = NewSilence.safeParse(await context.req.json().catch(() => null));
+  app.post("/", jsonFromOwnPage(MAX_REQUEST_BYTES, "That is too long for a silence."), async (context) => {
+    const request = NewSilenceRequest.safeParse(await context.req.json().catch(() => null));
     if (!request.success) return context.json({ message: request.error.issues[0]?.message ?? "" }, 400);
     const { alarm = null, minutes, reason, site = null, source } = request.data;
     const store = silencesOf(source);
     if (store === null) return context.json({ message: "There is no such source." }, 404);
-    const missingMessage = await missingTarget(store, source, alarm, site);
-    if (missingMessage !== null) return context.json({ message: missingMessage }, 404);
+    const missingTargetMessage = await findMissingTarget(store, source, alarm, site);
+    if (missingTargetMessage !== null) return context.json({ message: missingTargetMessage }, 404);
     const fromMs = clock.now();
     const toMs = fromMs + minutes * MINUTE_MS;
-    const target = { source, site, alarm, priorities: null, name: null };
-    const silence = toSilence({ ...target, reason, fromMs, toMs, madeBy: visitorName(context, config) }, fromMs);
+    const silenceTarget = { source, site, alarm, priorities: null, name: null };
+    const silence = toSilence({ ...silenceTarget, reason, fromMs, toMs, madeBy: visitorName(context, config) }, fromMs);
     try {
       await runOneAtATime(() => addSilence(store, silence));
     } catch (error) {
@@ -163,17 +163,18 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
   return app;
 }
 
-async function missingTarget(
+async function findMissingTarget(
   store: Pick<Store, "document">,
   source: string,
   alarm: string | null,
   site: number | null,
 ): Promise<string | null> {
   if (alarm !== null) {
-    const stored = await store.document<StoredAlarm>(documentSet("alarm", source), alarm);
-    const isOver = stored === undefined || stored.state === "resolved" || stored.state === "vanished";
-    return isOver ? "There is no such active alarm (any more)." : null;
+    const storedAlarm = await store.document<StoredAlarm>(documentSet("alarm", source), alarm);
+    const isAlarmOver =
+      storedAlarm === undefined || storedAlarm.state === "resolved" || storedAlarm.state === "vanished";
+    return isAlarmOver ? "There is no such active alarm (any more)." : null;
   }
-  const stored = await store.document<StoredObject<Site>>(documentSet("site", source), String(site));
-  return stored === undefined ? "There is no such site." : null;
+  const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(site));
+  return storedSite === undefined ? "There is no such site." : null;
 }

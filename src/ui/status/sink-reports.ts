@@ -1,7 +1,7 @@
 import type { AnyEvent } from "../../core/model/event.ts";
 import type { SinkLag, Store } from "../../engine/store/store.ts";
 import { minuteSeriesNames, type Plots } from "../plots/plot-storage.ts";
-import { summaryOf } from "./event-summary.ts";
+import { summarizeEvent } from "./event-summary.ts";
 
 export interface SinkReport {
   readonly sink: string;
@@ -21,7 +21,7 @@ export interface SinkReport {
   readonly ended: string | null;
 }
 
-export interface LiveSink {
+export interface RunningSink {
   readonly name: string;
   readonly connector: string;
   readonly state: string;
@@ -36,25 +36,25 @@ const UNSTARTED_SINK_STATE = {
   ...{ deadLetters: null, dropped: null, remembered: null, ended: null },
 };
 
-export function sinkReports(lags: readonly SinkLag[], running: readonly LiveSink[], configured: readonly string[]) {
-  const startedLags = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
+export function sinkReports(lags: readonly SinkLag[], running: readonly RunningSink[], configured: readonly string[]) {
+  const startedSinkLags = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
   const unstartedSinks = configured.filter((name) => !lags.some(({ sink }) => sink === name));
-  const liveByName = new Map(running.map((sink) => [sink.name, sink]));
+  const runningSinkByName = new Map(running.map((sink) => [sink.name, sink]));
   function sinkReport(
     name: string,
     idleState: string,
     lag: Omit<SinkReport, "sink" | "connector" | "state" | "since" | "problem">,
   ) {
-    const live = liveByName.get(name);
+    const runningSink = runningSinkByName.get(name);
     return {
-      ...{ sink: name, connector: live?.connector ?? null, since: live?.since ?? null },
-      ...{ problem: live?.lastError ?? null, state: live?.state ?? idleState, ...lag },
+      ...{ sink: name, connector: runningSink?.connector ?? null, since: runningSink?.since ?? null },
+      ...{ problem: runningSink?.lastError ?? null, state: runningSink?.state ?? idleState, ...lag },
     };
   }
   return [
-    ...startedLags.map(({ position: _, sink, ...lag }): SinkReport => {
-      const depth = lag.depth + (liveByName.get(sink)?.waiting ?? 0);
-      const report = sinkReport(sink, "not running", { ...lag, depth });
+    ...startedSinkLags.map(({ position: _, sink, ...lag }): SinkReport => {
+      const undeliveredCount = lag.depth + (runningSinkByName.get(sink)?.waiting ?? 0);
+      const report = sinkReport(sink, "not running", { ...lag, depth: undeliveredCount });
       return lag.ended === null ? report : { ...report, state: "ended", problem: lag.ended };
     }),
     ...unstartedSinks.map((name) => sinkReport(name, "never started", UNSTARTED_SINK_STATE)),
@@ -67,7 +67,7 @@ export function backlogText({ depth, again, exact }: Pick<SinkReport, "depth" | 
 }
 
 /** Columns of one plot, all of the same length, by rising time. A null is a gap in the line. */
-export interface Columns {
+export interface PlotColumns {
   readonly t: readonly number[];
   /** The last value within the step; false and true are 0 and 1. */
   readonly value: readonly (number | null)[];
@@ -87,24 +87,24 @@ export async function sinkResponse(
   plots: Pick<Plots, "minutes"> | null,
   nowMs: number,
 ) {
-  const letters = await outbox.deadLetters(sink, MAX_DEAD_LETTERS);
+  const listedDeadLetters = await outbox.deadLetters(sink, MAX_DEAD_LETTERS);
   return {
     ...{ sink, connector, state, problem },
     /** Undelivered events that pass the filter, for each minute of the last 24 hours. */
-    lag: lastDay(plots, nowMs, minuteSeriesNames.lag(sink)),
-    rate: lastDay(plots, nowMs, minuteSeriesNames.accepted(sink)),
-    dead: letters.map(({ at, event, id, reason }) => ({
+    lag: lastDayColumns(plots, nowMs, minuteSeriesNames.lag(sink)),
+    rate: lastDayColumns(plots, nowMs, minuteSeriesNames.accepted(sink)),
+    dead: listedDeadLetters.map(({ at, event, id, reason }) => ({
       id: String(id),
       type: event?.type ?? "damaged",
       at,
       reason,
-      gist: event === null ? "It was damaged on the disk and cannot be sent again." : summaryOf(event as AnyEvent),
+      gist: event === null ? "It was damaged on the disk and cannot be sent again." : summarizeEvent(event as AnyEvent),
     })),
-    deadTotal: deadLetters ?? letters.length,
+    deadTotal: deadLetters ?? listedDeadLetters.length,
   };
 }
 
-export function lastDay(plots: Pick<Plots, "minutes"> | null, nowMs: number, name: string): Columns {
+export function lastDayColumns(plots: Pick<Plots, "minutes"> | null, nowMs: number, name: string): PlotColumns {
   const lastMinute = Math.floor(nowMs / MINUTE_MS) - 1;
   const t = Array.from({ length: 1_440 }, (_, n) => (lastMinute - 1_439 + n) * 60);
   return { t, value: plots?.minutes.of(name, lastMinute) ?? t.map(() => null) };

@@ -3,40 +3,40 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import { type StoredObject, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
 import { activeAlarms } from "./alarm-responses.ts";
-import { SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
-import type { PageContext } from "./response-context.ts";
+import type { ResponseContext } from "./response-context.ts";
 
 export type SiteResponse = NonNullable<Awaited<ReturnType<typeof siteResponse>>>;
 
 /** GET /api/alarm-days?source&site: raised alarms of the last 30 UTC days. */
-export interface AlarmDays {
+export interface AlarmDayCounts {
   readonly days: readonly string[];
   /** Each priority that occurs has a number for each day. */
   readonly byPriority: Readonly<Record<string, readonly number[]>>;
 }
 
-const DAYS = 30;
+const DAY_COUNT = 30;
 const DAY_MS = 86_400_000;
 
-export async function alarmDays({ cache, clock, plots }: PageContext, scope: ScopeQuery): Promise<AlarmDays> {
-  const raisedAlarms = await cache.computed("raised", SLOW_DATA_MS, async () => (await plots?.raised.all()) ?? []);
+export async function alarmDays({ cache, clock, plots }: ResponseContext, scope: ScopeQuery): Promise<AlarmDayCounts> {
+  const raisedAlarms = await cache.computed("raised", SLOW_DATA_AGE_MS, async () => (await plots?.raised.all()) ?? []);
   const nowMs = clock.now();
-  const days = Array.from({ length: DAYS }, (_, n) => isoUtc(nowMs - (DAYS - 1 - n) * DAY_MS).slice(0, 10));
-  const byPriority = new Map<string, number[]>();
+  const days = Array.from({ length: DAY_COUNT }, (_, n) => isoUtc(nowMs - (DAY_COUNT - 1 - n) * DAY_MS).slice(0, 10));
+  const countsByPriority = new Map<string, number[]>();
   for (const { source, site, day, priority, count } of raisedAlarms) {
-    const column = days.indexOf(day);
-    if (column < 0) continue;
+    const dayIndex = days.indexOf(day);
+    if (dayIndex < 0) continue;
     if ((scope.source ?? source) !== source || (scope.site ?? site) !== site) continue;
-    const counts = byPriority.get(priority) ?? days.map(() => 0);
-    byPriority.set(priority, counts);
-    counts[column] = (counts[column] ?? 0) + count;
+    const dayCounts = countsByPriority.get(priority) ?? days.map(() => 0);
+    countsByPriority.set(priority, dayCounts);
+    dayCounts[dayIndex] = (dayCounts[dayIndex] ?? 0) + count;
   }
-  return { days, byPriority: Object.fromEntries([...byPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
+  return { days, byPriority: Object.fromEntries([...countsByPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
 }
 
 /** GET /api/site?source&id */
-export async function siteResponse(context: PageContext, source: string, id: number) {
+export async function siteResponse(context: ResponseContext, source: string, id: number) {
   const { cache, store, tags } = context;
   const site = await store.document<StoredObject<Site>>(documentSet("site", source), String(id));
   if (site === undefined) return null;
@@ -49,8 +49,8 @@ export async function siteResponse(context: PageContext, source: string, id: num
   };
   const [gateways, systems, tagCounts] = await Promise.all([
     listed<Gateway>("gateway", WATCHED_DATA_AGE_MS),
-    listed<System>("system", SLOW_DATA_MS),
-    tagsBySystem(context, source, id),
+    listed<System>("system", SLOW_DATA_AGE_MS),
+    countTagsBySystem(context, source, id),
   ]);
   return {
     source,
@@ -69,12 +69,13 @@ export async function siteResponse(context: PageContext, source: string, id: num
 }
 
 /** Number of the site's tags in each system; null when the tags of systems are not read. */
-async function tagsBySystem({ cache, tags }: PageContext, source: string, site: number) {
-  const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), SLOW_DATA_MS);
+async function countTagsBySystem({ cache, tags }: ResponseContext, source: string, site: number) {
+  const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), SLOW_DATA_AGE_MS);
   if (systemsOfTags.size === 0) return null;
-  const counts = new Map<string, number>();
+  const tagCountBySystem = new Map<string, number>();
   for (const { tag } of await tags.ofSite(source, site)) {
-    for (const system of systemsOfTags.get(tag.id)?.systemIds ?? []) counts.set(system, (counts.get(system) ?? 0) + 1);
+    for (const system of systemsOfTags.get(tag.id)?.systemIds ?? [])
+      tagCountBySystem.set(system, (tagCountBySystem.get(system) ?? 0) + 1);
   }
-  return counts;
+  return tagCountBySystem;
 }

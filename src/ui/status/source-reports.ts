@@ -19,18 +19,18 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { minuteSeriesNames, type Plots } from "../plots/plot-storage.ts";
-import { type CachedDocuments, oncePer, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import { type DueTimes, jobReports, knownCount, lastCount, reliabilityOf } from "./job-reports.ts";
-import { lastDay } from "./sink-reports.ts";
+import { type CachedDocuments, memoizeByObject, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { countReliabilityOf, type JobDueTimes, jobReports, lastKnownCount, reliableCount } from "./job-reports.ts";
+import { lastDayColumns } from "./sink-reports.ts";
 
 export interface ConfiguredSource {
   readonly name: string;
   readonly origin: string;
   /** Absent: only jobs that ran are reported, and none is late. */
-  readonly dueTimes?: DueTimes;
+  readonly dueTimes?: JobDueTimes;
 }
 
-export interface LiveSource {
+export interface RunningSource {
   readonly quota: QuotaStatus | null;
   readonly clockSkewMs: number | null;
   plan(): Promise<PlanReport>;
@@ -40,7 +40,7 @@ export interface LiveSource {
   counts?(): SourceCounts | Promise<SourceCounts>;
 }
 
-const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
+const QUOTA_LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 
 export type SourceResponse = ReturnType<typeof sourceResponse>;
 
@@ -51,18 +51,20 @@ export function sourceResponse(
   source: string,
   allowed: number,
 ) {
-  const columns = LANES.map((lane) => [lane, lastDay(plots, nowMs, minuteSeriesNames.requests(source, lane))] as const);
-  const lanes = columns.map(([lane, { value }]) => [lane, value]);
+  const laneColumns = QUOTA_LANES.map(
+    (lane) => [lane, lastDayColumns(plots, nowMs, minuteSeriesNames.requests(source, lane))] as const,
+  );
+  const laneValues = laneColumns.map(([lane, { value }]) => [lane, value]);
   return {
     source,
-    t: columns[0]?.[1].t ?? [],
-    lanes: Object.fromEntries(lanes) as Readonly<Record<(typeof LANES)[number], readonly (number | null)[]>>,
+    t: laneColumns[0]?.[1].t ?? [],
+    lanes: Object.fromEntries(laneValues) as Readonly<Record<(typeof QUOTA_LANES)[number], readonly (number | null)[]>>,
     allowed,
     refused: plots?.refused.of(source) ?? [],
   };
 }
 
-interface ReportTime {
+interface ReportTimes {
   readonly started: PollTime | null;
   readonly now: PollTime;
 }
@@ -73,11 +75,11 @@ export type SourceHealth = Awaited<ReturnType<typeof sourceHealth>>;
 export async function sourceHealth(
   cache: CachedDocuments,
   source: ConfiguredSource,
-  live: LiveSource | null,
-  time: ReportTime,
+  live: RunningSource | null,
+  time: ReportTimes,
 ) {
   const counts = (await live?.counts?.()) ?? null;
-  const { jobs, readingWith, token, unavailable } = await sourcePolls(cache, source, time, counts);
+  const { jobs, readingWith, token, unavailable } = await readSourcePolls(cache, source, time, counts);
   const alarmCounts = [...(counts?.activeAlarms.values() ?? [])].flatMap((priorities) => [...priorities.values()]);
   const alarmCount = alarmCounts.reduce((sum, count) => sum + count, 0);
   return {
@@ -90,10 +92,10 @@ export async function sourceHealth(
 const SITE_PREFIX = "site/";
 const FEATURE_PREFIX = "feature/";
 
-async function sourcePolls(
+async function readSourcePolls(
   cache: CachedDocuments,
   { name, dueTimes = new Map() }: ConfiguredSource,
-  { started, now }: ReportTime,
+  { started, now }: ReportTimes,
   counts: SourceCounts | null,
   newestValue?: string | null,
 ) {
@@ -119,7 +121,7 @@ async function sourcePolls(
   const stored = tokens.get("token");
   const token = stored && { name: stored.info.name, expiresAt: stored.info.expiresAt, checkedAt: stored.checkedAt };
   const readingWith = (job: string, held: number) =>
-    reliabilityOf(
+    countReliabilityOf(
       jobs.find((each) => each.name === job),
       held,
       dueTimes.get(job) === "off",
@@ -134,29 +136,29 @@ export type SourceReport = Awaited<ReturnType<typeof sourceReport>>;
 export async function sourceReport(
   cache: CachedDocuments,
   source: ConfiguredSource,
-  live: LiveSource | null,
-  time: ReportTime,
+  live: RunningSource | null,
+  time: ReportTimes,
 ) {
   const { name, origin } = source;
-  const readWatched = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
-  const readSteady = <T>(set: string) => cache.documents<T>(set, SLOW_DATA_MS);
+  const readWatchedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
+  const readSlowSet = <T>(set: string) => cache.documents<T>(set, SLOW_DATA_AGE_MS);
   const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] = await Promise.all([
-    readWatched<StoredObject<Site>>(documentSet("site", name)),
-    readSteady<StoredObject<Tag>>(documentSet("tag", name)),
-    readWatched<StoredTagListTimes>(syncSet("tag-seen", name)),
-    readWatched<StoredObject<Gateway>>(documentSet("gateway", name)),
-    readWatched<StoredAlarm>(documentSet("alarm", name)),
-    readWatched<StoredValue>(documentSet("value", name)),
-    readWatched<StoredServiceHealth>(syncSet("health", name)),
-    readSteady<StoredLedger>(documentSet("history", name)),
-    readWatched<StoredTagQuarantine>(syncSet("quarantine", name)),
-    readWatched<StoredLeftOut>(syncSet("left-out", name)),
+    readWatchedSet<StoredObject<Site>>(documentSet("site", name)),
+    readSlowSet<StoredObject<Tag>>(documentSet("tag", name)),
+    readWatchedSet<StoredTagListTimes>(syncSet("tag-seen", name)),
+    readWatchedSet<StoredObject<Gateway>>(documentSet("gateway", name)),
+    readWatchedSet<StoredAlarm>(documentSet("alarm", name)),
+    readWatchedSet<StoredValue>(documentSet("value", name)),
+    readWatchedSet<StoredServiceHealth>(syncSet("health", name)),
+    readSlowSet<StoredLedger>(documentSet("history", name)),
+    readWatchedSet<StoredTagQuarantine>(syncSet("quarantine", name)),
+    readWatchedSet<StoredLeftOut>(syncSet("left-out", name)),
   ]);
   const { newest, oldest, bad, doubted } = summarizeValues(values);
-  const counts = (await live?.counts?.()) ?? null;
-  const newestValue = counts === null ? newest : undefined;
-  const polls = await sourcePolls(cache, source, time, counts, newestValue);
-  const { jobs, lostSites, readingWith, token, unavailable } = polls;
+  const sourceCounts = (await live?.counts?.()) ?? null;
+  const newestValueTime = sourceCounts === null ? newest : undefined;
+  const sourcePolls = await readSourcePolls(cache, source, time, sourceCounts, newestValueTime);
+  const { jobs, lostSites, readingWith, token, unavailable } = sourcePolls;
   const activeAlarms = [...alarms.values()].filter(({ state }) => state === "active" || state === "missing");
   const presentGateways = [...gateways.values()].filter(({ missingSince }) => missingSince === null);
   const readings = {
@@ -165,27 +167,28 @@ export async function sourceReport(
     gateways: readingWith("gateways", presentGateways.length),
     alarms: readingWith("alarms", activeAlarms.length),
   };
-  const tagCounts = countTags(tags);
+  const tagCountBySite = countTagsBySite(tags);
   const siteReports = [...sites.values()].map(({ value: { id, displayName } }) => {
     const own = presentGateways.filter(({ siteId }) => siteId === id);
-    const byPriority = countBy(
+    const alarmCountByPriority = countBy(
       activeAlarms.filter(({ alarm }) => alarm.site.id === id),
       ({ alarm }) => alarm.trigger.priority,
     );
-    const countOnline = (online: boolean | null) => own.filter(({ value }) => value.online === online).length;
-    const alarmsKnown = readings.alarms.state === "whole" || (readings.alarms.state === "part" && byPriority.size > 0);
+    const countOnlineGateways = (online: boolean | null) => own.filter(({ value }) => value.online === online).length;
+    const areAlarmsKnown =
+      readings.alarms.state === "whole" || (readings.alarms.state === "part" && alarmCountByPriority.size > 0);
     return {
       id,
       displayName,
       // During the first inventory, the number is known for sites whose list was read to its end.
-      tags: lastCount(readings.tags) === null && !tagsSeen.has(String(id)) ? null : (tagCounts.get(id) ?? 0),
+      tags: lastKnownCount(readings.tags) === null && !tagsSeen.has(String(id)) ? null : (tagCountBySite.get(id) ?? 0),
       gateways: {
-        online: ["whole", "part"].includes(readings.gateways.state) ? countOnline(true) : null,
-        all: lastCount(readings.gateways) === null ? null : own.length,
+        online: ["whole", "part"].includes(readings.gateways.state) ? countOnlineGateways(true) : null,
+        all: lastKnownCount(readings.gateways) === null ? null : own.length,
         /** Gateways whose record does not say whether they are online. */
-        unclear: countOnline(null),
+        unclear: countOnlineGateways(null),
       },
-      alarms: alarmsKnown ? Object.fromEntries(byPriority) : null,
+      alarms: areAlarmsKnown ? Object.fromEntries(alarmCountByPriority) : null,
     };
   });
   return {
@@ -195,11 +198,11 @@ export async function sourceReport(
     health: health.get("health") ?? null,
     sites: siteReports.toSorted((a, b) => a.id - b.id),
     counts: {
-      sites: lastCount(readings.sites),
-      tags: lastCount(readings.tags),
+      sites: lastKnownCount(readings.sites),
+      tags: lastKnownCount(readings.tags),
       values: values.size,
       bad,
-      alarms: knownCount(readings.alarms),
+      alarms: reliableCount(readings.alarms),
     },
     oldestValue: oldest,
     history: historyReport(history),
@@ -217,22 +220,22 @@ export async function sourceReport(
     }),
     suddenChanges: live?.suddenChanges?.() ?? [],
     firstInventory: live?.firstInventory?.() ?? null,
-    plan: live && (await cache.computedFrom(documentSet("tag", name), `plan of ${name}`, SLOW_DATA_MS, live.plan)),
+    plan: live && (await cache.computedFrom(documentSet("tag", name), `plan of ${name}`, SLOW_DATA_AGE_MS, live.plan)),
   };
 }
 
-const summarizeValues = oncePer((values: ReadonlyMap<string, StoredValue>) => {
+const summarizeValues = memoizeByObject((values: ReadonlyMap<string, StoredValue>) => {
   const all = [...values.values()];
   const times = all.map(({ time }) => time);
   return {
-    oldest: earliest(times),
+    oldest: earliestTime(times),
     newest: times.reduce<string | null>((last, time) => (last === null || time > last ? time : last), null),
     bad: all.filter(({ quality }) => quality === "bad").length,
     doubted: [...values].flatMap(([id, { typeDoubt }]) => (typeDoubt === undefined ? [] : [[id, typeDoubt] as const])),
   };
 });
 
-const countTags = oncePer((tags: ReadonlyMap<string, StoredObject<Tag>>) =>
+const countTagsBySite = memoizeByObject((tags: ReadonlyMap<string, StoredObject<Tag>>) =>
   countBy(tags.values(), ({ siteId }) => siteId),
 );
 
@@ -240,27 +243,27 @@ const MAX_UNREADABLE_SERIES = 20;
 
 /** State of the logged history. A series is a tag at one resolution, such as `10001 5m`. */
 
-const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredLedger>) => {
-  const series = [...ledgers.values()];
-  if (series.length === 0) return null;
-  const followed = series.filter(({ state }) => state === "following");
-  const unreadable = [...ledgers].flatMap(([key, ledger]) => unreadableSeries(key, ledger) ?? []);
+const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger>) => {
+  const storedSeries = [...ledgers.values()];
+  if (storedSeries.length === 0) return null;
+  const followedSeries = storedSeries.filter(({ state }) => state === "following");
+  const unreadableReports = [...ledgers].flatMap(([key, ledger]) => unreadableSeriesReport(key, ledger) ?? []);
   return {
-    series: series.length,
-    complete: followed.filter(isSeriesComplete).length,
-    withoutLog: series.filter(({ state }) => state === "no-log").length,
+    series: storedSeries.length,
+    complete: followedSeries.filter(isSeriesComplete).length,
+    withoutLog: storedSeries.filter(({ state }) => state === "no-log").length,
     /** Time up to which every followed series was emitted. */
-    toldUntil: earliest(followed.map(({ watermark }) => watermark)),
-    unreadableCount: unreadable.length,
-    unreadable: unreadable.slice(0, MAX_UNREADABLE_SERIES),
+    toldUntil: earliestTime(followedSeries.map(({ watermark }) => watermark)),
+    unreadableCount: unreadableReports.length,
+    unreadable: unreadableReports.slice(0, MAX_UNREADABLE_SERIES),
   };
 });
 
-function unreadableSeries(series: string, { spans = [], refusal }: StoredLedger) {
+function unreadableSeriesReport(series: string, { spans = [], refusal }: StoredLedger) {
   // State of an earlier version has no refusal.
-  const entries = [...spans, ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
-  const since = earliest(entries.flatMap(({ at }) => at ?? []));
-  return since === null ? null : { series, since, said: entries.find(({ at }) => at === since)?.said ?? "" };
+  const unreadableEntries = [...spans, ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
+  const since = earliestTime(unreadableEntries.flatMap(({ at }) => at ?? []));
+  return since === null ? null : { series, since, said: unreadableEntries.find(({ at }) => at === since)?.said ?? "" };
 }
 
 function countBy<T, K>(items: Iterable<T>, key: (item: T) => K): Map<K, number> {
@@ -269,6 +272,6 @@ function countBy<T, K>(items: Iterable<T>, key: (item: T) => K): Map<K, number> 
   return counts;
 }
 
-function earliest(times: readonly string[]): string | null {
+function earliestTime(times: readonly string[]): string | null {
   return times.reduce<string | null>((first, time) => (first === null || time < first ? time : first), null);
 }

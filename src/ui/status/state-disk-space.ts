@@ -18,7 +18,7 @@ export interface StateReport extends DiskSpace {
   readonly damaged: readonly DamagedRows[];
 }
 
-export function diskSpace(file: string): DiskSpace {
+export function readDiskSpace(file: string): DiskSpace {
   try {
     const { bavail, blocks, bsize } = statfsSync(file);
     return { free: bavail * bsize, diskBytes: blocks * bsize };
@@ -29,53 +29,53 @@ export function diskSpace(file: string): DiskSpace {
 
 const GIBIBYTE = 1024 ** 3;
 /** Free bytes below which the disk counts as full: the write-ahead log alone can take a quarter of it. */
-const FULL_BYTES = 64 * 1024 ** 2;
+const DISK_FULL_BYTES = 64 * 1024 ** 2;
 
-export function isFull(free: number | null): free is number {
-  return free !== null && free < FULL_BYTES;
+export function isDiskFull(free: number | null): free is number {
+  return free !== null && free < DISK_FULL_BYTES;
 }
 
 /** True when less than 1 GiB or less than a tenth is free. 10 GiB are always enough: a worker does not write as much in weeks. */
-export function isAlmostFull(free: number, diskBytes: number): boolean {
+export function isDiskAlmostFull(free: number, diskBytes: number): boolean {
   return free < Math.max(GIBIBYTE, Math.min(0.1 * diskBytes, 10 * GIBIBYTE));
 }
 
-export interface CommitTrouble {
+export interface CommitFailure {
   readonly since: string;
   readonly problem: string;
 }
 
 /** Wraps a store and records failed writes by kind: on a nearly full disk a slot of 50 bytes may fit where an event does not. */
-export function watchCommits(store: Store, clock: Clock) {
-  const troubles = new Map<"commit" | "settle" | "slot", CommitTrouble>();
-  async function recordFailure<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
+export function watchFailedWrites(store: Store, clock: Clock) {
+  const failureByWriteKind = new Map<"commit" | "settle" | "slot", CommitFailure>();
+  async function recordWriteFailure<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
     try {
       const result = await write();
-      troubles.delete(kind);
+      failureByWriteKind.delete(kind);
       return result;
     } catch (error) {
       // A conflict is about a key, not about the disk.
       if (!(error instanceof KeyConflict)) {
-        const since = troubles.get(kind)?.since ?? isoUtc(clock.now());
-        troubles.set(kind, { since, problem: errorText(error) });
+        const since = failureByWriteKind.get(kind)?.since ?? isoUtc(clock.now());
+        failureByWriteKind.set(kind, { since, problem: errorText(error) });
       }
       throw error;
     }
   }
   const { outbox, quotaStore } = store;
   return {
-    trouble: () => [...troubles.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
+    trouble: () => [...failureByWriteKind.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
     store: {
       ...store,
-      commit: (change) => recordFailure("commit", () => store.commit(change)),
-      putDeferred: (set, key, value) => recordFailure("commit", () => store.putDeferred(set, key, value)),
-      outbox: { ...outbox, settle: (sink, result) => recordFailure("settle", () => outbox.settle(sink, result)) },
-      quotaStore: { ...quotaStore, save: (key, slot) => recordFailure("slot", () => quotaStore.save(key, slot)) },
+      commit: (change) => recordWriteFailure("commit", () => store.commit(change)),
+      putDeferred: (set, key, value) => recordWriteFailure("commit", () => store.putDeferred(set, key, value)),
+      outbox: { ...outbox, settle: (sink, result) => recordWriteFailure("settle", () => outbox.settle(sink, result)) },
+      quotaStore: { ...quotaStore, save: (key, slot) => recordWriteFailure("slot", () => quotaStore.save(key, slot)) },
     } satisfies Store,
   };
 }
 
-export function commitNotices(trouble: CommitTrouble | null): readonly string[] {
+export function failedCommitWarnings(trouble: CommitFailure | null): readonly string[] {
   if (trouble === null) return [];
   return [
     `Nothing could be written to the state since ${trouble.since}, so nothing new is stored or sent: ${trouble.problem}`,

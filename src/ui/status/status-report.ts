@@ -3,21 +3,21 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
-import { type AlarmRow, alarmRows } from "./alarm-responses.ts";
-import { createCachedDocuments, SLOW_DATA_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import { noticesOf } from "./page-warnings.ts";
+import { type AlarmRow, activeAlarmRows } from "./alarm-responses.ts";
+import { createCachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { statusWarnings } from "./page-warnings.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
-import { isActive, type SilenceRow, silenceRows } from "./silence-routes.ts";
-import { type LiveSink, type SinkReport, sinkReports } from "./sink-reports.ts";
+import { isSilenceActive, type SilenceRow, silenceRows } from "./silence-routes.ts";
+import { type RunningSink, type SinkReport, sinkReports } from "./sink-reports.ts";
 import {
   type ConfiguredSource,
-  type LiveSource,
+  type RunningSource,
   type SourceHealth,
   type SourceReport,
   sourceHealth,
   sourceReport,
 } from "./source-reports.ts";
-import { type DiskSpace, diskSpace, type StateReport } from "./state-disk-space.ts";
+import { type DiskSpace, readDiskSpace, type StateReport } from "./state-disk-space.ts";
 
 /** State of a worker for the web page, `plenum status`, health and metrics. */
 export interface StatusReport {
@@ -47,15 +47,15 @@ export interface CommandsReport {
 export interface StatusHealth {
   readonly now: string;
   readonly sources: readonly SourceHealth[];
-  readonly sinks: readonly LiveSink[];
+  readonly sinks: readonly RunningSink[];
   readonly commands: CommandsReport | null;
   readonly disk: DiskSpace;
 }
 
-export interface WorkerParts {
+export interface RunningWorkerState {
   readonly startedAtMs: number;
-  source(name: string): LiveSource | null;
-  sinks(): readonly LiveSink[];
+  source(name: string): RunningSource | null;
+  sinks(): readonly RunningSink[];
   commands(): CommandsReport | null;
   configuration?(): ConfigurationState | null;
   notices(): readonly string[];
@@ -70,7 +70,7 @@ export interface StatusOptions {
   readonly sinks?: readonly string[];
   /** Filters of the sinks; a sink without one receives everything. */
   readonly filterBySink?: ReadonlyMap<string, LagFilter>;
-  readonly live: WorkerParts | null;
+  readonly live: RunningWorkerState | null;
 }
 
 export interface Status {
@@ -85,59 +85,59 @@ export interface Status {
 export function createStatus(options: StatusOptions): Status {
   const { clock, live, store } = options;
   const cache = createCachedDocuments(store, clock);
-  const now = () => ({ atMs: clock.now(), monotonicMs: clock.monotonic() });
+  const currentTimes = () => ({ atMs: clock.now(), monotonicMs: clock.monotonic() });
   const started = live && { atMs: live.startedAtMs, monotonicMs: clock.monotonic() - clock.now() + live.startedAtMs };
-  const names = options.sources.map((source) => source.name);
-  const ofSources = <T>(report: (source: ConfiguredSource, liveSource: LiveSource | null) => Promise<T>) =>
+  const sourceNames = options.sources.map((source) => source.name);
+  const mapSources = <T>(report: (source: ConfiguredSource, liveSource: RunningSource | null) => Promise<T>) =>
     Promise.all(options.sources.map((source) => report(source, live?.source(source.name) ?? null)));
-  async function sinks(): Promise<readonly SinkReport[]> {
+  async function readSinkReports(): Promise<readonly SinkReport[]> {
     // Counting filtered events is expensive, so all open pages share one result.
-    const lags = await cache.computed("lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(options.filterBySink));
-    const liveSinks = live?.sinks() ?? [];
-    return sinkReports(lags, liveSinks, options.sinks ?? liveSinks.map(({ name }) => name));
+    const sinkLags = await cache.computed("lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(options.filterBySink));
+    const runningSinks = live?.sinks() ?? [];
+    return sinkReports(sinkLags, runningSinks, options.sinks ?? runningSinks.map(({ name }) => name));
   }
   return {
-    sinks,
+    sinks: readSinkReports,
     async health() {
-      const time = { started, now: now() };
+      const reportTimes = { started, now: currentTimes() };
       const [sources, { file }] = await Promise.all([
-        ofSources((source, liveSource) => sourceHealth(cache, source, liveSource, time)),
-        cache.computed("store", SLOW_DATA_MS, store.describe),
+        mapSources((source, liveSource) => sourceHealth(cache, source, liveSource, reportTimes)),
+        cache.computed("store", SLOW_DATA_AGE_MS, store.describe),
       ]);
       return {
-        now: isoUtc(time.now.atMs),
+        now: isoUtc(reportTimes.now.atMs),
         sources,
         sinks: live?.sinks() ?? [],
         commands: live?.commands() ?? null,
-        disk: diskSpace(file),
+        disk: readDiskSpace(file),
       };
     },
     async report() {
-      const time = { started, now: now() };
+      const reportTimes = { started, now: currentTimes() };
       const [sources, sinkList, { file, bytes, damaged, copy = null }] = await Promise.all([
-        ofSources((source, liveSource) => sourceReport(cache, source, liveSource, time)),
-        sinks(),
+        mapSources((source, liveSource) => sourceReport(cache, source, liveSource, reportTimes)),
+        readSinkReports(),
         store.describe(),
       ]);
-      const state = { file, bytes, ...diskSpace(file), copy, damaged };
+      const stateReport = { file, bytes, ...readDiskSpace(file), copy, damaged };
       const commands = live?.commands() ?? null;
-      const parts = { sources, sinks: sinkList, commands, store: state };
+      const reportParts = { sources, sinks: sinkList, commands, store: stateReport };
       return {
         version: options.version,
-        now: isoUtc(time.now.atMs),
+        now: isoUtc(reportTimes.now.atMs),
         startedAt: live && isoUtc(live.startedAtMs),
-        notices: [...(live?.notices() ?? []), ...noticesOf(parts, time.now.atMs)],
+        notices: [...(live?.notices() ?? []), ...statusWarnings(reportParts, reportTimes.now.atMs)],
         configuration: live?.configuration?.() ?? null,
-        ...parts,
+        ...reportParts,
       };
     },
     async alarms() {
       const at = isoUtc(clock.now());
-      const silences = (await getSilences(store)).filter((silence) => isActive(silence, at));
-      return alarmRows(cache, names, options.sinks ?? [], silences);
+      const silences = (await getSilences(store)).filter((silence) => isSilenceActive(silence, at));
+      return activeAlarmRows(cache, sourceNames, options.sinks ?? [], silences);
     },
     async silences(scope) {
-      return silenceRows(cache, names, await getSilences(store), isoUtc(clock.now()), scope);
+      return silenceRows(cache, sourceNames, await getSilences(store), isoUtc(clock.now()), scope);
     },
   };
 }

@@ -16,79 +16,83 @@ import type { WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import {
-  type Guard,
-  guard,
-  roleIn,
-  STOP_PATH,
+  guardPage,
+  type PageGuardOptions,
+  roleOfRequest,
+  STOP_WRITES_PATH,
   sameOriginOnly,
   securityHeaders,
   visitorName,
 } from "./access-control.ts";
-import { limitConnections, listen, listeningService, REQUEST_TIMES } from "./connection-limits.ts";
+import { limitConnections, listen, listeningService, REQUEST_TIMEOUTS } from "./connection-limits.ts";
 import { eventSummary } from "./event-summary.ts";
 import type { Readiness } from "./health.ts";
-import { type ActionRoutes, actionRoutes, type Responses, responseRoutes } from "./page-api.ts";
-import { type SilenceRoutes, silenceRoutes } from "./silence-routes.ts";
+import { type PageActionRouteOptions, type PageApi, pageActionRoutes, pageResponseRoutes } from "./page-api.ts";
+import { type SilenceRouteOptions, silenceRoutes } from "./silence-routes.ts";
 import type { StatusConfig } from "./status-config.ts";
 import type { Status } from "./status-report.ts";
 
-type Encoding = "br" | "gzip" | "identity";
+type ContentEncoding = "br" | "gzip" | "identity";
 
-interface Asset {
+interface PageFile {
   readonly file: string;
   readonly type: string;
 }
 
 const SCRIPT_TYPE = "text/javascript; charset=utf-8";
 const STYLE_TYPE = "text/css; charset=utf-8";
-const TYPES: Readonly<Record<string, string>> = { ".mjs": SCRIPT_TYPE, ".css": STYLE_TYPE, ".svg": "image/svg+xml" };
+const MIME_TYPES: Readonly<Record<string, string>> = {
+  ".mjs": SCRIPT_TYPE,
+  ".css": STYLE_TYPE,
+  ".svg": "image/svg+xml",
+};
 const PAGE_FOLDER = fileURLToPath(new URL("./page/", import.meta.url));
-export const ASSETS: Readonly<Record<string, Asset>> = {
+export const PAGE_FILES: Readonly<Record<string, PageFile>> = {
   "/": { file: `${PAGE_FOLDER}index.html`, type: "text/html; charset=utf-8" },
   ...Object.fromEntries(
     readdirSync(PAGE_FOLDER).flatMap((name) => {
-      const type = TYPES[extname(name)];
+      const type = MIME_TYPES[extname(name)];
       return type === undefined ? [] : [[`/${name}`, { file: PAGE_FOLDER + name, type }]];
     }),
   ),
-  "/htm.mjs": packageAsset("htm/preact/standalone", SCRIPT_TYPE),
-  "/uplot.mjs": packageAsset("uplot/dist/uPlot.esm.js", SCRIPT_TYPE),
-  "/uplot.css": packageAsset("uplot/dist/uPlot.min.css", STYLE_TYPE),
+  "/htm.mjs": pageFileOfPackage("htm/preact/standalone", SCRIPT_TYPE),
+  "/uplot.mjs": pageFileOfPackage("uplot/dist/uPlot.esm.js", SCRIPT_TYPE),
+  "/uplot.css": pageFileOfPackage("uplot/dist/uPlot.min.css", STYLE_TYPE),
 };
 
-function packageAsset(specifier: string, type: string): Asset {
+function pageFileOfPackage(specifier: string, type: string): PageFile {
   return { file: fileURLToPath(import.meta.resolve(specifier)), type };
 }
 
-function compressAsset(file: string) {
-  const identity = new Uint8Array(readFileSync(file));
-  const params = { [constants.BROTLI_PARAM_SIZE_HINT]: identity.length, [constants.BROTLI_PARAM_QUALITY]: 9 };
+function compressPageFile(file: string) {
+  const plainBytes = new Uint8Array(readFileSync(file));
+  const brotliParams = { [constants.BROTLI_PARAM_SIZE_HINT]: plainBytes.length, [constants.BROTLI_PARAM_QUALITY]: 9 };
   return {
-    etag: createHash("sha256").update(identity).digest("base64url").slice(0, 22),
+    etag: createHash("sha256").update(plainBytes).digest("base64url").slice(0, 22),
     bodies: {
-      identity,
-      br: new Uint8Array(brotliCompressSync(identity, { params })),
-      gzip: new Uint8Array(gzipSync(identity)),
+      identity: plainBytes,
+      br: new Uint8Array(brotliCompressSync(plainBytes, { params: brotliParams })),
+      gzip: new Uint8Array(gzipSync(plainBytes)),
     },
   };
 }
 
 /** The best encoding that the browser accepts; `q=0` excludes one. */
-function encodingFor(accepted: string): Encoding {
-  const names = accepted
+function bestContentEncoding(accepted: string): ContentEncoding {
+  const acceptedNames = accepted
     .toLowerCase()
     .split(",")
     .filter((each) => !/;\s*q=0(\.0*)?\s*$/.test(each))
     .map((each) => each.split(";")[0]?.trim());
-  return names.includes("br") ? "br" : names.includes("gzip") ? "gzip" : "identity";
+  return acceptedNames.includes("br") ? "br" : acceptedNames.includes("gzip") ? "gzip" : "identity";
 }
 
-function assetRoutes(app: Hono): void {
-  for (const [path, { file, type }] of Object.entries(ASSETS)) {
-    let content: ReturnType<typeof compressAsset> | undefined;
+function addPageFileRoutes(app: Hono): void {
+  for (const [path, { file, type }] of Object.entries(PAGE_FILES)) {
+    let content: ReturnType<typeof compressPageFile> | undefined;
     app.get(path, (context) => {
-      content ??= compressAsset(file);
-      const encoding = encodingFor(context.req.header("accept-encoding") ?? "");
+      content ??= compressPageFile(file);
+      const encoding = bestContentEncoding(context.req.header("accept-encoding") ?? "");
       const etag = `"${content.etag}-${encoding}"`;
       // The browser revalidates each file, so that a page never mixes two versions.
       const headers = { etag, "cache-control": "no-cache", vary: "accept-encoding" };
@@ -103,11 +107,11 @@ function assetRoutes(app: Hono): void {
 }
 
 /** Health, metrics and the status page. Operations that the page does not offer use the control socket. */
-export interface StatusServerOptions extends Guard, SilenceRoutes, ActionRoutes {
+export interface StatusServerOptions extends PageGuardOptions, SilenceRouteOptions, PageActionRouteOptions {
   readonly config: StatusConfig;
   readonly clock: Pick<Clock, "monotonic" | "now" | "sleep">;
   readonly status: Status;
-  readonly answers: Responses;
+  readonly answers: PageApi;
   readonly outbox: Pick<Outbox, "latest" | "resendDeadLetters">;
   readonly metrics: Pick<Registry, "contentType" | "metrics">;
   readonly readiness: () => Promise<Readiness>;
@@ -123,17 +127,17 @@ export interface StatusServer extends WorkerService {
 }
 
 /** Kinds on the page: without values and history, which come by the hundred a minute and have views of their own. */
-const LISTED_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
-const MAX_EVENTS = 50;
+const LISTED_EVENT_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
+const MAX_LISTED_EVENTS = 50;
 
 export function statusRoutes(options: StatusServerOptions): Hono {
   const { answers, config, fleet, log, metrics, outbox, status, stopWrites } = options;
   const app = new Hono();
   app.use(securityHeaders);
   app.onError((error, context) => {
-    const request = randomUUID();
-    log.error({ err: error, path: context.req.path, request }, "a status request failed");
-    return context.json({ message: `This request failed; the log says why (request ${request}).` }, 500);
+    const requestId = randomUUID();
+    log.error({ err: error, path: context.req.path, request: requestId }, "a status request failed");
+    return context.json({ message: `This request failed; the log says why (request ${requestId}).` }, 500);
   });
 
   // Uses no database, so that a slow disk does not cause a restart.
@@ -142,7 +146,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     const readiness = await options.readiness();
     return context.json(readiness, readiness.ready ? 200 : 503);
   });
-  app.use(guard(options));
+  app.use(guardPage(options));
   // Gzip reduces a list of a hundred alarms from 60 kB to 6 kB; brotli costs more than it saves here.
   app.use("/api/*", compress());
   app.use("/metrics", compress());
@@ -151,57 +155,57 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     return context.body(await metrics.metrics(), 200, { "content-type": metrics.contentType });
   });
   app.get("/api/status", async (context) =>
-    context.json({ ...(await status.report()), needsPassword: roleIn(context) === null }),
+    context.json({ ...(await status.report()), needsPassword: roleOfRequest(context) === null }),
   );
   app.get("/api/fleet", async (context) =>
     fleet === undefined
       ? context.json({ message: "This worker is no member of a fleet." }, 404)
       : context.json(await fleet()),
   );
-  app.post(STOP_PATH, sameOriginOnly, async (context) => {
+  app.post(STOP_WRITES_PATH, sameOriginOnly, async (context) => {
     if (stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
     await stopWrites(visitorName(context, config));
     return context.json({ stopped: true });
   });
   app.route("/api/silences", silenceRoutes(options));
-  app.route("/api", responseRoutes(answers, status));
-  app.route("/api", actionRoutes(options));
+  app.route("/api", pageResponseRoutes(answers, status));
+  app.route("/api", pageActionRoutes(options));
   app.get("/api/events", async (context) =>
-    context.json((await outbox.latest(MAX_EVENTS, LISTED_KINDS)).map((event) => eventSummary(event))),
+    context.json((await outbox.latest(MAX_LISTED_EVENTS, LISTED_EVENT_KINDS)).map((event) => eventSummary(event))),
   );
-  assetRoutes(app);
+  addPageFileRoutes(app);
   return app;
 }
 
 export function createStatusServer(options: StatusServerOptions): StatusServer {
   const { host, port, trusted_proxy } = options.config;
   let address: AddressInfo | undefined;
-  const service = listeningService("status", async () => {
+  const statusService = listeningService("status", async () => {
     const { fetch } = statusRoutes(options);
     // The default is an HTTP/1.1 server, which has these time limits.
-    const server = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
-    limitConnections(server, trusted_proxy?.address);
-    await listen(server, { host, port }, (error) => cannotListen(error, host, port));
-    address = server.address() as AddressInfo;
-    return server;
+    const httpServer = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMEOUTS }) as Server;
+    limitConnections(httpServer, trusted_proxy?.address);
+    await listen(httpServer, { host, port }, (error) => statusListenError(error, host, port));
+    address = httpServer.address() as AddressInfo;
+    return httpServer;
   });
   return {
-    ...service,
+    ...statusService,
     url: () => `http://${host.includes(":") ? `[${host}]` : host}:${address?.port ?? port}`,
   };
 }
 
 /** Tries to listen on the address of the status page. Throws ConfigError if that fails. */
-export async function tryAddress(host: string, port: number): Promise<void> {
-  const server = createServer();
-  await listen(server, { host, port }, (error) => cannotListen(error, host, port));
-  await new Promise((resolve) => server.close(resolve));
+export async function checkStatusAddress(host: string, port: number): Promise<void> {
+  const httpServer = createServer();
+  await listen(httpServer, { host, port }, (error) => statusListenError(error, host, port));
+  await new Promise((resolve) => httpServer.close(resolve));
 }
 
-function cannotListen(error: NodeJS.ErrnoException, host: string, port: number): ConfigError {
-  const isForeign = error.code === "EADDRNOTAVAIL" || error.code === "ENOTFOUND";
+function statusListenError(error: NodeJS.ErrnoException, host: string, port: number): ConfigError {
+  const isForeignAddress = error.code === "EADDRNOTAVAIL" || error.code === "ENOTFOUND";
   const reason = error.code === "EADDRINUSE" ? "is in use by another program" : `cannot be used (${error.code})`;
-  const hint = isForeign
+  const hint = isForeignAddress
     ? "Set status.host to an address of this machine, such as 127.0.0.1."
     : "Set status.port to a free port, or to 0 for any free one.";
   return new ConfigError(`The status page's address ${host}:${port} ${reason}.`, { hint, cause: error });

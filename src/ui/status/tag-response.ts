@@ -15,26 +15,26 @@ import {
 import { findTag } from "../../engine/views/alarm-time-series.ts";
 import { activeAlarms } from "./alarm-responses.ts";
 import { WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
-import type { PageContext } from "./response-context.ts";
+import type { ResponseContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
 export type TagResponse = NonNullable<Awaited<ReturnType<typeof tagResponse>>>;
 
-const MAX_COMMANDS = 10;
+const MAX_LISTED_COMMANDS = 10;
 
 /** GET /api/tag?source&id */
-export async function tagResponse(context: PageContext, source: string, id: string) {
+export async function tagResponse(context: ResponseContext, source: string, id: string) {
   const { live, store } = context;
   const row = await context.tags.row(source, id);
   if (row === null) return null;
   const [value, commands, systems, log, next, alarms, gatewayOffline] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
-    context.listCommands({ source, tag: id, limit: MAX_COMMANDS }),
+    context.listCommands({ source, tag: id, limit: MAX_LISTED_COMMANDS }),
     tagSystems(store, source, id),
-    logStates(store, source, id),
-    nextReading(context, source, id),
+    historyLogStates(store, source, id),
+    nextTagReading(context, source, id),
     tagAlarms(context, row),
-    offlineGateway(context, row),
+    offlineGatewayName(context, row),
   ]);
   return {
     ...row,
@@ -43,7 +43,7 @@ export async function tagResponse(context: PageContext, source: string, id: stri
     lastGood: value === undefined ? null : lastGoodOf(value),
     ...next,
     log,
-    places: live.addressesOf(sampleEvent(row)),
+    places: live.addressesOf(sampleTagEvent(row)),
     alarms,
     commands,
     writable: live.writable(source, id),
@@ -51,26 +51,28 @@ export async function tagResponse(context: PageContext, source: string, id: stri
 }
 
 async function tagSystems(store: Store, source: string, id: string) {
-  const stored = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
+  const storedSystems = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const systems = await Promise.all(
-    (stored?.systemIds ?? []).map((id) => store.document<StoredObject<System>>(documentSet("system", source), id)),
+    (storedSystems?.systemIds ?? []).map((id) =>
+      store.document<StoredObject<System>>(documentSet("system", source), id),
+    ),
   );
   return systems.flatMap((system) => (system ? [{ id: system.value.id, displayName: system.value.displayName }] : []));
 }
 
-async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
+async function offlineGatewayName({ cache }: ResponseContext, { source, siteId }: TagRow): Promise<string | null> {
   const gateways = await cache.documents<StoredObject<Gateway>>(documentSet("gateway", source), WATCHED_DATA_AGE_MS);
   const id = siteId === null ? undefined : findOfflineGatewayBySite(gateways).get(siteId);
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
 
 /** Read interval, time of the next reading and the reason; or why the tag is not read. */
-async function nextReading({ store, live }: PageContext, source: string, id: string) {
+async function nextTagReading({ store, live }: ResponseContext, source: string, id: string) {
   const reading = live.tag(source, id);
   if (reading !== null) {
     const { dueAt, everySeconds, reasons } = reading;
-    const earlyHint = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
-    return { everySeconds, next: { at: dueAt, why: [...reasons, ...earlyHint].join(" ") } };
+    const earlyReadHint = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
+    return { everySeconds, next: { at: dueAt, why: [...reasons, ...earlyReadHint].join(" ") } };
   }
   const tag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
   const quarantine = await store.document<StoredTagQuarantine>(syncSet("quarantine", source), id);
@@ -84,13 +86,17 @@ async function nextReading({ store, live }: PageContext, source: string, id: str
 }
 
 /** Active alarms whose name fits this tag and no other tag of the site. */
-async function tagAlarms({ cache, tags }: PageContext, { siteId, source, tag }: TagRow) {
+async function tagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
-  const nearby = await tags.ofSite(source, siteId);
-  return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && findTag(alarm, nearby)?.tag.id === tag.id);
+  const nearbyTags = await tags.ofSite(source, siteId);
+  return activeAlarms(
+    cache,
+    source,
+    (alarm) => alarm.site.id === siteId && findTag(alarm, nearbyTags)?.tag.id === tag.id,
+  );
 }
 
-function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Event {
+function sampleTagEvent({ source, siteId, tag, value, quality, time }: TagRow): Event {
   const at = time ?? "1970-01-01T00:00:00.000Z";
   return makeEvent({
     type: "tag-value",
@@ -104,20 +110,20 @@ function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Eve
 }
 
 /** State of the followed logs at the service; each resolution is followed by its totals. */
-async function logStates(store: Store, source: string, id: string) {
-  const names = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
-  const ledgers = await Promise.all(
-    names.map((name) => store.document<StoredLedger>(documentSet("history", source), `${id} ${name}`)),
+async function historyLogStates(store: Store, source: string, id: string) {
+  const seriesNames = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
+  const historyLedgers = await Promise.all(
+    seriesNames.map((name) => store.document<StoredLedger>(documentSet("history", source), `${id} ${name}`)),
   );
-  return ledgers.flatMap((ledger, n) =>
-    ledger === undefined ? [] : [{ resolution: names[n] ?? "", ...logState(ledger) }],
+  return historyLedgers.flatMap((ledger, n) =>
+    ledger === undefined ? [] : [{ resolution: seriesNames[n] ?? "", ...historyLogState(ledger) }],
   );
 }
 
-function logState(ledger: StoredLedger) {
+function historyLogState(ledger: StoredLedger) {
   const { refusal, spans = [], state, watermark } = ledger;
-  const isFetched = spans.some(({ why }) => why === "points" || why === "null");
-  const stateText =
+  const hasFetchedPoints = spans.some(({ why }) => why === "points" || why === "null");
+  const logStateText =
     state === "no-log"
       ? `no log: ${refusal?.said ?? "the service says so"}`
       : refusal !== null
@@ -125,11 +131,11 @@ function logState(ledger: StoredLedger) {
         : state === "unproven"
           ? "not followed yet: it is not known whether there is a log"
           : "followed";
-  return { state: stateText, knownUntil: isFetched ? watermark : null, holes: holesOf(ledger) };
+  return { state: logStateText, knownUntil: hasFetchedPoints ? watermark : null, holes: countUnfetchedRanges(ledger) };
 }
 
 /** Number of configured ranges up to the watermark that were not fetched. */
-export function holesOf(ledger: StoredLedger): number {
+export function countUnfetchedRanges(ledger: StoredLedger): number {
   if (isSeriesComplete(ledger)) return 0;
   const { since, spans = [], watermark, wished } = ledger;
   let coveredUntil = wished < since ? wished : since;
