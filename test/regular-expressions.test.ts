@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { maskCredentials } from "#src/core/runtime/log.ts";
-import { isSilenced } from "#src/engine/silence/alarm-silences.ts";
+import { isAlarmSilenced } from "#src/engine/silence/alarm-silences.ts";
 import { normalizeTime } from "#src/engine/source/records.ts";
 import { effortOf } from "./effort.ts";
 import { ALARM } from "./sample-events.ts";
@@ -28,7 +28,7 @@ describe("regular expressions", () => {
       "a silence's pattern and a long alarm name",
       () => {
         const trigger = { ...ALARM.trigger, displayName: "pump hall fan ".repeat(350) };
-        return isSilenced({ ...SILENCE, name: "*pump*hall*fan*stopped" }, "main", { ...ALARM, trigger });
+        return isAlarmSilenced({ ...SILENCE, name: "*pump*hall*fan*stopped" }, "main", { ...ALARM, trigger });
       },
       false,
     ],

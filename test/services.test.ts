@@ -4,10 +4,10 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { createCommandListening } from "#src/app/build-sinks.ts";
-import { buildSensors } from "#src/app/build-sync.ts";
+import { createCommandListeners } from "#src/app/build-sinks.ts";
+import { buildSensorWatch } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
-import { watchFile } from "#src/app/reload/config-file-watch.ts";
+import { watchConfigFile } from "#src/app/reload/config-file-watch.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
 import type { CommandSource } from "#src/core/connector.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
@@ -98,7 +98,7 @@ function scriptedListener(): CommandSource & { isOpen(): boolean; readonly opene
 describeService("listening", async () => {
   const listeners = [scriptedListener(), scriptedListener()];
   return {
-    service: createCommandListening(listeners, async () => undefined),
+    service: createCommandListeners(listeners, async () => undefined),
     quiet() {
       expect(listeners.map((each) => each.isOpen())).toEqual([false, false]);
       expect(Math.max(...listeners.map((each) => each.opened()))).toBeLessThan(2);
@@ -154,14 +154,14 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService
     }),
   buildSensors(clock) {
     const source = CONFIG.sources.main as (typeof CONFIG.sources)[string];
-    return buildSensors("main", source, {
+    return buildSensorWatch("main", source, {
       store: createMemoryStore(),
       clock,
       clockDoubt: NO_DOUBT,
       log,
     }) as WorkerService;
   },
-  watchFile: (clock) => watchFile({ file: import.meta.filename, clock, log, onStable: async () => true }),
+  watchFile: (clock) => watchConfigFile({ file: import.meta.filename, clock, log, onStable: async () => true }),
   createReloader: (clock) =>
     createReloader({
       ...{ file: import.meta.filename, load: () => CONFIG, config: CONFIG, parts: [], isWatched: true },

@@ -3,16 +3,16 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import {
   addSilence,
-  alarmText,
+  buildSilence,
   createSilenceKeeper,
-  cutSilence,
   endSilence,
   getSilences,
-  isSilenced,
+  isAlarmSilenced,
   SILENCE_SET,
   type Silence,
   type SilenceRequest,
-  toSilence,
+  shortenSilence,
+  silencedAlarms,
 } from "#src/engine/silence/alarm-silences.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM } from "./sample-events.ts";
@@ -48,7 +48,7 @@ describe("whether a silence covers an alarm", () => {
     ["its id", { alarm: alarm.id }, true],
     ["two conditions of which one differs", { site: alarm.site.id, alarm: "1" }, false],
   ])("compares a silence with an alarm by %s", (_, parts, is) => {
-    expect(isSilenced(silence(parts), "main", alarm)).toBe(is);
+    expect(isAlarmSilenced(silence(parts), "main", alarm)).toBe(is);
   });
 });
 
@@ -59,20 +59,20 @@ describe("a requested silence", () => {
   });
 
   test("gets a new id", () => {
-    const made = toSilence(wish(), START);
+    const made = buildSilence(wish(), START);
     expect(made).toEqual({ ...silence({ site: 3, to: at(1) }), id: expect.stringMatching(/^[0-9a-f]{8}$/) });
-    expect(toSilence(wish(), START).id).not.toBe(made.id);
+    expect(buildSilence(wish(), START).id).not.toBe(made.id);
   });
 
   test("accepts any start, a year and a reason of 500 characters", () => {
     const year = 366 * 86_400_000;
     const reason = "x".repeat(500);
-    const later = toSilence(wish({ fromMs: START + 9, toMs: START + 9 + year, reason }), START);
+    const later = buildSilence(wish({ fromMs: START + 9, toMs: START + 9 + year, reason }), START);
     expect(later).toMatchObject({ from: "2026-11-02T12:00:00.009Z", reason });
-    expect(toSilence(wish({ fromMs: START - 9, toMs: START + 1 }), START)).toMatchObject({
+    expect(buildSilence(wish({ fromMs: START - 9, toMs: START + 1 }), START)).toMatchObject({
       ...{ from: "2026-11-02T11:59:59.991Z", to: "2026-11-02T12:00:00.001Z" },
     });
-    expect(() => toSilence(wish({ fromMs: START + 9, toMs: START + 9 }), START)).toThrow("The end has to be");
+    expect(() => buildSilence(wish({ fromMs: START + 9, toMs: START + 9 }), START)).toThrow("The end has to be");
   });
 
   test.each<[string, Partial<SilenceRequest>, string]>([
@@ -82,17 +82,19 @@ describe("a requested silence", () => {
     ["has no reason", { reason: " " }, "Say why, in 500 characters at most."],
     ["has a reason of 501 characters", { reason: "x".repeat(501) }, "Say why, in 500 characters at most."],
   ])("throws when the silence %s", (_, more, message) => {
-    expect(() => toSilence(wish(more), START)).toThrow(expect.objectContaining({ kind: "config", message }));
+    expect(() => buildSilence(wish(more), START)).toThrow(expect.objectContaining({ kind: "config", message }));
   });
 });
 
 test("alarmText describes a silence by ids or names", () => {
-  expect(alarmText(silence())).toBe("all alarms");
-  expect(alarmText(silence({ alarm: "7" }))).toBe("alarm 7");
+  expect(silencedAlarms(silence())).toBe("all alarms");
+  expect(silencedAlarms(silence({ alarm: "7" }))).toBe("alarm 7");
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
-  expect(alarmText(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
-  expect(alarmText(silence({ site: 3 }))).toBe("alarms of site 3");
-  expect(alarmText(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "Hall" })).toBe("alarm Low of site Hall");
+  expect(silencedAlarms(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
+  expect(silencedAlarms(silence({ site: 3 }))).toBe("alarms of site 3");
+  expect(silencedAlarms(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "Hall" })).toBe(
+    "alarm Low of site Hall",
+  );
 });
 
 describe("createSilenceKeeper", () => {
@@ -159,11 +161,11 @@ describe("createSilenceKeeper", () => {
   test("emits the end of a silence that another process ended early, with its author", async () => {
     const { clock, store } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
     await clock.advance(60_000);
-    expect(await cutSilence(store, "s1", at(1), "ann")).toBe(true);
-    expect(await cutSilence(store, "s1", at(1), "ann")).toBe(false);
-    expect(await cutSilence(store, "s2", at(1), "ann")).toBe(true);
+    expect(await shortenSilence(store, "s1", at(1), "ann")).toBe(true);
+    expect(await shortenSilence(store, "s1", at(1), "ann")).toBe(false);
+    expect(await shortenSilence(store, "s2", at(1), "ann")).toBe(true);
     expect((await getSilences(store)).map(({ id }) => id)).toEqual(["s1"]);
-    expect(await cutSilence(store, "s3", at(1), "ann")).toBe(false);
+    expect(await shortenSilence(store, "s3", at(1), "ann")).toBe(false);
     expect(told(store)).toHaveLength(1);
     await clock.advance(5_000);
     const { endedBy: _, isTold: __, ...kept } = silence({ to: at(1) });

@@ -20,7 +20,7 @@ import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
-import { withTickets } from "../engine/views/alarm-tickets.ts";
+import { addTicketsOnCommit } from "../engine/views/alarm-tickets.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
 import { readPageCredentials } from "../ui/status/access-control.ts";
 import { refreshMetricGauges } from "../ui/status/health.ts";
@@ -28,26 +28,26 @@ import { createPageApi } from "../ui/status/page-api.ts";
 import { failedCommitWarnings, watchFailedWrites } from "../ui/status/state-disk-space.ts";
 import { createStatus } from "../ui/status/status-report.ts";
 import {
-  type BuiltSinks,
+  type BuiltSinksByName,
   buildSinks,
-  type CommandListening,
+  type CommandListeners,
+  type CreateReplacementSink,
   closeNewSinks,
-  createCommandListening,
-  followsHistory,
+  createCommandListeners,
   listCommandSources,
   listConfiguredSinks,
-  listTicketSinks,
-  type ReplaceSink,
-  type SinkParts,
+  listTicketSinkNames,
+  readsHistory,
+  type SinkDependencies,
 } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
-import { buildPlots, listSinkAddresses } from "./build-status-page.ts";
-import { type BuiltSync, buildSync } from "./build-sync.ts";
-import { type Config, writingSettings } from "./config/config.ts";
-import type { ReconfigurablePart } from "./reload/reloader.ts";
-import { type PageSettings, readLiveSource, readStateWarnings } from "./status-page-settings.ts";
+import { buildPagePlots, listSinkAddresses } from "./build-status-page.ts";
+import { type BuiltSourceSync, buildSourceSync } from "./build-sync.ts";
+import { type Config, settingsAffectingTagWrites } from "./config/config.ts";
+import type { ReconfigurableWorkerPart } from "./reload/reloader.ts";
+import { readLiveSourceStatus, readStateWarnings, type StatusPageSettings } from "./status-page-settings.ts";
 
-export interface LeaseContext extends FleetAssignment {
+export interface SourceLeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws if the request must not be sent. */
   readonly leaving: CheckBeforeSend;
   /** Longest time in milliseconds between taking a quota slot and the arrival of the request at the service. */
@@ -65,11 +65,11 @@ export interface PipelineOptions {
   readonly approved?: CommandsConfig;
   readonly armWriting: boolean;
   readonly startedAtMs: number;
-  readonly page: PageSettings;
+  readonly page: StatusPageSettings;
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
   readonly transport?: Transport | undefined;
-  readonly standIn?: ReplaceSink | undefined;
-  readonly lease?: LeaseContext | undefined;
+  readonly standIn?: CreateReplacementSink | undefined;
+  readonly lease?: SourceLeaseContext | undefined;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
   readonly ticker: CronTicker;
@@ -83,31 +83,31 @@ export interface PipelineOptions {
  * Wraps the store, from the inside:
  *   (fencedStore)     in a fleet only: turns a lost lease into a stop before anything counts it as a failure
  *   watchCommits      records failing writes for the status
- *   countCommitted    counts committed events, after `watchCommits` because a failed commit counts nothing
- *   withTickets       adds ticket names to alarms; only commits of sync have them
+ *   countCommittedEvents  counts committed events, after `watchCommits` because a failed commit counts nothing
+ *   addTicketsOnCommit    adds ticket names to alarms; only commits of sync have them
  *   createGroupCommit joins the replies of several sources into one transaction
  */
-function decorateStore(
+function wrapStore(
   inner: Store,
   { clock, metrics, config }: Pick<PipelineOptions, "clock" | "metrics" | "config">,
-  tickets: Parameters<typeof withTickets>[1],
+  tickets: Parameters<typeof addTicketsOnCommit>[1],
 ) {
   const { store: watchedStore, trouble: commitTrouble } = watchFailedWrites(inner, clock);
-  const store = countCommitted(watchedStore, metrics);
-  const ticketStore = withTickets(store, tickets);
-  const groupCommit = createGroupCommit({ store: ticketStore, clock, sources: Object.keys(config.sources).length });
-  return { store, ticketed: ticketStore, groupCommit, commitTrouble };
+  const store = countCommittedEvents(watchedStore, metrics);
+  const ticketingStore = addTicketsOnCommit(store, tickets);
+  const groupCommit = createGroupCommit({ store: ticketingStore, clock, sources: Object.keys(config.sources).length });
+  return { store, ticketed: ticketingStore, groupCommit, commitTrouble };
 }
 
 /** Counts committed events in the metrics, except events whose id was in the log already. */
-function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
+function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
   return {
     ...store,
     async commit(change) {
-      const committed = await store.commit(change);
-      const repeatedIds = new Set(committed.repeated);
+      const commitResult = await store.commit(change);
+      const repeatedIds = new Set(commitResult.repeated);
       for (const { id, type } of change.events ?? []) if (!repeatedIds.has(id)) metrics.eventsCommitted.inc({ type });
-      return committed;
+      return commitResult;
     },
   };
 }
@@ -122,14 +122,14 @@ function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">)
 export async function buildPipeline(options: PipelineOptions) {
   const { config, environment, transport, clock, clockDoubt, log, metrics, page, standIn, lease } = options;
   const { state } = config;
-  const { store, ticketed, groupCommit, commitTrouble } = decorateStore(options.store, options, () =>
-    listTicketSinks(sinks.built),
+  const { store, ticketed, groupCommit, commitTrouble } = wrapStore(options.store, options, () =>
+    listTicketSinkNames(sinks.built),
   );
-  const commonParts = { store, clock, clockDoubt, log, metrics };
+  const commonContext = { store, clock, clockDoubt, log, metrics };
 
   const builtSources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
-      ...commonParts,
+      ...commonContext,
       ...{ name, entry, environment, transport, leaving: lease?.leaving, longestWayMs: lease?.longestWayMs },
     }),
   );
@@ -137,39 +137,40 @@ export async function buildPipeline(options: PipelineOptions) {
   const timeZones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
   const building = createBuildingView(store, timeZones);
   const assignment = lease && { fleet: lease.fleet, source: lease.source, now: lease.now };
-  const sinkParts = { ...commonParts, building, followsHistory: followsHistory(config), standIn, share: assignment };
-  const sinks = { built: await buildSinks(config.sinks, sinkParts) };
+  const sinkContext = { ...commonContext, building, followsHistory: readsHistory(config), standIn, share: assignment };
+  const sinks = { built: await buildSinks(config.sinks, sinkContext) };
 
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: state.max_bytes, clock, log });
-  const plots = await buildPlots({ ...commonParts, config, running: () => ({ status, works }) });
-  const syncs = new Map<string, BuiltSync>();
+  const plots = await buildPagePlots({ ...commonContext, config, running: () => ({ status, works: workBySource }) });
+  const syncBySource = new Map<string, BuiltSourceSync>();
   for (const built of builtSources) {
-    const sync = await buildSync({
-      ...{ ...commonParts, store: ticketed, built, ticker: options.ticker, groupCommit, backPressure, state },
+    const sourceSync = await buildSourceSync({
+      ...{ ...commonContext, store: ticketed, built, ticker: options.ticker, groupCommit, backPressure, state },
       onRead: plots?.read ?? (() => {}),
     });
-    syncs.set(built.name, sync);
+    syncBySource.set(built.name, sourceSync);
   }
-  const works = new Map([...syncs].map(([name, { work }]) => [name, work]));
+  const workBySource = new Map([...syncBySource].map(([name, { work }]) => [name, work]));
 
-  const deliveryParts = { ...commonParts, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
-  const dispatcher = createEventDispatcher({ ...deliveryParts, building });
-  const silences = createSilenceKeeper({ store, clock, log });
+  const deliveryContext = { ...commonContext, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
+  const dispatcher = createEventDispatcher({ ...deliveryContext, building });
+  const silenceKeeper = createSilenceKeeper({ store, clock, log });
   const logSpaceMonitor = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
-  const pruning = createEventLogPruning({ ...deliveryParts, bounds: retentionBounds(state), space: logSpaceMonitor });
+  const pruning = createEventLogPruning({ ...deliveryContext, bounds: retentionBounds(state), space: logSpaceMonitor });
   const commands = await createCommands({
-    ...{ ...commonParts, config: config.commands, guards: options.guards, around: options.around },
+    ...{ ...commonContext, config: config.commands, guards: options.guards, around: options.around },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
     ...(options.approved && { approved: options.approved }),
   });
-  const commandListening = createCommandListening(listCommandSources(sinks.built), commands.accept);
-  const parts = reconfigurableParts({
-    ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts, syncs },
+  const commandListening = createCommandListeners(listCommandSources(sinks.built), commands.accept);
+  const reconfigurableParts = listReconfigurableParts({
+    ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher },
+    ...{ sinks, sinkContext, syncBySource },
     listening: commandListening,
   });
 
-  const warnings = await readStateWarnings(store);
+  const stateWarnings = await readStateWarnings(store);
   const status = createStatus({
     ...{ version: VERSION, clock, store },
     get sources() {
@@ -183,10 +184,10 @@ export async function buildPipeline(options: PipelineOptions) {
     },
     live: {
       ...{ startedAtMs: options.startedAtMs, sinks: dispatcher.status, commands: commands.status },
-      source: (name) => readLiveSource(sources.get(name), works.get(name)),
+      source: (name) => readLiveSourceStatus(sources.get(name), workBySource.get(name)),
       configuration: options.processStatus.configuration,
       notices: () => [
-        ...warnings,
+        ...stateWarnings,
         ...options.processStatus.notices(),
         ...failedCommitWarnings(commitTrouble()),
         ...commands.notices(),
@@ -196,17 +197,17 @@ export async function buildPipeline(options: PipelineOptions) {
       ],
     },
   });
-  const answers = createPageApi({
+  const pageResponses = createPageApi({
     ...{ clock, store, status, plots, sources: Object.keys(config.sources), sinksAndFilters: () => page },
     live: {
-      reading: (source, id) => works.get(source)?.reading(id) ?? null,
-      tag: (source, id) => works.get(source)?.tag(id) ?? null,
+      reading: (source, id) => workBySource.get(source)?.reading(id) ?? null,
+      tag: (source, id) => workBySource.get(source)?.tag(id) ?? null,
       sinks: dispatcher.status,
       addressesOf: (event) => listSinkAddresses(page.entries, event),
       writable: commands.writable,
       allowedPerMinute(source) {
-        const buckets = sources.get(source)?.quota().buckets ?? [];
-        return buckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
+        const quotaBuckets = sources.get(source)?.quota().buckets ?? [];
+        return quotaBuckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
       },
       fetchHistory(source, query, signal) {
         const timeZone = config.sources[source]?.time_zone ?? "UTC";
@@ -215,13 +216,13 @@ export async function buildPipeline(options: PipelineOptions) {
     },
   });
 
-  const allSyncs = [...syncs.values()];
-  const groupSourceServices = (name: string, pick: (sync: BuiltSync) => BuiltSync["service"]) =>
-    groupServices(name, allSyncs.map(pick), log);
-  const services = orderServices(
+  const allSourceSyncs = [...syncBySource.values()];
+  const groupSourceServices = (name: string, pick: (sync: BuiltSourceSync) => BuiltSourceSync["service"]) =>
+    groupServices(name, allSourceSyncs.map(pick), log);
+  const pipelineServices = orderServices(
     [
       { service: pruning, share: 0.1 },
-      { service: silences, share: 0.1 },
+      { service: silenceKeeper, share: 0.1 },
       ...(plots === null ? [] : [{ service: plots, share: 0.1 }]),
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
@@ -235,13 +236,14 @@ export async function buildPipeline(options: PipelineOptions) {
   );
 
   return {
-    ...{ store, sources, works, commands, status, answers, metrics, commitTrouble, parts, start: services.start },
+    ...{ store, sources, works: workBySource, commands, status, answers: pageResponses },
+    ...{ metrics, commitTrouble, parts: reconfigurableParts, start: pipelineServices.start },
     async stop(deadlineMs: number): Promise<void> {
-      answers.stop();
-      await services.stop(deadlineMs);
+      pageResponses.stop();
+      await pipelineServices.stop(deadlineMs);
     },
     async refreshGauges(): Promise<void> {
-      for (const sync of allSyncs) sync.refreshGauges();
+      for (const sourceSync of allSourceSyncs) sourceSync.refreshGauges();
       await refreshMetricGauges({ status, metrics, log });
     },
     async close(): Promise<void> {
@@ -252,21 +254,21 @@ export async function buildPipeline(options: PipelineOptions) {
 
 export type Pipeline = Awaited<ReturnType<typeof buildPipeline>>;
 
-interface RunningParts extends Pick<PipelineOptions, "config" | "environment" | "log" | "page"> {
+interface RunningPipelineParts extends Pick<PipelineOptions, "config" | "environment" | "log" | "page"> {
   readonly backPressure: BackPressure;
   readonly pruning: EventLogPruningService;
   readonly commands: Commands;
   readonly dispatcher: EventDispatcher;
-  readonly listening: CommandListening;
-  readonly sinks: { built: BuiltSinks };
-  readonly sinkParts: SinkParts;
-  readonly syncs: ReadonlyMap<string, BuiltSync>;
+  readonly listening: CommandListeners;
+  readonly sinks: { built: BuiltSinksByName };
+  readonly sinkContext: SinkDependencies;
+  readonly syncBySource: ReadonlyMap<string, BuiltSourceSync>;
 }
 
 /** Lists parts in the order of a reload: tag writes close first; a sink is registered before its events are requested. */
-function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[] {
+function listReconfigurableParts(parts: RunningPipelineParts): readonly ReconfigurableWorkerPart[] {
   const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
-  const { sinks, sinkParts, syncs } = parts;
+  const { sinks, sinkContext, syncBySource } = parts;
   // The command line may have set another log level than the configuration file.
   let { level: logLevel } = config.log;
   return [
@@ -282,8 +284,8 @@ function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[]
     {
       name: "page",
       async prepare(next) {
-        const credentials = readPageCredentials(next.status, environment);
-        return { takeOver: () => page.change(next, credentials) };
+        const pageCredentials = readPageCredentials(next.status, environment);
+        return { takeOver: () => page.change(next, pageCredentials) };
       },
     },
     {
@@ -291,12 +293,12 @@ function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[]
       name: "sinks and commands",
       async prepare(next) {
         const oldSinks = sinks.built;
-        const newSinks = await buildSinks(next.sinks, { ...sinkParts, followsHistory: followsHistory(next) }, oldSinks);
+        const newSinks = await buildSinks(next.sinks, { ...sinkContext, followsHistory: readsHistory(next) }, oldSinks);
         return {
           async takeOver() {
             sinks.built = newSinks;
             await listening.keepOnly(listCommandSources(newSinks));
-            commands.change(next.commands, writingSettings(next));
+            commands.change(next.commands, settingsAffectingTagWrites(next));
             await dispatcher.change(listConfiguredSinks(newSinks));
             await listening.openAll(listCommandSources(newSinks));
           },
@@ -313,7 +315,7 @@ function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[]
         },
       }),
     },
-    ...[...syncs].map(([name, sync]) => reconfigurableSource(name, sync, config)),
+    ...[...syncBySource].map(([name, sync]) => createReconfigurableSource(name, sync, config)),
   ];
 }
 
@@ -321,15 +323,15 @@ function retentionBounds(state: Config["state"]): Omit<RetentionBounds, "wanted"
   return { maxBytes: state.max_bytes, maxAgeMs: state.max_age, replayMs: state.replay_window };
 }
 
-function reconfigurableSource(name: string, sync: BuiltSync, config: Config): ReconfigurablePart {
-  let settingsInForce = { entry: config.sources[name], state: config.state };
+function createReconfigurableSource(name: string, sync: BuiltSourceSync, config: Config): ReconfigurableWorkerPart {
+  let sourceSettingsInForce = { entry: config.sources[name], state: config.state };
   return {
     name: `source ${name}`,
     prepare: async ({ sources, state }) => ({
       async takeOver() {
         const nextSettings = { entry: sources[name], state };
-        if (nextSettings.entry === undefined || isDeepStrictEqual(nextSettings, settingsInForce)) return;
-        settingsInForce = nextSettings;
+        if (nextSettings.entry === undefined || isDeepStrictEqual(nextSettings, sourceSettingsInForce)) return;
+        sourceSettingsInForce = nextSettings;
         await sync.change(nextSettings.entry, state);
       },
     }),

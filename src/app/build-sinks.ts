@@ -6,36 +6,36 @@ import { createSinkState } from "../engine/delivery/batches.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { Config } from "./config/config.ts";
-import { findConnector, type SinkEntry } from "./config/config-sections.ts";
+import { findSinkConnector, type SinkConfigEntry } from "./config/config-sections.ts";
 
 export interface BuiltSink {
-  readonly entry: SinkEntry;
+  readonly entry: SinkConfigEntry;
   readonly configured: ConfiguredSink | null;
   readonly listener: CommandSource | null;
 }
 
-export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
+export type BuiltSinksByName = ReadonlyMap<string, BuiltSink>;
 
 /** Returns a sink that replaces the connector of the named sink; null keeps the connector. */
-export type ReplaceSink = (name: string, context: ConnectorContext) => Sink | null;
+export type CreateReplacementSink = (name: string, context: ConnectorContext) => Sink | null;
 
-export interface SinkParts extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "building"> {
-  readonly standIn?: ReplaceSink | undefined;
+export interface SinkDependencies extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "building"> {
+  readonly standIn?: CreateReplacementSink | undefined;
   readonly store: Store;
   readonly followsHistory?: boolean;
   readonly share?: FleetAssignment | undefined;
 }
 
-export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
+export function readsHistory({ sources }: Pick<Config, "sources">): boolean {
   return Object.values(sources).some(({ history }) => history.length > 0);
 }
 
 /** Builds the enabled sinks. Reuses unchanged sinks of `before`. On an error, closes the sinks that it has built. */
 export async function buildSinks(
   config: Config["sinks"],
-  parts: SinkParts,
-  oldSinks: BuiltSinks = new Map(),
-): Promise<BuiltSinks> {
+  parts: SinkDependencies,
+  oldSinks: BuiltSinksByName = new Map(),
+): Promise<BuiltSinksByName> {
   const builtSinks = new Map<string, BuiltSink>();
   try {
     for (const [name, entry] of Object.entries(config)) {
@@ -53,12 +53,12 @@ export async function buildSinks(
 
 async function buildSink(
   name: string,
-  entry: SinkEntry,
-  parts: SinkParts,
+  entry: SinkConfigEntry,
+  parts: SinkDependencies,
   oldSink: BuiltSink | undefined,
 ): Promise<BuiltSink> {
   const { clock, metrics, building, share, store } = parts;
-  const connector = findConnector(entry);
+  const connector = findSinkConnector(entry);
   const options = entry[connector];
   const definition = getConnector(connector);
   const { copy } = await store.describe();
@@ -72,13 +72,13 @@ async function buildSink(
   const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));
   const meets = (other: ConfiguredSink) =>
     other.connector === connector && (definition.shared?.(other.options, options) ?? null) !== null;
-  const configured = sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets };
+  const configuredSink = sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets };
   const hasSameOptions = oldSink !== undefined && isDeepStrictEqual(oldSink.entry[connector], options);
-  const listener = hasSameOptions ? oldSink.listener : ((await definition.commands?.(options, context)) ?? null);
-  return { entry, configured, listener };
+  const commandListener = hasSameOptions ? oldSink.listener : ((await definition.commands?.(options, context)) ?? null);
+  return { entry, configured: configuredSink, listener: commandListener };
 }
 
-export async function closeNewSinks(builtSinks: BuiltSinks, oldSinks: BuiltSinks): Promise<void> {
+export async function closeNewSinks(builtSinks: BuiltSinksByName, oldSinks: BuiltSinksByName): Promise<void> {
   for (const [name, { configured, listener }] of builtSinks) {
     const oldSink = oldSinks.get(name);
     if (oldSink?.configured !== configured) await configured?.sink.close().catch(() => undefined);
@@ -86,39 +86,39 @@ export async function closeNewSinks(builtSinks: BuiltSinks, oldSinks: BuiltSinks
   }
 }
 
-export function listConfiguredSinks(builtSinks: BuiltSinks): readonly ConfiguredSink[] {
+export function listConfiguredSinks(builtSinks: BuiltSinksByName): readonly ConfiguredSink[] {
   return [...builtSinks.values()].flatMap(({ configured }) => configured ?? []);
 }
 
-export function listTicketSinks(builtSinks: BuiltSinks): readonly string[] {
+export function listTicketSinkNames(builtSinks: BuiltSinksByName): readonly string[] {
   return listConfiguredSinks(builtSinks).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
 }
 
-export function listCommandSources(builtSinks: BuiltSinks): readonly CommandSource[] {
+export function listCommandSources(builtSinks: BuiltSinksByName): readonly CommandSource[] {
   return [...builtSinks.values()].flatMap(({ listener }) => listener ?? []);
 }
 
-export interface CommandListening extends WorkerService {
+export interface CommandListeners extends WorkerService {
   keepOnly(listeners: readonly CommandSource[]): Promise<void>;
   openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
 
-export function createCommandListening(listeners: readonly CommandSource[], accept: AcceptCommand): CommandListening {
-  const openListeners = new Set<CommandSource>();
+export function createCommandListeners(listeners: readonly CommandSource[], accept: AcceptCommand): CommandListeners {
+  const openedCommandListeners = new Set<CommandSource>();
   let runSignal: AbortSignal | null = null;
 
   async function openCommandListeners(wantedListeners: readonly CommandSource[]): Promise<void> {
     if (runSignal === null) return;
-    for (const listener of wantedListeners) {
-      if (openListeners.has(listener)) continue;
-      openListeners.add(listener);
-      await listener.open(accept, runSignal);
+    for (const commandListener of wantedListeners) {
+      if (openedCommandListeners.has(commandListener)) continue;
+      openedCommandListeners.add(commandListener);
+      await commandListener.open(accept, runSignal);
     }
   }
 
-  async function closeOtherListeners(wantedListeners: readonly CommandSource[]): Promise<void> {
-    const listenersToClose = [...openListeners].filter((listener) => !wantedListeners.includes(listener));
-    for (const listener of listenersToClose) openListeners.delete(listener);
+  async function closeOtherCommandListeners(wantedListeners: readonly CommandSource[]): Promise<void> {
+    const listenersToClose = [...openedCommandListeners].filter((listener) => !wantedListeners.includes(listener));
+    for (const commandListener of listenersToClose) openedCommandListeners.delete(commandListener);
     const closeResults = await Promise.allSettled(listenersToClose.map((listener) => listener.close()));
     for (const closeResult of closeResults) if (closeResult.status === "rejected") throw closeResult.reason;
   }
@@ -131,8 +131,8 @@ export function createCommandListening(listeners: readonly CommandSource[], acce
     },
     async stop() {
       runSignal = null;
-      await closeOtherListeners([]);
+      await closeOtherCommandListeners([]);
     },
   });
-  return { ...service, keepOnly: closeOtherListeners, openAll: openCommandListeners };
+  return { ...service, keepOnly: closeOtherCommandListeners, openAll: openCommandListeners };
 }

@@ -7,11 +7,11 @@ import { createQuota, type Quota, type QuotaOptions } from "../engine/source/quo
 import { type RequestTrace, traceRequests } from "../engine/source/request-trace.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { Store } from "../engine/store/store.ts";
-import type { SourceEntry } from "./config/config.ts";
+import type { SourceConfigEntry } from "./config/config.ts";
 
 export interface BuiltSource {
   readonly name: string;
-  readonly entry: SourceEntry;
+  readonly entry: SourceConfigEntry;
   readonly source: Source;
   readonly quota: Quota;
   readonly trace: RequestTrace;
@@ -22,7 +22,7 @@ type OptionalFields<T> = { readonly [K in keyof T]?: T[K] | undefined };
 export function buildSource(
   options: {
     readonly name: string;
-    readonly entry: SourceEntry;
+    readonly entry: SourceConfigEntry;
     readonly store: Store;
     readonly clock: Clock;
     readonly log: Log;
@@ -33,7 +33,7 @@ export function buildSource(
   const { name, entry, store, clock, metrics, environment, transport, clockDoubt, leaving, longestWayMs } = options;
   const log = options.log.child({ source: name });
   const { requests_per_minute, polite, reserve_for_writes, separate_endpoints } = entry.quota;
-  const quota = createQuota({
+  const requestQuota = createQuota({
     ...{ source: name, clock, store: store.quotaStore, log, metrics },
     ...{ perMinute: requests_per_minute, polite, reserve: reserve_for_writes },
     sharing: separate_endpoints ? "separate" : "auto",
@@ -42,11 +42,11 @@ export function buildSource(
     onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
   });
   const sourceClient = createSource({
-    ...{ name, config: entry, limiter: quota, clock, metrics, log },
+    ...{ name, config: entry, limiter: requestQuota, clock, metrics, log },
     ...(environment && { environment }),
     ...(clockDoubt && { clockDoubt }),
     ...(leaving && { leaving }),
     ...(transport && { transport }),
   });
-  return { name, entry, quota, ...traceRequests(sourceClient, clock) };
+  return { name, entry, quota: requestQuota, ...traceRequests(sourceClient, clock) };
 }

@@ -22,19 +22,19 @@ import type { PageActions } from "../ui/status/page-api.ts";
 import type { RunningWorker } from "../ui/status/response-context.ts";
 import type { Status } from "../ui/status/status-report.ts";
 import type { Config } from "./config/config.ts";
-import { findConnector } from "./config/config-sections.ts";
+import { findSinkConnector } from "./config/config-sections.ts";
 
 /** Builds the actions of a person on the page, which pass the same checks as `plenum write`. */
-export function buildActions(options: {
+export function buildPageActions(options: {
   readonly clock: Clock;
   readonly accept: AcceptCommand;
   readonly notReady: () => string | null;
 }): PageActions {
   const { accept, clock, notReady } = options;
-  const operatorDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
+  const operatorWriteDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
   return {
     notReady,
-    write: (request) => accept(operatorArrival({ ...request, ...operatorDefaults, receivedAtMs: clock.now() })),
+    write: (request) => accept(operatorArrival({ ...request, ...operatorWriteDefaults, receivedAtMs: clock.now() })),
   };
 }
 
@@ -42,14 +42,14 @@ export function buildActions(options: {
 export function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<RunningWorker["addressesOf"]> {
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matchesFilter(entry.filter, event)) return [];
-    const connector = findConnector(entry);
-    const addressText = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
-    return addressText === null ? [] : [{ sink, connector, text: addressText }];
+    const connector = findSinkConnector(entry);
+    const sinkAddressText = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
+    return sinkAddressText === null ? [] : [{ sink, connector, text: sinkAddressText }];
   });
 }
 
 /** Builds time series for the page's plots; null when plots are off, which also deletes stored ones. */
-export async function buildPlots(options: {
+export async function buildPagePlots(options: {
   readonly config: Pick<Config, "sources" | "state">;
   readonly store: Store;
   readonly clock: Clock;
@@ -66,8 +66,8 @@ export async function buildPlots(options: {
     await deleteStoredPlots(store, sources);
     return null;
   }
-  const lastRequestNumbers = new Map<string, number>();
-  const numbers: WorkerPlotNumbers = {
+  const lastRequestNumberBySource = new Map<string, number>();
+  const workerNumbers: WorkerPlotNumbers = {
     async levels() {
       const sinks = await running().status.sinks();
       return new Map(
@@ -79,23 +79,23 @@ export async function buildPlots(options: {
     },
     async counts() {
       const [deliveries, slots] = await Promise.all([metrics.deliveries.get(), metrics.quotaSlots.get()]);
-      const counts = new Map<string, number>();
+      const counters = new Map<string, number>();
       // Set all counters to 0 first, because a metric without a sample means 0, not unknown.
-      for (const source of sources) for (const lane of LANES) counts.set(minuteSeriesNames.requests(source, lane), 0);
-      for (const { sink } of await running().status.sinks()) counts.set(minuteSeriesNames.accepted(sink), 0);
-      for (const { labels, value } of deliveries.values as readonly MetricSample[])
-        if (labels.outcome === "accepted") counts.set(minuteSeriesNames.accepted(String(labels.sink)), value);
-      for (const { labels, value } of slots.values as readonly MetricSample[])
-        counts.set(minuteSeriesNames.requests(String(labels.source), String(labels.lane)), value);
-      return counts;
+      for (const source of sources) for (const lane of LANES) counters.set(minuteSeriesNames.requests(source, lane), 0);
+      for (const { sink } of await running().status.sinks()) counters.set(minuteSeriesNames.accepted(sink), 0);
+      for (const { labels, value } of deliveries.values as readonly MetricCounterSample[])
+        if (labels.outcome === "accepted") counters.set(minuteSeriesNames.accepted(String(labels.sink)), value);
+      for (const { labels, value } of slots.values as readonly MetricCounterSample[])
+        counters.set(minuteSeriesNames.requests(String(labels.source), String(labels.lane)), value);
+      return counters;
     },
     async refused(note) {
       for (const [source, work] of running().works) {
         for (const request of work.requests()) {
-          if (request.number <= (lastRequestNumbers.get(source) ?? 0)) continue;
-          lastRequestNumbers.set(source, request.number);
+          if (request.number <= (lastRequestNumberBySource.get(source) ?? 0)) continue;
+          lastRequestNumberBySource.set(source, request.number);
           if (request.outcome !== "ok" && request.outcome !== "stopped")
-            note(source, { at: request.at, what: REQUEST_NAMES[request.endpoint], words: describeRefusal(request) });
+            note(source, { at: request.at, what: REQUEST_LABELS[request.endpoint], words: describeRefusal(request) });
         }
         for (const [job, poll] of await store.documents<StoredPoll>(documentSet("poll", source))) {
           if (poll.problem !== null) note(source, { at: poll.lastAttempt, what: job, words: poll.problem });
@@ -103,15 +103,15 @@ export async function buildPlots(options: {
       }
     },
   };
-  return createPlots({ store, clock, log, sources, numbers });
+  return createPlots({ store, clock, log, sources, numbers: workerNumbers });
 }
 
-interface MetricSample {
+interface MetricCounterSample {
   readonly labels: Readonly<Record<string, unknown>>;
   readonly value: number;
 }
 
-const REQUEST_NAMES: Readonly<Record<TracedRequest["endpoint"], string>> = {
+const REQUEST_LABELS: Readonly<Record<TracedRequest["endpoint"], string>> = {
   read: "reading values",
   write: "writing",
   history: "history",
@@ -119,6 +119,6 @@ const REQUEST_NAMES: Readonly<Record<TracedRequest["endpoint"], string>> = {
 
 function describeRefusal({ message, outcome, tagIds }: TracedRequest): string {
   const [firstTagId] = tagIds;
-  const concernedTags = tagIds.length === 1 ? `tag ${firstTagId}` : `${tagIds.length} tags, the first ${firstTagId}`;
-  return `${message ?? outcome} (${concernedTags})`;
+  const requestedTags = tagIds.length === 1 ? `tag ${firstTagId}` : `${tagIds.length} tags, the first ${firstTagId}`;
+  return `${message ?? outcome} (${requestedTags})`;
 }

@@ -27,9 +27,9 @@ import { createClassFinder } from "../engine/sync/tag-selection.ts";
 import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visible-building.ts";
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
-import type { SourceEntry } from "./config/config.ts";
+import type { SourceConfigEntry } from "./config/config.ts";
 
-export interface BuiltSync {
+export interface BuiltSourceSync {
   readonly service: WorkerService;
   /** Emits `worker-alive`; started last. */
   readonly heartbeat: WorkerService;
@@ -38,10 +38,10 @@ export interface BuiltSync {
   readonly work: SourceActivity;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
-  change(entry: SourceEntry, state: StateConfig): Promise<void>;
+  change(entry: SourceConfigEntry, state: StateConfig): Promise<void>;
 }
 
-export async function buildSync(options: {
+export async function buildSourceSync(options: {
   readonly built: BuiltSource;
   readonly store: Store;
   readonly clock: Clock;
@@ -53,25 +53,25 @@ export async function buildSync(options: {
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
   readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
-}): Promise<BuiltSync> {
+}): Promise<BuiltSourceSync> {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
   const { name, source } = built;
   let { entry } = built;
   const log = options.log.child({ source: name });
   let settings = planSettings(name, entry, options.state);
   const { token } = entry;
-  const createEmptyClassWarning = (config: SourceEntry) =>
-    createEmptyClassLogger({ source: name, lists: classLists(config), followed: config.inventory.sites ?? null, log });
+  const createEmptyClassWarning = (config: SourceConfigEntry) =>
+    createEmptyClassLogger({ source: name, lists: tagClasses(config), followed: config.inventory.sites ?? null, log });
   let warnOfEmptyClasses = createEmptyClassWarning(entry);
-  const sync = await openSync({
+  const sourceSync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
-    tagsListed: () => warnOfEmptyClasses(sync.store),
+    tagsListed: () => warnOfEmptyClasses(sourceSync.store),
     ...("file" in token ? { tokenStamp: async () => readSecretFileStamp(token.file) } : {}),
   });
-  const { scope, store } = sync;
-  const sensors = buildSensors(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
-  const onRead = (id: string, value: TagValue, atMs: number) => {
-    sensors.read(id, value, atMs);
+  const { scope, store } = sourceSync;
+  const sensorWatchService = buildSensorWatch(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
+  const onTagValueRead = (id: string, value: TagValue, atMs: number) => {
+    sensorWatchService.read(id, value, atMs);
     options.onRead(name, id, value, atMs);
   };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
@@ -81,77 +81,77 @@ export async function buildSync(options: {
     clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchPast: backPressure.mayFetchPast,
-    onLogged: sensors.logged,
-    knowsTagsOf: sync.knowsTagsOf,
+    onLogged: sensorWatchService.logged,
+    knowsTagsOf: sourceSync.knowsTagsOf,
   });
   const liveReads = createLiveReads({
     ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand: requestDemand },
-    isFirstInventory: () => !sync.firstInventory().done,
+    isFirstInventory: () => !sourceSync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
-    offlineGatewayOf: (siteId) => sync.offlineGatewayOf(siteId),
-    onSuddenNulls: (siteId) => sync.recheckGateways(siteId),
-    onRead,
+    offlineGatewayOf: (siteId) => sourceSync.offlineGatewayOf(siteId),
+    onSuddenNulls: (siteId) => sourceSync.recheckGateways(siteId),
+    onRead: onTagValueRead,
   });
   // Live reads and history run also without classes: a reload may add a class, `plenum backfill` may request a range.
-  const service = sync.service([liveReads, historyPull]);
-  const createPlanReport = async () => {
+  const sourceService = sourceSync.service([liveReads, historyPull]);
+  const createRequestPlanReport = async () => {
     const { buckets } = source.quota();
-    const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
-    const pollsPerMinute = bucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
+    const readQuotaBucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+    const readRequestsPerMinute = readQuotaBucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
     const { freshness } = liveReads.status();
-    const quota = { polls: pollsPerMinute, shared: buckets.length < 2 };
-    return reportPlan(await factsFromState(store, settings, clock, { quota, freshness }));
+    const quotaForPlan = { polls: readRequestsPerMinute, shared: buckets.length < 2 };
+    return reportPlan(await factsFromState(store, settings, clock, { quota: quotaForPlan, freshness }));
   };
   const countLeftOutTags = () => {
     const leftOutTags = liveReads.leftOut();
     if (leftOutTags === null) return null;
-    const leftOutReasons = [...leftOutTags].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
-    const unreadableCount = leftOutReasons.filter((kind) => kind === "unreadable").length;
-    return { unreadable: unreadableCount, unanswered: leftOutReasons.length - unreadableCount };
+    const reasonsOfLeftOutTags = [...leftOutTags].flatMap(([id, { kind }]) => (sourceSync.knowsTag(id) ? [kind] : []));
+    const unreadableTagCount = reasonsOfLeftOutTags.filter((kind) => kind === "unreadable").length;
+    return { unreadable: unreadableTagCount, unanswered: reasonsOfLeftOutTags.length - unreadableTagCount };
   };
   const sourceWork: SourceActivity = {
-    plan: createPlanReport,
+    plan: createRequestPlanReport,
     tag: (id) => describeLiveTag(liveReads, id, clock),
     reading: (id) => findTagReadClass(liveReads, id),
     requests: () => built.trace.latest(),
     counts() {
-      const lastRead = liveReads.lastRead();
-      const lastPolls = new Map(sync.lastPolls);
-      lastPolls.delete("live");
-      if (lastRead !== null) lastPolls.set("live", lastRead);
+      const lastLiveRead = liveReads.lastRead();
+      const lastPollByJob = new Map(sourceSync.lastPolls);
+      lastPollByJob.delete("live");
+      if (lastLiveRead !== null) lastPollByJob.set("live", lastLiveRead);
       return {
-        ...{ activeAlarms: sync.activeAlarms, siteIds: sync.siteIds(), lastPolls },
+        ...{ activeAlarms: sourceSync.activeAlarms, siteIds: sourceSync.siteIds(), lastPolls: lastPollByJob },
         leftOut: countLeftOutTags(),
-        inventoryPageMs: sync.inventoryPageMs(),
+        inventoryPageMs: sourceSync.inventoryPageMs(),
       };
     },
     suddenChanges: liveReads.suddenChanges,
     historyStarvesSince: () => historyPull.progress().starving?.since ?? null,
     firstInventory() {
-      const progress = sync.firstInventory();
+      const progress = sourceSync.firstInventory();
       const { pagesRead, pagesTotal, done } = progress;
       return { pagesRead, pagesTotal, done, message: inventoryMessage(progress, entry.quota.list_requests_per_minute) };
     },
   };
   return {
-    service,
+    service: sourceService,
     heartbeat,
-    sensors,
+    sensors: sensorWatchService,
     work: sourceWork,
     refreshGauges: () => liveReads.showFreshness(),
     async change(next, state) {
-      const previousEntry = entry;
+      const previousConfig = entry;
       const { valuesMax } = settings;
       entry = next;
       settings = planSettings(name, entry, state);
       const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
-      if (!isDeepStrictEqual(previousEntry.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
-      if (!isDeepStrictEqual(previousEntry.read, entry.read)) liveReads.change(entry.read);
-      if (!isDeepStrictEqual(previousEntry.history, entry.history) || settings.valuesMax !== valuesMax)
+      if (!isDeepStrictEqual(previousConfig.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
+      if (!isDeepStrictEqual(previousConfig.read, entry.read)) liveReads.change(entry.read);
+      if (!isDeepStrictEqual(previousConfig.history, entry.history) || settings.valuesMax !== valuesMax)
         historyPull.change({ classes: entry.history, valuesMax: settings.valuesMax });
-      sync.change(entry);
+      sourceSync.change(entry);
       heartbeat.change(entry.heartbeat);
-      await sensors.change(entry);
+      await sensorWatchService.change(entry);
       // Warn of a new class without tags now, not at the next list of tags.
       warnOfEmptyClasses = createEmptyClassWarning(entry);
       await warnOfEmptyClasses(store);
@@ -159,40 +159,40 @@ export async function buildSync(options: {
   };
 }
 
-function classLists({ read, history }: SourceEntry): TagClassLists {
+function tagClasses({ read, history }: SourceConfigEntry): TagClassLists {
   const historyClasses = Map.groupBy(history, ({ resolution, total }) =>
     total ? `history ${resolution} totals` : `history ${resolution}`,
   );
-  return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...historyClasses]);
+  return new Map<string, SourceConfigEntry["read"] | SourceConfigEntry["history"]>([["read", read], ...historyClasses]);
 }
 
-export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
+export function planSettings(source: string, entry: SourceConfigEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
   const maxHistoryValues = valuesThatFitBytes(Math.min(entry.max_body_bytes, maxHistoryResponseBytes(state.max_bytes)));
   const { alarms: schedule } = entry.schedules;
-  const alarms = { pageSize: entry.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
+  const alarmListSettings = { pageSize: entry.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
   return {
     ...{ source, read, history, quota, timeZone, valuesMax: maxHistoryValues },
-    ...(schedule === false ? {} : { alarms: { ...alarms, schedule } }),
+    ...(schedule === false ? {} : { alarms: { ...alarmListSettings, schedule } }),
   };
 }
 
-const SENSOR_WATCH_STOP_MS = 5_000;
+const SENSOR_WATCH_STOP_TIMEOUT_MS = 5_000;
 
-export function buildSensors(
+export function buildSensorWatch(
   source: string,
-  initialEntry: SourceEntry,
+  initialEntry: SourceConfigEntry,
   parts: Omit<Parameters<typeof createSensorWatch>[0], "source" | "config" | "classOf">,
-): WorkerService & Pick<SensorWatch, "read" | "logged"> & { change(entry: SourceEntry): Promise<void> } {
+): WorkerService & Pick<SensorWatch, "read" | "logged"> & { change(entry: SourceConfigEntry): Promise<void> } {
   let runSignal: AbortSignal | null = null;
-  let sensorWatch = createWatchFor(initialEntry);
+  let sensorWatch = createSensorWatchFor(initialEntry);
 
-  function createWatchFor(entry: SourceEntry): SensorWatch | null {
+  function createSensorWatchFor(entry: SourceConfigEntry): SensorWatch | null {
     const settings = sensorWatchSettings(entry);
     return settings === null ? null : createSensorWatch({ ...parts, source, ...settings });
   }
 
-  const service = startServiceOnce({
+  const sourceService = startServiceOnce({
     name: `sensors ${source}`,
     async start(signal) {
       runSignal = signal;
@@ -205,21 +205,21 @@ export function buildSensors(
   });
 
   return {
-    ...service,
+    ...sourceService,
     read: (...seen) => sensorWatch?.read(...seen),
     logged: (...seen) => sensorWatch?.logged(...seen),
     async change(entry) {
       const settings = sensorWatchSettings(entry);
-      const previousWatch = sensorWatch;
-      if (previousWatch !== null && settings !== null) return previousWatch.change(settings);
-      sensorWatch = createWatchFor(entry);
-      await previousWatch?.stop(SENSOR_WATCH_STOP_MS);
+      const previousSensorWatch = sensorWatch;
+      if (previousSensorWatch !== null && settings !== null) return previousSensorWatch.change(settings);
+      sensorWatch = createSensorWatchFor(entry);
+      await previousSensorWatch?.stop(SENSOR_WATCH_STOP_TIMEOUT_MS);
       if (runSignal !== null) await sensorWatch?.start(runSignal);
     },
   };
 }
 
-function sensorWatchSettings({ silent_sensors: config, read }: SourceEntry) {
+function sensorWatchSettings({ silent_sensors: config, read }: SourceConfigEntry) {
   if (config === false) return null;
   const findTagClass = createClassFinder(read);
   return { config, classOf: (placed: Parameters<typeof findTagClass>[0]) => findTagClass(placed)?.name };

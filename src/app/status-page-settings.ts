@@ -7,39 +7,40 @@ import type { PageCredentials } from "../ui/status/access-control.ts";
 import type { JobDueTime, JobDueTimes } from "../ui/status/job-reports.ts";
 
 import type { ConfiguredSource, RunningSource } from "../ui/status/source-reports.ts";
-import type { Config, SourceEntry } from "./config/config.ts";
+import type { Config, SourceConfigEntry } from "./config/config.ts";
 
-export interface ConfigView {
+export interface StatusPageConfig {
   readonly sources: readonly ConfiguredSource[];
   readonly sinks: readonly string[];
   readonly filterBySink: ReadonlyMap<string, LagFilter>;
 }
 
-export interface PageSettings extends ConfigView {
+export interface StatusPageSettings extends StatusPageConfig {
   readonly credentials: PageCredentials | null;
   readonly writes: boolean;
   readonly entries: Config["sinks"];
   change(config: Config, credentials: PageCredentials | null): void;
 }
 
-export function createPageSettings(config: Config, credentials: PageCredentials | null): PageSettings {
+export function createStatusPageSettings(config: Config, credentials: PageCredentials | null): StatusPageSettings {
   const currentSettings = (next: Config, login: PageCredentials | null) => ({
-    ...{ ...configView(next), credentials: login, writes: next.commands.enabled, entries: next.sinks },
+    ...{ ...toPageConfig(next), credentials: login, writes: next.commands.enabled, entries: next.sinks },
   });
-  const settings = {
+  const pageSettings = {
     ...currentSettings(config, credentials),
-    change: (next: Config, login: PageCredentials | null) => void Object.assign(settings, currentSettings(next, login)),
+    change: (next: Config, login: PageCredentials | null) =>
+      void Object.assign(pageSettings, currentSettings(next, login)),
   };
-  return settings;
+  return pageSettings;
 }
 
-export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">): ConfigView {
+export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">): StatusPageConfig {
   const enabledSinks = Object.entries(sinks).filter(([, entry]) => entry.enabled);
   return {
     sources: Object.entries(sources).map(([name, entry]) => ({
       name,
       origin: new URL(entry.base_url).origin,
-      dueTimes: listDueTimes(entry),
+      dueTimes: listPollDueTimes(entry),
     })),
     sinks: enabledSinks.map(([name]) => name),
     filterBySink: lagFiltersBySink(enabledSinks.map(([name, entry]) => [name, entry.filter])),
@@ -47,44 +48,47 @@ export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">
 }
 
 /** Tolerance for a slow poll or a busy machine before a poll counts as late. */
-const LATENESS_GRACE_MS = 3 * 60_000;
+const POLL_LATENESS_GRACE_MS = 3 * 60_000;
 /** Tolerance for rare polls before they count as late, as a share of their interval. */
-const LATENESS_GRACE_SHARE = 0.1;
+const POLL_LATENESS_GRACE_SHARE = 0.1;
 /** Tolerance for history, whose requests wait until a bucket has closed and a quota slot is free. */
 const HISTORY_LATENESS_GRACE_MS = 30 * 60_000;
 
-function listDueTimes({ schedules, read, history, spread }: SourceEntry): JobDueTimes {
-  const dueTimes = new Map(
+function listPollDueTimes({ schedules, read, history, spread }: SourceConfigEntry): JobDueTimes {
+  const dueTimesByJob = new Map(
     Object.entries(schedules).map(([job, schedule]): [string, JobDueTime | "off"] => [
       job,
-      schedule === false ? "off" : scheduledDueTime(cronMatcher(schedule), spread),
+      schedule === false ? "off" : dueTimeOfCronSchedule(cronMatcher(schedule), spread),
     ]),
   );
-  dueTimes.set("live", read.length === 0 ? "off" : shortestDueTime(read, LATENESS_GRACE_MS));
+  dueTimesByJob.set("live", read.length === 0 ? "off" : dueTimeOfShortestInterval(read, POLL_LATENESS_GRACE_MS));
   // Without history classes only `plenum backfill` fetches history; the status then shows history after the first run.
-  if (history.length > 0) dueTimes.set("history", shortestDueTime(history, HISTORY_LATENESS_GRACE_MS));
-  return dueTimes;
+  if (history.length > 0) dueTimesByJob.set("history", dueTimeOfShortestInterval(history, HISTORY_LATENESS_GRACE_MS));
+  return dueTimesByJob;
 }
 
-function shortestDueTime(classes: readonly { readonly every: number }[], graceMs: number): JobDueTime {
+function dueTimeOfShortestInterval(classes: readonly { readonly every: number }[], graceMs: number): JobDueTime {
   const shortestIntervalMs = Math.min(...classes.map(({ every }) => every));
   return (lastMs) => lastMs + shortestIntervalMs + graceMs;
 }
 
-function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: number): JobDueTime {
+function dueTimeOfCronSchedule(nextMatch: (afterMs: number) => number, spreadMs: number): JobDueTime {
   return (lastMs) => {
-    const dueMs = nextMatch(lastMs);
-    const scheduleIntervalMs = nextMatch(dueMs) - dueMs;
-    return dueMs + spreadMs + Math.max(LATENESS_GRACE_MS, scheduleIntervalMs * LATENESS_GRACE_SHARE);
+    const nextDueMs = nextMatch(lastMs);
+    const scheduleIntervalMs = nextMatch(nextDueMs) - nextDueMs;
+    return nextDueMs + spreadMs + Math.max(POLL_LATENESS_GRACE_MS, scheduleIntervalMs * POLL_LATENESS_GRACE_SHARE);
   };
 }
 
 /** Reads the live part of a source's status; null for an unknown source. */
-export function readLiveSource(source: Source | undefined, work: SourceActivity | undefined): RunningSource | null {
+export function readLiveSourceStatus(
+  source: Source | undefined,
+  work: SourceActivity | undefined,
+): RunningSource | null {
   if (source === undefined || work === undefined) return null;
   const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
-  const liveSource = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
-  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...liveSource };
+  const liveSourceWork = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
+  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...liveSourceWork };
 }
 
 export async function readStateWarnings(store: Store): Promise<readonly string[]> {

@@ -19,12 +19,12 @@ import { readPageCredentials } from "../ui/status/access-control.ts";
 import { createReadinessCheck } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/status-server.ts";
 import { buildPipeline } from "./build-pipeline.ts";
-import type { ReplaceSink } from "./build-sinks.ts";
-import { buildActions } from "./build-status-page.ts";
+import type { CreateReplacementSink } from "./build-sinks.ts";
+import { buildPageActions } from "./build-status-page.ts";
 import type { Config } from "./config/config.ts";
-import { writingSettings } from "./config/config.ts";
-import { type ConfigFile, createReloader, type Reloader } from "./reload/reloader.ts";
-import { createPageSettings } from "./status-page-settings.ts";
+import { settingsAffectingTagWrites } from "./config/config.ts";
+import { type ConfigReloader, createReloader, type ReloadableConfigFile } from "./reload/reloader.ts";
+import { createStatusPageSettings } from "./status-page-settings.ts";
 
 export interface WorkerOptions {
   readonly config: Config;
@@ -33,11 +33,11 @@ export interface WorkerOptions {
   readonly log?: Log;
   readonly recentLog?: () => readonly string[];
   readonly armWriting?: boolean;
-  readonly configFile?: ConfigFile;
+  readonly configFile?: ReloadableConfigFile;
   /** Replaces the quota store if requests count for another worker, which is paused meanwhile. */
   readonly quotaStore?: QuotaStore;
   readonly transport?: Transport;
-  readonly standIn?: ReplaceSink;
+  readonly standIn?: CreateReplacementSink;
 }
 
 /** Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. */
@@ -46,12 +46,12 @@ export async function createWorker(options: WorkerOptions) {
   const { config } = options;
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
-  const openedStore = await openStore({ folder: config.state.folder, clock, log });
-  const { quotaStore = openedStore.quotaStore } = options;
+  const stateStore = await openStore({ folder: config.state.folder, clock, log });
+  const { quotaStore = stateStore.quotaStore } = options;
   try {
-    return await buildWorker(options, { ...openedStore, quotaStore }, clock, log);
+    return await buildWorker(options, { ...stateStore, quotaStore }, clock, log);
   } catch (error) {
-    await openedStore.close();
+    await stateStore.close();
     throw error;
   }
 }
@@ -63,75 +63,76 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   if (options.clock === undefined) addProcessMetrics(metrics);
   const startedAtMs = clock.now();
   const [latestEvent] = await openedStore.outbox.latest(1);
-  const lastCommitMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
-  const clockDoubt = createClockCheck({ clock, log, metrics, lastKnownMs: lastCommitMs });
-  const commonParts = { clock, clockDoubt, log, metrics };
-  const page = createPageSettings(config, readPageCredentials(config.status, environment));
+  const latestCommitMs = Date.parse(latestEvent?.committedAt ?? "1970-01-01T00:00:00Z");
+  const clockCheck = createClockCheck({ clock, log, metrics, lastKnownMs: latestCommitMs });
+  const commonContext = { clock, clockDoubt: clockCheck, log, metrics };
+  const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
 
-  let reloader: Reloader | undefined;
-  const pipeline = await buildPipeline({
-    ...{ ...commonParts, config, environment, transport, standIn, startedAtMs, page, store: openedStore },
-    ticker: createCronTicker(clock, clockDoubt),
+  let reloader: ConfigReloader | undefined;
+  const eventPipeline = await buildPipeline({
+    ...{ ...commonContext, config, environment, transport, standIn, startedAtMs },
+    ...{ page: pageSettings, store: openedStore },
+    ticker: createCronTicker(clock, clockCheck),
     guards: folderGuards(config.state.folder),
-    around: writingSettings(config),
+    around: settingsAffectingTagWrites(config),
     armWriting: options.armWriting ?? false,
     processStatus: {
       configuration: () => reloader?.state() ?? null,
-      notices: () => [...(reloader?.notices() ?? []), ...clockDoubt.notices()],
+      notices: () => [...(reloader?.notices() ?? []), ...clockCheck.notices()],
     },
   });
-  const { answers, commands, commitTrouble, parts, sources, status, store, works } = pipeline;
+  const { answers, commands, commitTrouble, parts, sources, status, store, works } = eventPipeline;
   const { accept, expectedWaitMs } = commands;
-  if (configFile !== undefined) reloader = createReloader({ ...commonParts, ...configFile, config, store, parts });
+  if (configFile !== undefined) reloader = createReloader({ ...commonContext, ...configFile, config, store, parts });
   const reload = reloader?.reload ?? null;
 
   const notReady = () => (runner.isReady() ? null : "The worker is starting or stopping.");
-  const routes = operatorRoutes({
+  const operatorRoutesByPath = operatorRoutes({
     ...{ sources, accept, expectedWaitMs, clock, report: status.report, notReady, work: { sources: works } },
     log: options.recentLog ?? (() => []),
     configuration() {
-      const inForce = reloader?.inForce() ?? config;
-      return { file: configFile?.file ?? null, config: { ...inForce, state: withAbsolutePaths(inForce.state) } };
+      const liveConfig = reloader?.inForce() ?? config;
+      return { file: configFile?.file ?? null, config: { ...liveConfig, state: withAbsolutePaths(liveConfig.state) } };
     },
     ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
   });
-  const controlSocket = createControlSocket({ stateFolder: config.state.folder, routes });
-  const server = createStatusServer({
+  const controlSocket = createControlSocket({ stateFolder: config.state.folder, routes: operatorRoutesByPath });
+  const pageServer = createStatusServer({
     ...{ config: config.status, clock, log, status, answers, outbox: store.outbox, metrics: metrics.registry },
     get credentials() {
-      return page.credentials;
+      return pageSettings.credentials;
     },
     silencesOf: () => store,
     endSilence: (...which) => endSilence(store, ...which),
-    actions: buildActions({ clock, accept, notReady }),
+    actions: buildPageActions({ clock, accept, notReady }),
     readiness: createReadinessCheck({ clock, health: status.health, isRunning: () => runner.isReady(), commitTrouble }),
-    refresh: pipeline.refreshGauges,
+    refresh: eventPipeline.refreshGauges,
     get stopWrites() {
-      return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
+      return pageSettings.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
     },
   });
 
-  const services = orderServices(
+  const workerServices = orderServices(
     [
-      { service: createClockWatchService(clockDoubt), share: 0.1 },
+      { service: createClockWatchService(clockCheck), share: 0.1 },
       // Starts first and stops last, so that callers learn that the worker is starting or stopping.
       { service: controlSocket, share: 0.1 },
-      { service: server, share: 0.1 },
-      { service: { name: "pipeline", start: pipeline.start, stop: pipeline.stop }, share: 1 },
+      { service: pageServer, share: 0.1 },
+      { service: { name: "pipeline", start: eventPipeline.start, stop: eventPipeline.stop }, share: 1 },
       ...(reloader ? [{ service: reloader, share: 0.2 }] : []),
     ],
     { clock, log },
   );
-  const runner = createServiceRun(services, {
+  const runner = createServiceRun(workerServices, {
     log,
-    started: () => log.info({ version: VERSION, status: server.url() }, "started"),
+    started: () => log.info({ version: VERSION, status: pageServer.url() }, "started"),
     async ended() {
-      await pipeline.close();
+      await eventPipeline.close();
       await store.close();
     },
   });
 
-  return { store, sources, accept, statusUrl: () => server.url(), reload, start: runner.start, stop: runner.stop };
+  return { store, sources, accept, statusUrl: () => pageServer.url(), reload, start: runner.start, stop: runner.stop };
 }
 
 export type Worker = Awaited<ReturnType<typeof createWorker>>;

@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Config } from "../app/config/config.ts";
 import { findConfigChanges } from "../app/config/config-changes.ts";
-import { formatProblems } from "../app/config/config-problems.ts";
-import { watchFile } from "../app/reload/config-file-watch.ts";
-import type { ConfigFile } from "../app/reload/reloader.ts";
+import { formatConfigProblems } from "../app/config/config-problems.ts";
+import { watchConfigFile } from "../app/reload/config-file-watch.ts";
+import type { ReloadableConfigFile } from "../app/reload/reloader.ts";
 import {
   type ConfigurationState,
   invalidConfigNotice,
@@ -16,7 +16,7 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 
 /** Watches the configuration file of a member. Changes wait until all members of the fleet are stopped and started. */
 export function createMemberConfigFile(options: {
-  readonly configFile: ConfigFile;
+  readonly configFile: ReloadableConfigFile;
   readonly config: Config;
   readonly clock: Clock;
   readonly log: Log;
@@ -31,7 +31,7 @@ export function createMemberConfigFile(options: {
       const changes = findConfigChanges(config, configFile.load());
       return { pending: changes.map((change) => ({ ...change, effect: "restart" as const, how })), refused: null };
     } catch (error) {
-      return { pending: fileState.pending, refused: formatProblems(error) };
+      return { pending: fileState.pending, refused: formatConfigProblems(error) };
     }
   }
 
@@ -47,7 +47,7 @@ export function createMemberConfigFile(options: {
   }
 
   return {
-    watch: watchFile({ file, clock, log, onStable: async () => checkFile("file", false).refused === null }),
+    watch: watchConfigFile({ file, clock, log, onStable: async () => checkFile("file", false).refused === null }),
     state: () => fileState,
     reload: async (by: ReloadCause, isDryRun: boolean) => checkFile(by, isDryRun),
     notices(): readonly string[] {

@@ -1,7 +1,7 @@
-import { buildPipeline, type LeaseContext, type Pipeline } from "../app/build-pipeline.ts";
-import type { Config, SourceEntry } from "../app/config/config.ts";
-import { writingSettings } from "../app/config/config.ts";
-import { createPageSettings } from "../app/status-page-settings.ts";
+import { buildPipeline, type Pipeline, type SourceLeaseContext } from "../app/build-pipeline.ts";
+import type { Config, SourceConfigEntry } from "../app/config/config.ts";
+import { settingsAffectingTagWrites } from "../app/config/config.ts";
+import { createStatusPageSettings } from "../app/status-page-settings.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { openProxy } from "../core/http/proxy.ts";
 import { assignEventToWorker } from "../core/model/event.ts";
@@ -85,10 +85,10 @@ export async function runSource(options: {
       config: own,
       transport: reportReached(http.send, lease.reached, clock),
       store: createFencedStore(store, lease.fenced),
-      around: writingSettings(config),
+      around: settingsAffectingTagWrites(config),
       approved: config.commands,
       armWriting: false,
-      page: createPageSettings(own, null),
+      page: createStatusPageSettings(own, null),
       lease: leaseContext(lease, options.fleet, time, clock),
       metrics: sourceMetrics(source),
       // The member reports configuration and notices once for all its sources.
@@ -118,7 +118,7 @@ function quietLogAfter(over: AbortSignal, log: Log): Log {
   return quietLog;
 }
 
-function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): LeaseContext {
+function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): SourceLeaseContext {
   const onSend: CheckBeforeSend = (since) => {
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
@@ -132,7 +132,7 @@ function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTi
 }
 
 /** Returns the source's section, and the configuration reduced to this source. */
-function configForSource(config: Config, source: string): { readonly entry: SourceEntry; readonly own: Config } {
+function configForSource(config: Config, source: string): { readonly entry: SourceConfigEntry; readonly own: Config } {
   const { commands, sinks, sources } = config;
   const entry = sources[source];
   if (entry === undefined) throw new Error(`The source ${source} is not configured.`);

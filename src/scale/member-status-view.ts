@@ -4,7 +4,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
-import { cutSilence, endSilence, SILENCE_SET } from "../engine/silence/alarm-silences.ts";
+import { endSilence, SILENCE_SET, shortenSilence } from "../engine/silence/alarm-silences.ts";
 import { joinStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
 import { createValueCache } from "../ui/status/cached-documents.ts";
@@ -188,7 +188,7 @@ export async function endSilenceOfFleet(
     }
     const store = await openShard(database, { source, as: "operator", ...runtime });
     try {
-      hasEnded = (await cutSilence(store, id, at, by)) || hasEnded;
+      hasEnded = (await shortenSilence(store, id, at, by)) || hasEnded;
     } finally {
       await store.close();
     }

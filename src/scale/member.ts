@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import type { Pipeline } from "../app/build-pipeline.ts";
-import { buildActions } from "../app/build-status-page.ts";
+import { buildPageActions } from "../app/build-status-page.ts";
 import type { Config } from "../app/config/config.ts";
-import type { ConfigFile } from "../app/reload/reloader.ts";
-import { createPageSettings } from "../app/status-page-settings.ts";
+import type { ReloadableConfigFile } from "../app/reload/reloader.ts";
+import { createStatusPageSettings } from "../app/status-page-settings.ts";
 import type { AcceptCommand } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
@@ -51,7 +51,7 @@ export interface MemberOptions {
   readonly log?: Log;
   readonly recentLog?: () => readonly string[];
   readonly armWriting?: boolean;
-  readonly configFile?: ConfigFile;
+  readonly configFile?: ReloadableConfigFile;
 }
 
 /** Maximum age of the cached database description, because the size is computed from every table. */
@@ -118,7 +118,7 @@ async function buildMember(
     approvals: approvalsPath(config.commands.approval ?? null, null),
   });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
-  const pageSettings = createPageSettings(config, readPageCredentials(config.status, environment));
+  const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
   const cache = createValueCache(clock);
   const describeDatabase = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
   const pipelines = new Map<string, Pipeline>();
@@ -209,7 +209,7 @@ async function buildMember(
     ...{ config: config.status, credentials: pageSettings.credentials, clock, log, fleet: fleetStatus },
     ...memberView,
     endSilence: (...which) => endSilenceOfFleet(pipelines, database, { clock, log }, ...which),
-    actions: buildActions({ clock, accept: acceptCommand, notReady }),
+    actions: buildPageActions({ clock, accept: acceptCommand, notReady }),
     metrics: {
       contentType: metrics.registry.contentType,
       async metrics() {

@@ -1,6 +1,6 @@
-import type { TokenOptions } from "./options.ts";
+import type { AccessTokenOptions } from "./options.ts";
 
-export interface Token {
+export interface AccessToken {
   readonly text: string;
   readonly name: string;
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
@@ -13,33 +13,33 @@ export interface Token {
   readonly revoked: boolean;
 }
 
-export type TokenChange = Partial<
-  Pick<TokenOptions, "abilities" | "permissions" | "sites" | "expires_at" | "revoked"> & {
+export type AccessTokenChange = Partial<
+  Pick<AccessTokenOptions, "abilities" | "permissions" | "sites" | "expires_at" | "revoked"> & {
     visible_tags: readonly string[] | null;
   }
 >;
 
-const TOKEN_LIFETIME_MS = 365 * 86_400_000;
+const DEFAULT_TOKEN_LIFETIME_MS = 365 * 86_400_000;
 
-export type Tokens = ReturnType<typeof createTokens>;
+export type AccessTokens = ReturnType<typeof createAccessTokens>;
 
-export function createTokens(settings: readonly TokenOptions[], epochMs: number) {
-  const tokens = new Map(settings.map((setting) => [setting.token, createToken(setting, epochMs)]));
-  const changes = new Map<string, TokenChange>();
+export function createAccessTokens(settings: readonly AccessTokenOptions[], epochMs: number) {
+  const tokensByText = new Map(settings.map((setting) => [setting.token, createAccessToken(setting, epochMs)]));
+  const tokenChangesByText = new Map<string, AccessTokenChange>();
   return {
-    changes,
-    has: (text: string) => tokens.has(text),
-    authenticate(authorization: string | undefined, nowMs: number): Token | undefined {
-      const tokenText = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
-      const token = tokenText === undefined ? undefined : tokens.get(tokenText);
+    changes: tokenChangesByText,
+    has: (text: string) => tokensByText.has(text),
+    authenticate(authorization: string | undefined, nowMs: number): AccessToken | undefined {
+      const bearerTokenText = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
+      const token = bearerTokenText === undefined ? undefined : tokensByText.get(bearerTokenText);
       return token !== undefined && !token.revoked && nowMs < token.expiresAtMs ? token : undefined;
     },
-    change(text: string, change: TokenChange): void {
-      const token = tokens.get(text);
+    change(text: string, change: AccessTokenChange): void {
+      const token = tokensByText.get(text);
       if (token === undefined) throw new Error("No such token.");
-      changes.set(text, { ...changes.get(text), ...change });
+      tokenChangesByText.set(text, { ...tokenChangesByText.get(text), ...change });
       const { visible_tags: tags, expires_at, ...others } = change;
-      tokens.set(text, {
+      tokensByText.set(text, {
         ...token,
         ...others,
         ...(tags === undefined ? {} : { visibleTags: tags === null ? null : new Set(tags) }),
@@ -49,7 +49,7 @@ export function createTokens(settings: readonly TokenOptions[], epochMs: number)
   };
 }
 
-function createToken(setting: TokenOptions, epochMs: number): Token {
+function createAccessToken(setting: AccessTokenOptions, epochMs: number): AccessToken {
   const { token: text, name, abilities, permissions, sites, revoked, visible_tags, expires_at } = setting;
   return {
     text,
@@ -60,9 +60,9 @@ function createToken(setting: TokenOptions, epochMs: number): Token {
     sites,
     revoked,
     visibleTags: visible_tags === undefined ? null : new Set(visible_tags),
-    expiresAtMs: expires_at === undefined ? epochMs + TOKEN_LIFETIME_MS : Date.parse(expires_at),
+    expiresAtMs: expires_at === undefined ? epochMs + DEFAULT_TOKEN_LIFETIME_MS : Date.parse(expires_at),
   };
 }
 
-export const maySeeSite = (token: Token, siteId: number): boolean =>
+export const tokenSeesSite = (token: AccessToken, siteId: number): boolean =>
   token.sites === "all" || token.sites.includes(siteId);

@@ -1,16 +1,16 @@
 import type { Devices } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { ALARM_ID_STEP_PER_COPY, type AlarmEpisode, type Site, type World } from "./simulated-sites.ts";
+import { ALARM_ID_STEP_PER_COPY, type AlarmEpisode, type SimulatedSites, type Site } from "./simulated-sites.ts";
 
 // Alarms of the simulated service: recorded ones and those that the control interface raised or changed.
 
-export interface Acknowledgement {
+export interface AlarmAcknowledgement {
   readonly by: string;
   readonly message: string | null;
   readonly atMs: number;
 }
 
-export interface AlarmFacts {
+export interface AlarmIdentity {
   readonly id: string;
   readonly siteId: number;
   readonly triggerId: number;
@@ -20,15 +20,15 @@ export interface AlarmFacts {
   readonly description: string | null;
 }
 
-export interface Alarm extends AlarmFacts {
+export interface Alarm extends AlarmIdentity {
   /** null: active. */
   readonly resolvedAtMs: number | null;
   readonly recoveringUntilMs: number | null;
-  readonly acknowledged: Acknowledgement | null;
+  readonly acknowledged: AlarmAcknowledgement | null;
   readonly episodes: number;
 }
 
-export interface BaseAlarm extends AlarmFacts {
+export interface OriginalAlarm extends AlarmIdentity {
   readonly resolvesAtMs: number | null;
 }
 
@@ -63,43 +63,43 @@ interface RecordedAlarm {
 export type AlarmStore = ReturnType<typeof createAlarmStore>;
 
 /** Alarm ids grow by this with each pass of the recording. */
-const ALARM_ID_STEP_PER_PASS = 1_000_000;
+const ALARM_ID_STEP_PER_REPLAY = 1_000_000;
 
-export function createAlarmStore(world: World, devices: Devices, options: SimulatorOptions) {
-  const storedAlarms = new Map<string, BaseAlarm>();
+export function createAlarmStore(world: SimulatedSites, devices: Devices, options: SimulatorOptions) {
+  const controlledAlarms = new Map<string, OriginalAlarm>();
   const alarmChangesById = new Map<string, AlarmChange>();
-  const controlTransitions: AlarmTransition[] = [];
-  const resolvedRetentionMs = options.alarms.resolved_retention_h * 3_600_000;
+  const transitionsByControl: AlarmTransition[] = [];
+  const resolvedAlarmRetentionMs = options.alarms.resolved_retention_h * 3_600_000;
   const recoveryDurationMs = options.alarms.recovering_s * 1000;
 
-  function computeEpisodeTimes({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
-    const start = pass * timeline.lengthMs;
+  function computeAlarmEpisodeTimes({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
+    const passStartPosition = pass * timeline.lengthMs;
     return {
-      raisedMs: roundDownToSecond(timeline.wallAt(start + raised)),
-      resolvedMs: roundDownToSecond(timeline.wallAt(start + resolved)),
+      raisedMs: roundDownToSecond(timeline.wallAt(passStartPosition + raised)),
+      resolvedMs: roundDownToSecond(timeline.wallAt(passStartPosition + resolved)),
     };
   }
 
   /** Lists the recorded alarms that are active at some time in a range. */
-  function* listRecorded(site: Site, fromMs: number, toMs: number) {
+  function* listRecordedAlarms(site: Site, fromMs: number, toMs: number) {
     if (!options.alarms.recorded) return;
     const { lengthMs, positionAt } = site.timeline;
-    const lastPass = Math.floor(positionAt(toMs) / lengthMs);
-    const firstPass = Math.max(0, Math.floor(positionAt(fromMs) / lengthMs) - 1);
-    for (let pass = firstPass; pass <= lastPass; pass += 1) {
+    const lastReplayPass = Math.floor(positionAt(toMs) / lengthMs);
+    const firstReplayPass = Math.max(0, Math.floor(positionAt(fromMs) / lengthMs) - 1);
+    for (let pass = firstReplayPass; pass <= lastReplayPass; pass += 1) {
       for (const episode of site.alarms) {
-        const episodeTimesMs = computeEpisodeTimes(site, episode, pass);
-        if (episodeTimesMs.raisedMs > toMs || episodeTimesMs.resolvedMs < fromMs) continue;
-        yield { site, episode, id: String(episode.id + pass * ALARM_ID_STEP_PER_PASS), ...episodeTimesMs };
+        const alarmEpisodeTimes = computeAlarmEpisodeTimes(site, episode, pass);
+        if (alarmEpisodeTimes.raisedMs > toMs || alarmEpisodeTimes.resolvedMs < fromMs) continue;
+        yield { site, episode, id: String(episode.id + pass * ALARM_ID_STEP_PER_REPLAY), ...alarmEpisodeTimes };
       }
     }
   }
 
-  function toBaseAlarm({ site, episode, id, raisedMs, resolvedMs }: RecordedAlarm): BaseAlarm {
+  function toOriginalAlarm({ site, episode, id, raisedMs, resolvedMs }: RecordedAlarm): OriginalAlarm {
     const { triggerId, tagId } = episode;
     const value = episode.value ?? readTagValue(tagId, raisedMs);
-    const times = { triggeredAtMs: raisedMs, resolvesAtMs: resolvedMs };
-    return { id, siteId: site.id, triggerId, tagId, ...times, value, description: null };
+    const alarmTimes = { triggeredAtMs: raisedMs, resolvesAtMs: resolvedMs };
+    return { id, siteId: site.id, triggerId, tagId, ...alarmTimes, value, description: null };
   }
 
   /** The interface requires a number, so 0 stands for a missing value. */
@@ -108,39 +108,39 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     return tag === undefined ? 0 : (devices.valueAt(tag, atMs) ?? 0);
   }
 
-  function computeAlarmState(base: BaseAlarm, nowMs: number): Alarm | undefined {
-    const change = alarmChangesById.get(base.id);
-    if (change?.deleted === true) return undefined;
+  function computeAlarmState(base: OriginalAlarm, nowMs: number): Alarm | undefined {
+    const alarmChange = alarmChangesById.get(base.id);
+    if (alarmChange?.deleted === true) return undefined;
     const { resolvesAtMs, ...facts } = base;
-    const isResolved = resolvesAtMs !== null && resolvesAtMs <= nowMs;
-    const isRecovering = resolvesAtMs !== null && !isResolved && nowMs >= resolvesAtMs - recoveryDurationMs;
+    const isAlarmResolved = resolvesAtMs !== null && resolvesAtMs <= nowMs;
+    const isAlarmRecovering = resolvesAtMs !== null && !isAlarmResolved && nowMs >= resolvesAtMs - recoveryDurationMs;
     return {
       ...facts,
-      resolvedAtMs: isResolved ? resolvesAtMs : null,
-      recoveringUntilMs: isRecovering ? resolvesAtMs : null,
+      resolvedAtMs: isAlarmResolved ? resolvesAtMs : null,
+      recoveringUntilMs: isAlarmRecovering ? resolvesAtMs : null,
       acknowledged: null,
       episodes: 1,
-      ...change,
+      ...alarmChange,
     };
   }
 
-  function listBaseAlarms(sinceMs: number, nowMs: number, siteId: number | undefined): BaseAlarm[] {
+  function listOriginalAlarms(sinceMs: number, nowMs: number, siteId: number | undefined): OriginalAlarm[] {
     const recordedAlarms = [...world.sites.values()]
       .filter(({ id }) => siteId === undefined || id === siteId)
-      .flatMap((site) => [...listRecorded(site, sinceMs, nowMs)].filter(({ id }) => !storedAlarms.has(id)));
-    const storedSiteAlarms = storedAlarms.values().filter((base) => siteId === undefined || base.siteId === siteId);
-    return [...recordedAlarms.map(toBaseAlarm), ...storedSiteAlarms];
+      .flatMap((site) => [...listRecordedAlarms(site, sinceMs, nowMs)].filter(({ id }) => !controlledAlarms.has(id)));
+    const storedSiteAlarms = controlledAlarms.values().filter((base) => siteId === undefined || base.siteId === siteId);
+    return [...recordedAlarms.map(toOriginalAlarm), ...storedSiteAlarms];
   }
 
   function listAlarms(nowMs: number, { siteId, status }: AlarmFilter = {}): Alarm[] {
-    const oldestRetainedMs = nowMs - resolvedRetentionMs;
+    const oldestRetainedMs = nowMs - resolvedAlarmRetentionMs;
     const matchingAlarms: Alarm[] = [];
-    for (const baseAlarm of listBaseAlarms(status === "active" ? nowMs : oldestRetainedMs, nowMs, siteId)) {
-      const alarm = computeAlarmState(baseAlarm, nowMs);
+    for (const originalAlarm of listOriginalAlarms(status === "active" ? nowMs : oldestRetainedMs, nowMs, siteId)) {
+      const alarm = computeAlarmState(originalAlarm, nowMs);
       if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < oldestRetainedMs) {
-        if (baseAlarm.resolvesAtMs === null) {
-          storedAlarms.delete(baseAlarm.id);
-          alarmChangesById.delete(baseAlarm.id);
+        if (originalAlarm.resolvesAtMs === null) {
+          controlledAlarms.delete(originalAlarm.id);
+          alarmChangesById.delete(originalAlarm.id);
         }
         continue;
       }
@@ -150,45 +150,45 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     return matchingAlarms.sort((a, b) => Number(a.id) - Number(b.id));
   }
 
-  function findBaseAlarm(id: string, nowMs: number): BaseAlarm | undefined {
-    const storedAlarm = storedAlarms.get(id);
+  function findOriginalAlarm(id: string, nowMs: number): OriginalAlarm | undefined {
+    const storedAlarm = controlledAlarms.get(id);
     if (storedAlarm !== undefined || !options.alarms.recorded) return storedAlarm;
-    const pass = Math.floor((Number(id) % ALARM_ID_STEP_PER_COPY) / ALARM_ID_STEP_PER_PASS);
+    const pass = Math.floor((Number(id) % ALARM_ID_STEP_PER_COPY) / ALARM_ID_STEP_PER_REPLAY);
     for (const site of world.sites.values()) {
-      const episode = site.alarms.find((candidate) => String(candidate.id + pass * ALARM_ID_STEP_PER_PASS) === id);
+      const episode = site.alarms.find((candidate) => String(candidate.id + pass * ALARM_ID_STEP_PER_REPLAY) === id);
       if (episode === undefined) continue;
-      const times = computeEpisodeTimes(site, episode, pass);
-      return times.raisedMs <= nowMs ? toBaseAlarm({ site, episode, id, ...times }) : undefined;
+      const alarmTimes = computeAlarmEpisodeTimes(site, episode, pass);
+      return alarmTimes.raisedMs <= nowMs ? toOriginalAlarm({ site, episode, id, ...alarmTimes }) : undefined;
     }
     return undefined;
   }
 
   return {
-    stored: storedAlarms,
+    stored: controlledAlarms,
     changes: alarmChangesById,
-    controlTransitions,
+    controlTransitions: transitionsByControl,
     list: listAlarms,
     find(id: string, nowMs: number): Alarm | undefined {
-      const baseAlarm = findBaseAlarm(id, nowMs);
-      return baseAlarm === undefined ? undefined : computeAlarmState(baseAlarm, nowMs);
+      const originalAlarm = findOriginalAlarm(id, nowMs);
+      return originalAlarm === undefined ? undefined : computeAlarmState(originalAlarm, nowMs);
     },
     change(id: string, nowMs: number, change: AlarmChange): void {
-      const baseAlarm = findBaseAlarm(id, nowMs);
-      if (baseAlarm === undefined) return;
-      storedAlarms.set(id, baseAlarm);
+      const originalAlarm = findOriginalAlarm(id, nowMs);
+      if (originalAlarm === undefined) return;
+      controlledAlarms.set(id, originalAlarm);
       alarmChangesById.set(id, { ...alarmChangesById.get(id), ...change });
     },
-    addTransition: (transition: AlarmTransition) => controlTransitions.push(transition),
+    addTransition: (transition: AlarmTransition) => transitionsByControl.push(transition),
     transitions(fromMs: number, toMs: number): AlarmTransition[] {
-      const recordedAlarms = [...world.sites.values()].flatMap((site) => [...listRecorded(site, fromMs, toMs)]);
+      const recordedAlarms = [...world.sites.values()].flatMap((site) => [...listRecordedAlarms(site, fromMs, toMs)]);
       const recordedTransitions = recordedAlarms.flatMap(({ site, id, raisedMs, resolvedMs }): AlarmTransition[] => {
-        const alarmFacts = { alarmId: id, siteId: site.id, triggeredAtMs: raisedMs };
-        const raised = { ...alarmFacts, atMs: raisedMs, kind: "raised" } as const;
-        const change = alarmChangesById.get(id);
-        const isAlarmEndOverridden = change?.resolvedAtMs !== undefined || change?.deleted === true;
-        return isAlarmEndOverridden ? [raised] : [raised, { ...alarmFacts, atMs: resolvedMs, kind: "resolved" }];
+        const transitionAlarm = { alarmId: id, siteId: site.id, triggeredAtMs: raisedMs };
+        const raised = { ...transitionAlarm, atMs: raisedMs, kind: "raised" } as const;
+        const alarmChange = alarmChangesById.get(id);
+        const isAlarmEndOverridden = alarmChange?.resolvedAtMs !== undefined || alarmChange?.deleted === true;
+        return isAlarmEndOverridden ? [raised] : [raised, { ...transitionAlarm, atMs: resolvedMs, kind: "resolved" }];
       });
-      return [...recordedTransitions, ...controlTransitions]
+      return [...recordedTransitions, ...transitionsByControl]
         .filter(({ atMs }) => atMs >= fromMs && atMs <= toMs)
         .sort((a, b) => a.atMs - b.atMs);
     },

@@ -1,17 +1,17 @@
 import { z } from "zod";
 import { INVENTORY_KINDS } from "./response-records.ts";
 import type { Simulator } from "./simulator.ts";
-import { LOG_RESOLUTIONS } from "./tag-history.ts";
+import { HISTORY_RESOLUTIONS } from "./tag-history.ts";
 
 // The control interface under /_simulator/, documented in README.md: validates a request and calls the method.
 
-export interface ControlReply {
+export interface SimulatorControlReply {
   readonly status: number;
   readonly body: unknown;
 }
 
 const AlarmId = z.strictObject({ id: z.string() });
-const RaiseAlarm = z.strictObject({
+const RaiseAlarmBody = z.strictObject({
   site_id: z.int().optional(),
   trigger_id: z.int().optional(),
   tag_id: z.string().optional(),
@@ -20,9 +20,9 @@ const RaiseAlarm = z.strictObject({
 });
 const AckAlarm = AlarmId.extend({ by: z.string().default("operator"), message: z.string().nullable().default(null) });
 const RecoverAlarm = AlarmId.extend({ until_ms: z.int().nullable() });
-const SetTag = AlarmId.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
-const SetGateway = z.strictObject({ id: z.int(), online: z.boolean() });
-const ChangeToken = z.strictObject({
+const SetTagBody = AlarmId.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
+const SetGatewayBody = z.strictObject({ id: z.int(), online: z.boolean() });
+const ChangeTokenBody = z.strictObject({
   token: z.string(),
   abilities: z.array(z.string()).optional(),
   permissions: z.array(z.enum(["gateways", "hosts", "documents"])).optional(),
@@ -31,54 +31,54 @@ const ChangeToken = z.strictObject({
   expires_at: z.iso.datetime({ offset: true }).optional(),
   revoked: z.boolean().optional(),
 });
-const ChangeInventory = z.strictObject({
+const ChangeInventoryBody = z.strictObject({
   kind: z.enum(INVENTORY_KINDS),
   id: z.union([z.string(), z.int()]),
   removed: z.boolean().optional(),
   attributes: z.record(z.string(), z.unknown()).optional(),
 });
-const SetFaults = z.strictObject({ rules: z.array(z.unknown()) });
-const SetHealth = z.strictObject({ health: z.enum(["healthy", "failing_500", "failing_503", "unhealthy_200"]) });
-const HistoryParameters = z.strictObject({
+const SetFaultsBody = z.strictObject({ rules: z.array(z.unknown()) });
+const SetHealthBody = z.strictObject({ health: z.enum(["healthy", "failing_500", "failing_503", "unhealthy_200"]) });
+const TagHistoryParameters = z.strictObject({
   tag: z.string(),
   from: z.coerce.date(),
   to: z.coerce.date(),
-  resolution: z.enum(LOG_RESOLUTIONS),
+  resolution: z.enum(HISTORY_RESOLUTIONS),
   tz: z.string(),
 });
 
 type ControlAction = (simulator: Simulator, body: unknown) => unknown;
 
-function createAction<T>(schema: z.ZodType<T>, run: (simulator: Simulator, input: T) => unknown): ControlAction {
+function controlAction<T>(schema: z.ZodType<T>, run: (simulator: Simulator, input: T) => unknown): ControlAction {
   return (simulator, body) => run(simulator, schema.parse(body));
 }
 
-const CONTROL_ACTIONS: Readonly<Record<string, ControlAction>> = {
-  "alarms/raise": createAction(RaiseAlarm, ({ control }, { site_id, trigger_id, tag_id, value, description }) => ({
+const SIMULATOR_CONTROL_ACTIONS: Readonly<Record<string, ControlAction>> = {
+  "alarms/raise": controlAction(RaiseAlarmBody, ({ control }, { site_id, trigger_id, tag_id, value, description }) => ({
     id: control.raiseAlarm({ siteId: site_id, triggerId: trigger_id, tagId: tag_id, value, description }),
   })),
-  "alarms/acknowledge": createAction(AckAlarm, ({ control }, { id, by, message }) =>
+  "alarms/acknowledge": controlAction(AckAlarm, ({ control }, { id, by, message }) =>
     control.acknowledgeAlarm(id, by, message),
   ),
-  "alarms/unacknowledge": createAction(AlarmId, ({ control }, { id }) => control.unacknowledgeAlarm(id)),
-  "alarms/recover": createAction(RecoverAlarm, ({ control }, { id, until_ms }) => control.recoverAlarm(id, until_ms)),
-  "alarms/resolve": createAction(AlarmId, ({ control }, { id }) => control.resolveAlarm(id)),
-  "alarms/retrigger": createAction(AlarmId, ({ control }, { id }) => control.retriggerAlarm(id)),
-  "alarms/delete": createAction(AlarmId, ({ control }, { id }) => control.deleteAlarm(id)),
-  "gateways/set": createAction(SetGateway, ({ control }, { id, online }) => control.setGateway(id, online)),
-  "tags/set": createAction(SetTag, ({ control }, { id, value }) => control.setTag(id, value)),
-  "tags/release": createAction(AlarmId, ({ control }, { id }) => control.releaseTag(id)),
-  "tokens/change": createAction(ChangeToken, ({ control }, { token, ...change }) =>
-    control.changeToken(token, withoutUndefined(change)),
+  "alarms/unacknowledge": controlAction(AlarmId, ({ control }, { id }) => control.unacknowledgeAlarm(id)),
+  "alarms/recover": controlAction(RecoverAlarm, ({ control }, { id, until_ms }) => control.recoverAlarm(id, until_ms)),
+  "alarms/resolve": controlAction(AlarmId, ({ control }, { id }) => control.resolveAlarm(id)),
+  "alarms/retrigger": controlAction(AlarmId, ({ control }, { id }) => control.retriggerAlarm(id)),
+  "alarms/delete": controlAction(AlarmId, ({ control }, { id }) => control.deleteAlarm(id)),
+  "gateways/set": controlAction(SetGatewayBody, ({ control }, { id, online }) => control.setGateway(id, online)),
+  "tags/set": controlAction(SetTagBody, ({ control }, { id, value }) => control.setTag(id, value)),
+  "tags/release": controlAction(AlarmId, ({ control }, { id }) => control.releaseTag(id)),
+  "tokens/change": controlAction(ChangeTokenBody, ({ control }, { token, ...change }) =>
+    control.changeToken(token, omitUndefinedProperties(change)),
   ),
-  "inventory/change": createAction(ChangeInventory, ({ control }, { kind, id, ...change }) =>
+  "inventory/change": controlAction(ChangeInventoryBody, ({ control }, { kind, id, ...change }) =>
     control.changeInventory(kind, id, change),
   ),
-  "faults/set": createAction(SetFaults, ({ control }, { rules }) => control.setFaults(rules)),
-  "health/set": createAction(SetHealth, ({ control }, { health }) => control.setHealth(health)),
+  "faults/set": controlAction(SetFaultsBody, ({ control }, { rules }) => control.setFaults(rules)),
+  "health/set": controlAction(SetHealthBody, ({ control }, { health }) => control.setHealth(health)),
 };
 
-const CONTROL_QUERIES: Readonly<Record<string, (simulator: Simulator, query: URLSearchParams) => unknown>> = {
+const SIMULATOR_CONTROL_QUERIES: Readonly<Record<string, (simulator: Simulator, query: URLSearchParams) => unknown>> = {
   now: (simulator) => ({ now_ms: simulator.now(), epoch_ms: simulator.world.epochMs }),
   "truth/requests": ({ truth }, query) =>
     truth.requests().filter(({ number }) => number > Number(query.get("after") ?? 0)),
@@ -89,21 +89,21 @@ const CONTROL_QUERIES: Readonly<Record<string, (simulator: Simulator, query: URL
     truth.alarms.transitions(Number(query.get("from_ms") ?? world.epochMs), Number(query.get("to_ms") ?? now())),
   "truth/gateways": ({ truth }) => truth.gatewayChanges(),
   "truth/history"({ truth }, query) {
-    const { tag, from, to, resolution, tz } = HistoryParameters.parse(Object.fromEntries(query));
+    const { tag, from, to, resolution, tz } = TagHistoryParameters.parse(Object.fromEntries(query));
     return truth.history({ tagId: tag, fromMs: from.getTime(), toMs: to.getTime(), resolution, tz });
   },
   state: (simulator) => simulator.exportState(),
 };
 
-export function handleControl(
+export function handleControlRequest(
   simulator: Simulator,
   method: string,
   path: string,
   query: URLSearchParams,
   body: string,
-): ControlReply {
-  const runQuery = method === "GET" ? CONTROL_QUERIES[path] : undefined;
-  const runAction = method === "GET" ? undefined : CONTROL_ACTIONS[path];
+): SimulatorControlReply {
+  const runQuery = method === "GET" ? SIMULATOR_CONTROL_QUERIES[path] : undefined;
+  const runAction = method === "GET" ? undefined : SIMULATOR_CONTROL_ACTIONS[path];
   if (runQuery === undefined && runAction === undefined) {
     const error = `The simulator has no control named ${path}; see src/simulator/README.md.`;
     return { status: 404, body: { error } };
@@ -118,6 +118,6 @@ export function handleControl(
 }
 
 /** Removes undefined properties, which would overwrite known values. */
-function withoutUndefined<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+function omitUndefinedProperties<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined)) as never;
 }

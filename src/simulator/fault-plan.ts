@@ -3,7 +3,7 @@ import type { Random } from "./seeded-random.ts";
 
 // The fault plan: its options, and which of its rules apply to a request. fault-replies.ts makes the replies.
 
-const EndpointName = z.enum([
+const ApiEndpointName = z.enum([
   "sites",
   "alarms",
   "tags",
@@ -16,11 +16,11 @@ const EndpointName = z.enum([
   "hosts",
   "systems",
 ]);
-export type EndpointName = z.infer<typeof EndpointName>;
+export type ApiEndpointName = z.infer<typeof ApiEndpointName>;
 
-const RequestMatch = z
+const FaultRequestMatch = z
   .strictObject({
-    endpoints: z.array(EndpointName).optional().describe("Only these endpoints. Default: all."),
+    endpoints: z.array(ApiEndpointName).optional().describe("Only these endpoints. Default: all."),
     method: z.enum(["GET", "POST"]).optional().describe("Only this method."),
     site_id: z.int().optional().describe("Only requests for this site."),
     tag_id: z.string().optional().describe("Only requests that name this tag."),
@@ -28,7 +28,7 @@ const RequestMatch = z
   })
   .describe("Requests that the rule applies to.");
 
-const FaultPeriod = z
+const FaultActivePeriod = z
   .strictObject({
     after_s: z.number().min(0).optional().describe("Begins this many seconds after the plan was set."),
     for_s: z.number().positive().optional().describe("Lasts this many seconds."),
@@ -39,25 +39,25 @@ const FaultPeriod = z
   })
   .describe("When the rule is active. All given conditions must hold.");
 
-const writeEffect = z
+const writeEffectOption = z
   .enum(["none", "applied"])
   .default("none")
   .describe("Whether a write reached the device before the fault: the case that tempts clients to retry.");
 
-const httpStatus = z.int().min(200).max(599).default(200).describe("HTTP status.");
-const errorStatus = z.int().min(400).max(599).default(500).describe("The status in errors[0].");
+const httpStatusOption = z.int().min(200).max(599).default(200).describe("HTTP status.");
+const errorStatusOption = z.int().min(400).max(599).default(500).describe("The status in errors[0].");
 
-function kindOption<Name extends string>(name: Name, description: string) {
+function faultKindOption<Name extends string>(name: Name, description: string) {
   return z.literal(name).describe(description);
 }
 
 export const Fault = z.discriminatedUnion("kind", [
   z.strictObject({
-    kind: kindOption("throttled", "429."),
+    kind: faultKindOption("throttled", "429."),
     retry_after_s: z.number().default(60).describe("The waiting time that the response states, in seconds."),
   }),
   z.strictObject({
-    kind: kindOption("maintenance", "503, before the service checks the token."),
+    kind: faultKindOption("maintenance", "503, before the service checks the token."),
     body: z.enum(["json", "html", "empty"]).default("json").describe("Body of the response."),
     status: z
       .union([z.literal(503), z.literal(200)])
@@ -69,20 +69,20 @@ export const Fault = z.discriminatedUnion("kind", [
       .describe("Retry-After: seconds, an HTTP date, or an invalid text."),
   }),
   z.strictObject({
-    kind: kindOption("error", "An error of the service."),
-    status: errorStatus,
+    kind: faultKindOption("error", "An error of the service."),
+    status: errorStatusOption,
     real_status: z.boolean().default(false).describe("Also send the status as the HTTP status."),
     message: z.string().optional().describe("Replaces the usual message."),
-    effect: writeEffect,
+    effect: writeEffectOption,
   }),
   z.strictObject({
-    kind: kindOption("html", "An HTML page, such as a log-in page or the page of a proxy."),
-    status: httpStatus,
+    kind: faultKindOption("html", "An HTML page, such as a log-in page or the page of a proxy."),
+    status: httpStatusOption,
     title: z.string().default("Log in").describe("Title of the page."),
-    effect: writeEffect,
+    effect: writeEffectOption,
   }),
   z.strictObject({
-    kind: kindOption("redirect", "A redirect."),
+    kind: faultKindOption("redirect", "A redirect."),
     status: z
       .union([z.literal(301), z.literal(302), z.literal(303), z.literal(307), z.literal(308)])
       .default(302)
@@ -90,53 +90,53 @@ export const Fault = z.discriminatedUnion("kind", [
     location: z.string().describe("Target address."),
   }),
   z.strictObject({
-    kind: kindOption("slow", "The response begins late."),
+    kind: faultKindOption("slow", "The response begins late."),
     delay_ms: z.number().min(0).describe("Time before the first byte."),
   }),
   z.strictObject({
-    kind: kindOption("drip", "The body arrives in small pieces."),
+    kind: faultKindOption("drip", "The body arrives in small pieces."),
     bytes: z.int().min(1).default(1).describe("Size of a piece."),
     every_ms: z.number().min(0).default(1000).describe("Time between two pieces."),
   }),
   z.strictObject({
-    kind: kindOption("cut", "The connection breaks in the middle of the body."),
+    kind: faultKindOption("cut", "The connection breaks in the middle of the body."),
     after_bytes: z.int().min(0).describe("Number of bytes of the body that arrive."),
   }),
-  z.strictObject({ kind: kindOption("reset", "The connection is reset."), effect: writeEffect }),
+  z.strictObject({ kind: faultKindOption("reset", "The connection is reset."), effect: writeEffectOption }),
   z.strictObject({
-    kind: kindOption("null_values", "Devices that cannot be read."),
+    kind: faultKindOption("null_values", "Devices that cannot be read."),
     tags: z.array(z.string()).optional().describe("Only these tags. Default: all."),
   }),
   z.strictObject({
-    kind: kindOption("gateway_offline", "Gateways that appear offline in the responses."),
+    kind: faultKindOption("gateway_offline", "Gateways that appear offline in the responses."),
     gateways: z.array(z.string()).describe("Ids of the gateways."),
   }),
   z.strictObject({
-    kind: kindOption("errors_and_data", "A complete response that also contains errors."),
-    status: errorStatus,
+    kind: faultKindOption("errors_and_data", "A complete response that also contains errors."),
+    status: errorStatusOption,
   }),
   z.strictObject({
-    kind: kindOption("malformed", "A body that is no JSON."),
+    kind: faultKindOption("malformed", "A body that is no JSON."),
     body: z.string().default('{"data":[{"type":"tags","id":').describe("The body."),
   }),
   z.strictObject({
-    kind: kindOption("missing_route", "An endpoint that does not exist (any more): 404."),
+    kind: faultKindOption("missing_route", "An endpoint that does not exist (any more): 404."),
     body: z
       .enum(["json", "html", "inside"])
       .default("json")
       .describe("The framework's own message, the page of a proxy, or an error inside HTTP 200."),
   }),
   z.strictObject({
-    kind: kindOption("shrunken_list", "A complete, plausible list that lacks most records."),
+    kind: faultKindOption("shrunken_list", "A complete, plausible list that lacks most records."),
     keep: z.number().min(0).max(1).default(0.3).describe("Fraction of the records that is still listed."),
   }),
   z.strictObject({
-    kind: kindOption("hostile_links", "links.next leads to another address."),
+    kind: faultKindOption("hostile_links", "links.next leads to another address."),
     next: z.string().describe("The address."),
   }),
   z.strictObject({
-    kind: kindOption("raw", "Any response."),
-    status: httpStatus,
+    kind: faultKindOption("raw", "Any response."),
+    status: httpStatusOption,
     headers: z.record(z.string(), z.string()).default({ "content-type": "application/json" }).describe("Headers."),
     body: z.string().describe("Body."),
   }),
@@ -145,21 +145,21 @@ export type Fault = z.infer<typeof Fault>;
 
 export const FaultRule = z.strictObject({
   name: z.string().optional().describe("A note for the reader of the plan."),
-  match: RequestMatch.prefault({}),
-  when: FaultPeriod.prefault({}),
+  match: FaultRequestMatch.prefault({}),
+  when: FaultActivePeriod.prefault({}),
   fault: Fault.describe("The fault; the README describes the kinds."),
 });
 export type FaultRule = z.infer<typeof FaultRule>;
 
-export interface MatchedRequest {
-  readonly endpoint: EndpointName | null;
+export interface FaultableRequest {
+  readonly endpoint: ApiEndpointName | null;
   readonly method: string;
   readonly siteIds: ReadonlySet<number>;
   readonly tagIds: ReadonlySet<string>;
   readonly page: number;
 }
 
-interface ActiveRule {
+interface ActiveFaultRule {
   readonly rule: FaultRule;
   readonly setMs: number;
   matched: number;
@@ -169,22 +169,22 @@ interface ActiveRule {
 export type FaultPlan = ReturnType<typeof createFaultPlan>;
 
 export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, random: Random) {
-  const createActiveRules = (rules: readonly FaultRule[], setMs: number): ActiveRule[] =>
+  const createActiveFaultRules = (rules: readonly FaultRule[], setMs: number): ActiveFaultRule[] =>
     rules.map((rule) => ({ rule, setMs, matched: 0, applied: 0 }));
-  let active = createActiveRules(initial, nowMs);
+  let active = createActiveFaultRules(initial, nowMs);
   return {
     set(rules: readonly FaultRule[], atMs: number) {
-      active = createActiveRules(rules, atMs);
+      active = createActiveFaultRules(rules, atMs);
     },
-    faultsFor(describeRequest: () => MatchedRequest, atMs: number): Fault[] {
+    faultsFor(describeRequest: () => FaultableRequest, atMs: number): Fault[] {
       if (active.length === 0) return [];
       const request = describeRequest();
-      return active.filter((one) => ruleApplies(one, request, atMs, random)).map(({ rule }) => rule.fault);
+      return active.filter((one) => faultRuleApplies(one, request, atMs, random)).map(({ rule }) => rule.fault);
     },
   };
 }
 
-function ruleApplies(active: ActiveRule, request: MatchedRequest, nowMs: number, random: Random): boolean {
+function faultRuleApplies(active: ActiveFaultRule, request: FaultableRequest, nowMs: number, random: Random): boolean {
   const { match, when } = active.rule;
   const { endpoint } = request;
   if (match.endpoints !== undefined && (endpoint === null || !match.endpoints.includes(endpoint))) return false;
@@ -193,11 +193,11 @@ function ruleApplies(active: ActiveRule, request: MatchedRequest, nowMs: number,
   if (match.tag_id !== undefined && !request.tagIds.has(match.tag_id)) return false;
   if (match.page !== undefined && match.page !== request.page) return false;
 
-  const startMs = active.setMs + (when.after_s ?? 0) * 1000;
-  if (nowMs < startMs || (when.for_s !== undefined && nowMs >= startMs + when.for_s * 1000)) return false;
+  const faultStartMs = active.setMs + (when.after_s ?? 0) * 1000;
+  if (nowMs < faultStartMs || (when.for_s !== undefined && nowMs >= faultStartMs + when.for_s * 1000)) return false;
   active.matched += 1;
-  const number = active.matched - (when.skip ?? 0);
-  if (number < 1 || (when.every !== undefined && number % when.every !== 0)) return false;
+  const matchNumber = active.matched - (when.skip ?? 0);
+  if (matchNumber < 1 || (when.every !== undefined && matchNumber % when.every !== 0)) return false;
   if (when.count !== undefined && active.applied >= when.count) return false;
   if (when.probability !== undefined && random.next() >= when.probability) return false;
   active.applied += 1;

@@ -1,18 +1,18 @@
 import type { Fault } from "./fault-plan.ts";
-import type { RetryAfter } from "./options.ts";
+import type { RetryAfterOptions } from "./options.ts";
 import {
+  type ConnectionFaults,
   errorReply,
   htmlReply,
   jsonReply,
   notFoundReply,
-  type SimReply,
-  type Transport,
-  tooManyReply,
-  UNEXPECTED_ERROR,
+  type ServiceReply,
+  tooManyRequestsReply,
+  UNEXPECTED_ERROR_MESSAGE,
 } from "./reply-bodies.ts";
-import type { World } from "./simulated-sites.ts";
+import type { SimulatedSites } from "./simulated-sites.ts";
 
-const ERROR_MESSAGES: Readonly<Record<number, string>> = {
+const API_ERROR_MESSAGES: Readonly<Record<number, string>> = {
   401: "Unauthenticated.",
   403: "This action is unauthorized.",
   404: "The requested resource could not be found.",
@@ -22,10 +22,10 @@ const ERROR_MESSAGES: Readonly<Record<number, string>> = {
 };
 
 /** Returns the reply of a proxy in front of the service: no token is checked, no request counted, no write applied. */
-export function replyOfProxy(fault: Fault): SimReply | undefined {
+export function replyOfProxy(fault: Fault): ServiceReply | undefined {
   switch (fault.kind) {
     case "maintenance":
-      return maintenanceReply(fault);
+      return buildMaintenanceReply(fault);
     case "html":
       return fault.effect === "none" ? htmlReply(fault.status, fault.title) : undefined;
     case "redirect":
@@ -42,50 +42,50 @@ export function replyOfProxy(fault: Fault): SimReply | undefined {
 }
 
 /** Returns the reply of a service that fails after it counted the request and before it executes it. */
-export function replyOfFailingService(fault: Fault, retryAfter: RetryAfter): SimReply | undefined {
-  if (fault.kind === "throttled") return tooManyReply(fault.retry_after_s, retryAfter);
+export function replyOfFailingService(fault: Fault, retryAfter: RetryAfterOptions): ServiceReply | undefined {
+  if (fault.kind === "throttled") return tooManyRequestsReply(fault.retry_after_s, retryAfter);
   if (fault.kind === "error" && fault.effect === "none") return buildPlannedErrorReply(fault);
   return undefined;
 }
 
 /** Changes a finished reply. A fault that does not fit the reply, such as one of links without `links`, does nothing. */
-export function applyFault(reply: SimReply, fault: Fault, world: World): SimReply {
+export function applyFaultToReply(reply: ServiceReply, fault: Fault, world: SimulatedSites): ServiceReply {
   switch (fault.kind) {
     case "error":
       return fault.effect === "applied" ? buildPlannedErrorReply(fault) : reply;
     case "html":
       return fault.effect === "applied" ? htmlReply(fault.status, fault.title) : reply;
     case "null_values":
-      return withNullValues(reply, (id) => fault.tags?.includes(id) ?? true);
+      return setReplyValuesToNull(reply, (id) => fault.tags?.includes(id) ?? true);
     case "gateway_offline":
-      return withGatewaysOffline(reply, new Set(fault.gateways), world);
+      return setGatewaysOffline(reply, new Set(fault.gateways), world);
     case "errors_and_data":
-      return withBody(reply, (body) => ({
+      return changeReplyBody(reply, (body) => ({
         ...body,
-        errors: [{ status: fault.status, message: errorMessage(fault.status), meta: [] }],
+        errors: [{ status: fault.status, message: defaultErrorMessage(fault.status), meta: [] }],
       }));
     case "hostile_links":
-      return withBody(reply, (body) =>
-        "links" in body ? { ...body, links: { ...asObject(body.links), next: fault.next } } : body,
+      return changeReplyBody(reply, (body) =>
+        "links" in body ? { ...body, links: { ...copyAsJsonObject(body.links), next: fault.next } } : body,
       );
     case "shrunken_list":
-      return withBody(reply, (body) => shrinkList(body, fault.keep));
+      return changeReplyBody(reply, (body) => removeListedRecords(body, fault.keep));
     case "malformed":
       return { ...reply, body: fault.body };
     case "slow":
-      return withTransport(reply, { delayMs: fault.delay_ms + (reply.transport?.delayMs ?? 0) });
+      return addConnectionFaults(reply, { delayMs: fault.delay_ms + (reply.transport?.delayMs ?? 0) });
     case "drip":
-      return withTransport(reply, { dripBytes: fault.bytes, dripEveryMs: fault.every_ms });
+      return addConnectionFaults(reply, { dripBytes: fault.bytes, dripEveryMs: fault.every_ms });
     case "cut":
-      return withTransport(reply, { cutAfterBytes: fault.after_bytes });
+      return addConnectionFaults(reply, { cutAfterBytes: fault.after_bytes });
     case "reset":
-      return withTransport(reply, { reset: true });
+      return addConnectionFaults(reply, { reset: true });
     default:
       return reply;
   }
 }
 
-function maintenanceReply(fault: Extract<Fault, { kind: "maintenance" }>): SimReply {
+function buildMaintenanceReply(fault: Extract<Fault, { kind: "maintenance" }>): ServiceReply {
   const headers: Record<string, string> =
     fault.retry_after === undefined ? {} : { "retry-after": String(fault.retry_after) };
   const message = "Service Unavailable";
@@ -94,71 +94,71 @@ function maintenanceReply(fault: Extract<Fault, { kind: "maintenance" }>): SimRe
   return jsonReply(fault.status, { errors: [{ status: 503, message, meta: [] }] }, headers);
 }
 
-function buildMissingRouteReply(body: "json" | "html" | "inside"): SimReply {
+function buildMissingRouteReply(body: "json" | "html" | "inside"): ServiceReply {
   if (body === "html") return htmlReply(404, "Not Found");
   if (body === "inside") return notFoundReply();
   return jsonReply(404, { message: "The route could not be found." });
 }
 
-function buildPlannedErrorReply({ status, message, real_status }: Extract<Fault, { kind: "error" }>): SimReply {
-  return errorReply(status, message ?? errorMessage(status), real_status ? status : 200);
+function buildPlannedErrorReply({ status, message, real_status }: Extract<Fault, { kind: "error" }>): ServiceReply {
+  return errorReply(status, message ?? defaultErrorMessage(status), real_status ? status : 200);
 }
 
-const errorMessage = (status: number): string => ERROR_MESSAGES[status] ?? UNEXPECTED_ERROR;
+const defaultErrorMessage = (status: number): string => API_ERROR_MESSAGES[status] ?? UNEXPECTED_ERROR_MESSAGE;
 
-function withTransport(reply: SimReply, transport: Transport): SimReply {
+function addConnectionFaults(reply: ServiceReply, transport: ConnectionFaults): ServiceReply {
   return { ...reply, transport: { ...reply.transport, ...transport } };
 }
 
-type ReplyBody = Record<string, unknown>;
+type ReplyJsonBody = Record<string, unknown>;
 
-function asObject(value: unknown): ReplyBody {
+function copyAsJsonObject(value: unknown): ReplyJsonBody {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }
 
-function withBody(reply: SimReply, edit: (body: ReplyBody) => ReplyBody): SimReply {
+function changeReplyBody(reply: ServiceReply, edit: (body: ReplyJsonBody) => ReplyJsonBody): ServiceReply {
   if (reply.headers["content-type"]?.startsWith("application/json") !== true || reply.body === "") return reply;
-  return { ...reply, body: JSON.stringify(edit(asObject(JSON.parse(reply.body)))) };
+  return { ...reply, body: JSON.stringify(edit(copyAsJsonObject(JSON.parse(reply.body)))) };
 }
 
-function withRows(reply: SimReply, edit: (row: ReplyBody) => ReplyBody): SimReply {
-  return withBody(reply, (body) =>
-    Array.isArray(body.data) ? { ...body, data: body.data.map((row) => edit(asObject(row))) } : body,
+function changeReplyRecords(reply: ServiceReply, edit: (row: ReplyJsonBody) => ReplyJsonBody): ServiceReply {
+  return changeReplyBody(reply, (body) =>
+    Array.isArray(body.data) ? { ...body, data: body.data.map((row) => edit(copyAsJsonObject(row))) } : body,
   );
 }
 
-function withNullValues(reply: SimReply, isHit: (tagId: string) => boolean): SimReply {
-  return withRows(reply, (row) =>
+function setReplyValuesToNull(reply: ServiceReply, isHit: (tagId: string) => boolean): ServiceReply {
+  return changeReplyRecords(reply, (row) =>
     row.type === "tags" && "value" in row && isHit(String(row.id)) ? { ...row, value: null } : row,
   );
 }
 
-function withGatewaysOffline(reply: SimReply, offline: ReadonlySet<string>, world: World): SimReply {
+function setGatewaysOffline(reply: ServiceReply, offline: ReadonlySet<string>, world: SimulatedSites): ServiceReply {
   const isTagBehindOfflineGateway = (tagId: string) => offline.has(String(world.tags.get(tagId)?.gatewayId));
-  return withRows(withNullValues(reply, isTagBehindOfflineGateway), (row) => {
+  return changeReplyRecords(setReplyValuesToNull(reply, isTagBehindOfflineGateway), (row) => {
     const isOfflineGateway = row.type === "gateways" && offline.has(String(row.id));
-    return isOfflineGateway ? { ...row, attributes: { ...asObject(row.attributes), online: false } } : row;
+    return isOfflineGateway ? { ...row, attributes: { ...copyAsJsonObject(row.attributes), online: false } } : row;
   });
 }
 
-function shrinkList(body: ReplyBody, keep: number): ReplyBody {
-  const meta = asObject(body.meta);
+function removeListedRecords(body: ReplyJsonBody, keep: number): ReplyJsonBody {
+  const meta = copyAsJsonObject(body.meta);
   if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number") return body;
   const keptRecordCount = Math.floor(meta.total * keep);
   const lastPageNumber = Math.max(1, Math.ceil(keptRecordCount / meta.per_page));
   const page = Number(meta.current_page);
   const start = (page - 1) * meta.per_page;
   const data = body.data.slice(0, Math.max(0, keptRecordCount - start));
-  const recordRange = data.length === 0 ? { from: null, to: null } : { from: start + 1, to: start + data.length };
-  const links = asObject(body.links);
+  const listedRecordRange = data.length === 0 ? { from: null, to: null } : { from: start + 1, to: start + data.length };
+  const pageLinks = copyAsJsonObject(body.links);
   return {
     ...body,
     data,
     links: {
-      ...links,
-      next: page < lastPageNumber ? links.next : null,
-      last: String(links.last).replace(/([?&]page=)\d+/, `$1${lastPageNumber}`),
+      ...pageLinks,
+      next: page < lastPageNumber ? pageLinks.next : null,
+      last: String(pageLinks.last).replace(/([?&]page=)\d+/, `$1${lastPageNumber}`),
     },
-    meta: { ...meta, total: keptRecordCount, last_page: lastPageNumber, ...recordRange },
+    meta: { ...meta, total: keptRecordCount, last_page: lastPageNumber, ...listedRecordRange },
   };
 }

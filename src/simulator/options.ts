@@ -12,7 +12,7 @@ export const TOKEN_ABILITIES = [
 ] as const;
 
 /** The accepted token when the options list none. */
-export const DEFAULT_TOKEN = "simulator-token";
+export const SIMULATOR_TOKEN = "simulator-token";
 
 /** An option with the first value as its default. */
 function choiceOption<const Values extends readonly [string, ...string[]]>(values: Values, description: string) {
@@ -22,26 +22,26 @@ function choiceOption<const Values extends readonly [string, ...string[]]>(value
     .describe(description);
 }
 
-const textsOption = (initial: readonly string[], description: string) =>
+const textListOption = (initial: readonly string[], description: string) =>
   z
     .array(z.string())
     .default([...initial])
     .describe(description);
 
-const nonNegative = z.number().min(0).default(0);
+const nonNegativeNumberOption = z.number().min(0).default(0);
 
-const TOKEN_PERMISSIONS = ["gateways", "hosts", "documents"] as const;
+const USER_PERMISSIONS = ["gateways", "hosts", "documents"] as const;
 
-export const TokenOptions = z.strictObject({
+export const AccessTokenOptions = z.strictObject({
   token: z.string().min(1).describe("The text after `Bearer`."),
   name: z.string().default("Simulator").describe("The name of the token."),
   user_id: z.int().default(1).describe("Tokens of one user share a rate limit."),
   user_name: z.string().default("Test user").describe("The name of the user."),
   user_email: z.string().default("test.user@example.com").describe("The e-mail address of the user."),
-  abilities: textsOption(TOKEN_ABILITIES, "Abilities of the token; `*` grants all."),
+  abilities: textListOption(TOKEN_ABILITIES, "Abilities of the token; `*` grants all."),
   permissions: z
-    .array(z.enum(TOKEN_PERMISSIONS))
-    .default([...TOKEN_PERMISSIONS])
+    .array(z.enum(USER_PERMISSIONS))
+    .default([...USER_PERMISSIONS])
     .describe("The user's own permissions."),
   sites: z
     .union([z.literal("all"), z.array(z.int())])
@@ -54,9 +54,9 @@ export const TokenOptions = z.strictObject({
   expires_at: z.iso.datetime({ offset: true }).optional().describe("Default: one year after the epoch."),
   revoked: z.boolean().default(false).describe("The service rejects the token with 401 while this is true."),
 });
-export type TokenOptions = z.infer<typeof TokenOptions>;
+export type AccessTokenOptions = z.infer<typeof AccessTokenOptions>;
 
-const RateLimit = z.strictObject({
+const RateLimitOptions = z.strictObject({
   model: choiceOption(
     [
       "first_hit_window",
@@ -73,30 +73,30 @@ const RateLimit = z.strictObject({
   window_s: z.number().positive().default(60).describe("Length of the window in seconds."),
   burst: z.int().min(0).default(1).describe("leaky_bucket only: requests allowed ahead of the steady rate."),
 });
-export type RateLimit = z.infer<typeof RateLimit>;
+export type RateLimitOptions = z.infer<typeof RateLimitOptions>;
 
-const RetryAfter = z.strictObject({
+const RetryAfterOptions = z.strictObject({
   places: z
     .array(z.enum(["errors_meta", "top_meta", "header"]))
     .default(["errors_meta"])
     .describe("Where a 429 states the waiting time: errors[0].meta, meta of the body, header."),
   form: choiceOption(["number", "string", "float", "negative", "zero", "absent"], "Format of the waiting time."),
 });
-export type RetryAfter = z.infer<typeof RetryAfter>;
+export type RetryAfterOptions = z.infer<typeof RetryAfterOptions>;
 
-const LimitOptions = z.strictObject({
-  tag_endpoints: RateLimit.prefault({}).describe("Limit of the endpoints read, write and history."),
+const AllRateLimitOptions = z.strictObject({
+  tag_endpoints: RateLimitOptions.prefault({}).describe("Limit of the endpoints read, write and history."),
   scope: choiceOption(["shared", "per_endpoint"], "Whether the tag endpoints share one counter; not stated."),
   key: choiceOption(["user", "token"], "Requests are counted per user or per token."),
-  list_endpoints: RateLimit.optional().describe(
+  list_endpoints: RateLimitOptions.optional().describe(
     "Limit of all other authenticated endpoints together. Default: none; the interface states none.",
   ),
   headers: z.boolean().default(true).describe("Send x-ratelimit-limit and x-ratelimit-remaining."),
-  retry_after: RetryAfter.prefault({}).describe("Format of a 429."),
+  retry_after: RetryAfterOptions.prefault({}).describe("Format of a 429."),
 });
 
 // "not stated": the interface specification does not define it.
-const ListOptions = z.strictObject({
+const PaginatedListOptions = z.strictObject({
   max_per_page: z.int().min(1).default(500).describe("Largest page of all lists except alarms; not stated."),
   over_max: z
     .enum(["refuse", "clamp"])
@@ -106,60 +106,60 @@ const ListOptions = z.strictObject({
   empty_meta: choiceOption(["null", "zero"], "meta.from and meta.to of an empty page."),
 });
 
-const AlarmOptions = z.strictObject({
+const SimulatedAlarmOptions = z.strictObject({
   recorded: z.boolean().default(true).describe("Replay the recorded alarms. false: only alarms by control."),
   order: choiceOption(["id", "triggered_desc", "shuffled"], "Sort order of the list; not stated."),
   resolved_retention_h: z.number().min(0).default(720).describe("Hours that a resolved alarm stays listed."),
-  recovering_s: nonNegative.describe("Seconds of recovering_until before the resolution."),
+  recovering_s: nonNegativeNumberOption.describe("Seconds of recovering_until before the resolution."),
   out_of_scope_site: choiceOption(["empty", "403"], "Response to a site_id outside the token's scope."),
 });
 
-const TagRefusal = z.enum(["404", "422", "403", "omit"]);
+const TagRefusalStatus = z.enum(["404", "422", "403", "omit"]);
 
-const ReadOptions = z.strictObject({
-  unknown_tag: TagRefusal.default("404").describe("Response to an unknown tag id on read, write and history."),
-  out_of_scope_tag: TagRefusal.default("403").describe("Response to a tag outside the sites or views."),
+const TagReadOptions = z.strictObject({
+  unknown_tag: TagRefusalStatus.default("404").describe("Response to an unknown tag id on read, write and history."),
+  out_of_scope_tag: TagRefusalStatus.default("403").describe("Response to a tag outside the sites or views."),
   order: choiceOption(["id", "asked"], "Order of the records: by id or as requested."),
-  latency_ms: nonNegative.describe("Minimum duration of a read."),
-  jitter_ms: nonNegative.describe("Random additional duration, at most this."),
-  offline_delay_ms: nonNegative.describe("Duration of a read through an offline gateway."),
+  latency_ms: nonNegativeNumberOption.describe("Minimum duration of a read."),
+  jitter_ms: nonNegativeNumberOption.describe("Random additional duration, at most this."),
+  offline_delay_ms: nonNegativeNumberOption.describe("Duration of a read through an offline gateway."),
   gateway_delay_ms: z
     .record(z.string(), z.number().min(0))
     .default({})
     .describe("Slow gateways: gateway id to the duration of a read through it."),
 });
 
-const WriteOptions = z.strictObject({
+const TagWriteOptions = z.strictObject({
   when_offline: choiceOption(
     ["refuse", "drop", "apply_later"],
     "A write to an offline gateway fails, is lost, or applied later.",
   ),
   partial: choiceOption(["none", "apply_good"], "If a device rejects one tag: write no tag, or the others."),
-  rejected_tags: textsOption([], "Tags whose device rejects writes with a 500."),
-  ignored_tags: textsOption([], "Tags whose device accepts but ignores writes."),
+  rejected_tags: textListOption([], "Tags whose device rejects writes with a 500."),
+  ignored_tags: textListOption([], "Tags whose device accepts but ignores writes."),
   clamp: z
     .record(z.string(), z.tuple([z.number(), z.number()]))
     .default({})
     .describe("Tags whose device clamps values to [minimum, maximum]."),
-  settle_ms: nonNegative.describe("Time until a written value can be read."),
+  settle_ms: nonNegativeNumberOption.describe("Time until a written value can be read."),
   answer: choiceOption(
     ["echo", "held", "accepted_only"],
     "Values in the response: as sent, as stored by the device, or of accepted tags only.",
   ),
 });
 
-const NoLogOptions = z.strictObject({
+const NoTagLogOptions = z.strictObject({
   share: z.number().min(0).max(1).default(0).describe("Fraction of tags without a log."),
   cluster_by_host: z.boolean().default(false).describe("Select complete hosts instead of single tags."),
-  tags: textsOption([], "Tags without a log, in addition to the fraction."),
+  tags: textListOption([], "Tags without a log, in addition to the fraction."),
 });
 
-const LateData = z.strictObject({
-  minutes: nonNegative.describe("Delay of a late sample."),
+const LateSampleOptions = z.strictObject({
+  minutes: nonNegativeNumberOption.describe("Delay of a late sample."),
   share: z.number().min(0).max(1).default(1).describe("Fraction of samples that are late."),
 });
 
-const HistoryOptions = z.strictObject({
+const TagHistoryOptions = z.strictObject({
   scalar_form: choiceOption(
     ["measurements", "value", "number", "object", "point", "both"],
     "Format of a scalar: measurements: [n], value: n, measurements: n, measurements: {value}, measurements: [{timestamp, value}], or both of the stated forms.",
@@ -169,10 +169,10 @@ const HistoryOptions = z.strictObject({
     ["partial", "whole"],
     "A bucket that the range cuts uses the samples inside the range, or all.",
   ),
-  no_log: NoLogOptions.prefault({}).describe("Tags that make every history request that names them fail with 404."),
+  no_log: NoTagLogOptions.prefault({}).describe("Tags that make every history request that names them fail with 404."),
   log_every_s: z.number().min(1).optional().describe("Seconds between log values. Default: as recorded."),
-  log_start_spread_days: nonNegative.describe("Logs begin at seeded times within this many days."),
-  late_data: LateData.prefault({}).describe("Samples that appear after their bucket has closed."),
+  log_start_spread_days: nonNegativeNumberOption.describe("Logs begin at seeded times within this many days."),
+  late_data: LateSampleOptions.prefault({}).describe("Samples that appear after their bucket has closed."),
   meters_on_loop: choiceOption(["continue", "restart"], "Cumulative meters continue or restart with each pass."),
   max_values: z.int().min(1).optional().describe("A response with more values fails."),
   over_max_values: z
@@ -205,9 +205,9 @@ export const SimulatorOptions = z.strictObject({
   max_tags: z.int().min(1).optional().describe("Maximum number of tags."),
   public_url: z.url().optional().describe("Origin in page links. Default: the Host of the request."),
   tokens: z
-    .array(TokenOptions)
+    .array(AccessTokenOptions)
     .min(1)
-    .default([TokenOptions.parse({ token: DEFAULT_TOKEN })])
+    .default([AccessTokenOptions.parse({ token: SIMULATOR_TOKEN })])
     .describe("Accepted tokens."),
   forbidden: choiceOption(["inside", "real"], "A 403 is inside HTTP 200, or the HTTP status; not stated."),
   without_accept: choiceOption(
@@ -217,12 +217,12 @@ export const SimulatorOptions = z.strictObject({
   health: choiceOption(["healthy", "failing_500", "failing_503", "unhealthy_200"], "Response of the health check."),
   clock_skew_s: z.number().default(0).describe("Seconds that the Date header is ahead of the world's clock."),
   request_log: z.int().min(0).default(20_000).describe("Number of requests that the request log retains."),
-  lists: ListOptions.prefault({}).describe("Pages of lists."),
-  alarms: AlarmOptions.prefault({}).describe("Alarms."),
-  reads: ReadOptions.prefault({}).describe("Reading tags."),
-  writes: WriteOptions.prefault({}).describe("Writing tags."),
-  history: HistoryOptions.prefault({}).describe("Logged history."),
-  limits: LimitOptions.prefault({}).describe("Rate limits."),
+  lists: PaginatedListOptions.prefault({}).describe("Pages of lists."),
+  alarms: SimulatedAlarmOptions.prefault({}).describe("Alarms."),
+  reads: TagReadOptions.prefault({}).describe("Reading tags."),
+  writes: TagWriteOptions.prefault({}).describe("Writing tags."),
+  history: TagHistoryOptions.prefault({}).describe("Logged history."),
+  limits: AllRateLimitOptions.prefault({}).describe("Rate limits."),
   offline_gateways: z.array(z.string()).default([]).describe("Gateways that are offline at the start."),
   faults: z.array(FaultRule).default([]).describe("The fault plan."),
 });

@@ -1,4 +1,4 @@
-import type { RateLimit } from "./options.ts";
+import type { RateLimitOptions } from "./options.ts";
 
 export interface LimitVerdict {
   readonly allowed: boolean;
@@ -8,24 +8,24 @@ export interface LimitVerdict {
 }
 
 type RequestCounter = (nowMs: number) => LimitVerdict;
-type CounterModel = (limit: number, windowMs: number, burst: number) => RequestCounter;
+type RequestCounterModel = (limit: number, windowMs: number, burst: number) => RequestCounter;
 
-const COUNTER_MODELS: Record<RateLimit["model"], CounterModel> = {
-  first_hit_window: (limit, windowMs) => fixedWindow(limit, windowMs, "first-hit"),
-  calendar_window: (limit, windowMs) => fixedWindow(limit, windowMs, "calendar"),
-  sliding_log: (limit, windowMs) => slidingLog(limit, windowMs, false),
-  sliding_log_counting_refusals: (limit, windowMs) => slidingLog(limit, windowMs, true),
+const REQUEST_COUNTER_MODELS: Record<RateLimitOptions["model"], RequestCounterModel> = {
+  first_hit_window: (limit, windowMs) => countInFixedWindow(limit, windowMs, "first-hit"),
+  calendar_window: (limit, windowMs) => countInFixedWindow(limit, windowMs, "calendar"),
+  sliding_log: (limit, windowMs) => countInSlidingLog(limit, windowMs, false),
+  sliding_log_counting_refusals: (limit, windowMs) => countInSlidingLog(limit, windowMs, true),
   token_bucket: tokenBucket,
   leaky_bucket: leakyBucket,
-  weighted_counter: weightedCounter,
+  weighted_counter: countInWeightedWindows,
 };
 
-export function createLimiter({ model, limit, window_s, burst }: RateLimit) {
-  const counters = new Map<string, RequestCounter>();
+export function createRateLimiter({ model, limit, window_s, burst }: RateLimitOptions) {
+  const requestCounterByKey = new Map<string, RequestCounter>();
   return (key: string, nowMs: number): LimitVerdict => {
-    const counter = counters.get(key) ?? COUNTER_MODELS[model](limit, window_s * 1000, burst);
-    counters.set(key, counter);
-    return counter(nowMs);
+    const requestCounter = requestCounterByKey.get(key) ?? REQUEST_COUNTER_MODELS[model](limit, window_s * 1000, burst);
+    requestCounterByKey.set(key, requestCounter);
+    return requestCounter(nowMs);
   };
 }
 
@@ -38,31 +38,31 @@ const refuseRequest = (retryAfterS: number): LimitVerdict => ({ allowed: false, 
 const roundUpToSeconds = (ms: number): number => Math.max(1, Math.ceil(ms / 1000));
 
 /** With `first-hit`, the first request opens the window, and the stated waiting time may be 1 s short, even 0. */
-function fixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): RequestCounter {
-  let openedMs = Number.NEGATIVE_INFINITY;
-  let hits = 0;
+function countInFixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): RequestCounter {
+  let windowOpenedMs = Number.NEGATIVE_INFINITY;
+  let requestsInWindow = 0;
   return (nowMs) => {
-    if (nowMs >= openedMs + windowMs) {
-      openedMs = opens === "first-hit" ? nowMs : Math.floor(nowMs / windowMs) * windowMs;
-      hits = 0;
+    if (nowMs >= windowOpenedMs + windowMs) {
+      windowOpenedMs = opens === "first-hit" ? nowMs : Math.floor(nowMs / windowMs) * windowMs;
+      requestsInWindow = 0;
     }
-    hits += 1;
-    if (hits <= limit) return allowRequest(limit - hits);
-    if (opens === "calendar") return refuseRequest(roundUpToSeconds(openedMs + windowMs - nowMs));
-    return refuseRequest(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
+    requestsInWindow += 1;
+    if (requestsInWindow <= limit) return allowRequest(limit - requestsInWindow);
+    if (opens === "calendar") return refuseRequest(roundUpToSeconds(windowOpenedMs + windowMs - nowMs));
+    return refuseRequest(Math.floor(windowOpenedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
   };
 }
 
-function slidingLog(limit: number, windowMs: number, countRefusals: boolean): RequestCounter {
-  let log: number[] = [];
+function countInSlidingLog(limit: number, windowMs: number, countRefusals: boolean): RequestCounter {
+  let requestTimesMs: number[] = [];
   return (nowMs) => {
-    log = log.filter((atMs) => atMs > nowMs - windowMs);
-    if (log.length < limit) {
-      log.push(nowMs);
-      return allowRequest(limit - log.length);
+    requestTimesMs = requestTimesMs.filter((atMs) => atMs > nowMs - windowMs);
+    if (requestTimesMs.length < limit) {
+      requestTimesMs.push(nowMs);
+      return allowRequest(limit - requestTimesMs.length);
     }
-    if (countRefusals) log.push(nowMs);
-    const oldestCountedRequestMs = log[log.length - limit] ?? nowMs;
+    if (countRefusals) requestTimesMs.push(nowMs);
+    const oldestCountedRequestMs = requestTimesMs[requestTimesMs.length - limit] ?? nowMs;
     return refuseRequest(roundUpToSeconds(oldestCountedRequestMs + windowMs - nowMs));
   };
 }
@@ -93,7 +93,7 @@ function leakyBucket(limit: number, windowMs: number, burst: number): RequestCou
 }
 
 /** Two calendar windows. The previous one counts by the fraction of it that is inside the sliding window. */
-function weightedCounter(limit: number, windowMs: number): RequestCounter {
+function countInWeightedWindows(limit: number, windowMs: number): RequestCounter {
   let windowNumber = Number.NaN;
   let currentCount = 0;
   let previousCount = 0;
@@ -105,14 +105,14 @@ function weightedCounter(limit: number, windowMs: number): RequestCounter {
       windowNumber = currentWindowNumber;
     }
     const remainingWindowFraction = 1 - (nowMs - currentWindowNumber * windowMs) / windowMs;
-    const weightedCount = previousCount * remainingWindowFraction + currentCount;
-    if (weightedCount + 1 > limit) {
+    const weightedRequestCount = previousCount * remainingWindowFraction + currentCount;
+    if (weightedRequestCount + 1 > limit) {
       const windowLeftMs = windowMs * remainingWindowFraction;
-      const waitMs = ((weightedCount + 1 - limit) * windowMs) / previousCount;
-      const waitAfterwardsMs = Math.max(0, 1 - (limit - 1) / currentCount) * windowMs;
-      return refuseRequest(roundUpToSeconds(waitMs <= windowLeftMs ? waitMs : windowLeftMs + waitAfterwardsMs));
+      const waitMs = ((weightedRequestCount + 1 - limit) * windowMs) / previousCount;
+      const waitAfterWindowMs = Math.max(0, 1 - (limit - 1) / currentCount) * windowMs;
+      return refuseRequest(roundUpToSeconds(waitMs <= windowLeftMs ? waitMs : windowLeftMs + waitAfterWindowMs));
     }
     currentCount += 1;
-    return allowRequest(limit - weightedCount - 1);
+    return allowRequest(limit - weightedRequestCount - 1);
   };
 }

@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 // Reads a data folder: metadata.json, alarm_events.csv and series/, as data/README.md describes them.
 
-interface RecordedRow {
+interface RecordedObject {
   readonly id: number;
   readonly site_id: number;
   readonly display_name: string;
@@ -16,18 +16,18 @@ export interface RecordedSite {
   readonly timezone: string;
 }
 
-export interface RecordedGateway extends RecordedRow {
+export interface RecordedGateway extends RecordedObject {
   readonly location: string | null;
 }
 
-export interface RecordedHost extends RecordedRow {
+export interface RecordedHost extends RecordedObject {
   readonly gateway_id: number;
   readonly description: string | null;
   readonly type: string;
   readonly model_name: string | null;
 }
 
-export interface RecordedSystem extends RecordedRow {
+export interface RecordedSystem extends RecordedObject {
   readonly code: string;
   readonly discipline: string;
   readonly description: string | null;
@@ -36,14 +36,14 @@ export interface RecordedSystem extends RecordedRow {
   readonly installed_year: number | null;
 }
 
-export interface RecordedTrigger extends RecordedRow {
+export interface RecordedTrigger extends RecordedObject {
   readonly tag_id: string;
   readonly description: string | null;
   readonly priority: string;
   readonly event_type: string;
 }
 
-export interface RecordedTag extends Omit<RecordedRow, "id"> {
+export interface RecordedTag extends Omit<RecordedObject, "id"> {
   readonly id: string;
   readonly host_id: number;
   readonly system_id: number;
@@ -68,7 +68,7 @@ export interface RecordedAlarm {
   readonly value: number | null;
 }
 
-interface RecordingMetadata {
+interface BuildingRecordingMetadata {
   readonly sites: readonly RecordedSite[];
   readonly gateways: readonly RecordedGateway[];
   readonly hosts: readonly RecordedHost[];
@@ -77,56 +77,56 @@ interface RecordingMetadata {
   readonly tags: readonly RecordedTag[];
 }
 
-export interface Recording extends RecordingMetadata {
+export interface BuildingRecording extends BuildingRecordingMetadata {
   readonly folder: string;
   readonly alarms: readonly RecordedAlarm[];
 }
 
-export function loadRecording(folder: string): Recording {
-  const metadata: RecordingMetadata = JSON.parse(readFileSync(join(folder, "metadata.json"), "utf8"));
-  return { ...metadata, folder, alarms: loadAlarms(join(folder, "alarm_events.csv")) };
+export function loadBuildingRecording(folder: string): BuildingRecording {
+  const recordingMetadata: BuildingRecordingMetadata = JSON.parse(readFileSync(join(folder, "metadata.json"), "utf8"));
+  return { ...recordingMetadata, folder, alarms: loadRecordedAlarms(join(folder, "alarm_events.csv")) };
 }
 
-function loadAlarms(path: string): RecordedAlarm[] {
-  const { names, rows } = loadCsv(path);
+function loadRecordedAlarms(path: string): RecordedAlarm[] {
+  const { names, rows } = loadCsvFile(path);
   return rows.map((row) => {
-    const cells = row.split(",");
-    const readCell = (name: string) => cells[names.indexOf(name)] ?? "";
+    const csvCells = row.split(",");
+    const readCsvCell = (name: string) => csvCells[names.indexOf(name)] ?? "";
     return {
-      id: Number(readCell("alarm_id")),
-      triggerId: Number(readCell("trigger_id")),
-      siteId: Number(readCell("site_id")),
-      tagId: readCell("tag_id"),
-      triggeredAtMs: Date.parse(readCell("triggered_at")),
-      resolvedAtMs: readCell("resolved_at") === "" ? null : Date.parse(readCell("resolved_at")),
-      value: readCell("value_at_trigger") === "" ? null : Number(readCell("value_at_trigger")),
+      id: Number(readCsvCell("alarm_id")),
+      triggerId: Number(readCsvCell("trigger_id")),
+      siteId: Number(readCsvCell("site_id")),
+      tagId: readCsvCell("tag_id"),
+      triggeredAtMs: Date.parse(readCsvCell("triggered_at")),
+      resolvedAtMs: readCsvCell("resolved_at") === "" ? null : Date.parse(readCsvCell("resolved_at")),
+      value: readCsvCell("value_at_trigger") === "" ? null : Number(readCsvCell("value_at_trigger")),
     };
   });
 }
 
 /** The readings of one file: one column per tag, NaN for an empty cell (null). */
-export interface SeriesTable {
+export interface RecordedSeriesTable {
   readonly timesMs: Float64Array;
   readonly columns: ReadonlyMap<string, Float64Array>;
 }
 
-export function loadSeries(path: string): SeriesTable {
-  const { names, rows } = loadCsv(path);
+export function loadRecordedSeries(path: string): RecordedSeriesTable {
+  const { names, rows } = loadCsvFile(path);
   const timesMs = new Float64Array(rows.length);
-  const columns = names.map(() => new Float64Array(rows.length));
+  const seriesColumns = names.map(() => new Float64Array(rows.length));
   rows.forEach((row, index) => {
-    const cells = row.split(",");
-    timesMs[index] = Date.parse(cells[0] ?? "");
-    for (let n = 1; n < columns.length; n += 1) {
-      const column = columns[n];
-      if (column !== undefined) column[index] = cells[n] ? Number(cells[n]) : Number.NaN;
+    const csvCells = row.split(",");
+    timesMs[index] = Date.parse(csvCells[0] ?? "");
+    for (let n = 1; n < seriesColumns.length; n += 1) {
+      const seriesColumn = seriesColumns[n];
+      if (seriesColumn !== undefined) seriesColumn[index] = csvCells[n] ? Number(csvCells[n]) : Number.NaN;
     }
   });
-  return { timesMs, columns: new Map(columns.map((column, n) => [names[n] ?? "", column])) };
+  return { timesMs, columns: new Map(seriesColumns.map((column, n) => [names[n] ?? "", column])) };
 }
 
 /** Returns the index of the last time at or before `timeMs`, or -1. */
-export function lastAtOrBefore(timesMs: Float64Array, timeMs: number): number {
+export function lastIndexUpTo(timesMs: Float64Array, timeMs: number): number {
   let lowerIndex = 0;
   let upperIndex = timesMs.length;
   while (lowerIndex < upperIndex) {
@@ -137,7 +137,7 @@ export function lastAtOrBefore(timesMs: Float64Array, timeMs: number): number {
   return lowerIndex - 1;
 }
 
-function loadCsv(path: string) {
+function loadCsvFile(path: string) {
   const [header = "", ...rows] = readFileSync(path, "utf8").trim().split(/\r?\n/);
   return { names: header.split(","), rows };
 }

@@ -1,8 +1,8 @@
-import type { RetryAfter } from "./options.ts";
+import type { RetryAfterOptions } from "./options.ts";
 
 // Requests and replies of the simulated service without a socket, and the reply bodies that all endpoints share.
 
-export interface SimRequest {
+export interface ServiceRequest {
   readonly method: string;
   readonly path: string;
   readonly query: URLSearchParams;
@@ -12,7 +12,7 @@ export interface SimRequest {
 }
 
 /** Faults of the connection. `handle` only states them; the server, or the test, carries them out. */
-export interface Transport {
+export interface ConnectionFaults {
   readonly delayMs?: number;
   readonly cutAfterBytes?: number;
   /** The body is sent in pieces of this size, one every `dripEveryMs`. */
@@ -21,46 +21,46 @@ export interface Transport {
   readonly reset?: boolean;
 }
 
-export interface SimReply {
+export interface ServiceReply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  readonly transport?: Transport;
+  readonly transport?: ConnectionFaults;
 }
 
-export function jsonReply(status: number, body: unknown, headers: Record<string, string> = {}): SimReply {
+export function jsonReply(status: number, body: unknown, headers: Record<string, string> = {}): ServiceReply {
   return { status, headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) };
 }
 
-export function htmlReply(status: number, title: string, headers: Record<string, string> = {}): SimReply {
+export function htmlReply(status: number, title: string, headers: Record<string, string> = {}): ServiceReply {
   const body = `<!DOCTYPE html>\n<html><head><title>${title}</title></head><body><h1>${title}</h1></body></html>\n`;
   return { status, headers: { "content-type": "text/html; charset=UTF-8", ...headers }, body };
 }
 
-export const UNEXPECTED_ERROR = "An unexpected error occurred. Please try again later.";
+export const UNEXPECTED_ERROR_MESSAGE = "An unexpected error occurred. Please try again later.";
 
 /** An error inside HTTP 200, as the interface demands (Errors), or with another HTTP status. */
-export function errorReply(status: number, message: string, httpStatus = 200): SimReply {
+export function errorReply(status: number, message: string, httpStatus = 200): ServiceReply {
   return jsonReply(httpStatus, { errors: [{ status, message, meta: [] }] });
 }
 
-export interface InvalidField {
+export interface InvalidRequestField {
   readonly source: string;
   readonly message: string;
 }
 
-export function invalidReply(fields: readonly InvalidField[]): SimReply {
+export function invalidFieldsReply(fields: readonly InvalidRequestField[]): ServiceReply {
   const errors = fields.map(({ source, message }) => ({ status: 422, message, source, meta: [] }));
   return jsonReply(200, { errors });
 }
 
-export function forbiddenReply(form: "inside" | "real"): SimReply {
+export function forbiddenReply(form: "inside" | "real"): ServiceReply {
   return errorReply(403, "This action is unauthorized.", form === "real" ? 403 : 200);
 }
 
 export const notFoundReply = (message = "The requested resource could not be found.") => errorReply(404, message);
 
-export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter): SimReply {
+export function tooManyRequestsReply(retryAfterS: number, { form, places }: RetryAfterOptions): ServiceReply {
   const retryAfterByForm = {
     number: retryAfterS,
     string: String(retryAfterS),
@@ -77,7 +77,7 @@ export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter):
   return jsonReply(429, body, sendsRetryAfterHeader ? { "retry-after": String(retryAfterValue) } : {});
 }
 
-export interface PageRequest {
+export interface ListPageRequest {
   readonly address: string;
   readonly query: URLSearchParams;
   readonly page: number;
@@ -87,35 +87,35 @@ export interface PageRequest {
 }
 
 /** Returns one page in the list envelope and builds the records of that page only. */
-export function listReply<Row>(
+export function listPageReply<Row>(
   rows: readonly Row[],
   record: (row: Row) => unknown,
-  { address, query, page, perPage, links, emptyMeta }: PageRequest,
-): SimReply {
-  const lastPage = Math.max(1, Math.ceil(rows.length / perPage));
-  const start = (page - 1) * perPage;
-  const data = rows.slice(start, start + perPage).map(record);
+  { address, query, page, perPage, links, emptyMeta }: ListPageRequest,
+): ServiceReply {
+  const lastPageNumber = Math.max(1, Math.ceil(rows.length / perPage));
+  const firstRowIndex = (page - 1) * perPage;
+  const data = rows.slice(firstRowIndex, firstRowIndex + perPage).map(record);
   const buildPageLink = (to: number) => {
-    const parameters = new URLSearchParams(links === "keep" ? query : undefined);
-    parameters.set("page", String(to));
-    return `${address}?${parameters.toString()}`;
+    const linkParameters = new URLSearchParams(links === "keep" ? query : undefined);
+    linkParameters.set("page", String(to));
+    return `${address}?${linkParameters.toString()}`;
   };
-  const emptyRangePosition = emptyMeta === "zero" ? 0 : null;
+  const emptyPagePosition = emptyMeta === "zero" ? 0 : null;
   return jsonReply(200, {
     data,
     links: {
       first: buildPageLink(1),
-      last: buildPageLink(lastPage),
+      last: buildPageLink(lastPageNumber),
       prev: page > 1 ? buildPageLink(page - 1) : null,
-      next: page < lastPage ? buildPageLink(page + 1) : null,
+      next: page < lastPageNumber ? buildPageLink(page + 1) : null,
     },
     meta: {
       current_page: page,
-      from: data.length === 0 ? emptyRangePosition : start + 1,
-      last_page: lastPage,
+      from: data.length === 0 ? emptyPagePosition : firstRowIndex + 1,
+      last_page: lastPageNumber,
       path: address,
       per_page: perPage,
-      to: data.length === 0 ? emptyRangePosition : start + data.length,
+      to: data.length === 0 ? emptyPagePosition : firstRowIndex + data.length,
       total: rows.length,
     },
   });

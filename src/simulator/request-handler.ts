@@ -1,74 +1,74 @@
-import type { Token, Tokens } from "./access-tokens.ts";
-import type { ApiCall, Endpoint, ServiceContext } from "./endpoints/endpoint.ts";
-import { readQuery } from "./endpoints/endpoint.ts";
-import { alarms, gateways, hosts, sites, systems, tags, visibleSites } from "./endpoints/paginated-lists.ts";
+import type { AccessToken, AccessTokens } from "./access-tokens.ts";
+import type { ApiCall, Endpoint, SimulatedServiceContext } from "./endpoints/endpoint.ts";
+import { createQueryParameterReader } from "./endpoints/endpoint.ts";
+import { alarms, gateways, hosts, listVisibleSites, sites, systems, tags } from "./endpoints/paginated-lists.ts";
 import { history, read, write } from "./endpoints/tags.ts";
-import type { EndpointName, Fault, FaultPlan, MatchedRequest } from "./fault-plan.ts";
-import { applyFault, replyOfFailingService, replyOfProxy } from "./fault-replies.ts";
+import type { ApiEndpointName, Fault, FaultableRequest, FaultPlan } from "./fault-plan.ts";
+import { applyFaultToReply, replyOfFailingService, replyOfProxy } from "./fault-replies.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { createLimiter, type LimitVerdict } from "./rate-limiters.ts";
+import { createRateLimiter, type LimitVerdict } from "./rate-limiters.ts";
 import {
   errorReply,
   forbiddenReply,
   htmlReply,
   jsonReply,
   notFoundReply,
-  type SimReply,
-  type SimRequest,
-  tooManyReply,
+  type ServiceReply,
+  type ServiceRequest,
+  tooManyRequestsReply,
 } from "./reply-bodies.ts";
 import type { LoggedRequest } from "./request-log.ts";
 import { utc } from "./response-records.ts";
 
 // Steps of each request: proxy faults, token, rate limit, service faults, rights, endpoint, reply faults.
 
-const me: Endpoint = {
+const ownUserEndpoint: Endpoint = {
   name: "me",
   method: "GET",
   path: "/api/v1/me",
   unscoped: true,
   respond(call: ApiCall) {
     const { name, abilities, expiresAtMs, user } = call.token;
-    const token = { name, abilities, expires_at: utc(expiresAtMs), sites: visibleSites(call) };
+    const token = { name, abilities, expires_at: utc(expiresAtMs), sites: listVisibleSites(call) };
     return jsonReply(200, { data: { user, token } });
   },
 };
 
-const ENDPOINTS = [sites, alarms, tags, read, write, history, me, gateways, hosts, systems];
-const HEALTH_PATH = "/api/v1/healthcheck";
-const HEALTH_HEADERS = {
+const API_ENDPOINTS = [sites, alarms, tags, read, write, history, ownUserEndpoint, gateways, hosts, systems];
+const HEALTH_CHECK_PATH = "/api/v1/healthcheck";
+const HEALTH_CHECK_HEADERS = {
   "x-ratelimit-limit": "60",
   "x-ratelimit-remaining": "59",
   "x-content-type-options": "nosniff",
   "x-frame-options": "DENY",
   "strict-transport-security": "max-age=31536000; includeSubDomains",
 };
-const HEALTH_STATUS = { healthy: 200, failing_500: 500, failing_503: 503, unhealthy_200: 200 } as const;
+const HEALTH_CHECK_HTTP_STATUS = { healthy: 200, failing_500: 500, failing_503: 503, unhealthy_200: 200 } as const;
 
-interface RequestProgress {
-  endpoint: EndpointName | null;
+interface ApiRequestProgress {
+  endpoint: ApiEndpointName | null;
   tokenName: string | null;
   limit: LoggedRequest["limit"];
 }
 
-export function createRequestHandler(context: ServiceContext, tokens: Tokens, faultPlan: FaultPlan) {
+export function createRequestHandler(context: SimulatedServiceContext, tokens: AccessTokens, faultPlan: FaultPlan) {
   const { options, log } = context;
   const { key, list_endpoints, retry_after, scope, tag_endpoints } = options.limits;
-  const countTagRequest = createLimiter(tag_endpoints);
-  const countListRequest = list_endpoints && createLimiter(list_endpoints);
-  const endpointByPath = new Map(ENDPOINTS.map((endpoint) => [endpoint.path, endpoint]));
+  const countTagRequestOfKey = createRateLimiter(tag_endpoints);
+  const countListRequestOfKey = list_endpoints && createRateLimiter(list_endpoints);
+  const endpointByPath = new Map(API_ENDPOINTS.map((endpoint) => [endpoint.path, endpoint]));
   let health = options.health;
 
-  function handleRequest(request: SimRequest): SimReply {
+  function handleRequest(request: ServiceRequest): ServiceReply {
     const number = log.nextNumber();
     const path = request.path.replace(/(.)\/$/, "$1");
     const endpoint = endpointByPath.get(path);
-    const endpointName = path === HEALTH_PATH ? "healthcheck" : (endpoint?.name ?? null);
-    const progress: RequestProgress = { endpoint: endpointName, tokenName: null, limit: "none" };
+    const endpointName = path === HEALTH_CHECK_PATH ? "healthcheck" : (endpoint?.name ?? null);
+    const progress: ApiRequestProgress = { endpoint: endpointName, tokenName: null, limit: "none" };
     const faults = faultPlan.faultsFor(() => describeRequest(context, request, endpointName), request.receivedAtMs);
 
     let reply = firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
-    for (const fault of faults) reply = applyFault(reply, fault, context.world);
+    for (const fault of faults) reply = applyFaultToReply(reply, fault, context.world);
     const errorStatus = FIRST_ERROR_STATUS_PATTERN.exec(reply.body.slice(0, 40))?.[1];
     log.add({
       ...{ number, atMs: request.receivedAtMs, method: request.method, path: request.path, ...progress },
@@ -77,23 +77,23 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
       errorStatus: errorStatus === undefined ? null : Number(errorStatus),
       faults: faults.map((fault) => fault.kind),
     });
-    const date = new Date(request.receivedAtMs + options.clock_skew_s * 1000).toUTCString();
-    return { ...reply, headers: { date, ...reply.headers } };
+    const dateHeader = new Date(request.receivedAtMs + options.clock_skew_s * 1000).toUTCString();
+    return { ...reply, headers: { date: dateHeader, ...reply.headers } };
   }
 
   function respond(
-    request: SimRequest,
+    request: ServiceRequest,
     number: number,
     endpoint: Endpoint | undefined,
     faults: readonly Fault[],
-    progress: RequestProgress,
-  ): SimReply {
+    progress: ApiRequestProgress,
+  ): ServiceReply {
     const nowMs = request.receivedAtMs;
-    const findFailureReply = () => firstReply(faults, (fault) => replyOfFailingService(fault, retry_after));
+    const findServiceFaultReply = () => firstReply(faults, (fault) => replyOfFailingService(fault, retry_after));
     const acceptsJson = /application\/json|\*\/\*/.test(request.headers.accept ?? "");
     if (options.without_accept === "redirect" && !acceptsJson)
       return htmlReply(302, "Redirecting", { location: "/login" });
-    if (progress.endpoint === "healthcheck") return findFailureReply() ?? healthReply(health, nowMs);
+    if (progress.endpoint === "healthcheck") return findServiceFaultReply() ?? healthCheckReply(health, nowMs);
     if (endpoint === undefined) return notFoundReply();
     if (endpoint.method !== request.method) return errorReply(405, "The method is not supported for this route.");
 
@@ -104,23 +104,23 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     const limitVerdict = countRequest(endpoint, token, nowMs);
     if (endpoint.limited && limitVerdict !== undefined) progress.limit = limitVerdict.allowed ? "allowed" : "refused";
     const executeEndpoint = () =>
-      mayUseEndpoint(token, endpoint)
-        ? endpoint.respond({ context, request, query: readQuery(request.query), token, nowMs, number })
+      mayTokenUseEndpoint(token, endpoint)
+        ? endpoint.respond({ context, request, query: createQueryParameterReader(request.query), token, nowMs, number })
         : forbiddenReply(options.forbidden);
     const reply =
       limitVerdict?.allowed === false
-        ? tooManyReply(limitVerdict.retryAfterS, retry_after)
-        : (findFailureReply() ?? executeEndpoint());
-    return withLimitHeaders(reply, endpoint, limitVerdict);
+        ? tooManyRequestsReply(limitVerdict.retryAfterS, retry_after)
+        : (findServiceFaultReply() ?? executeEndpoint());
+    return addLimitHeaders(reply, endpoint, limitVerdict);
   }
 
-  function countRequest(endpoint: Endpoint, token: Token, nowMs: number): LimitVerdict | undefined {
+  function countRequest(endpoint: Endpoint, token: AccessToken, nowMs: number): LimitVerdict | undefined {
     const rateLimitKey = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
-    if (!endpoint.limited) return countListRequest?.(rateLimitKey, nowMs);
-    return countTagRequest(scope === "shared" ? rateLimitKey : `${rateLimitKey} ${endpoint.name}`, nowMs);
+    if (!endpoint.limited) return countListRequestOfKey?.(rateLimitKey, nowMs);
+    return countTagRequestOfKey(scope === "shared" ? rateLimitKey : `${rateLimitKey} ${endpoint.name}`, nowMs);
   }
 
-  function withLimitHeaders(reply: SimReply, endpoint: Endpoint, verdict: LimitVerdict | undefined): SimReply {
+  function addLimitHeaders(reply: ServiceReply, endpoint: Endpoint, verdict: LimitVerdict | undefined): ServiceReply {
     if (verdict === undefined || !options.limits.headers) return reply;
     const { limit } = (endpoint.limited ? tag_endpoints : list_endpoints) ?? { limit: 0 };
     const headers = { "x-ratelimit-limit": String(limit), "x-ratelimit-remaining": String(verdict.remaining) };
@@ -135,19 +135,19 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
   };
 }
 
-function healthReply(health: SimulatorOptions["health"], nowMs: number): SimReply {
+function healthCheckReply(health: SimulatorOptions["health"], nowMs: number): ServiceReply {
   const status = health === "healthy" ? "healthy" : "unhealthy";
-  return jsonReply(HEALTH_STATUS[health], { status, timestamp: utc(nowMs) }, HEALTH_HEADERS);
+  return jsonReply(HEALTH_CHECK_HTTP_STATUS[health], { status, timestamp: utc(nowMs) }, HEALTH_CHECK_HEADERS);
 }
 
-function mayUseEndpoint(token: Token, { ability, permission, unscoped }: Endpoint): boolean {
+function mayTokenUseEndpoint(token: AccessToken, { ability, permission, unscoped }: Endpoint): boolean {
   if (ability !== undefined && !token.abilities.includes("*") && !token.abilities.includes(ability)) return false;
   if (permission !== undefined && !token.permissions.includes(permission)) return false;
   return unscoped === true || token.sites === "all" || token.sites.length > 0;
 }
 
 /** Returns the reply of the first fault that has one. */
-function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => SimReply | undefined): SimReply | undefined {
+function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => ServiceReply | undefined) {
   return faults
     .values()
     .map(replyOf)
@@ -155,13 +155,13 @@ function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => SimRepl
 }
 
 function describeRequest(
-  { world }: ServiceContext,
-  { body = "", method, query }: SimRequest,
-  endpoint: EndpointName | null,
-): MatchedRequest {
+  { world }: SimulatedServiceContext,
+  { body = "", method, query }: ServiceRequest,
+  endpoint: ApiEndpointName | null,
+): FaultableRequest {
   const tagIdMatches = method === "POST" ? [...body.matchAll(/"tag_id"\s*:\s*"([^"]*)"/g)] : [];
-  const namedTagIds = [...(query.get("tags") ?? "").split(","), ...tagIdMatches.map((match) => match[1] ?? "")];
-  const tagIds = new Set(namedTagIds.filter((id) => id !== ""));
+  const requestedTagIds = [...(query.get("tags") ?? "").split(","), ...tagIdMatches.map((match) => match[1] ?? "")];
+  const tagIds = new Set(requestedTagIds.filter((id) => id !== ""));
   const siteIds = new Set([...tagIds].flatMap((id) => world.tags.get(id)?.site.id ?? []));
   const siteId = query.get("site_id");
   if (siteId !== null) siteIds.add(Number(siteId));

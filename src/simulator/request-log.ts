@@ -1,4 +1,4 @@
-import type { Value } from "./devices.ts";
+import type { TagValue } from "./devices.ts";
 
 // The request log: the requests and writes that the service received, for tests that check a client.
 
@@ -17,11 +17,11 @@ export interface LoggedRequest {
   readonly faults: readonly string[];
 }
 
-export interface WrittenValue {
+export interface LoggedTagWrite {
   readonly atMs: number;
   readonly requestNumber: number;
   readonly tagId: string;
-  readonly value: Value;
+  readonly value: TagValue;
   readonly outcome: "held" | "ignored" | "dropped" | "waiting";
 }
 
@@ -30,38 +30,38 @@ export type RequestLog = ReturnType<typeof createRequestLog>;
 const MINUTE_MS = 60_000;
 
 export function createRequestLog(retained: number) {
-  const requests: LoggedRequest[] = [];
-  const writes: WrittenValue[] = [];
-  const totalsByStatus: Record<string, number> = {};
+  const loggedRequests: LoggedRequest[] = [];
+  const loggedTagWrites: LoggedTagWrite[] = [];
+  const requestTotalsByStatus: Record<string, number> = {};
   let number = 0;
   return {
-    requests: requests as readonly LoggedRequest[],
-    writes: writes as readonly WrittenValue[],
-    totals: totalsByStatus as Readonly<Record<string, number>>,
+    requests: loggedRequests as readonly LoggedRequest[],
+    writes: loggedTagWrites as readonly LoggedTagWrite[],
+    totals: requestTotalsByStatus as Readonly<Record<string, number>>,
     nextNumber(): number {
       number += 1;
       return number;
     },
     add(request: LoggedRequest): void {
-      requests.push(request);
+      loggedRequests.push(request);
       // Delete many entries at once: shifting the array at each request is slower than the request itself.
-      if (requests.length > retained * 2 + 100) requests.splice(0, requests.length - retained);
-      const key = `${request.endpoint ?? "unknown"} ${request.errorStatus ?? request.httpStatus}`;
-      totalsByStatus[key] = (totalsByStatus[key] ?? 0) + 1;
+      if (loggedRequests.length > retained * 2 + 100) loggedRequests.splice(0, loggedRequests.length - retained);
+      const endpointAndStatus = `${request.endpoint ?? "unknown"} ${request.errorStatus ?? request.httpStatus}`;
+      requestTotalsByStatus[endpointAndStatus] = (requestTotalsByStatus[endpointAndStatus] ?? 0) + 1;
     },
-    addWrite: (value: WrittenValue) => writes.push(value),
-    busiestMinute: () => busiestMinute(requests),
+    addWrite: (value: LoggedTagWrite) => loggedTagWrites.push(value),
+    busiestMinute: () => countBusiestMinuteRequests(loggedRequests),
   };
 }
 
 /** Returns the maximum number of requests to the tag endpoints within 60 s, including refused ones. */
-export function busiestMinute(requests: readonly LoggedRequest[]): number {
-  const requestTimes = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
+export function countBusiestMinuteRequests(requests: readonly LoggedRequest[]): number {
+  const tagRequestTimesMs = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
   let maxRequests = 0;
-  let start = 0;
-  for (const [index, atMs] of requestTimes.entries()) {
-    while ((requestTimes[start] ?? atMs) <= atMs - MINUTE_MS) start += 1;
-    maxRequests = Math.max(maxRequests, index - start + 1);
+  let windowStartIndex = 0;
+  for (const [index, atMs] of tagRequestTimesMs.entries()) {
+    while ((tagRequestTimesMs[windowStartIndex] ?? atMs) <= atMs - MINUTE_MS) windowStartIndex += 1;
+    maxRequests = Math.max(maxRequests, index - windowStartIndex + 1);
   }
   return maxRequests;
 }

@@ -1,73 +1,73 @@
 import type { Alarm } from "./alarms.ts";
 import type { Devices } from "./devices.ts";
-import { seededChance } from "./seeded-random.ts";
-import type { Gateway, Host, Site, System, Tag, World } from "./simulated-sites.ts";
-import type { Buckets } from "./tag-history.ts";
+import { seededFraction } from "./seeded-random.ts";
+import type { Gateway, SimulatedHost, SimulatedSites, SimulatedSystem, Site, Tag } from "./simulated-sites.ts";
+import type { HistoryBuckets } from "./tag-history.ts";
 
 // Records of the interface: the recording with the changes of the control interface.
 
 export const INVENTORY_KINDS = ["sites", "tags", "gateways", "hosts", "systems", "triggers"] as const;
 export type InventoryKind = (typeof INVENTORY_KINDS)[number];
 
-export interface InventoryChange {
+export interface InventoryObjectChange {
   readonly removed?: boolean | undefined;
   /** Attributes by their names in the interface; they replace the recorded ones. */
   readonly attributes?: Readonly<Record<string, unknown>> | undefined;
 }
 
-export type Inventory = ReturnType<typeof createInventory>;
+export type SimulatedInventory = ReturnType<typeof createSimulatedInventory>;
 
-export function createInventory() {
-  const changes = new Map<string, InventoryChange>();
+export function createSimulatedInventory() {
+  const inventoryChangesByKey = new Map<string, InventoryObjectChange>();
   return {
-    changes,
-    exists: (kind: InventoryKind, id: string | number) => changes.get(`${kind}/${id}`)?.removed !== true,
+    changes: inventoryChangesByKey,
+    exists: (kind: InventoryKind, id: string | number) => inventoryChangesByKey.get(`${kind}/${id}`)?.removed !== true,
     withChanges<T extends object>(kind: InventoryKind, id: string | number, attributes: T): T {
-      const changedAttributes = changes.get(`${kind}/${id}`)?.attributes;
+      const changedAttributes = inventoryChangesByKey.get(`${kind}/${id}`)?.attributes;
       return changedAttributes === undefined ? attributes : { ...attributes, ...changedAttributes };
     },
-    change(kind: InventoryKind, id: string | number, { removed, attributes }: InventoryChange): void {
-      const earlierChange = changes.get(`${kind}/${id}`);
-      changes.set(`${kind}/${id}`, {
-        removed: removed ?? earlierChange?.removed,
-        attributes: { ...earlierChange?.attributes, ...attributes },
+    change(kind: InventoryKind, id: string | number, { removed, attributes }: InventoryObjectChange): void {
+      const earlierInventoryChange = inventoryChangesByKey.get(`${kind}/${id}`);
+      inventoryChangesByKey.set(`${kind}/${id}`, {
+        removed: removed ?? earlierInventoryChange?.removed,
+        attributes: { ...earlierInventoryChange?.attributes, ...attributes },
       });
     },
   };
 }
 
-interface RecordContext {
-  readonly world: World;
+interface ResponseRecordContext {
+  readonly world: SimulatedSites;
   readonly devices: Devices;
-  readonly buckets: Buckets;
-  readonly inventory: Inventory;
+  readonly buckets: HistoryBuckets;
+  readonly inventory: SimulatedInventory;
 }
 
-export function siteRecord({ inventory }: RecordContext, site: Site) {
+export function buildSiteRecord({ inventory }: ResponseRecordContext, site: Site) {
   return inventory.withChanges("sites", site.id, { id: site.id, display_name: site.displayName });
 }
 
-export function tagRecord({ inventory }: RecordContext, tag: Tag) {
+export function buildTagRecord({ inventory }: ResponseRecordContext, tag: Tag) {
   const attributes = { display_name: tag.displayName, description: tag.description, unit: tag.unit };
   return { type: "tags", id: tag.id, attributes: inventory.withChanges("tags", tag.id, attributes) };
 }
 
 const GATEWAY_VERSIONS = ["4.2.1", "4.2.3", "4.3.0"];
-const GATEWAY_HARDWARE = ["GW-200", "GW-200", "GW-310"];
+const GATEWAY_HARDWARE_MODELS = ["GW-200", "GW-200", "GW-310"];
 
-export function gatewayRecord({ inventory, devices }: RecordContext, gateway: Gateway, nowMs: number) {
+export function buildGatewayRecord({ inventory, devices }: ResponseRecordContext, gateway: Gateway, nowMs: number) {
   const attributes = inventory.withChanges("gateways", gateway.id, {
     display_name: gateway.display_name,
     online: devices.online(gateway.id, nowMs),
-    version: randomChoice(GATEWAY_VERSIONS, `version ${gateway.id}`),
-    hardware: randomChoice(GATEWAY_HARDWARE, `hardware ${gateway.id}`),
-    ip_address: ipAddress(gateway.id, "10.20"),
+    version: seededChoice(GATEWAY_VERSIONS, `version ${gateway.id}`),
+    hardware: seededChoice(GATEWAY_HARDWARE_MODELS, `hardware ${gateway.id}`),
+    ip_address: inventIpAddress(gateway.id, "10.20"),
     location: gateway.location ?? "",
   });
   return { type: "gateways", id: String(gateway.id), attributes };
 }
 
-export function hostRecord({ inventory, world }: RecordContext, host: Host) {
+export function buildHostRecord({ inventory, world }: ResponseRecordContext, host: SimulatedHost) {
   const gateway = inventory.withChanges("gateways", host.gateway_id, {
     id: host.gateway_id,
     display_name: world.gateways.get(host.gateway_id)?.display_name ?? "",
@@ -77,14 +77,14 @@ export function hostRecord({ inventory, world }: RecordContext, host: Host) {
     description: host.description,
     type: host.type,
     model_name: host.model_name ?? "unknown",
-    ip: ipAddress(host.id, "10.30"),
-    mac_address: seededChance(0, `mac ${host.id}`) < 0.5 ? null : macAddress(host.id),
+    ip: inventIpAddress(host.id, "10.30"),
+    mac_address: seededFraction(0, `mac ${host.id}`) < 0.5 ? null : inventMacAddress(host.id),
     gateway: { id: gateway.id, display_name: gateway.display_name },
   });
   return { type: "hosts", id: String(host.id), attributes };
 }
 
-export function systemRecord({ inventory }: RecordContext, system: System) {
+export function buildSystemRecord({ inventory }: ResponseRecordContext, system: SimulatedSystem) {
   const attributes = inventory.withChanges("systems", system.id, {
     code: system.code,
     display_name: system.display_name,
@@ -92,21 +92,21 @@ export function systemRecord({ inventory }: RecordContext, system: System) {
     description: system.description ?? "",
     location: system.location ?? "",
     manufacturer: system.manufacturer ?? "unknown",
-    installed_year: system.installed_year ?? 1990 + Math.floor(seededChance(0, `year ${system.id}`) * 25),
+    installed_year: system.installed_year ?? 1990 + Math.floor(seededFraction(0, `year ${system.id}`) * 25),
     maintenance_notes: null,
     datapoints_count: system.datapoints_count,
   });
   return { type: "systems", id: String(system.id), attributes };
 }
 
-export function alarmRecord(context: RecordContext, alarm: Alarm) {
+export function buildAlarmRecord(context: ResponseRecordContext, alarm: Alarm) {
   const { world, inventory, buckets } = context;
   const { acknowledged, siteId } = alarm;
   const site = world.sites.get(siteId);
-  const trigger = triggerRecord(context, alarm.triggerId);
+  const trigger = buildTriggerRecord(context, alarm.triggerId);
   const tag = world.tags.get(alarm.tagId);
   const source = (tag && world.hosts.get(tag.hostId)?.display_name) ?? "service";
-  const tagName = tag === undefined ? alarm.tagId : tagRecord(context, tag).attributes.display_name;
+  const tagName = tag === undefined ? alarm.tagId : buildTagRecord(context, tag).attributes.display_name;
   const timeZone = site?.timezone ?? "UTC";
   const toLocalTime = (atMs: number) => formatLocalTime(atMs, buckets.offsetMs(timeZone, atMs));
   const toLocalTimeOrNull = (atMs: number | null) => (atMs === null ? null : toLocalTime(atMs));
@@ -139,7 +139,7 @@ export function alarmRecord(context: RecordContext, alarm: Alarm) {
   };
 }
 
-export function triggerRecord({ world, inventory }: RecordContext, triggerId: number) {
+export function buildTriggerRecord({ world, inventory }: ResponseRecordContext, triggerId: number) {
   const trigger = world.triggers.get(triggerId);
   return inventory.withChanges("triggers", triggerId, {
     id: triggerId,
@@ -159,14 +159,14 @@ function formatLocalTime(atMs: number, offsetMs: number): string {
   return `${localTime}${offsetMs < 0 ? "-" : "+"}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
 }
 
-function randomChoice(choices: readonly string[], text: string): string {
-  return choices[Math.floor(seededChance(0, text) * choices.length)] ?? "";
+function seededChoice(choices: readonly string[], text: string): string {
+  return choices[Math.floor(seededFraction(0, text) * choices.length)] ?? "";
 }
 
-const ipAddress = (id: number, network: string) => `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;
+const inventIpAddress = (id: number, network: string) => `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;
 
 /** Returns a locally administered address (prefix 02), which no manufacturer assigns. */
-function macAddress(id: number): string {
+function inventMacAddress(id: number): string {
   const hex = (id % 0xffffff).toString(16).padStart(6, "0");
   return `02:00:5e:${hex.slice(0, 2)}:${hex.slice(2, 4)}:${hex.slice(4, 6)}`;
 }

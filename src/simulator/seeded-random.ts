@@ -1,11 +1,11 @@
 // Seeded random numbers: the same seed and the same requests give the same world on every machine.
 
-export type Random = ReturnType<typeof createRandom>;
+export type Random = ReturnType<typeof createSeededRandom>;
 
 /** mulberry32: 32 bits of state, enough for faults and orders. */
-export function createRandom(seed: number) {
+export function createSeededRandom(seed: number) {
   let randomState = seed >>> 0;
-  function nextNumber(): number {
+  function nextRandomNumber(): number {
     randomState = (randomState + 0x6d2b79f5) >>> 0;
     let mixed = randomState;
     mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
@@ -14,15 +14,15 @@ export function createRandom(seed: number) {
   }
   function shuffleItems<T>(items: readonly T[]): T[] {
     return items
-      .map((item) => ({ item, rank: nextNumber() }))
+      .map((item) => ({ item, rank: nextRandomNumber() }))
       .sort((a, b) => a.rank - b.rank)
       .map(({ item }) => item);
   }
-  return { next: nextNumber, shuffled: shuffleItems };
+  return { next: nextRandomNumber, shuffled: shuffleItems };
 }
 
 /** Returns a number in [0, 1) that depends only on the seed and the text: FNV-1a with a final mix. */
-export function seededChance(seed: number, text: string): number {
+export function seededFraction(seed: number, text: string): number {
   let hash = (2_166_136_261 ^ seed) >>> 0;
   for (let index = 0; index < text.length; index += 1)
     hash = Math.imul(hash ^ text.charCodeAt(index), 16_777_619) >>> 0;

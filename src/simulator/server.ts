@@ -1,14 +1,14 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
-import { handleControl } from "./control-requests.ts";
-import type { SimReply } from "./reply-bodies.ts";
+import { handleControlRequest } from "./control-requests.ts";
+import type { ServiceReply } from "./reply-bodies.ts";
 import type { Simulator } from "./simulator.ts";
 
 export type SimulatorServer = Awaited<ReturnType<typeof startSimulatorServer>>;
 
-const CONTROL_PREFIX = "/_simulator/";
-const MAX_BODY_BYTES = 1_048_576;
+const CONTROL_PATH_PREFIX = "/_simulator/";
+const MAX_REQUEST_BODY_BYTES = 1_048_576;
 
 /** Serves the simulator with node:http and carries out the connection faults that replies state. Port 0: any free one. */
 export async function startSimulatorServer(
@@ -17,7 +17,7 @@ export async function startSimulatorServer(
 ) {
   const closeController = new AbortController();
   const server = createServer((request, response) => {
-    handleRequest(simulator, request, response, closeController.signal).catch((error: unknown) => {
+    handleHttpRequest(simulator, request, response, closeController.signal).catch((error: unknown) => {
       // A connection broken by the client or by a fault is no error of the simulator.
       if (closeController.signal.aborted || response.destroyed) return;
       response.statusCode = 500;
@@ -44,7 +44,7 @@ export async function startSimulatorServer(
   };
 }
 
-async function handleRequest(
+async function handleHttpRequest(
   simulator: Simulator,
   request: IncomingMessage,
   response: ServerResponse,
@@ -53,14 +53,14 @@ async function handleRequest(
   const receivedAtMs = simulator.now();
   const url = new URL(request.url ?? "/", "http://simulator.invalid");
   const method = request.method ?? "GET";
-  const body = await readBody(request);
+  const body = await readRequestBody(request);
   if (body === undefined) return void response.writeHead(413, { connection: "close" }).end();
 
-  if (url.pathname.startsWith(CONTROL_PREFIX)) {
-    const path = url.pathname.slice(CONTROL_PREFIX.length);
+  if (url.pathname.startsWith(CONTROL_PATH_PREFIX)) {
+    const path = url.pathname.slice(CONTROL_PATH_PREFIX.length);
     const error = "The control interface accepts only JSON requests from this machine.";
-    const { status, body: data } = mayControl(request)
-      ? handleControl(simulator, method, path, url.searchParams, body)
+    const { status, body: data } = mayUseControlInterface(request)
+      ? handleControlRequest(simulator, method, path, url.searchParams, body)
       : { status: 403, body: { error } };
     return void response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(data));
   }
@@ -70,44 +70,44 @@ async function handleRequest(
   await sendReply(reply, request, response, signal);
 }
 
-async function sendReply(reply: SimReply, request: IncomingMessage, response: ServerResponse, signal: AbortSignal) {
+async function sendReply(reply: ServiceReply, request: IncomingMessage, response: ServerResponse, signal: AbortSignal) {
   const { delayMs = 0, cutAfterBytes, dripBytes, dripEveryMs = 0, reset = false } = reply.transport ?? {};
   if (delayMs > 0) await pause(delayMs, undefined, { signal });
   if (reset) return void request.socket.resetAndDestroy();
 
-  const bytes = Buffer.from(reply.body);
-  response.writeHead(reply.status, { ...reply.headers, "content-length": bytes.length });
-  const end = Math.min(cutAfterBytes ?? bytes.length, bytes.length);
+  const responseBytes = Buffer.from(reply.body);
+  response.writeHead(reply.status, { ...reply.headers, "content-length": responseBytes.length });
+  const end = Math.min(cutAfterBytes ?? responseBytes.length, responseBytes.length);
   const bytesPerPiece = dripBytes ?? Math.max(1, end);
   response.flushHeaders();
   for (let start = 0; start < end; start += bytesPerPiece) {
-    const bodyPiece = bytes.subarray(start, Math.min(end, start + bytesPerPiece));
-    await new Promise<void>((resolve) => response.write(bodyPiece, () => resolve()));
+    const responseBodyPiece = responseBytes.subarray(start, Math.min(end, start + bytesPerPiece));
+    await new Promise<void>((resolve) => response.write(responseBodyPiece, () => resolve()));
     if (dripBytes !== undefined && start + bytesPerPiece < end) await pause(dripEveryMs, undefined, { signal });
     if (response.destroyed) return;
   }
-  if (end < bytes.length) return void request.socket.destroy();
+  if (end < responseBytes.length) return void request.socket.destroy();
   response.end();
 }
 
-async function readBody(request: IncomingMessage): Promise<string | undefined> {
-  const bodyPieces: Buffer[] = [];
-  let bodyBytes = 0;
+async function readRequestBody(request: IncomingMessage): Promise<string | undefined> {
+  const requestBodyPieces: Buffer[] = [];
+  let requestBodyBytes = 0;
   for await (const piece of request) {
-    bodyBytes += piece.length;
-    if (bodyBytes > MAX_BODY_BYTES) return undefined;
-    bodyPieces.push(piece);
+    requestBodyBytes += piece.length;
+    if (requestBodyBytes > MAX_REQUEST_BODY_BYTES) return undefined;
+    requestBodyPieces.push(piece);
   }
-  return Buffer.concat(bodyPieces).toString("utf8");
+  return Buffer.concat(requestBodyPieces).toString("utf8");
 }
 
 /** Allows this machine only. The JSON type keeps out web pages: a browser needs permission to send it cross-origin. */
-function mayControl(request: IncomingMessage): boolean {
+function mayUseControlInterface(request: IncomingMessage): boolean {
   const remoteAddress = request.socket.remoteAddress ?? "";
   const isLocalAddress =
     remoteAddress === "::1" || remoteAddress.startsWith("127.") || remoteAddress.startsWith("::ffff:127.");
-  const isJson = request.method === "GET" || (request.headers["content-type"] ?? "").startsWith("application/json");
-  const isSameOrigin =
+  const sendsJson = request.method === "GET" || (request.headers["content-type"] ?? "").startsWith("application/json");
+  const isSameOriginRequest =
     request.headers.origin === undefined || request.headers.origin === `http://${request.headers.host}`;
-  return isLocalAddress && isJson && isSameOrigin;
+  return isLocalAddress && sendsJson && isSameOriginRequest;
 }

@@ -1,13 +1,13 @@
 import { join } from "node:path";
 import type { SimulatorOptions } from "./options.ts";
 import {
-  loadSeries,
+  type BuildingRecording,
+  loadRecordedSeries,
   type RecordedGateway,
   type RecordedHost,
+  type RecordedSeriesTable,
   type RecordedSystem,
   type RecordedTrigger,
-  type Recording,
-  type SeriesTable,
 } from "./recorded-buildings.ts";
 
 // The sites, devices and tags of the simulated world: the recording, its copies and their timelines.
@@ -20,17 +20,17 @@ export interface Site {
   readonly copy: number;
   /** Recorded time of position 0, milliseconds since 1970. */
   readonly firstMs: number;
-  readonly timeline: Timeline;
+  readonly timeline: SiteTimeline;
   readonly alarms: readonly AlarmEpisode[];
 }
 
 /** Positions on the timeline of the site. */
-interface AlarmTimes {
+interface AlarmPositions {
   readonly raised: number;
   readonly resolved: number;
 }
 
-export interface AlarmEpisode extends AlarmTimes {
+export interface AlarmEpisode extends AlarmPositions {
   readonly id: number;
   readonly triggerId: number;
   readonly tagId: string;
@@ -54,68 +54,68 @@ export interface Tag {
 }
 
 export type Gateway = RecordedGateway;
-export type Host = RecordedHost;
-export type System = RecordedSystem & { readonly datapoints_count: number };
+export type SimulatedHost = RecordedHost;
+export type SimulatedSystem = RecordedSystem & { readonly datapoints_count: number };
 
-export interface World {
+export interface SimulatedSites {
   readonly epochMs: number;
   readonly sites: ReadonlyMap<number, Site>;
   readonly gateways: ReadonlyMap<number, Gateway>;
-  readonly hosts: ReadonlyMap<number, Host>;
-  readonly systems: ReadonlyMap<number, System>;
+  readonly hosts: ReadonlyMap<number, SimulatedHost>;
+  readonly systems: ReadonlyMap<number, SimulatedSystem>;
   readonly triggers: ReadonlyMap<number, RecordedTrigger>;
   readonly tags: ReadonlyMap<string, Tag>;
   /** Returns the readings of a file and loads the file at the first call. */
-  series(file: string): SeriesTable;
+  series(file: string): RecordedSeriesTable;
 }
 
-const COPY_ID_STEP = 1_000_000;
+const ID_STEP_PER_SITE_COPY = 1_000_000;
 /** Alarm ids grow by 1,000,000 with each pass; this leaves room for a thousand passes. */
 export const ALARM_ID_STEP_PER_COPY = 1_000_000_000;
 
-export function buildWorld(recording: Recording, options: SimulatorOptions, epochMs: number): World {
+export function buildSites(recording: BuildingRecording, options: SimulatorOptions, epochMs: number): SimulatedSites {
   const { speed, anchor, loops_before, max_tags = Number.POSITIVE_INFINITY } = options;
-  const isChosenSite = ({ id, key }: { readonly id: number; readonly key: string }) =>
+  const isSelectedSite = ({ id, key }: { readonly id: number; readonly key: string }) =>
     options.sites === undefined || options.sites.includes(id) || options.sites.includes(key);
-  const chosenSites = recording.sites
-    .filter(isChosenSite)
-    .map((site) => ({ ...site, shape: measureSite(recording, site.id, speed) }));
-  if (chosenSites.length === 0) throw new Error("The option sites names no site of the data folder.");
-  const siteShapes = chosenSites.map(({ shape }) => shape);
-  const anchorBySiteId = chooseAnchors(siteShapes, { epochMs, speed, anchor });
+  const selectedSites = recording.sites
+    .filter(isSelectedSite)
+    .map((site) => ({ ...site, shape: measureSiteRecording(recording, site.id, speed) }));
+  if (selectedSites.length === 0) throw new Error("The option sites names no site of the data folder.");
+  const siteRecordingSpans = selectedSites.map(({ shape }) => shape);
+  const timelineAnchorBySiteId = chooseTimelineAnchors(siteRecordingSpans, { epochMs, speed, anchor });
   const gatewayIdByHostId = new Map(recording.hosts.map((host) => [host.id, host.gateway_id]));
 
   const sites = new Map<number, Site>();
   const tags = new Map<string, Tag>();
   const tagCountBySystemId = new Map<number, number>();
   for (let copy = 0; copy < options.replicate; copy += 1) {
-    const copyIdOffset = copy * COPY_ID_STEP;
-    for (const { id, display_name, timezone, shape } of chosenSites) {
+    const siteCopyIdOffset = copy * ID_STEP_PER_SITE_COPY;
+    for (const { id, display_name, timezone, shape } of selectedSites) {
       // Copies are whole weeks apart, so that they differ at any time.
-      const startPositionInPass = ((anchorBySiteId.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
-      const position = startPositionInPass + loops_before * shape.lengthMs;
-      sites.set(id + copyIdOffset, {
-        id: id + copyIdOffset,
+      const startPositionInReplayPass = ((timelineAnchorBySiteId.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
+      const timelinePosition = startPositionInReplayPass + loops_before * shape.lengthMs;
+      sites.set(id + siteCopyIdOffset, {
+        id: id + siteCopyIdOffset,
         displayName: copy === 0 ? display_name : `${display_name} (${copy + 1})`,
         timezone,
         copy,
         firstMs: shape.firstMs,
-        timeline: createTimeline(epochMs, speed, position, shape.lengthMs),
-        alarms: buildSiteEpisodes(recording, shape, copy),
+        timeline: createSiteTimeline(epochMs, speed, timelinePosition, shape.lengthMs),
+        alarms: buildSiteAlarmEpisodes(recording, shape, copy),
       });
     }
     for (const tag of recording.tags) {
-      const site = sites.get(tag.site_id + copyIdOffset);
+      const site = sites.get(tag.site_id + siteCopyIdOffset);
       if (site === undefined || tags.size >= max_tags) continue;
       const { description, unit, kind, file, column } = tag;
-      const id = copiedTagId(tag.id, copy);
-      const systemId = tag.system_id + copyIdOffset;
+      const id = tagIdOfCopy(tag.id, copy);
+      const systemId = tag.system_id + siteCopyIdOffset;
       tagCountBySystemId.set(systemId, (tagCountBySystemId.get(systemId) ?? 0) + 1);
       tags.set(id, {
         id,
         site,
-        hostId: tag.host_id + copyIdOffset,
-        gatewayId: (gatewayIdByHostId.get(tag.host_id) ?? 0) + copyIdOffset,
+        hostId: tag.host_id + siteCopyIdOffset,
+        gatewayId: (gatewayIdByHostId.get(tag.host_id) ?? 0) + siteCopyIdOffset,
         systemId,
         ...{ description, unit, kind, file, column },
         displayName: tag.display_name,
@@ -124,7 +124,7 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     }
   }
 
-  const seriesByFile = new Map<string, SeriesTable>();
+  const seriesByFile = new Map<string, RecordedSeriesTable>();
   return {
     epochMs,
     sites,
@@ -132,24 +132,24 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     gateways: copyRows(recording.gateways, sites, (row) => row),
     hosts: copyRows(recording.hosts, sites, (row, copy) => ({
       ...row,
-      gateway_id: row.gateway_id + copy * COPY_ID_STEP,
+      gateway_id: row.gateway_id + copy * ID_STEP_PER_SITE_COPY,
     })),
     systems: copyRows(recording.systems, sites, (row, copy) => ({
       ...row,
-      datapoints_count: tagCountBySystemId.get(row.id + copy * COPY_ID_STEP) ?? 0,
+      datapoints_count: tagCountBySystemId.get(row.id + copy * ID_STEP_PER_SITE_COPY) ?? 0,
     })),
-    triggers: copyRows(recording.triggers, sites, (row, copy) => ({ ...row, tag_id: copiedTagId(row.tag_id, copy) })),
+    triggers: copyRows(recording.triggers, sites, (row, copy) => ({ ...row, tag_id: tagIdOfCopy(row.tag_id, copy) })),
     series(file) {
-      const table = seriesByFile.get(file) ?? loadSeries(join(recording.folder, file));
-      seriesByFile.set(file, table);
-      return table;
+      const seriesTable = seriesByFile.get(file) ?? loadRecordedSeries(join(recording.folder, file));
+      seriesByFile.set(file, seriesTable);
+      return seriesTable;
     },
   };
 }
 
-const copiedTagId = (id: string, copy: number) => (copy === 0 ? id : String(Number(id) + copy * COPY_ID_STEP));
+const tagIdOfCopy = (id: string, copy: number) => (copy === 0 ? id : String(Number(id) + copy * ID_STEP_PER_SITE_COPY));
 
-function measureSite(recording: Recording, siteId: number, speed: number): AnchoredSite {
+function measureSiteRecording(recording: BuildingRecording, siteId: number, speed: number): SiteRecordingSpan {
   const tags = recording.tags.filter((tag) => tag.site_id === siteId);
   const firstMs = Math.min(...tags.map((tag) => Date.parse(tag.first)));
   const endMs = Math.max(...tags.map((tag) => Date.parse(tag.last) + tag.resolution_seconds * 1000));
@@ -158,17 +158,17 @@ function measureSite(recording: Recording, siteId: number, speed: number): Ancho
       ? [{ raised: alarm.triggeredAtMs - firstMs, resolved: alarm.resolvedAtMs - firstMs }]
       : [],
   );
-  return { id: siteId, firstMs, lengthMs: computePassLengthMs(endMs - firstMs, speed), episodes: resolvedAlarms };
+  return { id: siteId, firstMs, lengthMs: computeReplayPassLengthMs(endMs - firstMs, speed), episodes: resolvedAlarms };
 }
 
 /** An alarm that is still active when the recording ends is resolved at the end of the pass. */
-function buildSiteEpisodes(recording: Recording, shape: AnchoredSite, copy: number): AlarmEpisode[] {
+function buildSiteAlarmEpisodes(recording: BuildingRecording, shape: SiteRecordingSpan, copy: number): AlarmEpisode[] {
   return recording.alarms
     .filter((alarm) => alarm.siteId === shape.id)
     .map((alarm) => ({
       id: alarm.id + copy * ALARM_ID_STEP_PER_COPY,
-      triggerId: alarm.triggerId + copy * COPY_ID_STEP,
-      tagId: copiedTagId(alarm.tagId, copy),
+      triggerId: alarm.triggerId + copy * ID_STEP_PER_SITE_COPY,
+      tagId: tagIdOfCopy(alarm.tagId, copy),
       raised: alarm.triggeredAtMs - shape.firstMs,
       resolved: alarm.resolvedAtMs === null ? shape.lengthMs : alarm.resolvedAtMs - shape.firstMs,
       value: alarm.value,
@@ -180,24 +180,24 @@ function copyRows<Row extends { readonly id: number; readonly site_id: number },
   sites: ReadonlyMap<number, Site>,
   copyRow: (row: Row, copy: number) => Copy,
 ): Map<number, Copy> {
-  const copiedRows = [...sites.values()].flatMap((site) => {
-    const copyIdOffset = site.copy * COPY_ID_STEP;
+  const copiedObjects = [...sites.values()].flatMap((site) => {
+    const siteCopyIdOffset = site.copy * ID_STEP_PER_SITE_COPY;
     return rows
-      .filter((row) => row.site_id + copyIdOffset === site.id)
-      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + copyIdOffset, site_id: site.id }));
+      .filter((row) => row.site_id + siteCopyIdOffset === site.id)
+      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + siteCopyIdOffset, site_id: site.id }));
   });
-  return new Map(copiedRows.map((copy) => [copy.id, copy]));
+  return new Map(copiedObjects.map((copy) => [copy.id, copy]));
 }
 
 // A position is a time in ms on a site's endless sequence of recording passes; the second pass starts at `lengthMs`.
 
-export type Timeline = ReturnType<typeof createTimeline>;
+export type SiteTimeline = ReturnType<typeof createSiteTimeline>;
 
 const DAY_MS = 86_400_000;
 const WEEK_MS = 7 * DAY_MS;
 
 /** `speed`: recorded seconds per second. */
-function createTimeline(epochMs: number, speed: number, anchor: number, lengthMs: number) {
+function createSiteTimeline(epochMs: number, speed: number, anchor: number, lengthMs: number) {
   return {
     lengthMs,
     positionAt: (wallMs: number) => anchor + (wallMs - epochMs) * speed,
@@ -206,16 +206,16 @@ function createTimeline(epochMs: number, speed: number, anchor: number, lengthMs
 }
 
 /** A pass lasts whole weeks, so that each pass starts on the same weekday. */
-function computePassLengthMs(recordedMs: number, speed: number): number {
-  const unit = speed === 1 ? WEEK_MS : DAY_MS;
-  return Math.ceil(recordedMs / unit) * unit;
+function computeReplayPassLengthMs(recordedMs: number, speed: number): number {
+  const passLengthUnitMs = speed === 1 ? WEEK_MS : DAY_MS;
+  return Math.ceil(recordedMs / passLengthUnitMs) * passLengthUnitMs;
 }
 
-interface AnchoredSite {
+interface SiteRecordingSpan {
   readonly id: number;
   readonly firstMs: number;
   readonly lengthMs: number;
-  readonly episodes: readonly AlarmTimes[];
+  readonly episodes: readonly AlarmPositions[];
 }
 
 /** With anchor `next-alarm`: time from the epoch to the first alarm. */
@@ -223,44 +223,44 @@ const SECONDS_TO_FIRST_ALARM = 12;
 const PREFERRED_ALARM_DURATION_S = 33;
 const SECONDS_BETWEEN_SITE_ALARMS = 25;
 /** Fraction of a pass before the epoch, so that clients find history, and more alarms follow. */
-const PASS_FRACTION_BEFORE_EPOCH = 0.6;
+const REPLAY_FRACTION_BEFORE_EPOCH = 0.6;
 /** Alarms after this fraction of a pass are preferred, so that clients find history before the alarm. */
-const MIN_PASS_FRACTION_OF_ALARM = 0.25;
+const MIN_ALARM_POSITION_FRACTION = 0.25;
 
 /** Returns the anchors within the first pass, by site id. */
-function chooseAnchors(
-  sites: readonly AnchoredSite[],
+function chooseTimelineAnchors(
+  sites: readonly SiteRecordingSpan[],
   { epochMs, speed, anchor }: { epochMs: number; speed: number; anchor: "weeks" | "start" | "next-alarm" },
 ): Map<number, number> {
   if (anchor === "start") return new Map(sites.map((site) => [site.id, 0]));
-  const anchorBySiteId = new Map(sites.map((site) => [site.id, computeWeekAnchor(site, epochMs, speed)]));
-  if (anchor === "weeks") return anchorBySiteId;
+  const timelineAnchorBySiteId = new Map(sites.map((site) => [site.id, computeWeekAnchor(site, epochMs, speed)]));
+  if (anchor === "weeks") return timelineAnchorBySiteId;
 
-  const siteChoices = sites
+  const chosenAlarmOfSites = sites
     .flatMap((site) => {
-      const episode = chooseBestEpisode(site, speed);
-      return episode === undefined ? [] : [{ site, episode }];
+      const chosenAlarmEpisode = chooseBestAlarmEpisode(site, speed);
+      return chosenAlarmEpisode === undefined ? [] : [{ site, episode: chosenAlarmEpisode }];
     })
-    .sort((a, b) => durationMisfit(a.episode, speed) - durationMisfit(b.episode, speed) || a.site.id - b.site.id);
-  siteChoices.forEach(({ site, episode }, index) => {
+    .sort((a, b) => lengthDeviation(a.episode, speed) - lengthDeviation(b.episode, speed) || a.site.id - b.site.id);
+  chosenAlarmOfSites.forEach(({ site, episode }, index) => {
     const recordedMsBeforeAlarm = (SECONDS_TO_FIRST_ALARM + SECONDS_BETWEEN_SITE_ALARMS * index) * 1000 * speed;
-    anchorBySiteId.set(site.id, Math.max(0, episode.raised - recordedMsBeforeAlarm));
+    timelineAnchorBySiteId.set(site.id, Math.max(0, episode.raised - recordedMsBeforeAlarm));
   });
-  return anchorBySiteId;
+  return timelineAnchorBySiteId;
 }
 
-function computeWeekAnchor({ firstMs, lengthMs }: AnchoredSite, epochMs: number, speed: number): number {
-  const targetPosition = lengthMs * PASS_FRACTION_BEFORE_EPOCH;
-  if (speed !== 1) return targetPosition;
+function computeWeekAnchor({ firstMs, lengthMs }: SiteRecordingSpan, epochMs: number, speed: number): number {
+  const targetTimelinePosition = lengthMs * REPLAY_FRACTION_BEFORE_EPOCH;
+  if (speed !== 1) return targetTimelinePosition;
   const msIntoWeek = (((epochMs - firstMs) % WEEK_MS) + WEEK_MS) % WEEK_MS;
-  return Math.floor(targetPosition / WEEK_MS) * WEEK_MS + msIntoWeek;
+  return Math.floor(targetTimelinePosition / WEEK_MS) * WEEK_MS + msIntoWeek;
 }
 
-function chooseBestEpisode({ episodes, lengthMs }: AnchoredSite, speed: number): AlarmTimes | undefined {
-  const laterEpisodes = episodes.filter(({ raised }) => raised >= lengthMs * MIN_PASS_FRACTION_OF_ALARM);
-  const candidates = laterEpisodes.length > 0 ? laterEpisodes : episodes;
-  return candidates.toSorted((a, b) => durationMisfit(a, speed) - durationMisfit(b, speed) || a.raised - b.raised)[0];
+function chooseBestAlarmEpisode({ episodes, lengthMs }: SiteRecordingSpan, speed: number): AlarmPositions | undefined {
+  const laterAlarmEpisodes = episodes.filter(({ raised }) => raised >= lengthMs * MIN_ALARM_POSITION_FRACTION);
+  const candidates = laterAlarmEpisodes.length > 0 ? laterAlarmEpisodes : episodes;
+  return candidates.toSorted((a, b) => lengthDeviation(a, speed) - lengthDeviation(b, speed) || a.raised - b.raised)[0];
 }
 
-const durationMisfit = ({ raised, resolved }: AlarmTimes, speed: number) =>
+const lengthDeviation = ({ raised, resolved }: AlarmPositions, speed: number) =>
   Math.abs((resolved - raised) / speed / 1000 - PREFERRED_ALARM_DURATION_S);

@@ -1,38 +1,38 @@
-import type { Tokens } from "./access-tokens.ts";
-import type { AlarmChange, AlarmFacts, AlarmTransition } from "./alarms.ts";
-import { toRawValue, type Value } from "./devices.ts";
-import type { ServiceContext } from "./endpoints/endpoint.ts";
+import type { AccessTokens } from "./access-tokens.ts";
+import type { AlarmChange, AlarmIdentity, AlarmTransition } from "./alarms.ts";
+import { type TagValue, toRawTagValue } from "./devices.ts";
+import type { SimulatedServiceContext } from "./endpoints/endpoint.ts";
 import { type FaultPlan, FaultRule } from "./fault-plan.ts";
 import type { SimulatorOptions } from "./options.ts";
 import type { Tag } from "./simulated-sites.ts";
 
 /** `siteId` is required when the alarm names neither a trigger nor a tag. */
-export type NewAlarm = {
-  readonly [Field in "siteId" | "triggerId" | "tagId" | "value" | "description"]?: AlarmFacts[Field] | undefined;
+export type NewAlarmOptions = {
+  readonly [Field in "siteId" | "triggerId" | "tagId" | "value" | "description"]?: AlarmIdentity[Field] | undefined;
 };
 
-const FIRST_RAISED_ALARM_ID = 900_000_000_000;
+const FIRST_MANUAL_ALARM_ID = 900_000_000_000;
 
 /** Changes the simulated world at its present time. Throws on unknown ids. */
-export function createControl(
-  { world, devices, alarms, inventory }: ServiceContext,
-  tokens: Tokens,
+export function createSimulatorControl(
+  { world, devices, alarms, inventory }: SimulatedServiceContext,
+  tokens: AccessTokens,
   faults: FaultPlan,
   now: () => number,
   getTag: (id: string) => Tag,
   nextAlarmNumber: () => number,
   setHealth: (health: SimulatorOptions["health"]) => void,
 ) {
-  function findAlarmSubject({ siteId, tagId, triggerId }: NewAlarm) {
-    const namedTrigger = triggerId === undefined ? undefined : world.triggers.get(triggerId);
-    if (triggerId !== undefined && namedTrigger === undefined) throw new Error(`There is no trigger ${triggerId}.`);
+  function findSiteTriggerAndTag({ siteId, tagId, triggerId }: NewAlarmOptions) {
+    const givenTrigger = triggerId === undefined ? undefined : world.triggers.get(triggerId);
+    if (triggerId !== undefined && givenTrigger === undefined) throw new Error(`There is no trigger ${triggerId}.`);
     const tag = tagId === undefined ? undefined : getTag(tagId);
-    const site = tag?.site.id ?? namedTrigger?.site_id ?? siteId;
+    const site = tag?.site.id ?? givenTrigger?.site_id ?? siteId;
     if (site === undefined || !world.sites.has(site)) throw new Error("Name a site, a trigger or a tag that exists.");
     const isTriggerOfAlarm = (tag_id: string, site_id: number) => (tag ? tag_id === tag.id : site_id === site);
-    const trigger = namedTrigger ?? world.triggers.values().find((one) => isTriggerOfAlarm(one.tag_id, one.site_id));
-    const firstSiteTag = world.tags.values().find((candidate) => candidate.site.id === site);
-    return { siteId: site, triggerId: trigger?.id ?? 0, tagId: tag?.id ?? trigger?.tag_id ?? firstSiteTag?.id ?? "" };
+    const trigger = givenTrigger ?? world.triggers.values().find((one) => isTriggerOfAlarm(one.tag_id, one.site_id));
+    const firstTagOfSite = world.tags.values().find((candidate) => candidate.site.id === site);
+    return { siteId: site, triggerId: trigger?.id ?? 0, tagId: tag?.id ?? trigger?.tag_id ?? firstTagOfSite?.id ?? "" };
   }
 
   function changeAlarm(id: string, kind: AlarmTransition["kind"], changeAt: (atMs: number) => AlarmChange) {
@@ -46,10 +46,10 @@ export function createControl(
   }
 
   return {
-    raiseAlarm(alarm: NewAlarm): string {
+    raiseAlarm(alarm: NewAlarmOptions): string {
       const atMs = now();
-      const { siteId, triggerId, tagId } = findAlarmSubject(alarm);
-      const id = String(FIRST_RAISED_ALARM_ID + nextAlarmNumber());
+      const { siteId, triggerId, tagId } = findSiteTriggerAndTag(alarm);
+      const id = String(FIRST_MANUAL_ALARM_ID + nextAlarmNumber());
       const tag = world.tags.get(tagId);
       const value = alarm.value ?? (tag === undefined ? null : devices.valueAt(tag, atMs)) ?? 0;
       const description = alarm.description ?? null;
@@ -68,15 +68,15 @@ export function createControl(
     /** Makes the alarm active again with the same id and a new time. */
     retriggerAlarm(id: string): void {
       const episodes = (alarms.find(id, now())?.episodes ?? 0) + 1;
-      const activeAlarmState = { resolvedAtMs: null, recoveringUntilMs: null, acknowledged: null, episodes };
-      changeAlarm(id, "retriggered", (triggeredAtMs) => ({ triggeredAtMs, ...activeAlarmState }));
+      const retriggeredAlarm = { resolvedAtMs: null, recoveringUntilMs: null, acknowledged: null, episodes };
+      changeAlarm(id, "retriggered", (triggeredAtMs) => ({ triggeredAtMs, ...retriggeredAlarm }));
     },
     deleteAlarm: (id: string) => changeAlarm(id, "deleted", () => ({ deleted: true })),
     setGateway(id: number, online: boolean): void {
       if (!world.gateways.has(id)) throw new Error(`There is no gateway ${id}.`);
       devices.setOnline(id, now(), online);
     },
-    setTag: (id: string, value: Value) => devices.override(getTag(id), now(), toRawValue(getTag(id), value)),
+    setTag: (id: string, value: TagValue) => devices.override(getTag(id), now(), toRawTagValue(getTag(id), value)),
     releaseTag: (id: string) => devices.release(getTag(id), now()),
     changeToken: tokens.change,
     changeInventory: inventory.change,

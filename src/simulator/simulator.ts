@@ -1,24 +1,24 @@
-import { createTokens } from "./access-tokens.ts";
+import { createAccessTokens } from "./access-tokens.ts";
 import { createAlarmStore } from "./alarms.ts";
-import { createDevices, fromRawValue, type Value } from "./devices.ts";
+import { createSimulatedDevices, fromRawTagValue } from "./devices.ts";
 import { createFaultPlan } from "./fault-plan.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
-import { loadRecording } from "./recorded-buildings.ts";
+import { loadBuildingRecording } from "./recorded-buildings.ts";
 import { createRequestHandler } from "./request-handler.ts";
 import { createRequestLog } from "./request-log.ts";
-import { createInventory } from "./response-records.ts";
-import { createRandom } from "./seeded-random.ts";
-import { buildWorld, type Tag } from "./simulated-sites.ts";
-import { createControl } from "./simulator-control.ts";
-import { createBuckets, createHistory, type LogPoint, type Resolution } from "./tag-history.ts";
+import { createSimulatedInventory } from "./response-records.ts";
+import { createSeededRandom } from "./seeded-random.ts";
+import { buildSites, type Tag } from "./simulated-sites.ts";
+import { createSimulatorControl } from "./simulator-control.ts";
+import { createHistoryBuckets, createTagHistory, type HistoryPoint, type HistoryResolution } from "./tag-history.ts";
 
 // The simulated service without a socket. `handle` responds, `control` changes the world, `truth` returns the facts.
 
-export interface HistoryQuery {
+export interface TagHistoryQuery {
   readonly tagId: string;
   readonly fromMs: number;
   readonly toMs: number;
-  readonly resolution: Resolution;
+  readonly resolution: HistoryResolution;
   readonly tz: string;
 }
 
@@ -31,37 +31,37 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
   const { epoch = now() } = options;
   // Whole seconds, so that alarm and sample times are the same after a restart with the same epoch.
   const epochMs = Math.floor((typeof epoch === "string" ? Date.parse(epoch) : epoch) / 1000) * 1000;
-  const world = buildWorld(loadRecording(options.data_folder), options, epochMs);
-  const random = createRandom(options.seed);
-  const devices = createDevices(world, options);
-  const buckets = createBuckets();
-  const history = createHistory(devices, buckets, options);
-  const alarms = createAlarmStore(world, devices, options);
-  const inventory = createInventory();
-  const tokens = createTokens(options.tokens, epochMs);
-  const faults = createFaultPlan(options.faults, now(), random);
+  const simulatedSites = buildSites(loadBuildingRecording(options.data_folder), options, epochMs);
+  const random = createSeededRandom(options.seed);
+  const devices = createSimulatedDevices(simulatedSites, options);
+  const buckets = createHistoryBuckets();
+  const history = createTagHistory(devices, buckets, options);
+  const alarms = createAlarmStore(simulatedSites, devices, options);
+  const inventory = createSimulatedInventory();
+  const tokens = createAccessTokens(options.tokens, epochMs);
+  const faultPlan = createFaultPlan(options.faults, now(), random);
   const log = createRequestLog(options.request_log);
-  const context = { options, world, devices, buckets, history, alarms, inventory, random, log };
-  const { handle, setHealth } = createRequestHandler(context, tokens, faults);
-  let raisedAlarms = 0;
+  const context = { options, world: simulatedSites, devices, buckets, history, alarms, inventory, random, log };
+  const { handle, setHealth } = createRequestHandler(context, tokens, faultPlan);
+  let raisedAlarmCount = 0;
 
   function getTag(id: string): Tag {
-    const tag = world.tags.get(id);
+    const tag = simulatedSites.tags.get(id);
     if (tag === undefined) throw new Error(`There is no tag ${id}.`);
     return tag;
   }
 
-  function nextAlarmNumber(): number {
-    raisedAlarms += 1;
-    return raisedAlarms;
+  function nextRaisedAlarmNumber(): number {
+    raisedAlarmCount += 1;
+    return raisedAlarmCount;
   }
 
   /** Returns everything that the replay cannot compute again, as JSON: changes by clients and the control interface. */
-  function exportState() {
+  function exportSimulatorState() {
     return {
       version: 1,
       epochMs,
-      nextAlarm: raisedAlarms,
+      nextAlarm: raisedAlarmCount,
       holds: [...devices.overrides],
       gatewayChanges: [...devices.gatewayChanges],
       manualAlarms: [...alarms.stored.values()],
@@ -76,8 +76,8 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
     handle,
     now,
     options,
-    world,
-    control: createControl(context, tokens, faults, now, getTag, nextAlarmNumber, setHealth),
+    world: simulatedSites,
+    control: createSimulatorControl(context, tokens, faultPlan, now, getTag, nextRaisedAlarmNumber, setHealth),
     truth: {
       alarms: { list: alarms.list, find: alarms.find, transitions: alarms.transitions },
       gatewayChanges: () =>
@@ -86,18 +86,18 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       requests: () => log.requests,
       totals: () => log.totals,
       busiestMinute: log.busiestMinute,
-      value: (tagId: string, atMs: number): Value => fromRawValue(getTag(tagId), devices.valueAt(getTag(tagId), atMs)),
-      history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): LogPoint[] =>
+      value: (tagId: string, atMs: number) => fromRawTagValue(getTag(tagId), devices.valueAt(getTag(tagId), atMs)),
+      history: ({ tagId, fromMs, toMs, resolution, tz }: TagHistoryQuery): HistoryPoint[] =>
         history.points(getTag(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
       hasLog: (tagId: string) => history.hasLog(getTag(tagId)),
     },
-    exportState,
-    importState(state: ReturnType<typeof exportState>): void {
+    exportState: exportSimulatorState,
+    importState(state: ReturnType<typeof exportSimulatorState>): void {
       if (state.version !== 1) throw new Error("Another version of the simulator wrote the state; start without it.");
       const message =
         "The state belongs to a world with another epoch; start the simulator with the epoch of the state.";
       if (state.epochMs !== epochMs) throw new Error(message);
-      raisedAlarms = state.nextAlarm;
+      raisedAlarmCount = state.nextAlarm;
       for (const [id, overrides] of state.holds) devices.overrides.set(id, [...overrides]);
       for (const [id, changes] of state.gatewayChanges) devices.gatewayChanges.set(id, [...changes]);
       for (const alarm of state.manualAlarms) alarms.stored.set(alarm.id, alarm);

@@ -1,33 +1,33 @@
 import { DateTime, IANAZone } from "luxon";
-import { type Devices, fromRawValue, type Value, type VisitSample } from "./devices.ts";
+import { type Devices, fromRawTagValue, type TagValue, type VisitTagSample } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { seededChance } from "./seeded-random.ts";
+import { seededFraction } from "./seeded-random.ts";
 import type { Tag } from "./simulated-sites.ts";
 
 // The log of the service: samples of the devices, grouped into buckets of local time.
 
-export const LOG_RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
-export type Resolution = (typeof LOG_RESOLUTIONS)[number];
+export const HISTORY_RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
+export type HistoryResolution = (typeof HISTORY_RESOLUTIONS)[number];
 
-export interface LogBucket {
+export interface HistoryBucket {
   readonly startMs: number;
   readonly endMs: number;
 }
 
-export type Buckets = ReturnType<typeof createBuckets>;
+export type HistoryBuckets = ReturnType<typeof createHistoryBuckets>;
 
 const DAY_MS = 86_400_000;
-const BUCKET_LENGTH_MS = { "5m": 300_000, "1h": 3_600_000 } as const;
+const HISTORY_BUCKET_LENGTH_MS = { "5m": 300_000, "1h": 3_600_000 } as const;
 const CALENDAR_UNIT_BY_RESOLUTION = { "1d": "day", "1w": "week", "1mo": "month" } as const;
 
 /** Calculates buckets and zone offsets. Caches them per zone and day, since luxon needs microseconds for each. */
-export function createBuckets() {
-  const zones = new Map<string, { readonly zone: IANAZone; readonly offsetsOfDays: Map<number, number> }>();
-  const calendarBucketByKey = new Map<string, LogBucket>();
+export function createHistoryBuckets() {
+  const zoneOffsetsByName = new Map<string, { readonly zone: IANAZone; readonly offsetsOfDays: Map<number, number> }>();
+  const calendarBucketByKey = new Map<string, HistoryBucket>();
 
-  function offsetMs(name: string, atMs: number): number {
-    const zoneOffsets = zones.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
-    zones.set(name, zoneOffsets);
+  function timeZoneOffsetMs(name: string, atMs: number): number {
+    const zoneOffsets = zoneOffsetsByName.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
+    zoneOffsetsByName.set(name, zoneOffsets);
     const day = Math.floor(atMs / DAY_MS);
     let minutes = zoneOffsets.offsetsOfDays.get(day);
     if (minutes === undefined) {
@@ -39,119 +39,119 @@ export function createBuckets() {
     return (Number.isNaN(minutes) ? zoneOffsets.zone.offset(atMs) : minutes) * 60_000;
   }
 
-  function findBucket(resolution: Resolution, zone: string, atMs: number): LogBucket {
-    const zoneOffsetMs = offsetMs(zone, atMs);
+  function findHistoryBucket(resolution: HistoryResolution, zone: string, atMs: number): HistoryBucket {
+    const zoneOffsetMs = timeZoneOffsetMs(zone, atMs);
     if (resolution === "5m" || resolution === "1h") {
-      const bucketLengthMs = BUCKET_LENGTH_MS[resolution];
-      const startMs = Math.floor((atMs + zoneOffsetMs) / bucketLengthMs) * bucketLengthMs - zoneOffsetMs;
-      return { startMs, endMs: startMs + bucketLengthMs };
+      const bucketLengthMs = HISTORY_BUCKET_LENGTH_MS[resolution];
+      const bucketStartMs = Math.floor((atMs + zoneOffsetMs) / bucketLengthMs) * bucketLengthMs - zoneOffsetMs;
+      return { startMs: bucketStartMs, endMs: bucketStartMs + bucketLengthMs };
     }
-    const key = `${resolution} ${zone} ${Math.floor((atMs + zoneOffsetMs) / DAY_MS)}`;
-    const cachedBucket = calendarBucketByKey.get(key);
+    const calendarBucketKey = `${resolution} ${zone} ${Math.floor((atMs + zoneOffsetMs) / DAY_MS)}`;
+    const cachedBucket = calendarBucketByKey.get(calendarBucketKey);
     if (cachedBucket !== undefined) return cachedBucket;
-    const unit = CALENDAR_UNIT_BY_RESOLUTION[resolution];
-    const start = DateTime.fromMillis(atMs, { zone }).startOf(unit);
-    const end = start.plus({ [unit]: 1 }).startOf(unit);
-    const bucket = { startMs: start.toMillis(), endMs: end.toMillis() };
-    calendarBucketByKey.set(key, bucket);
-    return bucket;
+    const calendarUnit = CALENDAR_UNIT_BY_RESOLUTION[resolution];
+    const bucketStart = DateTime.fromMillis(atMs, { zone }).startOf(calendarUnit);
+    const end = bucketStart.plus({ [calendarUnit]: 1 }).startOf(calendarUnit);
+    const historyBucket = { startMs: bucketStart.toMillis(), endMs: end.toMillis() };
+    calendarBucketByKey.set(calendarBucketKey, historyBucket);
+    return historyBucket;
   }
 
-  return { offsetMs, at: findBucket };
+  return { offsetMs: timeZoneOffsetMs, at: findHistoryBucket };
 }
 
-export interface Period {
+export interface HistoryPeriod {
   readonly fromMs: number;
   readonly toMs: number;
   readonly nowMs: number;
 }
 
-export interface LogPoint {
+export interface HistoryPoint {
   readonly startMs: number;
-  readonly value: Value;
+  readonly value: TagValue;
 }
 
-export type History = ReturnType<typeof createHistory>;
+export type TagHistory = ReturnType<typeof createTagHistory>;
 
-export function createHistory(devices: Devices, buckets: Buckets, { history, seed }: SimulatorOptions) {
+export function createTagHistory(devices: Devices, buckets: HistoryBuckets, { history, seed }: SimulatorOptions) {
   const { no_log: noLog, late_data: late, log_start_spread_days: spreadDays } = history;
-  const lateDataDelayMs = late.minutes * 60_000;
+  const lateSampleDelayMs = late.minutes * 60_000;
   const tagIdsWithoutLog = new Set(noLog.tags);
 
-  function hasLog(tag: Tag): boolean {
+  function hasTagLog(tag: Tag): boolean {
     if (tagIdsWithoutLog.has(tag.id)) return false;
-    const seedText = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
-    return seededChance(seed, seedText) >= noLog.share;
+    const tagLogSeedText = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
+    return seededFraction(seed, tagLogSeedText) >= noLog.share;
   }
 
-  function computeLogStartMs(tag: Tag): number {
+  function computeTagLogStartMs(tag: Tag): number {
     if (spreadDays === 0) return Number.NEGATIVE_INFINITY;
-    return tag.site.timeline.wallAt(0) + seededChance(seed, `log start of ${tag.id}`) * spreadDays * DAY_MS;
+    return tag.site.timeline.wallAt(0) + seededFraction(seed, `log start of ${tag.id}`) * spreadDays * DAY_MS;
   }
 
-  function hasSampleArrived(tag: Tag, atMs: number, nowMs: number): boolean {
+  function hasTagSampleArrived(tag: Tag, atMs: number, nowMs: number): boolean {
     if (atMs > nowMs) return false;
-    if (lateDataDelayMs === 0 || atMs + lateDataDelayMs <= nowMs) return true;
-    return seededChance(seed, `late ${tag.id} ${atMs}`) >= late.share;
+    if (lateSampleDelayMs === 0 || atMs + lateSampleDelayMs <= nowMs) return true;
+    return seededFraction(seed, `late ${tag.id} ${atMs}`) >= late.share;
   }
 
-  function visitLoggedSamples(tag: Tag, { fromMs, toMs, nowMs }: Period, visit: VisitSample): void {
-    devices.visitSamples(tag, Math.max(fromMs, computeLogStartMs(tag)), Math.min(toMs, nowMs + 1), (atMs, value) => {
-      if (hasSampleArrived(tag, atMs, nowMs)) visit(atMs, value);
+  function visitLoggedTagSamples(tag: Tag, { fromMs, toMs, nowMs }: HistoryPeriod, visit: VisitTagSample): void {
+    devices.visitSamples(tag, Math.max(fromMs, computeTagLogStartMs(tag)), Math.min(toMs, nowMs + 1), (atMs, value) => {
+      if (hasTagSampleArrived(tag, atMs, nowMs)) visit(atMs, value);
     });
   }
 
-  function includeRangeEnd(range: Period): Period {
+  function includeHistoryRangeEnd(range: HistoryPeriod): HistoryPeriod {
     return history.range_end === "inclusive" ? { ...range, toMs: range.toMs + 1 } : range;
   }
 
-  function points(tag: Tag, requested: Period, resolution: Resolution, zone: string): LogPoint[] {
-    let period = includeRangeEnd(requested);
-    if (history.unaligned_range === "whole" && period.toMs > period.fromMs) {
-      const firstBucket = buckets.at(resolution, zone, period.fromMs);
-      period = {
-        ...period,
-        fromMs: firstBucket.startMs < period.fromMs ? firstBucket.endMs : period.fromMs,
-        toMs: buckets.at(resolution, zone, period.toMs - 1).endMs,
+  function readPoints(tag: Tag, requested: HistoryPeriod, resolution: HistoryResolution, zone: string): HistoryPoint[] {
+    let historyPeriod = includeHistoryRangeEnd(requested);
+    if (history.unaligned_range === "whole" && historyPeriod.toMs > historyPeriod.fromMs) {
+      const firstHistoryBucket = buckets.at(resolution, zone, historyPeriod.fromMs);
+      historyPeriod = {
+        ...historyPeriod,
+        fromMs: firstHistoryBucket.startMs < historyPeriod.fromMs ? firstHistoryBucket.endMs : historyPeriod.fromMs,
+        toMs: buckets.at(resolution, zone, historyPeriod.toMs - 1).endMs,
       };
     }
-    const usesLastValue = tag.cumulative || tag.kind === "boolean";
-    const logPoints: LogPoint[] = [];
-    let bucket: LogBucket | undefined;
-    let values: number[] = [];
-    const closeBucket = () => {
-      if (bucket === undefined) return;
-      const raw = usesLastValue ? (values.at(-1) ?? null) : computeMean(values);
-      logPoints.push({ startMs: bucket.startMs, value: fromRawValue(tag, raw) });
-      values = [];
+    const usesLastBucketValue = tag.cumulative || tag.kind === "boolean";
+    const historyPoints: HistoryPoint[] = [];
+    let historyBucket: HistoryBucket | undefined;
+    let bucketValues: number[] = [];
+    const closeHistoryBucket = () => {
+      if (historyBucket === undefined) return;
+      const raw = usesLastBucketValue ? (bucketValues.at(-1) ?? null) : computeRoundedMean(bucketValues);
+      historyPoints.push({ startMs: historyBucket.startMs, value: fromRawTagValue(tag, raw) });
+      bucketValues = [];
     };
-    visitLoggedSamples(tag, period, (atMs, value) => {
-      if (bucket === undefined || atMs >= bucket.endMs) {
-        closeBucket();
-        bucket = buckets.at(resolution, zone, atMs);
+    visitLoggedTagSamples(tag, historyPeriod, (atMs, value) => {
+      if (historyBucket === undefined || atMs >= historyBucket.endMs) {
+        closeHistoryBucket();
+        historyBucket = buckets.at(resolution, zone, atMs);
       }
-      if (value !== null) values.push(value);
+      if (value !== null) bucketValues.push(value);
     });
-    closeBucket();
-    return logPoints;
+    closeHistoryBucket();
+    return historyPoints;
   }
 
   /** Returns the last minus the first number of the range; null without a number. */
-  function computeTotal(tag: Tag, requested: Period): number | null {
-    const values: number[] = [];
-    visitLoggedSamples(tag, includeRangeEnd(requested), (_, value) => {
-      if (value !== null) values.push(value);
+  function computeTagTotal(tag: Tag, requested: HistoryPeriod): number | null {
+    const bucketValues: number[] = [];
+    visitLoggedTagSamples(tag, includeHistoryRangeEnd(requested), (_, value) => {
+      if (value !== null) bucketValues.push(value);
     });
-    const [firstValue] = values;
-    const lastValue = values.at(-1);
-    return firstValue === undefined || lastValue === undefined ? null : roundValue(lastValue - firstValue);
+    const [firstValue] = bucketValues;
+    const lastValue = bucketValues.at(-1);
+    return firstValue === undefined || lastValue === undefined ? null : roundTo4Decimals(lastValue - firstValue);
   }
 
-  return { hasLog, points, scalar: computeTotal };
+  return { hasLog: hasTagLog, points: readPoints, scalar: computeTagTotal };
 }
 
-function computeMean(values: readonly number[]): number | null {
-  return values.length === 0 ? null : roundValue(values.reduce((sum, value) => sum + value, 0) / values.length);
+function computeRoundedMean(values: readonly number[]): number | null {
+  return values.length === 0 ? null : roundTo4Decimals(values.reduce((sum, value) => sum + value, 0) / values.length);
 }
 
-const roundValue = (value: number): number => Math.round(value * 10_000) / 10_000;
+const roundTo4Decimals = (value: number): number => Math.round(value * 10_000) / 10_000;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Config, writingSettings } from "#src/app/config/config.ts";
+import { Config, settingsAffectingTagWrites } from "#src/app/config/config.ts";
 import { textToSign } from "#src/engine/commands/approval/check-approval.ts";
 
 const plainConfig = {
@@ -10,7 +10,7 @@ const plainConfig = {
     lake: { stdout: {} },
   },
 };
-const signedText = (config: unknown) => textToSign(writingSettings(Config.parse(config)), "");
+const signedText = (config: unknown) => textToSign(settingsAffectingTagWrites(Config.parse(config)), "");
 
 describe("writingSettings (the options that an approval covers)", () => {
   const { main } = plainConfig.sources;

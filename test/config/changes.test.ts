@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Config } from "#src/app/config/config.ts";
-import { configInForceAfter, findConfigChanges } from "#src/app/config/config-changes.ts";
+import { computeConfigInForce, findConfigChanges } from "#src/app/config/config-changes.ts";
 import { configured, KEY, type Parts } from "./configured.ts";
 
 const changesAfter = (change: (whole: Parts) => void) => findConfigChanges(configured(), configured(change));
@@ -78,7 +78,7 @@ describe("findConfigChanges (two configurations)", () => {
     ] as const) {
       const sourceChange = findConfigChanges(before, after).find(({ path }) => path === "sources.other");
       expect(sourceChange).toMatchObject({ effect: "restart", how: "sources are connected at a start" });
-      expect(Object.keys(configInForceAfter(before, after).sources)).toEqual(Object.keys(before.sources));
+      expect(Object.keys(computeConfigInForce(before, after).sources)).toEqual(Object.keys(before.sources));
     }
   });
 
@@ -133,7 +133,7 @@ describe("findConfigChanges (two configurations)", () => {
       delete whole.sinks.lake;
       whole.commands.allow[0].max = 22;
     });
-    const now = configInForceAfter(oldConfig, newConfig);
+    const now = computeConfigInForce(oldConfig, newConfig);
     const all = findConfigChanges(oldConfig, newConfig);
     expect(findConfigChanges(oldConfig, now)).toEqual(all.filter(({ effect }) => effect === "alone"));
     expect(findConfigChanges(now, newConfig)).toEqual(all.filter(({ effect }) => effect === "restart"));

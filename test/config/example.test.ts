@@ -5,8 +5,8 @@ import { Ajv } from "ajv";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
-import { loadYaml } from "#src/app/config/load.ts";
-import { optionPaths } from "#src/app/config/schema-lookup.ts";
+import { loadYamlConfig } from "#src/app/config/load.ts";
+import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { PostgresState, StateConfig } from "#src/engine/store/state-config.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -14,7 +14,7 @@ const file = join(root, "config/example.yaml");
 const text = readFileSync(file, "utf8");
 const environment = { PLENUM_SERVICE_URL: "https://monitoring.example.com" };
 
-/** Paths as `optionPaths` spells them: `*` for a user-defined name, `[]` for an entry. */
+/** Paths as `listOptionPaths` spells them: `*` for a user-defined name, `[]` for an entry. */
 function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): readonly string[] {
   if (Array.isArray(value)) return [path, ...value.flatMap((entry) => usedPaths(entry, known, `${path}[]`))];
   if (typeof value !== "object" || value === null) return path.endsWith("]") ? [] : [path];
@@ -32,7 +32,7 @@ function fleetBlock(text: string): string {
 
 describe("config/example.yaml", () => {
   test("is valid once its environment variables are set", () => {
-    const config = loadYaml({ schema: Config, file, environment });
+    const config = loadYamlConfig({ schema: Config, file, environment });
     expect(Object.keys(config.sinks).join(" ")).toBe(
       "broker lake old-lake lake-stream tickets chat alerts more-alerts mail issues incidents incidents-abroad pager own-requests database more-in-database files tables tables-in-s3 pipe",
     );
@@ -40,13 +40,13 @@ describe("config/example.yaml", () => {
   });
 
   test("names the one required variable", () => {
-    expect(() => loadYaml({ schema: Config, file, environment: {} })).toThrow(
+    expect(() => loadYamlConfig({ schema: Config, file, environment: {} })).toThrow(
       /:\d+:\d+ sources\.campus\.base_url: The environment variable PLENUM_SERVICE_URL is not set\. Set it to the address/,
     );
   });
 
   test("has every option of the schema, and no other", () => {
-    const knownPaths = new Set(optionPaths(Config));
+    const knownPaths = new Set(listOptionPaths(Config));
     const shown = new Set([
       ...usedPaths(parse(text), knownPaths),
       ...usedPaths({ state: parse(fleetBlock(text)) }, knownPaths),
@@ -66,7 +66,7 @@ describe("config/example.yaml", () => {
   });
 
   test("shows the default of each option unless a comment says otherwise", () => {
-    const config = loadYaml({ schema: Config, file, environment });
+    const config = loadYamlConfig({ schema: Config, file, environment });
     const defaultConfig = Config.parse({
       sources: { campus: { base_url: "https://x", token: { env: "TOKEN" }, time_zone: "Europe/Stockholm" } },
       sinks: {

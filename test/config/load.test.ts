@@ -6,7 +6,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { Config } from "#src/app/config/config.ts";
 import { ConfigurationError } from "#src/app/config/config-problems.ts";
-import { loadYaml, parseYaml } from "#src/app/config/load.ts";
+import { loadYamlConfig, parseYaml } from "#src/app/config/load.ts";
 import { effortOf } from "../effort.ts";
 
 const SOURCE = `
@@ -172,7 +172,7 @@ describe("loadYaml", () => {
     onTestFinished(() => rmSync(path, { recursive: true }));
     return path;
   }
-  const load = (file: string) => loadYaml({ schema: Config, file, environment: {} });
+  const load = (file: string) => loadYamlConfig({ schema: Config, file, environment: {} });
 
   test("accepts a byte order mark and Windows line ends, and reports correct locations", () => {
     const file = join(folder(), "plenum.yaml");

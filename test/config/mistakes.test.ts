@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
-import { locationsInText } from "#src/app/config/yaml-variables-and-errors.ts";
+import { locateOptionsInText } from "#src/app/config/yaml-variables-and-errors.ts";
 import { compareSource, filterLines } from "#src/cli/checking/check-building.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
 
@@ -33,7 +33,7 @@ function reportedMistakes(written: string, isOfBuilding: boolean): readonly stri
 }
 
 function reportedMismatches(written: string, config: Config): readonly string[] {
-  const places = locationsInText("f", written);
+  const places = locateOptionsInText("f", written);
   const [entry] = Object.values(config.sources);
   if (entry === undefined) return [];
   const building = { ...BUILDING, followed: entry.inventory.sites ?? null };

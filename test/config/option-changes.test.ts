@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { Config } from "#src/app/config/config.ts";
-import { configInForceAfter, findConfigChanges } from "#src/app/config/config-changes.ts";
+import { computeConfigInForce, findConfigChanges } from "#src/app/config/config-changes.ts";
 import { configured, type Parts } from "./configured.ts";
 
 interface Schema {
@@ -70,7 +70,7 @@ describe("a changed option of the configuration", () => {
   test("waits for a restart with its old value exactly when the option is in the list of restart options", () => {
     const waitingOptions = everyOption().filter((path) => {
       const [change] = findConfigChanges(configured(), withAnother(path));
-      const isKept = isDeepStrictEqual(configInForceAfter(configured(), withAnother(path)), configured());
+      const isKept = isDeepStrictEqual(computeConfigInForce(configured(), withAnother(path)), configured());
       expect(isKept, path.join(".")).toBe(change?.effect === "restart");
       expect(change?.how, path.join(".")).not.toContain("the passwords belong to an address");
       return change?.effect === "restart";

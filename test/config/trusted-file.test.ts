@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { refuseUntrustedFile } from "#src/app/config/file-permission-check.ts";
+import { refuseUntrustedConfigFile } from "#src/app/config/file-permission-check.ts";
 import { smallDisk } from "../small-disk.ts";
 
 const ownUid = process.geteuid?.() ?? null;
@@ -25,7 +25,7 @@ function writeConfig(folder: string, mode = 0o644): string {
 
 function refusal(file: string, uid: number | null = ownUid): string | null {
   try {
-    refuseUntrustedFile(file, uid);
+    refuseUntrustedConfigFile(file, uid);
     return null;
   } catch (error) {
     return `${(error as Error).message} ${(error as { readonly hint?: string }).hint}`;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { Config } from "#src/app/config/config.ts";
-import { loadYaml } from "#src/app/config/load.ts";
+import { loadYamlConfig } from "#src/app/config/load.ts";
 import { startDemo } from "#src/cli/demo/demo.ts";
 import { type Inbox, startInbox } from "#src/cli/demo/inbox.ts";
 import { acknowledgeAlarms } from "#src/cli/demo/services.ts";
@@ -19,7 +19,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 async function inboxWithReceiver() {
   const inbox = await startInbox();
   onTestFinished(() => inbox.close());
-  const { sinks } = loadYaml({
+  const { sinks } = loadYamlConfig({
     schema: Config,
     file: join(import.meta.dirname, "../../config/demo.yaml"),
     environment: {

@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
-import { optionPaths } from "#src/app/config/schema-lookup.ts";
+import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";
@@ -78,7 +78,7 @@ describe("commands named in the documents", () => {
   });
 });
 
-const knownPaths = new Set(optionPaths(Config));
+const knownPaths = new Set(listOptionPaths(Config));
 /** Paths at which a YAML block may begin: the root, a source, a sink, a connector … */
 const BLOCK_PATHS = ["", ...[...knownPaths].flatMap((path) => [path, `${path}[]`, `${path}.*`])].filter(
   (path) => !isFree(path.replace(/(\.\*|\[\])$/, "")),

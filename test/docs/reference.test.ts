@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
-import { optionPaths } from "#src/app/config/schema-lookup.ts";
+import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { buildManualPage } from "#src/cli/manual/man.ts";
 import { EVENT_KINDS } from "#src/core/model/event.ts";
@@ -49,7 +49,7 @@ describe("descriptions of options in the schema", () => {
   const options = optionsOf(configJsonSchema());
 
   test("have a text and a separate link target for every option", () => {
-    const knownPaths = optionPaths(Config);
+    const knownPaths = listOptionPaths(Config);
     const paths = options.map(({ path }) => path);
     // The keys `file` and `env` of a secret are part of its type, not options.
     const otherKey: Readonly<Record<string, string>> = { file: "env", env: "file" };
@@ -72,7 +72,9 @@ describe("descriptions of options in the schema", () => {
 test("docs/connections.md names every sink that can use a proxy", () => {
   const [, section = ""] = readFileSync(join(ROOT, "docs/connections.md"), "utf8").split(/^## A proxy .*$/m);
   const [first = ""] = section.trim().split("\n\n");
-  const proxySinks = optionPaths(Config).flatMap((path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? []);
+  const proxySinks = listOptionPaths(Config).flatMap(
+    (path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? [],
+  );
   const [can = "", cannot = ""] = first.split("(`s3.proxy`).");
   expect(proxySinks.filter((name) => !can.includes(`\`${name}\``))).toEqual([]);
   expect(proxySinks.filter((name) => cannot.includes(`\`${name}\``))).toEqual([]);

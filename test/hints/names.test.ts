@@ -4,14 +4,14 @@ import { Ajv, type ValidateFunction } from "ajv";
 import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
-import { optionPaths } from "#src/app/config/schema-lookup.ts";
+import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { listCommandLines, listHints } from "./texts.ts";
 
 /** Everything that a hint names exists: commands and options, configuration keys and values, files. */
 const repositoryRoot = join(import.meta.dirname, "../..");
 const program = await wholeProgram();
-const paths = optionPaths(Config).map((path) => path.replaceAll("[]", ""));
+const paths = listOptionPaths(Config).map((path) => path.replaceAll("[]", ""));
 const lastNames = new Set(paths.flatMap((path) => path.split(".")));
 
 /** The command that a line begins with, however deep; undefined where it is none. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import { readTickets, ticketKey, withTickets } from "#src/engine/views/alarm-tickets.ts";
+import { addTicketsOnCommit, alarmTicketKey, readAlarmTickets } from "#src/engine/views/alarm-tickets.ts";
 import { createNoticeBoard } from "./notice-board.ts";
 import { createSinkTest, sampleAlarm } from "./trial.ts";
 
@@ -10,8 +10,8 @@ test("ticketsOf returns the ticket of each single or folded alarm, open or close
   await sinkTest.offer(own.raised(), behind.raised(), over.raised());
   await sinkTest.offer(over.resolved(4));
   await sinkTest.memory.put(new Map([["something", { of: "another connector" }]]));
-  const tickets = await readTickets((set) => sinkTest.store.documents(set), ["chat", "absent"]);
-  const of = (one: ReturnType<typeof sampleAlarm>) => tickets.get(ticketKey("main", one.episode));
+  const tickets = await readAlarmTickets((set) => sinkTest.store.documents(set), ["chat", "absent"]);
+  const of = (one: ReturnType<typeof sampleAlarm>) => tickets.get(alarmTicketKey("main", one.episode));
   const chat = { sink: "chat", link: null };
   expect(of(own)).toEqual([{ ...chat, ticket: "N-1", isOpen: true, isFolded: false }]);
   expect(of(behind)).toEqual([{ ...chat, ticket: "N-2", isOpen: true, isFolded: true }]);
@@ -24,7 +24,7 @@ test("ticketsOf returns only http(s) addresses as links", async () => {
     sinkTest.board.open = async () => ({ ref: n, ticket: null, link });
     await sinkTest.offer(sampleAlarm(n).raised());
   }
-  const tickets = await readTickets((set) => sinkTest.store.documents(set), ["chat"]);
+  const tickets = await readAlarmTickets((set) => sinkTest.store.documents(set), ["chat"]);
   expect([...tickets.values()].flat().map(({ link }) => link)).toEqual(["https://example.com/1", null, null]);
 });
 
@@ -32,7 +32,7 @@ test("withTickets adds the ticket of an alarm to its later events", async () => 
   const sinkTest = createSinkTest(createNoticeBoard("findable"));
   const [one, two] = [sampleAlarm(1), sampleAlarm(2)];
   await sinkTest.offer(one.raised());
-  const store = withTickets(sinkTest.store, () => ["chat"]);
+  const store = addTicketsOnCommit(sinkTest.store, () => ["chat"]);
   await store.commit({ events: [one.acknowledged(), two.acknowledged(), one.raised()] });
   expect(sinkTest.store.events.map(({ data }) => (data as AlarmFact).tickets)).toEqual([
     [{ sink: "chat", ticket: "N-1", link: null }],

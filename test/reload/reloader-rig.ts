@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import { Config } from "#src/app/config/config.ts";
-import { createReloader, type PreparedChange, type ReconfigurablePart } from "#src/app/reload/reloader.ts";
+import { createReloader, type PreparedConfigChange, type ReconfigurableWorkerPart } from "#src/app/reload/reloader.ts";
 import type { ConfigurationChanged } from "#src/core/model/config-change-report.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
@@ -36,9 +36,9 @@ function configured({ every = "10m", port = 9850, folder: stateFolder = "state" 
 /** Records its calls and behaves as the test says. */
 function recordingPart(name: string, notes: string[]) {
   const does = { prepare: async (): Promise<void> => undefined, takeOver: async (): Promise<void> => undefined };
-  const reconfigurable: ReconfigurablePart = {
+  const reconfigurable: ReconfigurableWorkerPart = {
     name,
-    async prepare(next): Promise<PreparedChange> {
+    async prepare(next): Promise<PreparedConfigChange> {
       await does.prepare();
       const readIntervalMs = next.sources.main?.read[0]?.every;
       notes.push(`${name} prepares ${readIntervalMs}`);

@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
-import type { RateLimit, SimulatorOptionsInput } from "#src/simulator/options.ts";
-import { createLimiter } from "#src/simulator/rate-limiters.ts";
+import type { RateLimitOptions, SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { createRateLimiter } from "#src/simulator/rate-limiters.ts";
 import { type Answer, simulatedService } from "./simulated-service.ts";
 
 const SECOND_MS = 1000;
 /** 250 ms past a whole second, 20.25 s into a calendar minute. */
 const START_TIME = Date.parse("2026-11-21T10:00:20.250Z");
 
-function limiter(model: RateLimit["model"], limit = 20, burst = 1) {
-  const countRequest = createLimiter({ model, limit, window_s: 60, burst });
+function limiter(model: RateLimitOptions["model"], limit = 20, burst = 1) {
+  const countRequest = createRateLimiter({ model, limit, window_s: 60, burst });
   return (atMs: number) => countRequest("user 1", START_TIME + atMs);
 }
 

@@ -3,7 +3,7 @@ import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { Secret } from "#src/core/runtime/log.ts";
-import { addSilence, beginSilence, getSilences, type Silence } from "#src/engine/silence/alarm-silences.ts";
+import { addSilence, getSilences, type Silence, startSilence } from "#src/engine/silence/alarm-silences.ts";
 import { guessCounter, readPageCredentials } from "#src/ui/status/access-control.ts";
 import type { AlarmList } from "#src/ui/status/alarm-responses.ts";
 import type { Readiness } from "#src/ui/status/health.ts";
@@ -284,7 +284,7 @@ describe("the roles of visitors", () => {
     expect(madeSilence?.madeBy).toBe("ola via proxy");
     const end = `${SILENCES}/${madeSilence?.id}/end`;
     for (const role of [VIEWER, SCRAPER]) expect(await ask("POST", end, role)).toBe(403);
-    await beginSilence(store, madeSilence as Silence, NOW);
+    await startSilence(store, madeSilence as Silence, NOW);
     expect(await ask("POST", end, OPERATOR)).toBe(200);
     expect(await getSilences(store)).toEqual([]);
     const latestEvents = (await store.outbox.latest(10)).map(({ event }) => event as AnyEvent);

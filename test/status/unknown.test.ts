@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { configView } from "#src/app/status-page-settings.ts";
+import { toPageConfig } from "#src/app/status-page-settings.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
@@ -24,7 +24,7 @@ const CONFIG = Config.parse({
 function statusWith(store: Store, clock: VirtualClock, heard: Readonly<Record<string, string>> = {}): Status {
   // The worker has only just started: what it has not done yet is not late.
   const liveParts = counting({ ...WORKER, startedAtMs: Date.parse(NOW) }, store, clock, heard);
-  return createStatus({ version: "1", clock, store, ...configView(CONFIG), live: liveParts });
+  return createStatus({ version: "1", clock, store, ...toPageConfig(CONFIG), live: liveParts });
 }
 
 const poll = (lastSuccess: string | null, more: Partial<StoredPoll> = {}): StoredPoll => ({

@@ -1,5 +1,5 @@
 import type { AlarmTransition } from "#src/simulator/alarms.ts";
-import type { LoggedRequest, WrittenValue } from "#src/simulator/request-log.ts";
+import type { LoggedRequest, LoggedTagWrite } from "#src/simulator/request-log.ts";
 import type { FaultKind } from "./faults.ts";
 
 /** Records of one run, made outside the members. Times are milliseconds since 1970 by one clock. */
@@ -18,7 +18,7 @@ export interface Evidence {
 export interface ServiceRecord {
   readonly source: string;
   readonly requests: readonly LoggedRequest[];
-  readonly writes: readonly WrittenValue[];
+  readonly writes: readonly LoggedTagWrite[];
   readonly transitions: readonly AlarmTransition[];
   readonly counter: { readonly tagId: string; readonly last: number };
 }

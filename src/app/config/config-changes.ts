@@ -3,12 +3,12 @@ import type { ConfigChange } from "../../core/model/config-change-report.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { Config } from "./config.ts";
-import { findConnector, type SinkEntry } from "./config-sections.ts";
-import { parseSecretRef } from "./contradictory-options.ts";
+import { findSinkConnector, type SinkConfigEntry } from "./config-sections.ts";
+import { parseSecretReference } from "./contradictory-options.ts";
 import { isTextOption } from "./schema-lookup.ts";
 
 /** Reasons why a changed option needs a restart, by option path; `*` is a user-defined name. */
-const RESTART_REASONS: Readonly<Record<string, string>> = {
+const RESTART_REASON_BY_OPTION: Readonly<Record<string, string>> = {
   "state.folder": "the state is opened at a start",
   "state.postgres": "the state is opened at a start",
   "state.plots": "what is kept for plots is settled at a start",
@@ -36,7 +36,7 @@ const STATUS_RESTART_REASON = "the passwords belong to an address that changes o
 const PASSWORD_CHANGE_EFFECT = "at once; whoever is logged in is asked again";
 
 /** Effects of changed options without a restart; the longest matching path counts. An option in neither list is a bug. */
-const EFFECTS_WHILE_RUNNING: Readonly<Record<string, string>> = {
+const EFFECT_BY_RELOADABLE_OPTION: Readonly<Record<string, string>> = {
   "state.max_bytes": "at once",
   "state.max_age": "at once",
   "state.replay_window": "at once",
@@ -58,180 +58,180 @@ const EFFECTS_WHILE_RUNNING: Readonly<Record<string, string>> = {
 };
 
 export function findConfigChanges(before: Config, after: Config): readonly ConfigChange[] {
-  return findDifferences([], before, after).map(({ path, old, now }) => {
-    const restartCause = restartReason(path, before, after);
+  return findOptionDifferences([], before, after).map(({ path, old, now }) => {
+    const restartCause = findRestartReason(path, before, after);
     return {
       path: path.join("."),
-      ...displayOldAndNew(path, old, now),
+      ...displayOldAndNewValue(path, old, now),
       effect: restartCause === null ? "alone" : "restart",
-      how: restartCause ?? describeEffect(path, before, after),
+      how: restartCause ?? describeChangeEffect(path, before, after),
     };
   });
 }
 
-export function configInForceAfter(before: Config, after: Config): Config {
+export function computeConfigInForce(before: Config, after: Config): Config {
   return {
     ...after,
-    state: dropRestartOptions(["state"], before.state, after.state) as Config["state"],
-    status: needsStatusRestart(before, after) ? before.status : after.status,
+    state: keepOldRestartOptions(["state"], before.state, after.state) as Config["state"],
+    status: needsStatusPageRestart(before, after) ? before.status : after.status,
     sources: Object.fromEntries(
       Object.entries(before.sources).map(([name, entry]) => {
         const newEntry = after.sources[name];
         return [
           name,
-          newEntry === undefined ? entry : (dropRestartOptions(["sources", name], entry, newEntry) as typeof entry),
+          newEntry === undefined ? entry : (keepOldRestartOptions(["sources", name], entry, newEntry) as typeof entry),
         ];
       }),
     ),
-    commands: hasSameSources(before, after)
+    commands: hasSameSourceNames(before, after)
       ? { ...after.commands, rehearsal: before.commands.rehearsal }
       : before.commands,
   };
 }
 
-function dropRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
-  if (RESTART_REASONS[toOptionPattern(path)] !== undefined) return old;
+function keepOldRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
+  if (RESTART_REASON_BY_OPTION[toOptionPathPattern(path)] !== undefined) return old;
   if (!isPlainObject(old) || !isPlainObject(now)) return now;
   const mergedOptions: Record<string, unknown> = { ...now };
   for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
-    const value = dropRestartOptions([...path, key], old[key], now[key]);
-    if (value === undefined) delete mergedOptions[key];
-    else mergedOptions[key] = value;
+    const mergedValue = keepOldRestartOptions([...path, key], old[key], now[key]);
+    if (mergedValue === undefined) delete mergedOptions[key];
+    else mergedOptions[key] = mergedValue;
   }
   return mergedOptions;
 }
 
-function restartReason(path: readonly string[], before: Config, after: Config): string | null {
+function findRestartReason(path: readonly string[], before: Config, after: Config): string | null {
   const [section] = path;
   if (section === "sources" && path.length === 2) return SOURCE_RESTART_REASON;
-  const reason = findLongestMatch(RESTART_REASONS, path);
-  if (reason !== undefined) return reason;
-  if (section === "commands" && !hasSameSources(before, after)) return COMMANDS_RESTART_REASON;
-  if (section === "status" && needsStatusRestart(before, after)) return STATUS_RESTART_REASON;
+  const restartReasonText = findTextOfLongestPath(RESTART_REASON_BY_OPTION, path);
+  if (restartReasonText !== undefined) return restartReasonText;
+  if (section === "commands" && !hasSameSourceNames(before, after)) return COMMANDS_RESTART_REASON;
+  if (section === "status" && needsStatusPageRestart(before, after)) return STATUS_RESTART_REASON;
   return null;
 }
 
-function describeEffect(path: readonly string[], before: Config, after: Config): string {
+function describeChangeEffect(path: readonly string[], before: Config, after: Config): string {
   const [section, name = ""] = path;
-  if (section === "sinks") return describeSinkEffect(before.sinks[name], after.sinks[name]);
-  const effectText = findLongestMatch(EFFECTS_WHILE_RUNNING, path);
+  if (section === "sinks") return describeSinkChangeEffect(before.sinks[name], after.sinks[name]);
+  const effectText = findTextOfLongestPath(EFFECT_BY_RELOADABLE_OPTION, path);
   if (effectText === undefined) throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
   return effectText;
 }
 
-function describeSinkEffect(before: SinkEntry | undefined, after: SinkEntry | undefined): string {
-  const wasEnabled = before?.enabled === true;
-  const isEnabled = after?.enabled === true;
-  if (wasEnabled && !isEnabled) return "the sink finishes its batch, keeps its place and gets nothing more";
-  if (!wasEnabled && isEnabled) {
+function describeSinkChangeEffect(before: SinkConfigEntry | undefined, after: SinkConfigEntry | undefined): string {
+  const wasSinkOn = before?.enabled === true;
+  const isSinkOn = after?.enabled === true;
+  if (wasSinkOn && !isSinkOn) return "the sink finishes its batch, keeps its place and gets nothing more";
+  if (!wasSinkOn && isSinkOn) {
     return before === undefined
       ? `the sink begins with ${after?.from === "now" ? "what happens from now on" : `from: ${after?.from}`}; one of this name that was there before goes on where it was`
       : "the sink goes on where it was";
   }
-  return isEnabled ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
+  return isSinkOn ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
 }
 
 /** True if the page's address changes; its passwords then wait for a restart too, because they belong to the address. */
-function needsStatusRestart(before: Config, after: Config): boolean {
+function needsStatusPageRestart(before: Config, after: Config): boolean {
   return (["host", "port", "trusted_proxy", "behind_tls_proxy"] as const).some(
     (key) => !isDeepStrictEqual(before.status[key], after.status[key]),
   );
 }
 
-function hasSameSources(before: Config, after: Config): boolean {
+function hasSameSourceNames(before: Config, after: Config): boolean {
   const sortedSourceNames = ({ sources }: Config) => Object.keys(sources).toSorted();
   return isDeepStrictEqual(sortedSourceNames(before), sortedSourceNames(after));
 }
 
-function findLongestMatch(table: Readonly<Record<string, string>>, path: readonly string[]): string | undefined {
-  const prefixes = path.map((_, n) => toOptionPattern(path.slice(0, path.length - n)));
-  return prefixes.map((prefix) => table[prefix]).find((text) => text !== undefined);
+function findTextOfLongestPath(table: Readonly<Record<string, string>>, path: readonly string[]): string | undefined {
+  const optionPathPrefixes = path.map((_, n) => toOptionPathPattern(path.slice(0, path.length - n)));
+  return optionPathPrefixes.map((prefix) => table[prefix]).find((text) => text !== undefined);
 }
 
 /** Replaces the source's name in an option path: `sources.main.read` → `sources.*.read`. */
-function toOptionPattern(path: readonly string[]): string {
+function toOptionPathPattern(path: readonly string[]): string {
   return path.map((step, index) => (index === 1 && path[0] === "sources" ? "*" : step)).join(".");
 }
 
-interface ValueDifference {
+interface OptionDifference {
   readonly path: readonly string[];
   readonly old: unknown;
   readonly now: unknown;
 }
 
-function findDifferences(path: readonly string[], old: unknown, now: unknown): readonly ValueDifference[] {
+function findOptionDifferences(path: readonly string[], old: unknown, now: unknown): readonly OptionDifference[] {
   if (isDeepStrictEqual(old, now)) return [];
-  const [oldEntries, newEntries] = [entriesByName(old), entriesByName(now)];
-  if (oldEntries !== null && newEntries !== null) return listDifferences(path, oldEntries, newEntries);
+  const [oldEntries, newEntries] = [findListEntriesByName(old), findListEntriesByName(now)];
+  if (oldEntries !== null && newEntries !== null) return findListDifferences(path, oldEntries, newEntries);
   if (!isPlainObject(old) || !isPlainObject(now) || isSecretRef(old) || isSecretRef(now)) return [{ path, old, now }];
-  const allKeys = [...new Set([...Object.keys(now), ...Object.keys(old)])];
-  return allKeys.flatMap((key) => findDifferences([...path, key], old[key], now[key]));
+  const allOptionNames = [...new Set([...Object.keys(now), ...Object.keys(old)])];
+  return allOptionNames.flatMap((key) => findOptionDifferences([...path, key], old[key], now[key]));
 }
 
 /** Compares list entries by name, and their order if the order matters. */
-function listDifferences(path: readonly string[], old: EntriesByName, now: EntriesByName): readonly ValueDifference[] {
-  const keys = [...new Set([...now.keys(), ...old.keys()])];
+function findListDifferences(path: readonly string[], old: ListEntries, now: ListEntries): readonly OptionDifference[] {
+  const entryNames = [...new Set([...now.keys(), ...old.keys()])];
   const [oldOrder, newOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
   // A tag belongs to the first class that selects it; the order of writable tags does not count.
-  const isReordered = path[0] === "sources" && !isDeepStrictEqual(oldOrder, newOrder);
+  const isListReordered = path[0] === "sources" && !isDeepStrictEqual(oldOrder, newOrder);
   return [
-    ...(isReordered ? [{ path: [...path, "(order)"], old: oldOrder, now: newOrder }] : []),
-    ...keys.flatMap((key) => findDifferences([...path, key], old.get(key), now.get(key))),
+    ...(isListReordered ? [{ path: [...path, "(order)"], old: oldOrder, now: newOrder }] : []),
+    ...entryNames.flatMap((key) => findOptionDifferences([...path, key], old.get(key), now.get(key))),
   ];
 }
 
-type EntriesByName = ReadonlyMap<string, unknown>;
+type ListEntries = ReadonlyMap<string, unknown>;
 
 /** List entries by name: classes by `name`, writable tags by source and id. Null if an entry has no unique name. */
-function entriesByName(list: unknown): EntriesByName | null {
+function findListEntriesByName(list: unknown): ListEntries | null {
   if (!Array.isArray(list)) return null;
-  const namedEntries = new Map<string, unknown>();
-  for (const entry of list) {
-    if (!isPlainObject(entry)) return null;
-    const { name, tag_id, source } = entry;
+  const listEntryByName = new Map<string, unknown>();
+  for (const listEntry of list) {
+    if (!isPlainObject(listEntry)) return null;
+    const { name, tag_id, source } = listEntry;
     const key = typeof tag_id === "string" ? (source === undefined ? tag_id : `${source}/${tag_id}`) : name;
-    if (typeof key !== "string" || namedEntries.has(key)) return null;
-    namedEntries.set(key, entry);
+    if (typeof key !== "string" || listEntryByName.has(key)) return null;
+    listEntryByName.set(key, listEntry);
   }
-  return namedEntries;
+  return listEntryByName;
 }
 
-function displayOldAndNew(path: readonly string[], old: unknown, now: unknown) {
+function displayOldAndNewValue(path: readonly string[], old: unknown, now: unknown) {
   if (path.length === 2 && path[0] === "sinks") {
-    const connectorOf = (sink: unknown) => (sink === undefined ? null : findConnector(sink as SinkEntry));
-    return { before: connectorOf(old), after: connectorOf(now) };
+    const connectorNameOf = (sink: unknown) => (sink === undefined ? null : findSinkConnector(sink as SinkConfigEntry));
+    return { before: connectorNameOf(old), after: connectorNameOf(now) };
   }
-  const oldText = displayValue(path, old);
-  const newText = displayValue(path, now);
-  return { before: oldText, after: newText !== null && newText === oldText ? `another ${newText}` : newText };
+  const oldValue = displayOptionValue(path, old);
+  const newValue = displayOptionValue(path, now);
+  return { before: oldValue, after: newValue !== null && newValue === oldValue ? `another ${newValue}` : newValue };
 }
 
-const MAX_VALUE_LENGTH = 160;
+const MAX_SHOWN_VALUE_LENGTH = 160;
 
 function isPlainObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Formats a value on one line as in the file; null without a value. Secrets and all headers are hidden. */
-function displayValue(path: readonly string[], value: unknown): string | null {
+function displayOptionValue(path: readonly string[], value: unknown): string | null {
   if (value === undefined || value === null) return null;
-  const maskedValue = hideSecrets(path, value);
+  const maskedValue = hideSecretValues(path, value);
   const valueText = maskCredentials(typeof maskedValue === "string" ? maskedValue : JSON.stringify(maskedValue));
-  return valueText.length <= MAX_VALUE_LENGTH ? valueText : `${valueText.slice(0, MAX_VALUE_LENGTH - 1)}…`;
+  return valueText.length <= MAX_SHOWN_VALUE_LENGTH ? valueText : `${valueText.slice(0, MAX_SHOWN_VALUE_LENGTH - 1)}…`;
 }
 
-function hideSecrets(path: readonly string[], value: unknown): unknown {
+function hideSecretValues(path: readonly string[], value: unknown): unknown {
   if (isSecretRef(value) || path.includes("headers")) return "secret";
   if (typeof value === "number") return isTextOption(Config, path) ? formatDuration(value) : value;
   if (typeof value === "string") return path[0] === "sinks" ? hideUrlPath(value) : value;
-  if (Array.isArray(value)) return value.map((entry) => hideSecrets([...path, "0"], entry));
+  if (Array.isArray(value)) return value.map((entry) => hideSecretValues([...path, "0"], entry));
   if (!isPlainObject(value)) return value;
-  const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);
-  return Object.fromEntries(entries.map(([key, inner]) => [key, hideSecrets([...path, key], inner)]));
+  const definedOptions = Object.entries(value).filter(([, inner]) => inner !== undefined);
+  return Object.fromEntries(definedOptions.map(([key, inner]) => [key, hideSecretValues([...path, key], inner)]));
 }
 
 function isSecretRef(value: unknown): boolean {
-  return isPlainObject(value) && parseSecretRef(value) !== null;
+  return isPlainObject(value) && parseSecretReference(value) !== null;
 }
 
 /** Hides the path of a URL, which is the secret of some receivers. */

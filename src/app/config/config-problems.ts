@@ -19,17 +19,17 @@ export interface ConfigContradiction {
 export class ConfigurationError extends ConfigError {
   readonly problems: readonly ConfigProblem[];
   constructor(problems: readonly ConfigProblem[]) {
-    super(problems.map(formatProblem).join("\n"));
+    super(problems.map(formatConfigProblem).join("\n"));
     this.problems = problems;
   }
 }
 
-export function formatProblem(problem: ConfigProblem): string {
-  const textPosition = `${problem.file}:${problem.line}:${problem.column}`;
-  return `${textPosition} ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`;
+export function formatConfigProblem(problem: ConfigProblem): string {
+  const filePosition = `${problem.file}:${problem.line}:${problem.column}`;
+  return `${filePosition} ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`;
 }
 
-export function formatProblems(error: unknown): readonly string[] {
-  const lines = error instanceof ConfigurationError ? error.problems.map(formatProblem) : [errorText(error)];
+export function formatConfigProblems(error: unknown): readonly string[] {
+  const lines = error instanceof ConfigurationError ? error.problems.map(formatConfigProblem) : [errorText(error)];
   return lines.map(maskCredentials);
 }

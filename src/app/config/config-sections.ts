@@ -28,14 +28,14 @@ const SourceSection = SourceConfig.safeExtend({
   }),
 }).meta({ description: "One monitored service: a base address and a token, with a quota of its own." });
 
-type ConnectorFields = { readonly [Id in ConnectorName]: z.ZodOptional<(typeof CONNECTORS)[Id]["Config"]> };
+type ConnectorConfigOptions = { readonly [Id in ConnectorName]: z.ZodOptional<(typeof CONNECTORS)[Id]["Config"]> };
 
-const connectorFields = Object.fromEntries(
+const connectorConfigOptions = Object.fromEntries(
   CONNECTOR_NAMES.map((name) => [name, CONNECTORS[name].Config.optional()]),
-) as unknown as ConnectorFields;
+) as unknown as ConnectorConfigOptions;
 
 /** Default of a sink's option `schedule`, as text for its description. */
-const DEFAULT_SCHEDULES = [
+const DEFAULT_RETRY_SCHEDULES_TEXT = [
   "false",
   ...CONNECTOR_NAMES.flatMap((name) => {
     const { scheduleMs } = getConnector(name);
@@ -46,65 +46,65 @@ const DEFAULT_SCHEDULES = [
 const SinkSection = z
   .strictObject({
     enabled: z.boolean().default(true).meta({ description: "False keeps the sink's place but sends nothing." }),
-    ...connectorFields,
+    ...connectorConfigOptions,
     ...DeliveryConfig.shape,
     schedule: z
       .union([z.literal(false), z.array(Duration)])
       .optional()
       .meta({
-        description: `Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of \`retry\` for as long as it is kept. The default is the connector's: ${DEFAULT_SCHEDULES}.`,
+        description: `Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of \`retry\` for as long as it is kept. The default is the connector's: ${DEFAULT_RETRY_SCHEDULES_TEXT}.`,
       }),
   })
   .superRefine((sink, context) => {
-    const usedConnectors = listConnectors(sink);
-    if (sink.sequence && !usedConnectors.some(canSendSequence)) {
-      const sequenceConnectors = CONNECTOR_NAMES.filter(canSendSequence).join(", ");
-      const message = `Nothing there carries a number; \`sequence\` is for ${sequenceConnectors}.`;
+    const connectorsOfSink = listSinkConnectors(sink);
+    if (sink.sequence && !connectorsOfSink.some(canSendSequenceNumber)) {
+      const connectorsWithSequence = CONNECTOR_NAMES.filter(canSendSequenceNumber).join(", ");
+      const message = `Nothing there carries a number; \`sequence\` is for ${connectorsWithSequence}.`;
       context.addIssue({ code: "custom", path: ["sequence"], message });
     }
-    if (usedConnectors.length === 1) return;
+    if (connectorsOfSink.length === 1) return;
     const message =
-      usedConnectors.length === 0
+      connectorsOfSink.length === 0
         ? `Say which connector this sink uses: one of ${CONNECTOR_NAMES.join(", ")}, with its options.`
-        : `A sink uses one connector, not ${usedConnectors.join(" and ")}; make it ${usedConnectors.length} sinks.`;
+        : `A sink uses one connector, not ${connectorsOfSink.join(" and ")}; make it ${connectorsOfSink.length} sinks.`;
     context.addIssue({ code: "custom", message });
   })
   .transform(({ schedule, ...sink }) => {
-    const retryWaits = schedule ?? defaultSchedule(sink);
-    return { ...sink, filter: filterForConnector(sink), ...(retryWaits === false ? {} : { schedule: retryWaits }) };
+    const retryWaits = schedule ?? defaultRetrySchedule(sink);
+    return { ...sink, filter: eventFilterOfSink(sink), ...(retryWaits === false ? {} : { schedule: retryWaits }) };
   })
   .meta({ description: "Where events go: one connector with its options, and how events get there." });
-export type SinkEntry = z.output<typeof SinkSection>;
+export type SinkConfigEntry = z.output<typeof SinkSection>;
 
-function listConnectors(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
+function listSinkConnectors(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
   return CONNECTOR_NAMES.filter((name) => sink[name] !== undefined);
 }
 
-function canSendSequence(name: ConnectorName): boolean {
+function canSendSequenceNumber(name: ConnectorName): boolean {
   return getConnector(name).carriesSequence === true;
 }
 
-function defaultSchedule(sink: Parameters<typeof listConnectors>[0]): number[] | false {
-  const [name] = listConnectors(sink);
+function defaultRetrySchedule(sink: Parameters<typeof listSinkConnectors>[0]): number[] | false {
+  const [name] = listSinkConnectors(sink);
   const scheduleMs = name && getConnector(name).scheduleMs;
   return scheduleMs === undefined ? false : [...scheduleMs];
 }
 
 /** Returns the filter without kinds that the connector does not use; unchanged if no kind would remain. */
-function filterForConnector({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
-  const [name] = listConnectors(sink as Parameters<typeof listConnectors>[0]);
+function eventFilterOfSink({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
+  const [name] = listSinkConnectors(sink as Parameters<typeof listSinkConnectors>[0]);
   if (name === undefined) return filter;
-  const usedKinds = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);
-  if (usedKinds === undefined) return filter;
-  if (filter.kinds.length === 0) return { ...filter, kinds: [...usedKinds] };
-  const matchesAny = (patterns: readonly string[], kind: string) => patterns.some((glob) => globMatches(glob, kind));
-  const kinds = EVENT_KINDS.filter((kind) => matchesAny(filter.kinds, kind) && matchesAny(usedKinds, kind));
-  return kinds.length === 0 ? filter : { ...filter, kinds };
+  const connectorKinds = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);
+  if (connectorKinds === undefined) return filter;
+  if (filter.kinds.length === 0) return { ...filter, kinds: [...connectorKinds] };
+  const matchesGlob = (patterns: readonly string[], kind: string) => patterns.some((glob) => globMatches(glob, kind));
+  const eventKinds = EVENT_KINDS.filter((kind) => matchesGlob(filter.kinds, kind) && matchesGlob(connectorKinds, kind));
+  return eventKinds.length === 0 ? filter : { ...filter, kinds: eventKinds };
 }
 
 const LogLevel = z.enum(["trace", "debug", "info", "warn", "error", "silent"]).default("info");
-const LOG_LEVEL_TEXT = "JSON lines of this level and above go to standard error.";
-const LogConfig = z.strictObject({ level: LogLevel.meta({ description: LOG_LEVEL_TEXT }) });
+const LOG_LEVEL_DESCRIPTION = "JSON lines of this level and above go to standard error.";
+const LogConfig = z.strictObject({ level: LogLevel.meta({ description: LOG_LEVEL_DESCRIPTION }) });
 
 export const ConfigSections = z.strictObject({
   state: StateConfig.prefault({}),
@@ -121,8 +121,8 @@ export const ConfigSections = z.strictObject({
 });
 export type ConfigSections = z.output<typeof ConfigSections>;
 
-export function findConnector(sink: SinkEntry): ConnectorName {
-  const [name] = listConnectors(sink);
+export function findSinkConnector(sink: SinkConfigEntry): ConnectorName {
+  const [name] = listSinkConnectors(sink);
   if (name === undefined) throw new Error("a sink without a connector passed the schema");
   return name;
 }

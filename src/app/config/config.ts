@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { getConnector } from "../../../connectors/catalog.ts";
-import { ConfigSections, findConnector, type SinkEntry } from "./config-sections.ts";
+import { ConfigSections, findSinkConnector, type SinkConfigEntry } from "./config-sections.ts";
 import { findContradictions } from "./contradictory-options.ts";
 
 export const Config = ConfigSections.superRefine((config, context) => {
@@ -9,7 +9,7 @@ export const Config = ConfigSections.superRefine((config, context) => {
   }
 });
 export type Config = z.output<typeof Config>;
-export type SourceEntry = Config["sources"][string];
+export type SourceConfigEntry = Config["sources"][string];
 
 /** JSON Schema of draft 7, which editors' YAML servers know. */
 export function configJsonSchema(): Record<string, unknown> {
@@ -20,26 +20,26 @@ export function configJsonSchema(): Record<string, unknown> {
 }
 
 /** Settings outside `commands` that affect tag writes, for approval by a second person. Contains no secrets. */
-export function writingSettings(config: Config): Readonly<Record<string, unknown>> {
-  const sources = Object.entries(config.sources).map(
+export function settingsAffectingTagWrites(config: Config): Readonly<Record<string, unknown>> {
+  const sourceConnectionOptions = Object.entries(config.sources).map(
     ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,
   );
-  const commandSinks = Object.entries(config.sinks)
+  const sinksAcceptingCommands = Object.entries(config.sinks)
     // Include sinks that could accept commands, unless `commands.enabled` is false.
-    .filter(([, sink]) => sink.enabled && canAcceptCommands(sink) && commandOptions(sink)?.enabled !== false)
-    .map(([name, sink]) => [name, { [findConnector(sink)]: sink[findConnector(sink)] }] as const);
-  return { sources: Object.fromEntries(sources), senders: Object.fromEntries(commandSinks) };
+    .filter(([, sink]) => sink.enabled && canSinkAcceptCommands(sink) && commandOptionsOfSink(sink)?.enabled !== false)
+    .map(([name, sink]) => [name, { [findSinkConnector(sink)]: sink[findSinkConnector(sink)] }] as const);
+  return { sources: Object.fromEntries(sourceConnectionOptions), senders: Object.fromEntries(sinksAcceptingCommands) };
 }
 
-export function canAcceptCommands(sink: SinkEntry): boolean {
-  return getConnector(findConnector(sink)).commands !== undefined;
+export function canSinkAcceptCommands(sink: SinkConfigEntry): boolean {
+  return getConnector(findSinkConnector(sink)).commands !== undefined;
 }
 
-export function acceptsCommands(sink: SinkEntry): boolean {
-  return sink.enabled && canAcceptCommands(sink) && commandOptions(sink)?.enabled === true;
+export function acceptsCommands(sink: SinkConfigEntry): boolean {
+  return sink.enabled && canSinkAcceptCommands(sink) && commandOptionsOfSink(sink)?.enabled === true;
 }
 
-function commandOptions(sink: SinkEntry): { readonly enabled: boolean } | undefined {
-  const options = sink[findConnector(sink)] as { readonly commands?: { readonly enabled: boolean } } | undefined;
+function commandOptionsOfSink(sink: SinkConfigEntry): { readonly enabled: boolean } | undefined {
+  const options = sink[findSinkConnector(sink)] as { readonly commands?: { readonly enabled: boolean } } | undefined;
   return options?.commands;
 }

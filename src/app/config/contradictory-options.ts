@@ -9,19 +9,19 @@ import type { ConfigSections } from "./config-sections.ts";
 
 export function findContradictions(config: ConfigSections): readonly ConfigContradiction[] {
   return [
-    ...unknownClasses(config),
-    ...unknownSystems(config),
+    ...findUnknownReadClasses(config),
+    ...findUnavailableSystems(config),
     ...findUnknownCommandOrigins(config),
-    ...unknownSources(config),
-    ...localSinksInFleet(config),
-    ...sharedFolders(config),
-    ...sharedTokens(config),
+    ...findUnknownFilterSources(config),
+    ...findLocalSinksInFleet(config),
+    ...findSharedSinkDestinations(config),
+    ...findSharedTokens(config),
   ];
 }
 
 const SENSOR_LISTS = ["exclude", "may_rest"] as const;
 
-function unknownClasses({ sources }: ConfigSections): readonly ConfigContradiction[] {
+function findUnknownReadClasses({ sources }: ConfigSections): readonly ConfigContradiction[] {
   return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
     if (sensors === false) return [];
     const classes = read.map((each) => each.name);
@@ -34,7 +34,7 @@ function unknownClasses({ sources }: ConfigSections): readonly ConfigContradicti
 }
 
 /** Without `inventory.tags_of_systems`, the systems of tags are unknown, and a selection by system selects nothing. */
-function unknownSystems({ sources }: ConfigSections): readonly ConfigContradiction[] {
+function findUnavailableSystems({ sources }: ConfigSections): readonly ConfigContradiction[] {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
     if (inventory.tags_of_systems) return [];
@@ -44,9 +44,9 @@ function unknownSystems({ sources }: ConfigSections): readonly ConfigContradicti
         { select: select.exclude ?? {}, path: [list, n, "select", "exclude"] },
       ]),
     );
-    const sensorLists =
+    const sensorListSelections =
       sensors === false ? [] : SENSOR_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
-    return [...classes, ...sensorLists]
+    return [...classes, ...sensorListSelections]
       .filter(({ select }) => select.systems !== undefined)
       .map(({ path }) => ({ path: ["sources", name, ...path, "systems"], message }));
   });
@@ -54,18 +54,18 @@ function unknownSystems({ sources }: ConfigSections): readonly ConfigContradicti
 
 function findUnknownCommandOrigins({ sources, sinks, commands }: ConfigSections): readonly ConfigContradiction[] {
   const names = Object.keys(sources);
-  const origins = [...Object.keys(sinks), "operator"];
+  const commandOrigins = [...Object.keys(sinks), "operator"];
   return commands.allow.flatMap(({ source, from }, index) => {
     const path = ["commands", "allow", index];
     const isKnown = source === undefined ? names.length === 1 : names.includes(source);
     return [
       ...(isKnown ? [] : [{ path: [...path, "source"], message: `Name the source of this tag: ${names.join(", ")}.` }]),
-      ...unknownNames(from, origins, "There is no sink of this name.", [...path, "from"]),
+      ...unknownNames(from, commandOrigins, "There is no sink of this name.", [...path, "from"]),
     ];
   });
 }
 
-function unknownSources({ sources, sinks }: ConfigSections): readonly ConfigContradiction[] {
+function findUnknownFilterSources({ sources, sinks }: ConfigSections): readonly ConfigContradiction[] {
   const sourceNames = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
     unknownNames(filter.sources, sourceNames, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
@@ -73,17 +73,17 @@ function unknownSources({ sources, sinks }: ConfigSections): readonly ConfigCont
 }
 
 /** In a fleet, finds sinks that write to the local machine, because sources and sinks can move to another machine. */
-function localSinksInFleet({ sinks, state }: ConfigSections): readonly ConfigContradiction[] {
+function findLocalSinksInFleet({ sinks, state }: ConfigSections): readonly ConfigContradiction[] {
   if (state.postgres === undefined) return [];
   return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
     if (!enabled) return [];
     const sinkProblem = (message: string, ...path: readonly string[]) => [{ path: ["sinks", name, ...path], message }];
-    const machineWarning =
+    const singleMachineWarning =
       "belongs to one machine, and with state.postgres each source may be at any member: send the events over a network, such as by mqtt, kafka, webhook or postgres";
-    if (file !== undefined) return sinkProblem(`A file ${machineWarning}.`, "file");
-    if (stdout !== undefined) return sinkProblem(`Standard output ${machineWarning}.`, "stdout");
+    if (file !== undefined) return sinkProblem(`A file ${singleMachineWarning}.`, "file");
+    if (stdout !== undefined) return sinkProblem(`Standard output ${singleMachineWarning}.`, "stdout");
     if (parquet?.folder !== undefined)
-      return sinkProblem(`A folder ${machineWarning}, or to s3 with table_format: delta.`, "parquet", "folder");
+      return sinkProblem(`A folder ${singleMachineWarning}, or to s3 with table_format: delta.`, "parquet", "folder");
     if (parquet?.table_format === "plain")
       return sinkProblem(
         "With state.postgres several members write the tables at once, which only a Delta table can bear: set table_format: delta.",
@@ -105,41 +105,41 @@ function unknownNames(
   );
 }
 
-function sharedFolders({ sinks }: ConfigSections): readonly ConfigContradiction[] {
+function findSharedSinkDestinations({ sinks }: ConfigSections): readonly ConfigContradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
     const { shared } = getConnector(connector);
     if (shared === undefined) return [];
     const sinksOfConnector = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
     return sinksOfConnector.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
       for (const [otherName, other] of sinksOfConnector.slice(0, n)) {
-        const sharedResource = shared(other[connector], sink[connector]);
-        if (sharedResource === null) continue;
-        if (sharedResource.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
-        const message = `The sinks ${otherName} and ${name} would ${sharedResource.consequence}.`;
-        return [{ path: ["sinks", name, connector, ...sharedResource.path], message }];
+        const sharedTarget = shared(other[connector], sink[connector]);
+        if (sharedTarget === null) continue;
+        if (sharedTarget.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
+        const message = `The sinks ${otherName} and ${name} would ${sharedTarget.consequence}.`;
+        return [{ path: ["sinks", name, connector, ...sharedTarget.path], message }];
       }
       return [];
     });
   });
 }
 
-type ConfigPath = readonly (string | number)[];
+type ConfigOptionPath = readonly (string | number)[];
 
-interface FoundSecret {
-  readonly path: ConfigPath;
+interface FoundSecretReference {
+  readonly path: ConfigOptionPath;
   readonly ref: SecretRef;
   readonly source: string | null;
 }
 
 /** Finds sections that would send a source's token to another server. Token files are compared by identity (links count). */
-export function sharedTokens(config: object): readonly ConfigContradiction[] {
-  const tokenOwners = new Map<string, string>();
+export function findSharedTokens(config: object): readonly ConfigContradiction[] {
+  const tokenSources = new Map<string, string>();
   const sortedSecrets = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
   return sortedSecrets.flatMap(({ path, ref, source }): readonly ConfigContradiction[] => {
     const identities = listSecretIdentities(ref);
-    const tokenOwner = identities.map((identity) => tokenOwners.get(identity)).find((name) => name !== undefined);
-    if (tokenOwner !== undefined) return [{ path, message: sharedTokenMessage(ref, tokenOwner, source) }];
-    if (source !== null) for (const identity of identities) tokenOwners.set(identity, source);
+    const owningSource = identities.map((identity) => tokenSources.get(identity)).find((name) => name !== undefined);
+    if (owningSource !== undefined) return [{ path, message: sharedTokenMessage(ref, owningSource, source) }];
+    if (source !== null) for (const identity of identities) tokenSources.set(identity, source);
     return [];
   });
 }
@@ -153,32 +153,32 @@ function sharedTokenMessage(ref: SecretRef, owner: string, other: string | null)
 }
 
 /** Returns the source of each environment variable that holds a token, from an unchecked configuration. */
-export function tokenVariables(content: unknown): ReadonlyMap<string, string> {
-  const tokens = findSecrets(content, []).filter(isSourceToken);
-  return new Map(tokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));
+export function findTokenVariables(content: unknown): ReadonlyMap<string, string> {
+  const sourceTokens = findSecrets(content, []).filter(isSourceToken);
+  return new Map(sourceTokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));
 }
 
-function isSourceToken({ source }: FoundSecret): boolean {
+function isSourceToken({ source }: FoundSecretReference): boolean {
   return source !== null;
 }
 
-export function findSecrets(value: unknown, path: ConfigPath): readonly FoundSecret[] {
+export function findSecrets(value: unknown, path: ConfigOptionPath): readonly FoundSecretReference[] {
   if (typeof value !== "object" || value === null) return [];
-  const ref = parseSecretRef(value);
-  if (ref !== null) return [{ path, ref, source: sourceOfToken(path) }];
-  const entries = Array.isArray(value) ? value.map((each, n) => [n, each] as const) : Object.entries(value);
-  return entries.flatMap(([key, each]) => findSecrets(each, [...path, key]));
+  const ref = parseSecretReference(value);
+  if (ref !== null) return [{ path, ref, source: sourceOfTokenPath(path) }];
+  const childOptions = Array.isArray(value) ? value.map((each, n) => [n, each] as const) : Object.entries(value);
+  return childOptions.flatMap(([key, each]) => findSecrets(each, [...path, key]));
 }
 
 /** Returns null unless the value is `{file: path}` or `{env: NAME}`. */
-export function parseSecretRef(value: object): SecretRef | null {
+export function parseSecretReference(value: object): SecretRef | null {
   const [[key, text] = [], ...more] = Object.entries(value);
   if (more.length > 0 || typeof text !== "string") return null;
   if (key === "file") return { file: text };
   return key === "env" ? { env: text } : null;
 }
 
-function sourceOfToken([section, name, option, ...more]: ConfigPath): string | null {
+function sourceOfTokenPath([section, name, option, ...more]: ConfigOptionPath): string | null {
   return section === "sources" && option === "token" && more.length === 0 ? String(name) : null;
 }
 
@@ -188,8 +188,8 @@ function listSecretIdentities(ref: SecretRef): readonly string[] {
   if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];
   const path = `path ${resolveFolderLinks(ref.file)}`;
   try {
-    const stats = statSync(ref.file, { bigint: true, throwIfNoEntry: false });
-    return stats === undefined ? [path] : [path, `file ${stats.dev} ${stats.ino}`];
+    const secretFileStats = statSync(ref.file, { bigint: true, throwIfNoEntry: false });
+    return secretFileStats === undefined ? [path] : [path, `file ${secretFileStats.dev} ${secretFileStats.ino}`];
   } catch {
     return [path];
   }

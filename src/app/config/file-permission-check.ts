@@ -10,24 +10,24 @@ type FileOwnership = Pick<Stats, "mode" | "uid" | "gid">;
 const LINK_LABEL = "link to the configuration file";
 const STICKY_BIT = 0o1000;
 /** Maximum number of links to follow, as in Linux. */
-const MAX_LINKS = 40;
+const MAX_SYMBOLIC_LINKS = 40;
 
 /** Throws `ConfigError` if another user could change a file, its folder, or a link on the path to the file. */
-export function refuseUntrustedFile(file: string, ownUid: number | null = process.geteuid?.() ?? null): void {
-  const stats = ownUid === null ? undefined : statIfReadable(file);
-  if (ownUid === null || stats === undefined) return;
-  refuseForeignWriter("configuration file", file, stats, ownUid);
+export function refuseUntrustedConfigFile(file: string, ownUid: number | null = process.geteuid?.() ?? null): void {
+  const fileStats = ownUid === null ? undefined : readFileStatsIfPossible(file);
+  if (ownUid === null || fileStats === undefined) return;
+  refuseForeignWriter("configuration file", file, fileStats, ownUid);
   // Skip folders for a pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`.
-  if (!stats.isFile()) return;
+  if (!fileStats.isFile()) return;
   for (const { path, isLink } of listLinksAndFolders(file)) {
-    const ownership = isLink ? linkOwnership(path) : folderOwnership(path);
-    if (ownership === undefined) continue;
-    refuseForeignWriter(isLink ? LINK_LABEL : "folder of the configuration file", path, ownership, ownUid);
+    const pathOwnership = isLink ? symbolicLinkOwnership(path) : folderOwnership(path);
+    if (pathOwnership === undefined) continue;
+    refuseForeignWriter(isLink ? LINK_LABEL : "folder of the configuration file", path, pathOwnership, ownUid);
   }
 }
 
 /** Stats of a path; undefined if the path is missing, or if the permission model of Node.js hides the path. */
-function statIfReadable(path: string, readStats: typeof statSync = statSync): Stats | undefined {
+function readFileStatsIfPossible(path: string, readStats: typeof statSync = statSync): Stats | undefined {
   try {
     return readStats(path, { throwIfNoEntry: false });
   } catch {
@@ -37,46 +37,46 @@ function statIfReadable(path: string, readStats: typeof statSync = statSync): St
 
 /** Lists each link from a path to its file, each link's folder, and the folder of the file. */
 function listLinksAndFolders(file: string) {
-  const pathSteps: { readonly path: string; readonly isLink: boolean }[] = [];
+  const linksAndFolders: { readonly path: string; readonly isLink: boolean }[] = [];
   let remainingPath = resolve(file);
-  for (let links = 0; links < MAX_LINKS; links += 1) {
-    const link = firstLink(remainingPath);
-    if (link === null) return [...pathSteps, { path: dirname(remainingPath), isLink: false }];
-    pathSteps.push({ path: dirname(link), isLink: false }, { path: link, isLink: true });
-    remainingPath = resolve(dirname(link), readlinkSync(link), `.${remainingPath.slice(link.length)}`);
+  for (let links = 0; links < MAX_SYMBOLIC_LINKS; links += 1) {
+    const linkPath = findFirstSymbolicLink(remainingPath);
+    if (linkPath === null) return [...linksAndFolders, { path: dirname(remainingPath), isLink: false }];
+    linksAndFolders.push({ path: dirname(linkPath), isLink: false }, { path: linkPath, isLink: true });
+    remainingPath = resolve(dirname(linkPath), readlinkSync(linkPath), `.${remainingPath.slice(linkPath.length)}`);
   }
-  return pathSteps;
+  return linksAndFolders;
 }
 
-function firstLink(path: string): string | null {
+function findFirstSymbolicLink(path: string): string | null {
   const { root } = parse(path);
   let currentPath = root;
-  for (const pathPart of path.slice(root.length).split(sep)) {
-    currentPath = join(currentPath, pathPart);
-    if (statIfReadable(currentPath, lstatSync)?.isSymbolicLink() === true) return currentPath;
+  for (const pathSegment of path.slice(root.length).split(sep)) {
+    currentPath = join(currentPath, pathSegment);
+    if (readFileStatsIfPossible(currentPath, lstatSync)?.isSymbolicLink() === true) return currentPath;
   }
   return null;
 }
 
 /** Owner of a link with mode 0, because the system ignores the mode of a link. */
-function linkOwnership(link: string): FileOwnership | undefined {
-  const stats = statIfReadable(link, lstatSync);
-  return stats && { mode: 0, uid: stats.uid, gid: stats.gid };
+function symbolicLinkOwnership(link: string): FileOwnership | undefined {
+  const fileStats = readFileStatsIfPossible(link, lstatSync);
+  return fileStats && { mode: 0, uid: fileStats.uid, gid: fileStats.gid };
 }
 
 /** Owner and mode of a folder; mode 0 if other users cannot replace our files in it (sticky, e.g. `/tmp`). */
 function folderOwnership(folder: string): FileOwnership | undefined {
-  const stats = statIfReadable(folder);
-  if (stats === undefined) return undefined;
-  const { mode, uid, gid } = stats;
+  const fileStats = readFileStatsIfPossible(folder);
+  if (fileStats === undefined) return undefined;
+  const { mode, uid, gid } = fileStats;
   const isFolderSafe = (mode & STICKY_BIT) !== 0 || isKubernetesVolume(folder, uid);
   return { mode: isFolderSafe ? 0 : mode, uid, gid };
 }
 
 /** True for a ConfigMap, which Kubernetes mounts read-only with mode 0777. Bind mounts are not exempt. */
 function isKubernetesVolume(folder: string, uid: number): boolean {
-  const dataLink = statIfReadable(join(folder, "..data"), lstatSync);
-  if (uid !== 0 || dataLink?.isSymbolicLink() !== true) return false;
+  const kubernetesDataLink = readFileStatsIfPossible(join(folder, "..data"), lstatSync);
+  if (uid !== 0 || kubernetesDataLink?.isSymbolicLink() !== true) return false;
   try {
     accessSync(folder, constants.W_OK);
     return false;
@@ -86,16 +86,16 @@ function isKubernetesVolume(folder: string, uid: number): boolean {
 }
 
 function refuseForeignWriter(pathLabel: string, path: string, { mode, uid, gid }: FileOwnership, ownUid: number): void {
-  const alternativeHint = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE_FLAG}.`;
+  const allowWritableFlagHint = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE_FLAG}.`;
   if (uid !== ownUid && uid !== 0) {
     throw new ConfigError(`The ${pathLabel}, ${path}, belongs to another user (${uid}; this one is ${ownUid}).`, {
-      hint: `Run: chown ${pathLabel === LINK_LABEL ? "-h " : ""}${ownUid} ${path}, ${alternativeHint}`,
+      hint: `Run: chown ${pathLabel === LINK_LABEL ? "-h " : ""}${ownUid} ${path}, ${allowWritableFlagHint}`,
     });
   }
   // A group with the number of the user has no other members, as usual with a umask of 002.
-  const isGroupShared = (mode & 0o020) !== 0 && gid !== uid;
-  if ((mode & 0o002) === 0 && !isGroupShared) return;
-  const permissionsText = (mode & 0o7777).toString(8).padStart(3, "0");
-  const text = `Others than the owner can write to the ${pathLabel}, ${path} (mode ${permissionsText}, user ${uid}, group ${gid}).`;
-  throw new ConfigError(text, { hint: `Run: chmod go-w ${path}, ${alternativeHint}` });
+  const isGroupWritableByOthers = (mode & 0o020) !== 0 && gid !== uid;
+  if ((mode & 0o002) === 0 && !isGroupWritableByOthers) return;
+  const filePermissionsText = (mode & 0o7777).toString(8).padStart(3, "0");
+  const refusalMessage = `Others than the owner can write to the ${pathLabel}, ${path} (mode ${filePermissionsText}, user ${uid}, group ${gid}).`;
+  throw new ConfigError(refusalMessage, { hint: `Run: chmod go-w ${path}, ${allowWritableFlagHint}` });
 }

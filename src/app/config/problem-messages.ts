@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { closestWord } from "../../core/values/spelling-suggestion.ts";
-import { findDescription, knownKeys } from "./schema-lookup.ts";
-import { adviceForKey, suggestValue } from "./suggested-fixes.ts";
+import { allowedKeys, findOptionDescription } from "./schema-lookup.ts";
+import { adviceForUnknownKey, suggestOptionValue } from "./suggested-fixes.ts";
 
 export interface ConfigFinding {
   readonly path: readonly PropertyKey[];
@@ -11,7 +11,7 @@ export interface ConfigFinding {
 
 type ZodIssue = z.core.$ZodIssue;
 
-export interface WrittenConfig {
+export interface CheckedConfig {
   readonly schema: z.core.$ZodType;
   readonly content: unknown;
   /** True while a suggestion is checked, so that the check makes no suggestions itself. */
@@ -19,86 +19,86 @@ export interface WrittenConfig {
 }
 
 /** Describes the issues of a schema check: each unknown key separately, and only the closest alternative of a union. */
-export function describeIssues(
-  written: WrittenConfig,
+export function describeZodIssues(
+  written: CheckedConfig,
   issues: readonly ZodIssue[],
   prefix: readonly PropertyKey[] = [],
 ): ConfigFinding[] {
-  return issues.flatMap((issue) => describeIssue(written, issue, [...prefix, ...issue.path]));
+  return issues.flatMap((issue) => describeZodIssue(written, issue, [...prefix, ...issue.path]));
 }
 
-function describeIssue(
-  written: WrittenConfig,
+function describeZodIssue(
+  written: CheckedConfig,
   issue: ZodIssue,
   path: readonly PropertyKey[],
 ): readonly ConfigFinding[] {
-  const value = getValueAt(written.content, path);
+  const valueAtPath = getValueAtPath(written.content, path);
   const suggestedFix =
-    mayNeedSuggestion(issue, value) && written.isTrial !== true
-      ? suggestValue({
+    mayIssueNeedSuggestion(issue, valueAtPath) && written.isTrial !== true
+      ? suggestOptionValue({
           key: String(path.at(-1)),
-          value,
-          acceptsText: acceptsText(issue),
-          complaintWith: (other) => findComplaintAbout(written, path, other),
+          value: valueAtPath,
+          acceptsText: doesOptionAcceptText(issue),
+          complaintWith: (other) => findProblemWithValue(written, path, other),
         })
       : null;
   if (suggestedFix !== null) return [{ path, message: suggestedFix }];
   switch (issue.code) {
     case "unrecognized_keys":
       return issue.keys.map((key) => {
-        const keyAdvice = written.isTrial === true ? "" : adviceForKey(written.schema, path, key);
-        return { path: [...path, key], atKey: true, message: `This key is not known here.${keyAdvice}` };
+        const unknownKeyAdvice = written.isTrial === true ? "" : adviceForUnknownKey(written.schema, path, key);
+        return { path: [...path, key], atKey: true, message: `This key is not known here.${unknownKeyAdvice}` };
       });
     case "invalid_key":
       return [{ path, atKey: true, message: issue.issues[0]?.message ?? "This name cannot be used." }];
     case "invalid_union":
-      return unionFindings(written, issue, path, value);
+      return describeUnionIssue(written, issue, path, valueAtPath);
     case "invalid_value":
-      return [{ path, message: choiceMessage(issue.values.map(String), value) }];
+      return [{ path, message: allowedChoicesMessage(issue.values.map(String), valueAtPath) }];
     case "invalid_type":
-      return [{ path, message: typeMessage(written, issue.expected, path, value) }];
+      return [{ path, message: typeErrorText(written, issue.expected, path, valueAtPath) }];
     case "too_small":
     case "too_big":
-      return [{ path, message: customMessage(issue) ?? limitMessage(issue, value) }];
+      return [{ path, message: findCustomIssueMessage(issue) ?? outOfRangeMessage(issue, valueAtPath) }];
     default:
-      return [{ path, message: addPeriod(issue.message) }];
+      return [{ path, message: addFullStop(issue.message) }];
   }
 }
 
-function mayNeedSuggestion({ code }: ZodIssue, value: unknown): boolean {
+function mayIssueNeedSuggestion({ code }: ZodIssue, value: unknown): boolean {
   if (code === "custom") return typeof value === "string";
   return ["invalid_type", "invalid_union", "invalid_value"].includes(code);
 }
 
-function acceptsText(issue: ZodIssue): boolean {
+function doesOptionAcceptText(issue: ZodIssue): boolean {
   if (issue.code === "invalid_type") return issue.expected === "string";
   if (issue.code === "invalid_value") return issue.values.some((value) => typeof value === "string");
   if (issue.code !== "invalid_union") return false;
-  return issue.errors.some((branch) => branch.some((each) => each.path.length === 0 && acceptsText(each)));
+  return issue.errors.some((branch) => branch.some((each) => each.path.length === 0 && doesOptionAcceptText(each)));
 }
 
-function unionFindings(
-  written: WrittenConfig,
+function describeUnionIssue(
+  written: CheckedConfig,
   issue: z.core.$ZodIssueInvalidUnion,
   path: readonly PropertyKey[],
   value: unknown,
 ): readonly ConfigFinding[] {
   const { options } = issue as { options?: readonly unknown[] };
-  if (issue.errors.length === 0) return [{ path, message: choiceMessage((options ?? []).map(String), value) }];
-  const rankedBranches = issue.errors
-    .map((issues) => ({ issues, distance: issueDistance(issues) }))
+  if (issue.errors.length === 0) return [{ path, message: allowedChoicesMessage((options ?? []).map(String), value) }];
+  const rankedUnionBranches = issue.errors
+    .map((issues) => ({ issues, distance: schemaIssueDistance(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
-  const closestBranch = rankedBranches[0];
-  const schemaMessage = customMessage(issue);
-  if (closestBranch === undefined || (schemaMessage !== undefined && closestBranch.distance >= UNLIKELY_DISTANCE)) {
-    return [{ path, message: schemaMessage ?? addPeriod(issue.message) }];
+  const closestBranch = rankedUnionBranches[0];
+  const issueMessage = findCustomIssueMessage(issue);
+  if (closestBranch === undefined || (issueMessage !== undefined && closestBranch.distance >= UNLIKELY_DISTANCE)) {
+    return [{ path, message: issueMessage ?? addFullStop(issue.message) }];
   }
-  return describeIssues(written, closestBranch.issues, path);
+  return describeZodIssues(written, closestBranch.issues, path);
 }
 
 const UNLIKELY_DISTANCE = 5;
 
-function issueDistance(issues: readonly ZodIssue[]): number {
+function schemaIssueDistance(issues: readonly ZodIssue[]): number {
   let totalDistance = 0;
   for (const issue of issues) {
     if (issue.code === "unrecognized_keys") totalDistance += UNLIKELY_DISTANCE * issue.keys.length;
@@ -108,74 +108,74 @@ function issueDistance(issues: readonly ZodIssue[]): number {
   return totalDistance;
 }
 
-function typeMessage(written: WrittenConfig, expected: string, path: readonly PropertyKey[], value: unknown): string {
+function typeErrorText(written: CheckedConfig, expected: string, path: readonly PropertyKey[], value: unknown): string {
   if (value === undefined || value === null) {
-    const optionDescription = findDescription(written.schema, path);
+    const optionDescription = findOptionDescription(written.schema, path);
     if (
       expected === "object" &&
       value === null &&
       written.isTrial !== true &&
-      findComplaintAbout(written, path, {}) === null
+      findProblemWithValue(written, path, {}) === null
     ) {
       return "Write {} here where nothing is to be chosen, or its options below it.";
     }
-    return `This is needed and missing${optionDescription === undefined ? "." : `: ${addPeriod(lowerFirstLetter(optionDescription))}`}`;
+    return `This is needed and missing${optionDescription === undefined ? "." : `: ${addFullStop(lowerFirstLetter(optionDescription))}`}`;
   }
   if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
   if (expected === "object" && written.isTrial !== true) {
-    const sectionAdvice = sectionHelp(written, path, value);
-    if (sectionAdvice !== null) return sectionAdvice;
+    const missingSectionAdvice = adviceForSection(written, path, value);
+    if (missingSectionAdvice !== null) return missingSectionAdvice;
   }
   if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
-    return findComplaintAbout(written, path, [value]) === null
+    return findProblemWithValue(written, path, [value]) === null
       ? "Write a list: put a dash in front of the first key, and indent the others below it."
       : "Write a list: each entry begins with a dash, and has its name as `name`.";
   }
   if (expected === "record" && Array.isArray(value)) {
     return "Write a section here, not a list: without dashes, each entry under a name of your own.";
   }
-  const expectedKind = EXPECTED_KINDS[expected] ?? expected;
-  const shouldDropQuotes = typeof value === "string" && isPlainText(expected, value);
-  return `Write ${expectedKind} here${shouldDropQuotes ? ", without quotes" : ""}, not ${kindOfValue(value)}.`;
+  const expectedTypeText = EXPECTED_TYPE_TEXTS[expected] ?? expected;
+  const shouldDropQuotes = typeof value === "string" && isUnquotedLiteral(expected, value);
+  return `Write ${expectedTypeText} here${shouldDropQuotes ? ", without quotes" : ""}, not ${valueTypeText(value)}.`;
 }
 
-function sectionHelp(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
+function adviceForSection(written: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
   if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
   }
-  const sectionKeys = knownKeys(written.schema, path);
+  const sectionKeys = allowedKeys(written.schema, path);
   if (sectionKeys.length === 0 || path.length === 0) return null;
-  const validKeys = sectionKeys.filter((key) => findComplaintAbout(written, path, { [key]: value }) === null);
-  if (validKeys.length === 1) return `Write it as a section: { ${validKeys[0]}: … }.`;
+  const acceptingKeys = sectionKeys.filter((key) => findProblemWithValue(written, path, { [key]: value }) === null);
+  if (acceptingKeys.length === 1) return `Write it as a section: { ${acceptingKeys[0]}: … }.`;
   const knownKeysText = sectionKeys.length > 15 ? "" : ` Known are: ${sectionKeys.join(", ")}.`;
-  return `Write a section with keys of its own here, not ${kindOfValue(value)}.${knownKeysText}`;
+  return `Write a section with keys of its own here, not ${valueTypeText(value)}.${knownKeysText}`;
 }
 
 /** Checks another value at a path. Returns the problem message; null if the value is valid. */
-function findComplaintAbout(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
-  const content = replaceValueAt(written.content, path, value);
+function findProblemWithValue(written: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
+  const content = replaceValueAtPath(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
-  const findingAtPath = describeIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
+  const findingAtPath = describeZodIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
     path.every((step, depth) => finding.path[depth] === step),
   );
   return findingAtPath?.message ?? null;
 }
 
-function replaceValueAt(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
+function replaceValueAtPath(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
   if (step === undefined) return value;
   if (typeof content !== "object" || content === null) return content;
-  const copy = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
-  copy[step] = replaceValueAt(copy[step], rest, value);
-  return copy;
+  const changedContent = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
+  changedContent[step] = replaceValueAtPath(changedContent[step], rest, value);
+  return changedContent;
 }
 
-function isPlainText(expected: string, text: string): boolean {
+function isUnquotedLiteral(expected: string, text: string): boolean {
   if (expected === "boolean") return text === "true" || text === "false";
   if (expected !== "number" && expected !== "int") return false;
   return text.trim() !== "" && Number.isFinite(Number(text));
 }
 
-const EXPECTED_KINDS: Readonly<Record<string, string>> = {
+const EXPECTED_TYPE_TEXTS: Readonly<Record<string, string>> = {
   string: "a text",
   number: "a number",
   int: "a whole number",
@@ -185,31 +185,31 @@ const EXPECTED_KINDS: Readonly<Record<string, string>> = {
   record: "a section with names of your own",
 };
 
-function kindOfValue(value: unknown): string {
+function valueTypeText(value: unknown): string {
   if (Array.isArray(value)) return "a list";
   if (typeof value === "object") return "a section";
   if (typeof value === "boolean") return String(value);
   return typeof value === "string" ? "a text" : `a ${typeof value}`;
 }
 
-function limitMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
+function outOfRangeMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
   const isMin = issue.code === "too_small";
   const limit = isMin ? issue.minimum : issue.maximum;
-  const limitWord = isMin ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
-  if (issue.origin === "string") return `Write ${limitWord} ${limit} characters.`;
+  const limitText = isMin ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
+  if (issue.origin === "string") return `Write ${limitText} ${limit} characters.`;
   if (issue.origin === "array" && isMin && limit === 1) return "Write at least one entry, or leave the key out.";
-  if (issue.origin === "array") return `Write ${limitWord} ${limit} entries.`;
+  if (issue.origin === "array") return `Write ${limitText} ${limit} entries.`;
   if (!isMin && limit === 1 && typeof value === "number" && value <= 100) {
-    return `Write a number of ${limitWord} 1: it is a share, so ${value} % are ${value / 100}.`;
+    return `Write a number of ${limitText} 1: it is a share, so ${value} % are ${value / 100}.`;
   }
-  return `Write a number of ${limitWord} ${limit}.`;
+  return `Write a number of ${limitText} ${limit}.`;
 }
 
-function customMessage(issue: ZodIssue): string | undefined {
-  return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : addPeriod(issue.message);
+function findCustomIssueMessage(issue: ZodIssue): string | undefined {
+  return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : addFullStop(issue.message);
 }
 
-function choiceMessage(choices: readonly string[], value: unknown): string {
+function allowedChoicesMessage(choices: readonly string[], value: unknown): string {
   // Quote texts of digits, because YAML reads them as numbers.
   const quoteDigits = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
   const quotedChoices = choices.map(quoteDigits);
@@ -219,7 +219,7 @@ function choiceMessage(choices: readonly string[], value: unknown): string {
   return closestChoice === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${quoteDigits(closestChoice)}?`;
 }
 
-function addPeriod(text: string): string {
+function addFullStop(text: string): string {
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
@@ -227,11 +227,11 @@ function lowerFirstLetter(text: string): string {
   return text.charAt(0).toLowerCase() + text.slice(1);
 }
 
-function getValueAt(content: unknown, path: readonly PropertyKey[]): unknown {
-  let value = content;
+function getValueAtPath(content: unknown, path: readonly PropertyKey[]): unknown {
+  let valueAtPath = content;
   for (const key of path) {
-    if (typeof value !== "object" || value === null || !Object.hasOwn(value, key)) return undefined;
-    value = (value as Record<PropertyKey, unknown>)[key];
+    if (typeof valueAtPath !== "object" || valueAtPath === null || !Object.hasOwn(valueAtPath, key)) return undefined;
+    valueAtPath = (valueAtPath as Record<PropertyKey, unknown>)[key];
   }
-  return value;
+  return valueAtPath;
 }

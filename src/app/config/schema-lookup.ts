@@ -1,80 +1,80 @@
 import type { z } from "zod";
 
-type AnySchema = z.core.$ZodType;
+type AnyZodSchema = z.core.$ZodType;
 
-interface ZodDefinition {
+interface ZodSchemaDefinition {
   readonly type: string;
-  readonly innerType?: AnySchema;
-  readonly in?: AnySchema;
-  readonly element?: AnySchema;
-  readonly valueType?: AnySchema;
-  readonly shape?: Readonly<Record<string, AnySchema>>;
-  readonly options?: readonly AnySchema[];
+  readonly innerType?: AnyZodSchema;
+  readonly in?: AnyZodSchema;
+  readonly element?: AnyZodSchema;
+  readonly valueType?: AnyZodSchema;
+  readonly shape?: Readonly<Record<string, AnyZodSchema>>;
+  readonly options?: readonly AnyZodSchema[];
 }
 
-function zodDefinition(schema: AnySchema): ZodDefinition {
-  return schema._zod.def as unknown as ZodDefinition;
+function zodSchemaDefinition(schema: AnyZodSchema): ZodSchemaDefinition {
+  return schema._zod.def as unknown as ZodSchemaDefinition;
 }
 
 /** Lists the keys that a schema allows at a path of the configuration, e.g. `["sinks", "lake", "influxdb"]`. */
-export function knownKeys(schema: AnySchema, path: readonly PropertyKey[]): readonly string[] {
-  const foundSchema = findSchemaAt(schema, path);
-  return foundSchema === undefined ? [] : Object.keys(schemaShape(foundSchema));
+export function allowedKeys(schema: AnyZodSchema, path: readonly PropertyKey[]): readonly string[] {
+  const optionSchema = findSchemaAtPath(schema, path);
+  return optionSchema === undefined ? [] : Object.keys(listSchemasByKey(optionSchema));
 }
 
-export function findDescription(schema: AnySchema, path: readonly PropertyKey[]): string | undefined {
-  let currentSchema = findSchemaAt(schema, path);
+export function findOptionDescription(schema: AnyZodSchema, path: readonly PropertyKey[]): string | undefined {
+  let currentSchema = findSchemaAtPath(schema, path);
   while (currentSchema !== undefined) {
     const { description } = (currentSchema as { meta?: () => { description?: string } | undefined }).meta?.() ?? {};
     if (description !== undefined) return description;
-    currentSchema = wrappedSchema(currentSchema);
+    currentSchema = findInnerZodSchema(currentSchema);
   }
   return undefined;
 }
 
 /** True for options that are written as text, including texts that become numbers, e.g. durations. */
-export function isTextOption(schema: AnySchema, path: readonly PropertyKey[]): boolean {
-  const foundSchema = findSchemaAt(schema, path);
-  return foundSchema !== undefined && zodDefinition(unwrapSchema(foundSchema)).type === "string";
+export function isTextOption(schema: AnyZodSchema, path: readonly PropertyKey[]): boolean {
+  const optionSchema = findSchemaAtPath(schema, path);
+  return optionSchema !== undefined && zodSchemaDefinition(unwrapZodSchema(optionSchema)).type === "string";
 }
 
 /** Lists the dotted paths of all options: `*` is a user-defined name, `[]` a list entry, e.g. `commands.allow[].min`. */
-export function optionPaths(schema: AnySchema, path = ""): readonly string[] {
-  const { element, valueType, shape, options = [] } = zodDefinition(unwrapSchema(schema));
-  const ownPath = path === "" || path.endsWith("*") || path.endsWith("[]") ? [] : [path];
-  if (element !== undefined) return [...ownPath, ...optionPaths(element, `${path}[]`)];
+export function listOptionPaths(schema: AnyZodSchema, path = ""): readonly string[] {
+  const { element, valueType, shape, options = [] } = zodSchemaDefinition(unwrapZodSchema(schema));
+  const ownOptionPath = path === "" || path.endsWith("*") || path.endsWith("[]") ? [] : [path];
+  if (element !== undefined) return [...ownOptionPath, ...listOptionPaths(element, `${path}[]`)];
   const fields = Object.entries(valueType === undefined ? (shape ?? {}) : { "*": valueType });
-  const fieldPaths = fields.flatMap(([key, field]) => optionPaths(field, path === "" ? key : `${path}.${key}`));
-  return [...new Set([...ownPath, ...fieldPaths, ...options.flatMap((option) => optionPaths(option, path))])];
+  const fieldPaths = fields.flatMap(([key, field]) => listOptionPaths(field, path === "" ? key : `${path}.${key}`));
+  return [...new Set([...ownOptionPath, ...fieldPaths, ...options.flatMap((option) => listOptionPaths(option, path))])];
 }
 
-function findSchemaAt(schema: AnySchema, path: readonly PropertyKey[]): AnySchema | undefined {
-  let currentSchema: AnySchema | undefined = schema;
-  for (const pathStep of path) {
+function findSchemaAtPath(schema: AnyZodSchema, path: readonly PropertyKey[]): AnyZodSchema | undefined {
+  let currentSchema: AnyZodSchema | undefined = schema;
+  for (const optionPathStep of path) {
     if (currentSchema === undefined) return undefined;
-    currentSchema = childSchema(unwrapSchema(currentSchema), pathStep);
+    currentSchema = findChildSchema(unwrapZodSchema(currentSchema), optionPathStep);
   }
   return currentSchema;
 }
 
-function childSchema(schema: AnySchema, step: PropertyKey): AnySchema | undefined {
-  const { element, valueType } = zodDefinition(schema);
-  const shapeByKey = schemaShape(schema);
-  return element ?? valueType ?? (Object.hasOwn(shapeByKey, step) ? shapeByKey[String(step)] : undefined);
+function findChildSchema(schema: AnyZodSchema, step: PropertyKey): AnyZodSchema | undefined {
+  const { element, valueType } = zodSchemaDefinition(schema);
+  const schemaByKey = listSchemasByKey(schema);
+  return element ?? valueType ?? (Object.hasOwn(schemaByKey, step) ? schemaByKey[String(step)] : undefined);
 }
 
-function schemaShape(schema: AnySchema): Readonly<Record<string, AnySchema>> {
-  const { shape, options = [] } = zodDefinition(unwrapSchema(schema));
-  return shape ?? Object.assign({}, ...options.map(schemaShape));
+function listSchemasByKey(schema: AnyZodSchema): Readonly<Record<string, AnyZodSchema>> {
+  const { shape, options = [] } = zodSchemaDefinition(unwrapZodSchema(schema));
+  return shape ?? Object.assign({}, ...options.map(listSchemasByKey));
 }
 
 /** Returns the schema inside the zod wrappers optional, default and pipe. */
-function unwrapSchema(schema: AnySchema): AnySchema {
-  const innerSchema = wrappedSchema(schema);
-  return innerSchema === undefined ? schema : unwrapSchema(innerSchema);
+function unwrapZodSchema(schema: AnyZodSchema): AnyZodSchema {
+  const innerSchema = findInnerZodSchema(schema);
+  return innerSchema === undefined ? schema : unwrapZodSchema(innerSchema);
 }
 
-function wrappedSchema(schema: AnySchema): AnySchema | undefined {
-  const { innerType, in: input } = zodDefinition(schema);
+function findInnerZodSchema(schema: AnyZodSchema): AnyZodSchema | undefined {
+  const { innerType, in: input } = zodSchemaDefinition(schema);
   return innerType ?? input;
 }

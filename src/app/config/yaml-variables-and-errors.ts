@@ -17,57 +17,57 @@ import {
 } from "yaml";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 
-export interface NodeProblem {
+export interface YamlNodeProblem {
   readonly node: Scalar;
   readonly path: readonly PropertyKey[];
   readonly message: string;
 }
 
-export interface Interpolation {
-  readonly problems: readonly NodeProblem[];
+export interface VariableInterpolation {
+  readonly problems: readonly YamlNodeProblem[];
   /** Environment variables that the file uses, with their locations. */
-  readonly used: readonly (Pick<NodeProblem, "node" | "path"> & { readonly name: string })[];
+  readonly used: readonly (Pick<YamlNodeProblem, "node" | "path"> & { readonly name: string })[];
 }
 
 /** Matches `$${`, a placeholder, or the beginning of an invalid placeholder. */
-const PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
+const VARIABLE_PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
 
 /**
  * Replaces `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` from the environment; `$${` is a literal `${`. An empty
  * variable counts as unset. A replaced plain scalar is read as YAML again: `port: ${PORT}` gives a number.
  */
-export function interpolateVariables(document: Document, environment: ProcessEnv): Interpolation {
-  const problems: NodeProblem[] = [];
-  const usedVariables: Interpolation["used"][number][] = [];
+export function interpolateVariables(document: Document, environment: ProcessEnv): VariableInterpolation {
+  const yamlProblems: YamlNodeProblem[] = [];
+  const usedVariables: VariableInterpolation["used"][number][] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
       if (!node.value.includes("${")) return;
-      const addProblem = (message: string) => {
-        problems.push({ node, path: pathToNode(ancestors, node), message });
+      const addYamlProblem = (message: string) => {
+        yamlProblems.push({ node, path: optionPathOfNode(ancestors, node), message });
         return "";
       };
       const replacePlaceholder = (placeholder: string, name?: string, operator?: string, operand = "") => {
         if (placeholder === "$${") return "${";
         if (name === undefined) {
-          return addProblem(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
+          return addYamlProblem(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
         }
-        usedVariables.push({ node, path: pathToNode(ancestors, node), name });
+        usedVariables.push({ node, path: optionPathOfNode(ancestors, node), name });
         const value = environment[name];
         if (value !== undefined && value !== "") return value;
         if (operator === "-") return operand;
-        const advice = operator === "?" && operand !== "" ? operand : `Set it, or write \${${name}:-default}.`;
-        return addProblem(`The environment variable ${name} is not set. ${advice}`);
+        const variableAdvice = operator === "?" && operand !== "" ? operand : `Set it, or write \${${name}:-default}.`;
+        return addYamlProblem(`The environment variable ${name} is not set. ${variableAdvice}`);
       };
-      const replacedText = node.value.replace(PLACEHOLDER_PATTERN, replacePlaceholder);
-      node.value = node.type === "PLAIN" ? parsePlainValue(replacedText) : replacedText;
+      const interpolatedText = node.value.replace(VARIABLE_PLACEHOLDER_PATTERN, replacePlaceholder);
+      node.value = node.type === "PLAIN" ? parsePlainYamlScalar(interpolatedText) : interpolatedText;
     },
   });
-  return { problems, used: usedVariables };
+  return { problems: yamlProblems, used: usedVariables };
 }
 
 /** Reads a replaced text as YAML: the text can become a number or true, but never a list or a section. */
-function parsePlainValue(text: string): unknown {
+function parsePlainYamlScalar(text: string): unknown {
   try {
     const value: unknown = parse(text);
     return typeof value === "object" && value !== null ? text : value;
@@ -76,35 +76,35 @@ function parsePlainValue(text: string): unknown {
   }
 }
 
-function pathToNode(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
+function optionPathOfNode(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
   const path: PropertyKey[] = [];
   for (const [depth, ancestor] of ancestors.entries()) {
-    const childNode = ancestors[depth + 1] ?? node;
+    const childYamlNode = ancestors[depth + 1] ?? node;
     if (isPair(ancestor)) path.push(isScalar(ancestor.key) ? String(ancestor.key.value) : "");
     else if (isNode(ancestor) && !isMap(ancestor) && "items" in ancestor) {
-      path.push((ancestor.items as unknown[]).indexOf(childNode));
+      path.push((ancestor.items as unknown[]).indexOf(childYamlNode));
     }
   }
   return path;
 }
 
 /** Finds valid YAML that is probably a mistake: typographic quotes, and shell or Windows variables. */
-export function findLikelyMistakes(document: Document, text: string): readonly NodeProblem[] {
-  if (!LIKELY_MISTAKE_PATTERN.test(text)) return [];
-  const problems: NodeProblem[] = [];
+export function findLikelyYamlMistakes(document: Document, text: string): readonly YamlNodeProblem[] {
+  if (!LIKELY_YAML_MISTAKE_PATTERN.test(text)) return [];
+  const yamlProblems: YamlNodeProblem[] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
-      const message = likelyMistakeMessage(node.value, node.type === "PLAIN");
-      if (message !== null) problems.push({ node, path: pathToNode(ancestors, node), message });
+      const message = likelyYamlMistakeMessage(node.value, node.type === "PLAIN");
+      if (message !== null) yamlProblems.push({ node, path: optionPathOfNode(ancestors, node), message });
     },
   });
-  return problems;
+  return yamlProblems;
 }
 
-const LIKELY_MISTAKE_PATTERN = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
+const LIKELY_YAML_MISTAKE_PATTERN = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
 
-function likelyMistakeMessage(text: string, isPlain: boolean): string | null {
+function likelyYamlMistakeMessage(text: string, isPlain: boolean): string | null {
   if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text)) {
     return `These quotes are typographic, so they belong to the text: write straight ones, "…", or none.`;
   }
@@ -113,25 +113,25 @@ function likelyMistakeMessage(text: string, isPlain: boolean): string | null {
 }
 
 /** Offset of a value, or of its key with `wantKey`; for a missing path, offset of the nearest parent. */
-export function findOffset(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
+export function findOptionOffset(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
   let node: Node | null = root;
-  let offset = nodeStart(root) ?? 0;
+  let offset = yamlNodeStart(root) ?? 0;
   for (const [depth, step] of path.entries()) {
     if (isMap(node)) {
       const entry = node.items.find(
         (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(step),
       );
       if (entry === undefined) return offset;
-      const useKey = (depth === path.length - 1 && wantKey) || !isNode(entry.value) || isEmptyScalar(entry.value);
+      const useKey = (depth === path.length - 1 && wantKey) || !isNode(entry.value) || isEmptyYamlScalar(entry.value);
       // For a section, use the offset of its key, not of its first entry.
-      const offsetNode = useKey || isMap(entry.value) ? entry.key : entry.value;
-      offset = nodeStart(offsetNode) ?? offset;
+      const locatedYamlNode = useKey || isMap(entry.value) ? entry.key : entry.value;
+      offset = yamlNodeStart(locatedYamlNode) ?? offset;
       node = isNode(entry.value) ? entry.value : null;
     } else if (isNode(node) && !isAlias(node) && "items" in node && typeof step === "number") {
-      const listItem: unknown = (node.items as unknown[])[step];
-      if (!isNode(listItem)) return offset;
-      node = listItem;
-      offset = nodeStart(listItem) ?? offset;
+      const yamlListItem: unknown = (node.items as unknown[])[step];
+      if (!isNode(yamlListItem)) return offset;
+      node = yamlListItem;
+      offset = yamlNodeStart(yamlListItem) ?? offset;
     } else {
       return offset;
     }
@@ -139,11 +139,11 @@ export function findOffset(root: Node | null, path: readonly PropertyKey[], want
   return offset;
 }
 
-function nodeStart(node: unknown): number | undefined {
+function yamlNodeStart(node: unknown): number | undefined {
   return isNode(node) ? node.range?.[0] : undefined;
 }
 
-function isEmptyScalar(node: Node): boolean {
+function isEmptyYamlScalar(node: Node): boolean {
   return isScalar(node) && node.value === null && node.source === "";
 }
 
@@ -151,45 +151,45 @@ function isEmptyScalar(node: Node): boolean {
 export type LocateOption = (path: readonly PropertyKey[]) => string;
 
 /** Locates options in a file. If the file is missing, every location is the file's name. */
-export function locationsInFile(file: string): LocateOption {
+export function locateOptionsInFile(file: string): LocateOption {
   try {
-    return locationsInText(file, readFileSync(file, "utf8"));
+    return locateOptionsInText(file, readFileSync(file, "utf8"));
   } catch {
     return () => file;
   }
 }
 
-export function locationsInText(file: string, text: string): LocateOption {
+export function locateOptionsInText(file: string, text: string): LocateOption {
   const lineCounter = new LineCounter();
   const { contents } = parseDocument(text, { lineCounter: lineCounter, version: "1.2" });
   return (path) => {
-    const { line, col } = lineCounter.linePos(findOffset(contents, path, false));
+    const { line, col } = lineCounter.linePos(findOptionOffset(contents, path, false));
     return `${file}:${Math.max(1, line)}:${Math.max(1, col)}`;
   };
 }
 
 /** Returns one syntax problem per line in plain words, because one mistake causes several parser errors. */
-export function findSyntaxProblems(document: Document.Parsed, text: string) {
-  const syntaxProblems = document.errors.map((error) => toSyntaxProblem(document, text, error));
+export function findYamlSyntaxProblems(document: Document.Parsed, text: string) {
+  const yamlSyntaxProblems = document.errors.map((error) => toYamlSyntaxProblem(document, text, error));
   const lineNumberOf = ({ offset }: { readonly offset: number }) => text.slice(0, offset).split("\n").length;
-  return [...Map.groupBy(syntaxProblems, lineNumberOf).values()].flatMap(([firstOfLine]) => firstOfLine ?? []);
+  return [...Map.groupBy(yamlSyntaxProblems, lineNumberOf).values()].flatMap(([firstOfLine]) => firstOfLine ?? []);
 }
 
-function toSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError) {
+function toYamlSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError) {
   const offset = error.pos[0];
-  const isQuote = /Missing closing/.test(error.message);
-  const openAt = findOpenTextStart(document, offset, isQuote);
-  if (isQuote && openAt !== null) {
+  const isMissingQuote = /Missing closing/.test(error.message);
+  const openAt = findUnclosedTextStart(document, offset, isMissingQuote);
+  if (isMissingQuote && openAt !== null) {
     return { offset: openAt, message: `This ${text[openAt]} is not closed: write another one at the end of the text.` };
   }
   if (/must be sufficiently indented and end with/.test(error.message) && openAt !== null) {
     const end = text[openAt] === "[" ? "]" : "}";
     return { offset: openAt, message: `This ${text[openAt]} is not closed: write ${end} at its end.` };
   }
-  return { offset, message: syntaxMessage(error, text) };
+  return { offset, message: yamlSyntaxMessage(error, text) };
 }
 
-function syntaxMessage({ code, message, pos }: YAMLParseError, text: string): string {
+function yamlSyntaxMessage({ code, message, pos }: YAMLParseError, text: string): string {
   const character = text[pos[0]] ?? "";
   switch (code) {
     case "DUPLICATE_KEY":
@@ -225,23 +225,23 @@ function unexpectedTokenMessage(message: string, character: string): string {
 }
 
 /** Finds the start of the innermost quoted text, list or section in braces around an offset; null outside of all. */
-function findOpenTextStart(document: Document, offset: number, isQuote: boolean): number | null {
+function findUnclosedTextStart(document: Document, offset: number, isQuote: boolean): number | null {
   let innermostStart: number | null = null;
-  const checkNode = (node: Node) => {
+  const checkYamlNode = (node: Node) => {
     const [from, , end] = node.range ?? [0, 0, 0];
     if (from <= offset && offset <= end && from >= (innermostStart ?? 0)) innermostStart = from;
   };
   visit(document, {
     Node(_, node) {
       if (isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true) {
-        checkNode(node);
+        checkYamlNode(node);
       }
     },
   });
   return innermostStart;
 }
 
-export function aliasOffset(document: Document, name: string): number {
+export function findYamlAliasOffset(document: Document, name: string): number {
   let offset = 0;
   visit(document, {
     Alias(_, node) {

@@ -4,14 +4,14 @@ import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/ru
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 
-const CHECK_INTERVAL_MS = 1_000;
+const FILE_CHECK_INTERVAL_MS = 1_000;
 /** Time without a change before a changed file is read, because an editor may still be writing. */
-const STABLE_FOR_MS = 2_000;
+const FILE_STABLE_TIME_MS = 2_000;
 /** Retry interval while the configuration is invalid, because the cause may be another file, e.g. a secret. */
-const INVALID_RETRY_MS = 30_000;
+const INVALID_CONFIG_RETRY_MS = 30_000;
 
 /** Polls a file, because editors replace files and ConfigMaps change links. Repeats `onStable` while it returns false. */
-export function watchFile(options: {
+export function watchConfigFile(options: {
   readonly file: string;
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
@@ -25,18 +25,18 @@ export function watchFile(options: {
   let unchangedSinceMs = 0;
   let retryAtMs = Number.POSITIVE_INFINITY;
 
-  async function checkFile(): Promise<number> {
+  async function checkConfigFile(): Promise<number> {
     const nowMs = clock.monotonic();
-    const version = readFileVersion(file);
-    if (version !== latestVersion) {
-      latestVersion = version;
+    const fileVersion = readFileVersion(file);
+    if (fileVersion !== latestVersion) {
+      latestVersion = fileVersion;
       unchangedSinceMs = nowMs;
     }
-    const isChanged = version !== handledVersion && nowMs - unchangedSinceMs >= STABLE_FOR_MS;
-    if (version === null || (!isChanged && nowMs < retryAtMs)) return CHECK_INTERVAL_MS;
-    handledVersion = version;
-    retryAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_RETRY_MS;
-    return CHECK_INTERVAL_MS;
+    const isFileChanged = fileVersion !== handledVersion && nowMs - unchangedSinceMs >= FILE_STABLE_TIME_MS;
+    if (fileVersion === null || (!isFileChanged && nowMs < retryAtMs)) return FILE_CHECK_INTERVAL_MS;
+    handledVersion = fileVersion;
+    retryAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_CONFIG_RETRY_MS;
+    return FILE_CHECK_INTERVAL_MS;
   }
 
   return startServiceOnce({
@@ -46,7 +46,7 @@ export function watchFile(options: {
         clock,
         signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
-        turn: checkFile,
+        turn: checkConfigFile,
         fault: (error) => log.warn({ file, err: error }, "the configuration file could not be looked at"),
       });
     },
@@ -60,9 +60,9 @@ export function watchFile(options: {
 /** Text that changes with the file; null without a file, and for a pipe (`--config <(decrypt it)`), readable only once. */
 function readFileVersion(file: string): string | null {
   try {
-    const stats = statSync(file);
-    const { ino, size, mtimeMs, ctimeMs } = stats;
-    return !stats.isFile() ? null : `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
+    const configFileStats = statSync(file);
+    const { ino, size, mtimeMs, ctimeMs } = configFileStats;
+    return !configFileStats.isFile() ? null : `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
   } catch {
     return null;
   }

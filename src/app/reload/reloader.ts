@@ -17,37 +17,37 @@ import { endsWithin, retryUntilDone, serialRunner } from "../../core/runtime/wai
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { Config } from "../config/config.ts";
-import { configInForceAfter, findConfigChanges } from "../config/config-changes.ts";
-import { formatProblems } from "../config/config-problems.ts";
-import { sharedTokens } from "../config/contradictory-options.ts";
-import { watchFile } from "./config-file-watch.ts";
+import { computeConfigInForce, findConfigChanges } from "../config/config-changes.ts";
+import { formatConfigProblems } from "../config/config-problems.ts";
+import { findSharedTokens } from "../config/contradictory-options.ts";
+import { watchConfigFile } from "./config-file-watch.ts";
 
-export interface ReconfigurablePart {
+export interface ReconfigurableWorkerPart {
   readonly name: string;
   /** Prepares a configuration change without applying it; an error rejects the complete file. */
-  prepare(next: Config): Promise<PreparedChange>;
+  prepare(next: Config): Promise<PreparedConfigChange>;
 }
 
-export interface PreparedChange {
+export interface PreparedConfigChange {
   takeOver(): Promise<void> | void;
   /** Frees the prepared resources if the change is not applied. */
   discard?(): Promise<void>;
 }
 
-export interface ConfigFile {
+export interface ReloadableConfigFile {
   readonly file: string;
   load(): Config;
   readonly isWatched: boolean;
 }
 
 /** Time for which a reload waits until its event is stored; storing is then retried in the background. */
-const RECORD_WAIT_MS = 5_000;
+const RELOAD_EVENT_WAIT_MS = 5_000;
 
 export function createReloader(
-  options: ConfigFile & {
+  options: ReloadableConfigFile & {
     readonly config: Config;
     /** Parts of the worker, in the order in which they apply a change. */
-    readonly parts: readonly ReconfigurablePart[];
+    readonly parts: readonly ReconfigurableWorkerPart[];
     readonly store: Pick<Store, "commit">;
     readonly clock: Clock;
     readonly log: Log;
@@ -55,78 +55,78 @@ export function createReloader(
   },
 ) {
   const { clock, file, log, metrics } = options;
-  const runReloadInTurn = serialRunner();
+  const runOneReloadAtATime = serialRunner();
   const stopController = new AbortController();
   let configInForce = options.config;
   let last: ReloadReport | null = null;
   let pending: readonly ConfigChange[] = [];
   let refused: readonly string[] | null = null;
   let failures: readonly string[] = [];
-  const pendingRecords = new Set<Promise<unknown>>();
+  const pendingEventCommits = new Set<Promise<unknown>>();
 
   async function prepareReload() {
     const loadedConfig = options.load();
-    const nextConfig = configInForceAfter(configInForce, loadedConfig);
+    const nextConfig = computeConfigInForce(configInForce, loadedConfig);
     // Check shared tokens again, because a running source keeps its token until a restart.
-    const [sharedToken] = sharedTokens(nextConfig);
+    const [sharedToken] = findSharedTokens(nextConfig);
     if (sharedToken !== undefined) throw new ConfigError(`${sharedToken.path.join(".")}: ${sharedToken.message}`);
-    const allChanges = findConfigChanges(configInForce, loadedConfig);
-    const preparedParts: (PreparedChange & { readonly name: string })[] = [];
-    const discard = () => Promise.all(preparedParts.map((part) => part.discard?.()));
+    const allConfigChanges = findConfigChanges(configInForce, loadedConfig);
+    const preparedChanges: (PreparedConfigChange & { readonly name: string })[] = [];
+    const discard = () => Promise.all(preparedChanges.map((part) => part.discard?.()));
     try {
-      for (const part of options.parts) preparedParts.push({ name: part.name, ...(await part.prepare(nextConfig)) });
+      for (const part of options.parts) preparedChanges.push({ name: part.name, ...(await part.prepare(nextConfig)) });
     } catch (error) {
       await discard();
       throw error;
     }
-    const immediateChanges = allChanges.filter(({ effect }) => effect === "alone");
-    const changesAfterRestart = allChanges.filter(({ effect }) => effect === "restart");
-    return { next: nextConfig, ready: preparedParts, discard, changes: immediateChanges, waiting: changesAfterRestart };
+    const liveChanges = allConfigChanges.filter(({ effect }) => effect === "alone");
+    const changesAfterRestart = allConfigChanges.filter(({ effect }) => effect === "restart");
+    return { next: nextConfig, ready: preparedChanges, discard, changes: liveChanges, waiting: changesAfterRestart };
   }
 
   async function reloadNow(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
-    const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], refused: null, failures: [] };
-    if (stopController.signal.aborted) return { ...report, pending, refused: ["The worker is stopping."] };
+    const reloadReport = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], refused: null, failures: [] };
+    if (stopController.signal.aborted) return { ...reloadReport, pending, refused: ["The worker is stopping."] };
     let prepared: Awaited<ReturnType<typeof prepareReload>>;
     try {
       prepared = await prepareReload();
     } catch (error) {
-      const rejectedReport = { ...report, pending, refused: formatProblems(error) };
-      if (!isDryRun) recordRefusal(rejectedReport);
-      return rejectedReport;
+      const refusedReloadReport = { ...reloadReport, pending, refused: formatConfigProblems(error) };
+      if (!isDryRun) recordRefusedReload(refusedReloadReport);
+      return refusedReloadReport;
     }
     const { changes, waiting } = prepared;
     if (isDryRun) {
       await prepared.discard();
-      return { ...report, changes, pending: waiting };
+      return { ...reloadReport, changes, pending: waiting };
     }
 
-    const failedParts: string[] = [];
+    const failedPartMessages: string[] = [];
     for (const part of prepared.ready) {
       try {
         await part.takeOver();
       } catch (error) {
         log.error({ part: part.name, err: error }, "a part could not take the new configuration over");
-        failedParts.push(`${part.name}: ${maskCredentials(errorText(error))}`);
+        failedPartMessages.push(`${part.name}: ${maskCredentials(errorText(error))}`);
       }
     }
-    const hasNewChanges = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
-    const finalReport = { ...report, changes, pending: waiting, failures: failedParts };
+    const hasNewConfigChanges = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
+    const appliedReloadReport = { ...reloadReport, changes, pending: waiting, failures: failedPartMessages };
     if (refused !== null) log.info({ file }, "the configuration file is right again");
     refused = null;
     metrics.configRefused.set(0);
     configInForce = prepared.next;
     pending = waiting;
-    failures = failedParts.length > 0 || changes.length > 0 ? failedParts : failures;
+    failures = failedPartMessages.length > 0 || changes.length > 0 ? failedPartMessages : failures;
     metrics.configPending.set(pending.length);
     metrics.reloads.inc({ outcome: changes.length > 0 ? "changed" : "unchanged" });
-    if (hasNewChanges || by !== "file") last = finalReport;
-    if (hasNewChanges) await recordChange(finalReport);
+    if (hasNewConfigChanges || by !== "file") last = appliedReloadReport;
+    if (hasNewConfigChanges) await recordConfigChange(appliedReloadReport);
     else if (by !== "file") log.info({ by }, "the configuration file says what is in force");
-    return finalReport;
+    return appliedReloadReport;
   }
 
-  function recordRefusal(report: ReloadReport): void {
+  function recordRefusedReload(report: ReloadReport): void {
     metrics.reloads.inc({ outcome: "refused" });
     metrics.configRefused.set(1);
     if (!isDeepStrictEqual(refused, report.refused))
@@ -135,77 +135,77 @@ export function createReloader(
     last = report;
   }
 
-  async function recordChange({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
-    const changeLines = { changes: changes.map(formatConfigChange), pending: waiting.map(formatConfigChange) };
+  async function recordConfigChange({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
+    const configChangeLines = { changes: changes.map(formatConfigChange), pending: waiting.map(formatConfigChange) };
     const restartMessage = "the configuration file was changed, and a restart has to follow";
-    const unchangedMessage = waiting.length > 0 ? restartMessage : "the configuration file says what is in force again";
-    log.info({ by, ...changeLines }, changes.length > 0 ? "the configuration was changed" : unchangedMessage);
-    const event = makeEvent({
+    const noChangeMessage = waiting.length > 0 ? restartMessage : "the configuration file says what is in force again";
+    log.info({ by, ...configChangeLines }, changes.length > 0 ? "the configuration was changed" : noChangeMessage);
+    const configChangedEvent = makeEvent({
       type: "configuration-changed",
       source: "/plenum",
       subject: "configuration",
       time: at,
       data: { by, changes, pending: waiting },
-      facts: [at, ...changeLines.changes, "pending", ...changeLines.pending],
+      facts: [at, ...configChangeLines.changes, "pending", ...configChangeLines.pending],
     });
-    const commitAttempt = retryUntilDone({
+    const eventCommitAttempt = retryUntilDone({
       clock,
       signal: stopController.signal,
-      work: () => options.store.commit({ events: [event] }),
+      work: () => options.store.commit({ events: [configChangedEvent] }),
       fault: (error) => log.warn({ err: error }, "a change of the configuration could not be recorded yet"),
     }).catch((error: unknown) => {
       log.error({ err: error }, "a change of the configuration was not recorded");
     });
-    pendingRecords.add(commitAttempt);
-    void commitAttempt.finally(() => pendingRecords.delete(commitAttempt));
-    await endsWithin(clock, RECORD_WAIT_MS, commitAttempt);
+    pendingEventCommits.add(eventCommitAttempt);
+    void eventCommitAttempt.finally(() => pendingEventCommits.delete(eventCommitAttempt));
+    await endsWithin(clock, RELOAD_EVENT_WAIT_MS, eventCommitAttempt);
   }
 
-  const fileWatch = watchFile({
+  const configFileWatch = watchConfigFile({
     ...{ file, clock, log },
-    onStable: async () => (await runReloadInTurn(() => reloadNow("file", false))).refused === null,
+    onStable: async () => (await runOneReloadAtATime(() => reloadNow("file", false))).refused === null,
   });
   const startSignal = Promise.withResolvers<void>();
-  const service = startServiceOnce({
+  const reloadService = startServiceOnce({
     name: "reload",
     async start(signal) {
       startSignal.resolve();
-      if (options.isWatched) await fileWatch.start(signal);
+      if (options.isWatched) await configFileWatch.start(signal);
     },
     async stop(deadlineMs) {
       stopController.abort(new OrderlyStop());
       startSignal.resolve();
-      await fileWatch.stop(deadlineMs);
+      await configFileWatch.stop(deadlineMs);
       // Wait until a running reload has finished, so that all parts have the same configuration.
-      const lastReload = runReloadInTurn(async () => undefined);
-      await endsWithin(clock, deadlineMs, lastReload);
-      await endsWithin(clock, deadlineMs, Promise.all(pendingRecords));
+      const lastReloadDone = runOneReloadAtATime(async () => undefined);
+      await endsWithin(clock, deadlineMs, lastReloadDone);
+      await endsWithin(clock, deadlineMs, Promise.all(pendingEventCommits));
     },
   });
 
   return {
-    ...service,
+    ...reloadService,
     /** Reloads the file. Never rejects, because the report contains the problems. */
     async reload(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
       await startSignal.promise;
-      return runReloadInTurn(() => reloadNow(by, isDryRun));
+      return runOneReloadAtATime(() => reloadNow(by, isDryRun));
     },
     state: (): ConfigurationState => ({ file, last, pending, refused }),
     /** Returns the last accepted configuration, with the old values of options that wait for a restart. */
     inForce: () => configInForce,
     notices(): readonly string[] {
       const changeCount = pending.length === 1 ? "A change" : `${pending.length} changes`;
-      const waitText = `wait${pending.length === 1 ? "s" : ""} for a restart`;
-      const paths = pending.map(({ path }) => path).join(", ");
+      const restartWaitText = `wait${pending.length === 1 ? "s" : ""} for a restart`;
+      const optionPaths = pending.map(({ path }) => path).join(", ");
       return [
         ...(refused === null ? [] : [invalidConfigNotice(file, refused)]),
         ...failures.map(
           (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
         ),
-        ...(pending.length === 0 ? [] : [`${changeCount} of the configuration ${waitText}: ${paths}.`]),
+        ...(pending.length === 0 ? [] : [`${changeCount} of the configuration ${restartWaitText}: ${optionPaths}.`]),
       ];
     },
   };
 }
 
-export type Reloader = ReturnType<typeof createReloader>;
+export type ConfigReloader = ReturnType<typeof createReloader>;

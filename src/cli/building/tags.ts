@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { SourceEntry } from "../../app/config/config.ts";
+import type { SourceConfigEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
@@ -105,7 +105,7 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
 function buildRows(
   { items }: Inventory<Tag>,
   { values, systems, logs }: StoredTagState,
-  { read, inventory }: SourceEntry,
+  { read, inventory }: SourceConfigEntry,
   { unit, system, class: className }: TagListOptions,
 ): readonly LocatedObject<TagRow>[] {
   const findTagClass = createClassFinder(read);
@@ -129,7 +129,7 @@ function valueText({ value, quality }: TagRow): string | number | boolean | null
   return quality === "good" ? value : `${value} (${quality})`;
 }
 
-function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): void {
+function refuseUnknownClass(name: string | undefined, { read }: SourceConfigEntry): void {
   const names = read.map((each) => each.name);
   if (name === undefined || names.includes(name)) return;
   throw new ConfigError(
@@ -142,7 +142,7 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
 /** Throws ConfigError for a system without tags in the list of the service or in the state. */
 function refuseUnknownSystem(
   { system }: TagListOptions,
-  { inventory }: SourceEntry,
+  { inventory }: SourceConfigEntry,
   listedTags: readonly LocatedObject<Tag>[],
   { systems }: StoredTagState,
 ): void {

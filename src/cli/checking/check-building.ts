@@ -1,4 +1,4 @@
-import type { Config, SourceEntry } from "../../app/config/config.ts";
+import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
 import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
@@ -20,7 +20,7 @@ import { type CheckLine, passedCheck, warningLine, wrongLine } from "./check-lin
 
 export interface ComparedSource {
   readonly name: string;
-  readonly entry: SourceEntry;
+  readonly entry: SourceConfigEntry;
   readonly config: Config;
   readonly building: VisibleBuilding;
   readonly places: LocateOption;

@@ -1,5 +1,5 @@
 import { planSettings } from "../../app/build-sync.ts";
-import type { Config, SourceEntry } from "../../app/config/config.ts";
+import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
 import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -22,7 +22,7 @@ import { type CheckLine, failedCheck, passedCheck, warningLine, withTimeLimit, w
 
 export interface SourceToCheck {
   readonly name: string;
-  readonly entry: SourceEntry;
+  readonly entry: SourceConfigEntry;
   readonly config: Config;
   readonly places: LocateOption;
   readonly lists: boolean;
@@ -100,7 +100,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   };
 }
 
-function buildSelection(name: string, entry: SourceEntry, { commands }: Config): WantedBuildingParts {
+function buildSelection(name: string, entry: SourceConfigEntry, { commands }: Config): WantedBuildingParts {
   const { silent_sensors: sensors } = entry;
   const selections = [
     ...[...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]),
@@ -120,7 +120,7 @@ const EXPIRY_WARNING_DAYS = 14;
 function checkToken(
   what: string,
   source: string,
-  entry: SourceEntry,
+  entry: SourceConfigEntry,
   config: Config,
   token: TokenInfo,
   nowMs: number,
@@ -151,7 +151,7 @@ function checkExpiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: 
 }
 
 /** Lists the abilities that the token needs, with the part of the configuration that needs each ability. */
-function neededAbilities({ schedules, read, history }: SourceEntry, { commands }: Config, source: string) {
+function neededAbilities({ schedules, read, history }: SourceConfigEntry, { commands }: Config, source: string) {
   const lists = ["gateways", "hosts", "systems"] as const;
   const rules: readonly (readonly [isNeeded: boolean, ability: string, purpose: string, without: string])[] = [
     [

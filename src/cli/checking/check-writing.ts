@@ -1,5 +1,5 @@
-import { acceptsCommands, type Config, canAcceptCommands } from "../../app/config/config.ts";
-import { findConnector } from "../../app/config/config-sections.ts";
+import { acceptsCommands, type Config, canSinkAcceptCommands } from "../../app/config/config.ts";
+import { findSinkConnector } from "../../app/config/config-sections.ts";
 import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { openAuditSize } from "../../engine/commands/audit/audit-log.ts";
@@ -181,7 +181,7 @@ function senderBlockers(config: Config, places: LocateOption): readonly CheckLin
 }
 
 function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
-  const [name, sink] = Object.entries(sinks).find(([, each]) => canAcceptCommands(each)) ?? [];
+  const [name, sink] = Object.entries(sinks).find(([, each]) => canSinkAcceptCommands(each)) ?? [];
   const listenOptionAdvice =
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
@@ -193,14 +193,14 @@ function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
 }
 
 function listenOption(name: string, sink: Config["sinks"][string]): string {
-  return `sinks.${name}.${findConnector(sink)}.commands: { enabled: true }`;
+  return `sinks.${name}.${findSinkConnector(sink)}.commands: { enabled: true }`;
 }
 
 /** Explains why a sink receives no commands; null if the sink listens. */
 function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || acceptsCommands(sink)) return null;
-  if (!canAcceptCommands(sink))
-    return `The sink ${name} cannot send commands, because ${findConnector(sink)} only receives events: name an mqtt sink in from, or operator.`;
+  if (!canSinkAcceptCommands(sink))
+    return `The sink ${name} cannot send commands, because ${findSinkConnector(sink)} only receives events: name an mqtt sink in from, or operator.`;
   if (!sink.enabled)
     return `The sink ${name} is switched off, so no command comes from it: set sinks.${name}.enabled: true.`;
   return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { findConnector } from "../../app/config/config-sections.ts";
-import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/file-permission-check.ts";
-import { locationsInFile } from "../../app/config/yaml-variables-and-errors.ts";
+import { findSinkConnector } from "../../app/config/config-sections.ts";
+import { ALLOW_WRITABLE_FLAG, refuseUntrustedConfigFile } from "../../app/config/file-permission-check.ts";
+import { locateOptionsInFile } from "../../app/config/yaml-variables-and-errors.ts";
 import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
@@ -61,7 +61,7 @@ async function runChecks(
   update: (text: string) => void,
 ): Promise<readonly CheckLine[]> {
   const { signal } = context;
-  const places = locationsInFile(context.configFile());
+  const places = locateOptionsInFile(context.configFile());
   const lines: CheckLine[] = [
     checkFile(context.configFile(), allowWritableConfig),
     ...(await checkMachine(config, context.configFile(), places, signal)),
@@ -97,7 +97,7 @@ async function runChecks(
 function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
   const checkName = "configuration";
   try {
-    if (!isWritableAllowed) refuseUntrustedFile(file);
+    if (!isWritableAllowed) refuseUntrustedConfigFile(file);
     return passedCheck(checkName, file);
   } catch (error) {
     return failedCheck(checkName, error);
@@ -141,7 +141,7 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   const checkName = `sink ${name}`;
   const entry = config.sinks[name];
   if (entry === undefined || !entry.enabled) return [warningLine(checkName, "switched off (enabled: false)")];
-  const connector = findConnector(entry);
+  const connector = findSinkConnector(entry);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, entry);

@@ -1,11 +1,11 @@
 import { accessSync, constants, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Config } from "../../app/config/config.ts";
-import { loadYaml } from "../../app/config/load.ts";
+import { loadYamlConfig } from "../../app/config/load.ts";
 import { createWorker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemErrorCode } from "../../core/errors/machine-failure.ts";
-import { DEFAULT_TOKEN } from "../../simulator/options.ts";
+import { SIMULATOR_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
 import { freePort } from "../shell/free-port.ts";
 import { startInbox } from "./inbox.ts";
@@ -47,10 +47,10 @@ export async function startDemo({ folder }: { readonly folder: string }) {
     PLENUM_DEMO_BROKER: broker.url,
     PLENUM_DEMO_INBOX: inbox.url,
     PLENUM_DEMO_STATUS_PORT: String(await freePort(PREFERRED_PORTS.status)),
-    PLENUM_DEMO_TOKEN: DEFAULT_TOKEN,
+    PLENUM_DEMO_TOKEN: SIMULATOR_TOKEN,
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
-  const config = loadYaml({ schema: Config, file: DEMO_CONFIG, environment });
+  const config = loadYamlConfig({ schema: Config, file: DEMO_CONFIG, environment });
   const worker = await createWorker({ config, environment, armWriting: true });
   await worker.start();
   const unregister = registerDemo({ config: DEMO_CONFIG, statusUrl: worker.statusUrl(), environment });

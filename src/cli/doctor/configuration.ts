@@ -3,7 +3,7 @@ import { parseDocument } from "yaml";
 import { Config } from "../../app/config/config.ts";
 import { ConfigurationError } from "../../app/config/config-problems.ts";
 import { findSecrets } from "../../app/config/contradictory-options.ts";
-import { loadYaml } from "../../app/config/load.ts";
+import { loadYamlConfig } from "../../app/config/load.ts";
 import { errorText } from "../../core/errors/errors.ts";
 import { type ProcessEnv, readSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { registerSecret } from "../../core/values/secret-masking.ts";
@@ -33,7 +33,7 @@ export function inspectConfiguration(file: string, environment: ProcessEnv): Ins
   for (const text of maskedConfig.hidden) registerSecret(text);
   const commonFindings = { file, secrets, content: maskedConfig.content };
   try {
-    const config = loadYaml({ schema: Config, file, environment });
+    const config = loadYamlConfig({ schema: Config, file, environment });
     return { findings: { ...commonFindings, found: "good", problems: [] }, config };
   } catch (error) {
     const found = classifyError(error);

@@ -1,5 +1,5 @@
 import { configJsonSchema } from "../../app/config/config.ts";
-import { parseSecretRef } from "../../app/config/contradictory-options.ts";
+import { parseSecretReference } from "../../app/config/contradictory-options.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 import type { ProcessEnv, SecretRef } from "../../core/runtime/secret.ts";
 import { SECRET_MASK } from "../../core/values/secret-masking.ts";
@@ -64,7 +64,7 @@ export function maskConfig(content: unknown, environment: ProcessEnv = process.e
       return value.map((each) => maskUnexpectedValue(each, itemSchemas, isSecret));
     }
     if (typeof value === "object") {
-      const reference = parseSecretRef(value);
+      const reference = parseSecretReference(value);
       if (reference !== null) return maskReference(reference);
       return Object.fromEntries(
         Object.entries(value).map(([key, each]) => [

@@ -1,6 +1,6 @@
 import { createServer } from "node:net";
-import type { Config, SourceEntry } from "../../app/config/config.ts";
-import { findConnector } from "../../app/config/config-sections.ts";
+import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
+import { findSinkConnector } from "../../app/config/config-sections.ts";
 import type { Sink } from "../../core/connector.ts";
 import { asFailure, errorText } from "../../core/errors/errors.ts";
 import {
@@ -86,7 +86,7 @@ export function probeServers(config: Config, signal: AbortSignal): Promise<reado
   const sinks = Object.entries(config.sinks)
     .filter(([, entry]) => entry.enabled)
     .map(([name, entry]) =>
-      probeServer("sink", name, findConnector(entry), async () => {
+      probeServer("sink", name, findSinkConnector(entry), async () => {
         await askSink(await createStandaloneSink(name, entry), signal);
         return { clockSkewMs: null, token: null };
       }),
@@ -128,7 +128,7 @@ async function probeServer(
   return { what, name, by, milliseconds: Math.round(performance.now() - startMs), ...result };
 }
 
-function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<SourceProbe> {
+function askSource(name: string, entry: SourceConfigEntry, signal: AbortSignal): Promise<SourceProbe> {
   return withStandaloneSource(name, entry, process.env, async (source) => {
     const { expiresAt, abilities, sites } = await withTimeLimit(
       signal,

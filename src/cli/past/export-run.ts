@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { planSettings } from "../../app/build-sync.ts";
-import { Config, type SourceEntry } from "../../app/config/config.ts";
+import { Config, type SourceConfigEntry } from "../../app/config/config.ts";
 import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Site } from "../../core/model/building.ts";
@@ -36,7 +36,7 @@ export interface ExportRequest {
 export interface ExportRun {
   readonly config: Config;
   readonly source: string;
-  readonly entry: SourceEntry;
+  readonly entry: SourceConfigEntry;
   readonly folder: string;
   readonly stateFolder: string;
   readonly request: ExportRequest;
@@ -243,7 +243,7 @@ function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun,
     },
   });
   const listSchedule = isFetching ? START_ONLY_CRON : false;
-  const schedules: SourceEntry["schedules"] = {
+  const schedules: SourceConfigEntry["schedules"] = {
     ...{ token: isFetching ? entry.schedules.token : false, alarms: false, resolved_sweep: false },
     ...{ sites: listSchedule, gateways: listSchedule, hosts: listSchedule, systems: listSchedule, tags: listSchedule },
   };

@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/file-permission-check.ts";
+import { ALLOW_WRITABLE_FLAG, refuseUntrustedConfigFile } from "../../app/config/file-permission-check.ts";
 import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -36,7 +36,7 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: RunOptions) => {
       if (options.setup === true && !(await (await import("./setup.ts")).runSetup(context))) return;
       const loadTrustedConfig = () => {
-        if (options.allowWritableConfig !== true) refuseUntrustedFile(context.configFile());
+        if (options.allowWritableConfig !== true) refuseUntrustedConfigFile(context.configFile());
         return context.config();
       };
       const config = loadTrustedConfig();

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
-import { loadYaml } from "../../app/config/load.ts";
+import { loadYamlConfig } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { DEFAULT_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
+import { SIMULATOR_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
 import { type CliContext, parseInteger, waitUntilAborted } from "../shell/context.ts";
 
 interface SimulateOptions {
@@ -20,13 +20,13 @@ export function define(command: Command, context: CliContext): void {
     .option("--port <number>", "port; 0 takes a free one", parseInteger, 8080)
     .option("--speed <factor>", "recorded seconds per second", parseSpeed)
     .option("--state <file>", "start from a state that GET /_simulator/state gave")
-    .addHelpText("after", `\nThe token is ${DEFAULT_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
+    .addHelpText("after", `\nThe token is ${SIMULATOR_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
     .action(async ({ host, port, speed, state, options: file }: SimulateOptions) => {
       const terminal = context.terminal();
       const fromFile =
         file === undefined
           ? SimulatorOptions.parse({})
-          : loadYaml({ schema: SimulatorOptions, file, environment: process.env });
+          : loadYamlConfig({ schema: SimulatorOptions, file, environment: process.env });
       const options = speed === undefined ? fromFile : { ...fromFile, speed };
       const { createSimulator } = await import("../../simulator/simulator.ts");
       const { startSimulatorServer } = await import("../../simulator/server.ts");

@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
-import { Config, type SourceEntry } from "../../app/config/config.ts";
-import { loadYaml } from "../../app/config/load.ts";
+import { Config, type SourceConfigEntry } from "../../app/config/config.ts";
+import { loadYamlConfig } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -48,7 +48,7 @@ export function createCliContext(
     chosenFile ??= chooseConfigFile(program, name, terminal());
     return chosenFile;
   };
-  const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
+  const config = () => loadYamlConfig({ schema: Config, file: configFile(), environment: process.env });
   const readAccepted = () => acceptedConfig(configFile(), config, signal);
   return {
     signal,
@@ -93,7 +93,7 @@ export function createCliContext(
 export interface SourceState {
   readonly config: Config;
   readonly source: string;
-  readonly entry: SourceEntry;
+  readonly entry: SourceConfigEntry;
   readonly store: Store;
 }
 
@@ -128,7 +128,7 @@ function useDemoConfig({ config, environment }: RunningDemo): string {
   return config;
 }
 
-export function chooseSource(config: Config, source: string | undefined): readonly [string, SourceEntry] {
+export function chooseSource(config: Config, source: string | undefined): readonly [string, SourceConfigEntry] {
   const entries = Object.entries(config.sources);
   const entry = source === undefined && entries.length === 1 ? entries[0] : entries.find(([name]) => name === source);
   if (entry !== undefined) return entry;

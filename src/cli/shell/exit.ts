@@ -1,6 +1,6 @@
 import { basename, delimiter, dirname } from "node:path";
 import { CommanderError } from "commander";
-import { ConfigurationError, formatProblem } from "../../app/config/config-problems.ts";
+import { ConfigurationError, formatConfigProblem } from "../../app/config/config-problems.ts";
 import { asFailure, errorText } from "../../core/errors/errors.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 
@@ -37,7 +37,7 @@ export function toExitCode(error: unknown): number {
 
 /** Formats an error as a sentence without stack trace; a wrong configuration gets one line per mistake. */
 export function errorLines(error: unknown): readonly string[] {
-  if (error instanceof ConfigurationError) return error.problems.map(formatProblem);
+  if (error instanceof ConfigurationError) return error.problems.map(formatConfigProblem);
   const safeText = maskCredentials(errorText(error));
   return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${safeText}` : safeText];
 }

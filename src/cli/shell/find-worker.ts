@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
-import { readStateSection, type StateSection } from "../../app/config/load.ts";
+import { readStateConfigSection, type StateConfigSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { StateConfig } from "../../engine/store/state-config.ts";
@@ -156,13 +156,13 @@ async function findWorkersIn(folder: string, signal: AbortSignal): Promise<reado
   return singleWorker.kind === "none" ? findLocalMembers({ folder }, signal) : [singleWorker];
 }
 
-function fleetStateOf({ folder, postgres }: StateSection): StateConfig | null {
+function fleetStateOf({ folder, postgres }: StateConfigSection): StateConfig | null {
   if (postgres === null) return null;
   return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
 }
 
-export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateSection {
-  return readStateSection(readFileOrEmpty(file), environment);
+export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateConfigSection {
+  return readStateConfigSection(readFileOrEmpty(file), environment);
 }
 
 export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;

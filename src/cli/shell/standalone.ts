@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { getConnector } from "../../../connectors/catalog.ts";
 import { buildSource } from "../../app/build-source.ts";
-import type { SourceEntry } from "../../app/config/config.ts";
-import { findConnector, type SinkEntry } from "../../app/config/config-sections.ts";
+import type { SourceConfigEntry } from "../../app/config/config.ts";
+import { findSinkConnector, type SinkConfigEntry } from "../../app/config/config-sections.ts";
 import type { Sink } from "../../core/connector.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
@@ -21,7 +21,7 @@ const LISTING_PAGE_SIZE = 500;
 /** The state is temporary, because the real one may belong to a running worker. */
 export async function withStandaloneSource<T>(
   name: string,
-  entry: SourceEntry,
+  entry: SourceConfigEntry,
   environment: ProcessEnv,
   use: (source: Source) => Promise<T>,
 ): Promise<T> {
@@ -52,8 +52,8 @@ const EMPTY_STORE = {
   },
 };
 
-export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
-  const connector = findConnector(entry);
+export async function createStandaloneSink(name: string, entry: SinkConfigEntry): Promise<Sink | undefined> {
+  const connector = findSinkConnector(entry);
   const definition = getConnector(connector);
   return definition.sink?.(entry[connector], {
     name,

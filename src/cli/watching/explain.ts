@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
-import { configView } from "../../app/status-page-settings.ts";
+import { toPageConfig } from "../../app/status-page-settings.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { EVENT_KINDS, type Event, eventSubject, isTelemetry, isUrgentKind, sourceUri } from "../../core/model/event.ts";
@@ -22,7 +22,7 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
+import { alarmTicketKey, readAlarmTickets, type Ticket } from "../../engine/views/alarm-tickets.ts";
 import { type FoundWorker, requestLastPollTimes, requestTagActivity } from "../../ui/operator/control-socket-client.ts";
 import { gapReasonText } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
@@ -111,7 +111,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
     store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, kinds, eventOrigin),
     store.documents<StoredPoll>(documentSet("poll", source)),
     worker.kind === "open" ? requestLastPollTimes(worker.socket, source, signal) : null,
-    readTickets((set) => store.documents(set), configView(config).sinks),
+    readAlarmTickets((set) => store.documents(set), toPageConfig(config).sinks),
   ]);
   const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const schedule = entry.schedules[job];
@@ -127,7 +127,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
     polls: alarmPolls,
     worker: worker.kind,
     sinks: await sinkProgress(state, events[0]),
-    tickets: tickets.get(ticketKey(source, stored.episode)) ?? [],
+    tickets: tickets.get(alarmTicketKey(source, stored.episode)) ?? [],
   };
 }
 
@@ -149,7 +149,7 @@ export interface SinkProgress {
 }
 
 async function sinkProgress({ store, config }: SourceState, lastEvent: LoggedEvent | undefined) {
-  const { filterBySink } = configView(config);
+  const { filterBySink } = toPageConfig(config);
   const [lags, deadLetters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
   const lastEventState = (sink: string, reached: number): SinkProgress["last"] => {
     if (lastEvent === undefined) return null;

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
-import type { Config, SourceEntry } from "../../app/config/config.ts";
+import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { secondsText } from "../../core/values/duration.ts";
@@ -52,7 +52,7 @@ async function planFromState(
   context: CliContext,
   config: Config,
   name: string,
-  entry: SourceEntry,
+  entry: SourceConfigEntry,
 ): Promise<PlanReport | null> {
   const stateSelector = { config, source: name };
   return readStateIfAny(stateSelector, async (store) => {
@@ -79,7 +79,7 @@ async function planFromLists(
   context: CliContext,
   state: StateConfig,
   name: string,
-  entry: SourceEntry,
+  entry: SourceConfigEntry,
   update: (text: string) => void,
 ): Promise<PlanReport> {
   refuseUnverifiedTls();

@@ -6,11 +6,11 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   addSilence,
-  alarmText,
-  cutSilence,
+  buildSilence,
   endSilence,
   getSilences,
-  toSilence,
+  shortenSilence,
+  silencedAlarms,
 } from "../../engine/silence/alarm-silences.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
@@ -69,7 +69,7 @@ export function define(silence: Command, context: CliContext): void {
 
 /** Ends a silence. In a fleet, ends the copy of each source, and the holders of the sources emit the end. */
 function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
-  const endSilenceInStore = config.state.postgres === undefined ? endSilence : cutSilence;
+  const endSilenceInStore = config.state.postgres === undefined ? endSilence : shortenSilence;
   return changeSourceStores(config, async (parts) => {
     const endResults = await Promise.all(parts.map((store) => endSilenceInStore(store, id, at, "cli")));
     return endResults.includes(true);
@@ -98,15 +98,15 @@ async function addFromOptions(context: CliContext, config: Config, store: Store,
     ...{ source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null },
     ...{ priorities: priority ?? null, fromMs, toMs, reason: options.reason, madeBy: "cli" },
   };
-  const silence = toSilence(requestedSilence, nowMs);
+  const silence = buildSilence(requestedSilence, nowMs);
   await addSilence(store, silence);
-  const line = `Silence ${silence.id} until ${silence.to}: ${alarmText(silence)}. ${silence.reason}`;
+  const line = `Silence ${silence.id} until ${silence.to}: ${silencedAlarms(silence)}. ${silence.reason}`;
   context.terminal().object(silence, [line]);
 }
 
 async function listSilences(context: CliContext, store: Store): Promise<void> {
   const silences = (await getSilences(store)).filter(({ endedBy }) => endedBy === undefined);
-  const columns = { id: "id", from: "from", to: "to", alarms: alarmText, reason: "reason", by: "madeBy" } as const;
+  const columns = { id: "id", from: "from", to: "to", alarms: silencedAlarms, reason: "reason", by: "madeBy" } as const;
   context.terminal().rows(silences, columns);
 }
 

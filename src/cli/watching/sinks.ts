@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { configView } from "../../app/status-page-settings.ts";
+import { toPageConfig } from "../../app/status-page-settings.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -76,7 +76,7 @@ async function reviveSink(
       hint: "Put it there; it then goes on by itself.",
     });
   }
-  const readLag = async () => (await outbox.lag(configView(config).filterBySink)).find((each) => each.sink === sink);
+  const readLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((each) => each.sink === sink);
   const hasEnded = ((await readLag())?.ended ?? null) !== null;
   if (hasEnded) await outbox.setEnded(sink, null);
   const currentLag = await readLag();
@@ -91,7 +91,7 @@ async function reviveSink(
 
 async function showLag(context: CliContext, store: Store, config: Config): Promise<void> {
   const ageSeconds = (since: string) => Math.round((systemClock.now() - Date.parse(since)) / 1000);
-  context.terminal().rows(await store.outbox.lag(configView(config).filterBySink), {
+  context.terminal().rows(await store.outbox.lag(toPageConfig(config).filterBySink), {
     sink: "sink",
     lag: backlogText,
     oldest: ({ oldest }) => (oldest === null ? null : `${ageSeconds(oldest)} s`),

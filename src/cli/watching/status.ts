@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { configView } from "../../app/status-page-settings.ts";
+import { toPageConfig } from "../../app/status-page-settings.ts";
 import { Rejected, Retryable } from "../../core/errors/errors.ts";
 import { invalidConfigNotice } from "../../core/model/config-change-report.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -176,5 +176,5 @@ function sinkLine(sink: SinkReport): string {
 }
 
 export function statusFromState(store: Store, config: Config): Promise<StatusReport> {
-  return createStatus({ version: VERSION, clock: systemClock, store, ...configView(config), live: null }).report();
+  return createStatus({ version: VERSION, clock: systemClock, store, ...toPageConfig(config), live: null }).report();
 }

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { writingSettings } from "../../app/config/config.ts";
+import { settingsAffectingTagWrites } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -97,7 +97,7 @@ export async function approvalQuestion(config: Config): Promise<ApprovalInputs> 
   const approvers = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
   return {
     config: config.commands.approval ?? null,
-    rules: approvedRules(config.commands, writingSettings(config)),
+    rules: approvedRules(config.commands, settingsAffectingTagWrites(config)),
     pinned: postgres === undefined ? readPin(folder) : approvers ? (JSON.parse(approvers) as PinnedApprovers) : null,
     nowMs: systemClock.now(),
   };

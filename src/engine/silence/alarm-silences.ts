@@ -56,17 +56,17 @@ export async function endSilence(store: SilenceStore, id: string, at: string, by
  * Ends a silence without emitting events, for a command next to a fleet. The worker that keeps the silences of this state emits
  * the end. False without a running silence.
  */
-export async function cutSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
+export async function shortenSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined || silence.to <= at) return false;
-  const cutShort: Silence = { ...silence, to: at, endedBy: by };
+  const shortSilence: Silence = { ...silence, to: at, endedBy: by };
   await store.commit({
-    documents: [silence.isTold ? { set: SILENCE_SET, put: [[id, cutShort]] } : { set: SILENCE_SET, remove: [id] }],
+    documents: [silence.isTold ? { set: SILENCE_SET, put: [[id, shortSilence]] } : { set: SILENCE_SET, remove: [id] }],
   });
   return true;
 }
 
-export async function beginSilence(store: Pick<Store, "commit">, silence: Silence, at: string): Promise<void> {
+export async function startSilence(store: Pick<Store, "commit">, silence: Silence, at: string): Promise<void> {
   await store.commit({
     documents: [{ set: SILENCE_SET, put: [[silence.id, { ...silence, isTold: true }]] }],
     events: [buildSilenceEvent("silence-started", silence, at, silence.madeBy)],
@@ -80,28 +80,28 @@ export interface SilenceRequest extends Pick<Silence, "source" | "site" | "prior
 }
 
 /** Longest silence, milliseconds: a longer silence is a mistake or belongs in the configuration. */
-const MAX_SILENCE_MS = 366 * 86_400_000;
+const MAX_SILENCE_DURATION_MS = 366 * 86_400_000;
 
-export const MAX_REASON_LENGTH = 500;
+export const MAX_SILENCE_REASON_LENGTH = 500;
 
 /** Creates the requested silence; throws `ConfigError` when the request is invalid. */
-export function toSilence({ fromMs, toMs, reason, ...selection }: SilenceRequest, nowMs: number): Silence {
+export function buildSilence({ fromMs, toMs, reason, ...selection }: SilenceRequest, nowMs: number): Silence {
   if (toMs <= Math.max(fromMs, nowMs)) throw new ConfigError("The end has to be after the beginning, and after now.");
-  if (toMs - fromMs > MAX_SILENCE_MS) throw new ConfigError("A silence lasts a year at most.");
-  const reasonText = reason.trim();
-  if (reasonText === "" || reasonText.length > MAX_REASON_LENGTH)
-    throw new ConfigError(`Say why, in ${MAX_REASON_LENGTH} characters at most.`);
+  if (toMs - fromMs > MAX_SILENCE_DURATION_MS) throw new ConfigError("A silence lasts a year at most.");
+  const silenceReason = reason.trim();
+  if (silenceReason === "" || silenceReason.length > MAX_SILENCE_REASON_LENGTH)
+    throw new ConfigError(`Say why, in ${MAX_SILENCE_REASON_LENGTH} characters at most.`);
   return {
     ...selection,
     id: randomBytes(4).toString("hex"),
     from: isoUtc(fromMs),
     to: isoUtc(toMs),
-    reason: reasonText,
+    reason: silenceReason,
     isTold: false,
   };
 }
 
-export function isSilenced(silence: Silence, source: string, alarm: Alarm): boolean {
+export function isAlarmSilenced(silence: Silence, source: string, alarm: Alarm): boolean {
   return (
     (silence.source === null || silence.source === source) &&
     (silence.site === null || silence.site === alarm.site.id) &&
@@ -111,18 +111,18 @@ export function isSilenced(silence: Silence, source: string, alarm: Alarm): bool
   );
 }
 
-export function alarmText(
+export function silencedAlarms(
   { alarm, name, priorities, site, source }: Silence,
   names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
 ): string {
-  const textParts = [
+  const selectionTexts = [
     alarm === null ? "alarms" : `alarm ${names.alarm ?? alarm}`,
     name === null ? null : `named ${name}`,
     priorities === null ? null : `of priority ${priorities.join(", ")}`,
     site === null ? null : `of site ${names.site ?? site}`,
     source === null ? null : `of source ${source}`,
   ].filter((part) => part !== null);
-  return textParts.length === 1 && alarm === null ? "all alarms" : textParts.join(" ");
+  return selectionTexts.length === 1 && alarm === null ? "all alarms" : selectionTexts.join(" ");
 }
 
 function buildSilenceEvent(
@@ -142,7 +142,7 @@ function buildSilenceEvent(
   });
 }
 
-const SILENCE_CHECK_MS = 5_000;
+const SILENCE_CHECK_INTERVAL_MS = 5_000;
 
 export function createSilenceKeeper(options: {
   readonly store: Pick<Store, "commit" | "document" | "documents">;
@@ -160,11 +160,11 @@ export function createSilenceKeeper(options: {
         await endSilence(store, silence.id, silence.to, silence.endedBy ?? null);
         log.info({ silence: silence.id, reason: silence.reason }, "a silence is over");
       } else if (silence.from <= at && !silence.isTold) {
-        await beginSilence(store, silence, silence.from);
+        await startSilence(store, silence, silence.from);
         log.info({ silence: silence.id, reason: silence.reason, to: silence.to }, "a silence has begun");
       }
     }
-    return SILENCE_CHECK_MS;
+    return SILENCE_CHECK_INTERVAL_MS;
   }
 
   return startServiceOnce({

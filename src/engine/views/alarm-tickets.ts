@@ -2,7 +2,7 @@ import { type AnyEvent, type Event, eventSourceName } from "../../core/model/eve
 import { type Store, type StoreChange, sinkStateSet } from "../store/store.ts";
 
 /** Sink state of an alarm receiver, as `connectors/shared/receiver` writes it. */
-interface IncidentState {
+interface StoredIncident {
   readonly kind: string;
   readonly source: string;
   readonly episode: string;
@@ -26,80 +26,80 @@ export interface Ticket {
   readonly isFolded: boolean;
 }
 
-export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
+export type TicketsByKey = ReadonlyMap<string, readonly Ticket[]>;
 
 type ReadDocuments = <T>(set: string) => Promise<ReadonlyMap<string, T>>;
 
-export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
+export const alarmTicketKey = (source: string, episode: string): string => `${source} ${episode}`;
 
-export async function readTickets(documents: ReadDocuments, sinks: readonly string[]): Promise<Tickets> {
+export async function readAlarmTickets(documents: ReadDocuments, sinks: readonly string[]): Promise<TicketsByKey> {
   const tickets = new Map<string, Ticket[]>();
   for (const sink of sinks) {
-    const incidents = await documents<Partial<IncidentState>>(sinkStateSet(sink));
-    for (const { kind, source, episode, into, told } of incidents.values()) {
+    const incidentByKey = await documents<Partial<StoredIncident>>(sinkStateSet(sink));
+    for (const { kind, source, episode, into, told } of incidentByKey.values()) {
       // Other connectors store other documents.
       if (kind !== "alarm" || source === undefined || episode === undefined) continue;
-      const group = into == null ? undefined : incidents.get(into);
-      const incidentRecord = group?.told ?? told;
-      if (incidentRecord == null) continue;
-      const { ticket, link } = incidentRecord.place;
-      const key = ticketKey(source, episode);
-      const isWeb = link !== null && /^https?:\/\//.test(link);
-      tickets.set(key, [
-        ...(tickets.get(key) ?? []),
-        { sink, ticket, link: isWeb ? link : null, isOpen: !incidentRecord.isClosed, isFolded: group !== undefined },
+      const parent = into == null ? undefined : incidentByKey.get(into);
+      const sentIncident = parent?.told ?? told;
+      if (sentIncident == null) continue;
+      const { ticket, link } = sentIncident.place;
+      const ticketKey = alarmTicketKey(source, episode);
+      const isWebLink = link !== null && /^https?:\/\//.test(link);
+      tickets.set(ticketKey, [
+        ...(tickets.get(ticketKey) ?? []),
+        { sink, ticket, link: isWebLink ? link : null, isOpen: !sentIncident.isClosed, isFolded: parent !== undefined },
       ]);
     }
   }
   return tickets;
 }
 
-/** Names of the sinks that still have to send a message about the alarm with this `ticketKey`. */
-export async function findSinksBehind(
+/** Names of the sinks that still have to send a message about the alarm with this `alarmTicketKey`. */
+export async function findPendingSinks(
   documents: ReadDocuments,
   sinks: readonly string[],
   key: string,
 ): Promise<ReadonlySet<string>> {
-  const sinksBehind = new Set<string>();
+  const pendingSinks = new Set<string>();
   for (const sink of sinks) {
-    const incidents = await documents<Partial<IncidentState>>(sinkStateSet(sink));
-    for (const { kind, source, episode, into, status, told, refused } of incidents.values()) {
-      if (kind !== "alarm" || ticketKey(source ?? "", episode ?? "") !== key) continue;
+    const incidentByKey = await documents<Partial<StoredIncident>>(sinkStateSet(sink));
+    for (const { kind, source, episode, into, status, told, refused } of incidentByKey.values()) {
+      if (kind !== "alarm" || alarmTicketKey(source ?? "", episode ?? "") !== key) continue;
       if (into != null || refused !== undefined) continue;
-      const isBehind = told == null || told.isInDoubt === true || told.isClosed !== (status === "resolved");
-      if (isBehind) sinksBehind.add(sink);
+      const hasUnsentMessage = told == null || told.isInDoubt === true || told.isClosed !== (status === "resolved");
+      if (hasUnsentMessage) pendingSinks.add(sink);
     }
   }
-  return sinksBehind;
+  return pendingSinks;
 }
 
 /**
  * Adds the tickets to each alarm event that is committed, so that a lake or another ticket system can be joined. `sinks`:
  * names of the sinks that create tickets.
  */
-export function withTickets(store: Store, sinks: () => readonly string[]): Store {
+export function addTicketsOnCommit(store: Store, sinks: () => readonly string[]): Store {
   return {
     ...store,
     async commit(change: StoreChange) {
       const { events = [] } = change;
-      const ticketSinks = sinks();
-      if (ticketSinks.length === 0 || !events.some(mayHaveTickets)) return store.commit(change);
-      const tickets = await readTickets((set) => store.documents(set), ticketSinks);
-      return store.commit({ ...change, events: events.map((event) => addTickets(event, tickets)) });
+      const ticketSinkNames = sinks();
+      if (ticketSinkNames.length === 0 || !events.some(mayEventHaveTickets)) return store.commit(change);
+      const tickets = await readAlarmTickets((set) => store.documents(set), ticketSinkNames);
+      return store.commit({ ...change, events: events.map((event) => addTicketsToEvent(event, tickets)) });
     },
   };
 }
 
 /** False for `alarm-raised`, which comes before every ticket. */
-function mayHaveTickets({ type }: Event): boolean {
+function mayEventHaveTickets({ type }: Event): boolean {
   return type.startsWith("alarm-") && type !== "alarm-raised";
 }
 
-function addTickets(event: Event, all: Tickets): Event {
+function addTicketsToEvent(event: Event, all: TicketsByKey): Event {
   const alarmEvent = event as AnyEvent;
-  if (!mayHaveTickets(event) || !("episode" in alarmEvent.data)) return event;
-  const foundTickets = all.get(ticketKey(eventSourceName(event) ?? "", alarmEvent.data.episode)) ?? [];
-  if (foundTickets.length === 0) return event;
-  const tickets = foundTickets.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
+  if (!mayEventHaveTickets(event) || !("episode" in alarmEvent.data)) return event;
+  const ticketsOfAlarm = all.get(alarmTicketKey(eventSourceName(event) ?? "", alarmEvent.data.episode)) ?? [];
+  if (ticketsOfAlarm.length === 0) return event;
+  const tickets = ticketsOfAlarm.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
   return { ...event, data: { ...alarmEvent.data, tickets } };
 }

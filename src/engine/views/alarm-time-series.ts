@@ -10,66 +10,66 @@ const MAX_SEARCHED_EVENTS = 75_000;
 /** Most events to return: 20 tags that are read every minute have 3,600 in three hours. */
 const MAX_RETURNED_EVENTS = 5_000;
 /** Names of tags and systems are cached for this time: reading 20,000 takes 0.4 s. */
-const NAME_CACHE_MS = 60_000;
-const RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
+const TAG_NAME_CACHE_MS = 60_000;
+const HISTORY_RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
-export interface TimeSeriesStore extends Pick<Store, "document" | "documents"> {
+export interface AlarmTimeSeriesStore extends Pick<Store, "document" | "documents"> {
   readonly outbox: Pick<Store["outbox"], "recent">;
 }
 
-interface NamedTag {
+interface TagWithSystems {
   readonly id: string;
   readonly siteId: number | null;
   readonly name: string;
   readonly systemIds: readonly string[];
 }
 
-export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["timeSeries"] {
-  const tagsBySource = new Map<string, { readonly readMs: number; readonly tags: readonly NamedTag[] }>();
+export function createAlarmTimeSeriesReader(store: AlarmTimeSeriesStore): BuildingView["timeSeries"] {
+  const cachedTagsBySource = new Map<string, { readonly readMs: number; readonly tags: readonly TagWithSystems[] }>();
 
-  async function readTags(source: string, nowMs: number): Promise<readonly NamedTag[]> {
-    const cachedTags = tagsBySource.get(source);
-    if (cachedTags !== undefined && Math.abs(nowMs - cachedTags.readMs) < NAME_CACHE_MS) return cachedTags.tags;
+  async function readCachedTags(source: string, nowMs: number): Promise<readonly TagWithSystems[]> {
+    const cachedTags = cachedTagsBySource.get(source);
+    if (cachedTags !== undefined && Math.abs(nowMs - cachedTags.readMs) < TAG_NAME_CACHE_MS) return cachedTags.tags;
     const storedTags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
-    const tagSystems = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
+    const storedSystemsByTagId = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
     const tags = [...storedTags]
       .filter(([, { missingSince }]) => missingSince === null)
       .map(([id, { siteId, value }]) => {
-        return { id, siteId, name: value.displayName, systemIds: tagSystems.get(id)?.systemIds ?? [] };
+        return { id, siteId, name: value.displayName, systemIds: storedSystemsByTagId.get(id)?.systemIds ?? [] };
       });
-    tagsBySource.set(source, { readMs: nowMs, tags });
+    cachedTagsBySource.set(source, { readMs: nowMs, tags });
     return tags;
   }
 
-  async function readLatestPoint(source: string, id: string): Promise<readonly TimeSeriesPoint[]> {
+  async function readLatestTagPoint(source: string, id: string): Promise<readonly TimeSeriesPoint[]> {
     const storedValue = await store.document<StoredValue>(documentSet("value", source), id);
     return storedValue === undefined ? [] : [{ atMs: Date.parse(storedValue.time), value: storedValue.value }];
   }
 
   return async (source, alarm, span) => {
-    const tags = await readTags(source, span.toMs);
+    const tags = await readCachedTags(source, span.toMs);
     const alarmTag = findTag(alarm, tags);
     if (alarmTag === null) return [];
-    const shownTags = [alarmTag, ...findRelatedTags(alarmTag, tags)];
-    const events = await store.outbox.recent(
-      { source: sourceUri(source), subjects: shownTags.flatMap(listSubjects) },
+    const alarmAndRelatedTags = [alarmTag, ...findRelatedTags(alarmTag, tags)];
+    const tagEvents = await store.outbox.recent(
+      { source: sourceUri(source), subjects: alarmAndRelatedTags.flatMap(listTagEventSubjects) },
       ["tag-value", "tag-history"],
       { sinceMs: span.fromMs, maxSearched: MAX_SEARCHED_EVENTS, limit: MAX_RETURNED_EVENTS },
     );
-    const eventsByTagId = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
+    const eventsByTagId = Map.groupBy(tagEvents, ({ event }) => (event as TagValueEvent).data.tag.id);
     const timeSeries: TimeSeries[] = [];
-    for (const { id } of shownTags) {
+    for (const { id } of alarmAndRelatedTags) {
       const storedTag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
       if (storedTag === undefined) continue;
-      const points = mergePoints(eventsByTagId.get(id) ?? [], await readLatestPoint(source, id), span);
-      if (points.some(({ value }) => value !== null)) timeSeries.push({ tag: storedTag.value, points });
+      const tagPoints = mergeTagPoints(eventsByTagId.get(id) ?? [], await readLatestTagPoint(source, id), span);
+      if (tagPoints.some(({ value }) => value !== null)) timeSeries.push({ tag: storedTag.value, points: tagPoints });
     }
     return timeSeries;
   };
 }
 
 /** Returns the tag of the site that the alarm names; null if none or several have the name. */
-export function findTag<T extends Pick<NamedTag, "siteId" | "name">>(
+export function findTag<T extends Pick<TagWithSystems, "siteId" | "name">>(
   { lastActiveEvent, site, source }: Alarm,
   tags: readonly T[],
 ): T | null {
@@ -80,22 +80,22 @@ export function findTag<T extends Pick<NamedTag, "siteId" | "name">>(
   return null;
 }
 
-function findRelatedTags(own: NamedTag, tags: readonly NamedTag[]): readonly NamedTag[] {
+function findRelatedTags(own: TagWithSystems, tags: readonly TagWithSystems[]): readonly TagWithSystems[] {
   return tags
     .filter(({ id, systemIds }) => id !== own.id && systemIds.some((each) => own.systemIds.includes(each)))
     .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) || a.id.localeCompare(b.id))
     .slice(0, MAX_TAGS_PER_ALARM - 1);
 }
 
-function listSubjects({ id, siteId }: NamedTag): readonly string[] {
-  const subject = eventSubject("tag", siteId, id);
-  return [subject, ...RESOLUTIONS.map((resolution) => `${subject}/history/${resolution}`)];
+function listTagEventSubjects({ id, siteId }: TagWithSystems): readonly string[] {
+  const tagSubject = eventSubject("tag", siteId, id);
+  return [tagSubject, ...HISTORY_RESOLUTIONS.map((resolution) => `${tagSubject}/history/${resolution}`)];
 }
 
-type TagEvent = Extract<AnyEvent, { readonly type: "tag-value" | "tag-history" }>;
+type TagValueEvent = Extract<AnyEvent, { readonly type: "tag-value" | "tag-history" }>;
 
 /** Live values, and history buckets for times without live values; the later one wins for equal times. */
-function mergePoints(
+function mergeTagPoints(
   newestFirst: readonly LoggedEvent[],
   newest: readonly TimeSeriesPoint[],
   { fromMs, toMs }: TimeRange,
@@ -104,17 +104,17 @@ function mergePoints(
   const add = (atMs: number, value: TagValue) => {
     if (atMs >= fromMs && atMs <= toMs && !valuesByTime.has(atMs)) valuesByTime.set(atMs, value);
   };
-  const events = newestFirst.map(({ event }) => event as TagEvent);
+  const tagEvents = newestFirst.map(({ event }) => event as TagValueEvent);
   for (const { atMs, value } of newest) add(atMs, value);
-  for (const { data, type } of events) if (type === "tag-value") add(Date.parse(data.time), data.value);
-  for (const resolution of RESOLUTIONS) {
-    const valueTimes = [...valuesByTime.keys()];
-    for (const { data, type } of events) {
+  for (const { data, type } of tagEvents) if (type === "tag-value") add(Date.parse(data.time), data.value);
+  for (const resolution of HISTORY_RESOLUTIONS) {
+    const liveValueTimes = [...valuesByTime.keys()];
+    for (const { data, type } of tagEvents) {
       if (type !== "tag-history" || data.resolution !== resolution) continue;
       for (const { time, value } of data.points) {
         const atMs = Date.parse(time);
-        const isKnown = valueTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
-        if (!isKnown) add(atMs, value);
+        const hasLiveValue = liveValueTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
+        if (!hasLiveValue) add(atMs, value);
       }
     }
   }

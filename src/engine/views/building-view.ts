@@ -7,7 +7,7 @@ import type {
   TagValueView,
 } from "../../core/connector.ts";
 import type { System, Tag } from "../../core/model/building.ts";
-import { getSilences, isSilenced } from "../silence/alarm-silences.ts";
+import { getSilences, isAlarmSilenced } from "../silence/alarm-silences.ts";
 import { documentSet, type SetName } from "../store/store.ts";
 import {
   lastGoodOf,
@@ -19,22 +19,22 @@ import {
   type StoredValue,
   syncSet,
 } from "../sync/snapshot.ts";
-import { createTimeSeriesReader, type TimeSeriesStore } from "./alarm-time-series.ts";
+import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./alarm-time-series.ts";
 
 /** Creates the view of all sources' documents for connectors. `zones` has each source's time zone by name. */
-export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
-  async function mapDocuments<H, P>(
+export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
+  async function mapStoredDocuments<H, P>(
     name: SetName,
     view: (source: string, key: string, held: H) => P | undefined,
   ): Promise<readonly P[]> {
-    const mappedViews: P[] = [];
+    const documentViews: P[] = [];
     for (const source of zones.keys()) {
       for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
-        const mappedView = view(source, key, held);
-        if (mappedView !== undefined) mappedViews.push(mappedView);
+        const documentView = view(source, key, held);
+        if (documentView !== undefined) documentViews.push(documentView);
       }
     }
-    return mappedViews;
+    return documentViews;
   }
 
   async function findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
@@ -48,11 +48,11 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       return (await store.document<StoredObject<unknown>>(documentSet(noun, source), id))?.since;
     },
     async hasListedSystems(source, siteId) {
-      const storedTag = await store.document<StoredTagListTimes>(syncSet("tag-seen", source), siteId);
-      if ((storedTag?.systems ?? null) !== null) return true;
+      const tagsSeenAtSite = await store.document<StoredTagListTimes>(syncSet("tag-seen", source), siteId);
+      if ((tagsSeenAtSite?.systems ?? null) !== null) return true;
       // The poll of tags succeeded without systems: they are not followed.
-      const poll = await store.document<StoredPoll>(documentSet("poll", source), "tags");
-      return (poll?.lastSuccess ?? null) !== null;
+      const tagPoll = await store.document<StoredPoll>(documentSet("poll", source), "tags");
+      return (tagPoll?.lastSuccess ?? null) !== null;
     },
     async systemsOf(source, tagId) {
       const storedSystems = await store.document<StoredTagSystems>(syncSet("tag-system", source), tagId);
@@ -62,8 +62,8 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     timeZone: (source) => zones.get(source) ?? "UTC",
     async isComplete() {
       for (const source of zones.keys()) {
-        const polls = await store.documents<StoredPoll>(documentSet("poll", source));
-        if (!["alarms", "tags"].every((job) => (polls.get(job)?.lastSuccess ?? null) !== null)) return false;
+        const pollByJob = await store.documents<StoredPoll>(documentSet("poll", source));
+        if (!["alarms", "tags"].every((job) => (pollByJob.get(job)?.lastSuccess ?? null) !== null)) return false;
       }
       return true;
     },
@@ -71,33 +71,33 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       return (await getSilences(store)).map((silence) => ({
         fromMs: Date.parse(silence.from),
         toMs: Date.parse(silence.to),
-        covers: (source, alarm) => isSilenced(silence, source, alarm),
+        covers: (source, alarm) => isAlarmSilenced(silence, source, alarm),
       }));
     },
     async activeAlarms() {
-      const alarms = await mapDocuments("alarm", (source, _, held: StoredAlarm) => alarmView(source, held));
+      const alarms = await mapStoredDocuments("alarm", (source, _, held: StoredAlarm) => toAlarmView(source, held));
       return alarms.filter(({ state }) => state === "active");
     },
     async findAlarm(source, id) {
-      const storedAlarmDocument = await store.document<StoredAlarm>(documentSet("alarm", source), id);
-      return storedAlarmDocument === undefined ? undefined : alarmView(source, storedAlarmDocument);
+      const storedAlarm = await store.document<StoredAlarm>(documentSet("alarm", source), id);
+      return storedAlarm === undefined ? undefined : toAlarmView(source, storedAlarm);
     },
-    timeSeries: createTimeSeriesReader(store),
-    inventory: (noun) => mapDocuments(noun, listedObject<never>),
+    timeSeries: createAlarmTimeSeriesReader(store),
+    inventory: (noun) => mapStoredDocuments(noun, toListedObject<never>),
     async tagSystems() {
       const all: TagSystemsView[] = [];
       for (const source of zones.keys()) {
         const tags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
         const systems = await store.documents<StoredObject<System>>(documentSet("system", source));
         for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(syncSet("tag-system", source))) {
-          const held = tags.get(id);
-          if (held?.missingSince !== null || systemIds.length === 0) continue;
-          const foundSystems = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
+          const storedTag = tags.get(id);
+          if (storedTag?.missingSince !== null || systemIds.length === 0) continue;
+          const systemsOfTag = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
           all.push({
             source,
-            siteId: held.siteId,
-            tag: held.value,
-            systems: foundSystems.map(({ id: systemId, code, displayName }) => ({ id: systemId, code, displayName })),
+            siteId: storedTag.siteId,
+            tag: storedTag.value,
+            systems: systemsOfTag.map(({ id: systemId, code, displayName }) => ({ id: systemId, code, displayName })),
           });
         }
       }
@@ -105,23 +105,23 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     },
     async values() {
       const tags = new Map(
-        (await mapDocuments("tag", listedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
+        (await mapStoredDocuments("tag", toListedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
       );
-      return mapDocuments("value", (source, id, held: StoredValue): TagValueView | undefined => {
+      return mapStoredDocuments("value", (source, id, held: StoredValue): TagValueView | undefined => {
         const tag = tags.get(`${source} ${id}`);
         if (tag === undefined) return undefined;
         const { quality, time, value } = held;
-        const lastReadableValue = lastGoodOf(held);
-        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastReadableValue };
+        const lastReadableTagValue = lastGoodOf(held);
+        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastReadableTagValue };
       });
     },
   };
 }
 
-function alarmView(source: string, { alarm, episode, state }: StoredAlarm): AlarmView {
+function toAlarmView(source: string, { alarm, episode, state }: StoredAlarm): AlarmView {
   return { source, alarm, episode, state };
 }
 
-function listedObject<T>(source: string, _: string, held: StoredObject<T>): ListedInventoryObject<T> {
+function toListedObject<T>(source: string, _: string, held: StoredObject<T>): ListedInventoryObject<T> {
   return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
 }

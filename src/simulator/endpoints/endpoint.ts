@@ -1,39 +1,39 @@
 import { IANAZone } from "luxon";
-import type { Token } from "../access-tokens.ts";
+import type { AccessToken } from "../access-tokens.ts";
 import type { AlarmStore } from "../alarms.ts";
 import type { Devices } from "../devices.ts";
-import type { EndpointName } from "../fault-plan.ts";
+import type { ApiEndpointName } from "../fault-plan.ts";
 import type { SimulatorOptions } from "../options.ts";
-import type { InvalidField, SimReply, SimRequest } from "../reply-bodies.ts";
+import type { InvalidRequestField, ServiceReply, ServiceRequest } from "../reply-bodies.ts";
 import type { RequestLog } from "../request-log.ts";
-import type { Inventory } from "../response-records.ts";
+import type { SimulatedInventory } from "../response-records.ts";
 import type { Random } from "../seeded-random.ts";
-import type { World } from "../simulated-sites.ts";
-import type { Buckets, History } from "../tag-history.ts";
+import type { SimulatedSites } from "../simulated-sites.ts";
+import type { HistoryBuckets, TagHistory } from "../tag-history.ts";
 
-export interface ServiceContext {
+export interface SimulatedServiceContext {
   readonly options: SimulatorOptions;
-  readonly world: World;
+  readonly world: SimulatedSites;
   readonly devices: Devices;
-  readonly buckets: Buckets;
-  readonly history: History;
+  readonly buckets: HistoryBuckets;
+  readonly history: TagHistory;
   readonly alarms: AlarmStore;
-  readonly inventory: Inventory;
+  readonly inventory: SimulatedInventory;
   readonly random: Random;
   readonly log: RequestLog;
 }
 
 export interface ApiCall {
-  readonly context: ServiceContext;
-  readonly request: SimRequest;
-  readonly query: Query;
-  readonly token: Token;
+  readonly context: SimulatedServiceContext;
+  readonly request: ServiceRequest;
+  readonly query: QueryParameterReader;
+  readonly token: AccessToken;
   readonly nowMs: number;
   readonly number: number;
 }
 
 export interface Endpoint {
-  readonly name: EndpointName;
+  readonly name: ApiEndpointName;
   readonly method: "GET" | "POST";
   readonly path: string;
   readonly ability?: string;
@@ -42,79 +42,79 @@ export interface Endpoint {
   readonly unscoped?: true;
   /** The rate limit of the tag endpoints applies. */
   readonly limited?: true;
-  respond(call: ApiCall): SimReply;
+  respond(call: ApiCall): ServiceReply;
 }
 
 export const MAX_TAGS = 20;
 
-const UTC_TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
+const UTC_TIMESTAMP_PATTERN = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
 
-export const requiredMessage = (name: string): string => `The ${replaceUnderscores(name)} field is required.`;
+export const requiredFieldMessage = (name: string): string => `The ${replaceUnderscores(name)} field is required.`;
 
-export type Query = ReturnType<typeof readQuery>;
+export type QueryParameterReader = ReturnType<typeof createQueryParameterReader>;
 
 /** Parses query parameters. Collects the invalid ones in the order of the calls. */
-export function readQuery(parameters: URLSearchParams) {
-  const invalidFields: InvalidField[] = [];
+export function createQueryParameterReader(parameters: URLSearchParams) {
+  const invalidFields: InvalidRequestField[] = [];
 
-  function reject(source: string, message: string): void {
+  function rejectField(source: string, message: string): void {
     invalidFields.push({ source, message });
   }
 
-  function readText(name: string): string | undefined {
+  function readTextParameter(name: string): string | undefined {
     return parameters.get(name) || undefined;
   }
 
-  function requireText(name: string): string | undefined {
-    const value = readText(name);
-    if (value === undefined) reject(name, requiredMessage(name));
+  function requireTextParameter(name: string): string | undefined {
+    const value = readTextParameter(name);
+    if (value === undefined) rejectField(name, requiredFieldMessage(name));
     return value;
   }
 
   /** Rejects a parameter that is present but could not be parsed. */
-  function rejectUnparsed<T>(name: string, value: T | undefined, message: string): T | undefined {
-    if (value === undefined && readText(name) !== undefined) reject(name, message);
+  function rejectUnparsedField<T>(name: string, value: T | undefined, message: string): T | undefined {
+    if (value === undefined && readTextParameter(name) !== undefined) rejectField(name, message);
     return value;
   }
 
   return {
     invalid: invalidFields,
-    text: readText,
-    required: requireText,
-    reject,
+    text: readTextParameter,
+    required: requireTextParameter,
+    reject: rejectField,
     integer(name: string): number | undefined {
-      const value = readText(name);
-      const number = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;
-      return rejectUnparsed(name, number, `The ${replaceUnderscores(name)} field must be an integer.`);
+      const value = readTextParameter(name);
+      const integerValue = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;
+      return rejectUnparsedField(name, integerValue, `The ${replaceUnderscores(name)} field must be an integer.`);
     },
     boolean(name: string): boolean | undefined {
-      const value = readText(name)?.toLowerCase();
+      const value = readTextParameter(name)?.toLowerCase();
       const isTrueText = value === "true" || value === "1";
       const booleanValue = isTrueText ? true : value === "false" || value === "0" ? false : undefined;
-      return rejectUnparsed(name, booleanValue, `The ${replaceUnderscores(name)} field must be true or false.`);
+      return rejectUnparsedField(name, booleanValue, `The ${replaceUnderscores(name)} field must be true or false.`);
     },
     oneOf<T extends string>(name: string, choices: readonly T[]): T | undefined {
-      const knownChoice = choices.find((choice) => choice === readText(name));
-      return rejectUnparsed(name, knownChoice, `The selected ${replaceUnderscores(name)} is invalid.`);
+      const validChoice = choices.find((choice) => choice === readTextParameter(name));
+      return rejectUnparsedField(name, validChoice, `The selected ${replaceUnderscores(name)} is invalid.`);
     },
     tagIds(): string[] {
-      const value = requireText("tags");
+      const value = requireTextParameter("tags");
       if (value === undefined) return [];
       const ids = [...new Set(value.split(",").map((id) => id.trim()))].filter((id) => id !== "");
-      if (ids.length === 0) reject("tags", requiredMessage("tags"));
-      if (ids.length > MAX_TAGS) reject("tags", `The tags field must not have more than ${MAX_TAGS} items.`);
+      if (ids.length === 0) rejectField("tags", requiredFieldMessage("tags"));
+      if (ids.length > MAX_TAGS) rejectField("tags", `The tags field must not have more than ${MAX_TAGS} items.`);
       return ids;
     },
     utc(name: string): number | undefined {
-      const value = requireText(name) ?? "";
-      const atMs = UTC_TIMESTAMP.test(value) ? Date.parse(value) : Number.NaN;
-      const timeMs = Number.isNaN(atMs) ? undefined : atMs;
-      return rejectUnparsed(name, timeMs, `The ${name} field must be an ISO 8601 time in UTC.`);
+      const value = requireTextParameter(name) ?? "";
+      const atMs = UTC_TIMESTAMP_PATTERN.test(value) ? Date.parse(value) : Number.NaN;
+      const utcTimeMs = Number.isNaN(atMs) ? undefined : atMs;
+      return rejectUnparsedField(name, utcTimeMs, `The ${name} field must be an ISO 8601 time in UTC.`);
     },
     zone(name: string): string | undefined {
-      const value = requireText(name);
-      const knownZone = value !== undefined && isTimeZone(value) ? value : undefined;
-      return rejectUnparsed(name, knownZone, `The ${name} field must be a valid timezone.`);
+      const value = requireTextParameter(name);
+      const knownTimeZone = value !== undefined && isTimeZoneName(value) ? value : undefined;
+      return rejectUnparsedField(name, knownTimeZone, `The ${name} field must be a valid timezone.`);
     },
   };
 }
@@ -122,4 +122,4 @@ export function readQuery(parameters: URLSearchParams) {
 const replaceUnderscores = (name: string): string => name.replaceAll("_", " ");
 
 /** luxon caches zones; a new Intl formatter is slower than the rest of a request. */
-const isTimeZone = (name: string): boolean => !/^[+-]/.test(name) && IANAZone.create(name).isValid;
+const isTimeZoneName = (name: string): boolean => !/^[+-]/.test(name) && IANAZone.create(name).isValid;

@@ -1,14 +1,14 @@
-import { maySeeSite } from "../access-tokens.ts";
+import { tokenSeesSite } from "../access-tokens.ts";
 import type { Alarm } from "../alarms.ts";
-import { forbiddenReply, invalidReply, listReply, type SimReply } from "../reply-bodies.ts";
+import { forbiddenReply, invalidFieldsReply, listPageReply, type ServiceReply } from "../reply-bodies.ts";
 import {
-  alarmRecord,
-  gatewayRecord,
-  hostRecord,
-  siteRecord,
-  systemRecord,
-  tagRecord,
-  triggerRecord,
+  buildAlarmRecord,
+  buildGatewayRecord,
+  buildHostRecord,
+  buildSiteRecord,
+  buildSystemRecord,
+  buildTagRecord,
+  buildTriggerRecord,
 } from "../response-records.ts";
 import type { Tag } from "../simulated-sites.ts";
 import type { ApiCall, Endpoint } from "./endpoint.ts";
@@ -19,38 +19,38 @@ const DEFAULT_PAGE_SIZE = 100;
 const MAX_ALARMS_PER_PAGE = 500;
 const MAX_SEARCH_TEXT_LENGTH = 255;
 
-interface Page {
+interface ListPage {
   readonly page: number;
   readonly perPage: number;
 }
 
 /** Reads page and per_page. An invalid page number counts as 1, as in the paginators of frameworks. */
-function readPage({ query, request }: ApiCall, max: number, overMax: "refuse" | "clamp"): Page {
-  const requested = query.integer("per_page") ?? DEFAULT_PAGE_SIZE;
-  if (requested < 1) query.reject("per_page", "The per page field must be at least 1.");
-  if (requested > max && overMax === "refuse")
+function readPageParameters({ query, request }: ApiCall, max: number, overMax: "refuse" | "clamp"): ListPage {
+  const requestedPageSize = query.integer("per_page") ?? DEFAULT_PAGE_SIZE;
+  if (requestedPageSize < 1) query.reject("per_page", "The per page field must be at least 1.");
+  if (requestedPageSize > max && overMax === "refuse")
     query.reject("per_page", `The per page field must not be greater than ${max}.`);
   const page = Number(request.query.get("page") ?? "1");
-  return { page: Number.isSafeInteger(page) && page > 0 ? page : 1, perPage: Math.min(requested, max) };
+  return { page: Number.isSafeInteger(page) && page > 0 ? page : 1, perPage: Math.min(requestedPageSize, max) };
 }
 
-function readListPage(call: ApiCall): Page {
+function readPageOfSiteLists(call: ApiCall): ListPage {
   const { max_per_page, over_max } = call.context.options.lists;
-  return readPage(call, max_per_page, over_max);
+  return readPageParameters(call, max_per_page, over_max);
 }
 
-function pageReply<Row>(
+function buildPageReply<Row>(
   { context, query, request }: ApiCall,
-  page: Page,
+  page: ListPage,
   rows: () => readonly Row[],
   record: (row: Row) => unknown,
-): SimReply {
+): ServiceReply {
   const { lists, public_url } = context.options;
-  if (query.invalid.length > 0) return invalidReply(query.invalid);
-  const origin = public_url ?? `http://${request.headers.host ?? "localhost"}`;
-  const address = `${origin.replace(/\/$/, "")}${request.path}`;
+  if (query.invalid.length > 0) return invalidFieldsReply(query.invalid);
+  const publicOrigin = public_url ?? `http://${request.headers.host ?? "localhost"}`;
+  const listAddress = `${publicOrigin.replace(/\/$/, "")}${request.path}`;
   const { links, empty_meta: emptyMeta } = lists;
-  return listReply(rows(), record, { address, query: request.query, ...page, links, emptyMeta });
+  return listPageReply(rows(), record, { address: listAddress, query: request.query, ...page, links, emptyMeta });
 }
 
 function containsText(search: string | undefined, ...texts: readonly (string | null)[]): boolean {
@@ -63,20 +63,20 @@ export const sites: Endpoint = {
   method: "GET",
   path: "/api/v1/sites",
   respond(call) {
-    const search = call.query.text("search");
-    const rows = () => visibleSites(call).filter(({ display_name }) => containsText(search, display_name));
-    return pageReply(call, readListPage(call), rows, (site) => site);
+    const searchText = call.query.text("search");
+    const listRows = () => listVisibleSites(call).filter(({ display_name }) => containsText(searchText, display_name));
+    return buildPageReply(call, readPageOfSiteLists(call), listRows, (site) => site);
   },
 };
 
-export function visibleSites({ context, token }: ApiCall) {
+export function listVisibleSites({ context, token }: ApiCall) {
   return [...context.world.sites.values()]
-    .filter((site) => context.inventory.exists("sites", site.id) && maySeeSite(token, site.id))
-    .map((site) => siteRecord(context, site));
+    .filter((site) => context.inventory.exists("sites", site.id) && tokenSeesSite(token, site.id))
+    .map((site) => buildSiteRecord(context, site));
 }
 
 /** Makes an endpoint that lists objects of one site: site_id is required, exists, and is in the token's scope. */
-function createSiteList<Row>(
+function createSiteListEndpoint<Row>(
   name: "tags" | "gateways" | "hosts" | "systems",
   permission: string | undefined,
   filter: (call: ApiCall, siteId: number) => { rows: () => readonly Row[]; record: (row: Row) => unknown },
@@ -93,69 +93,69 @@ function createSiteList<Row>(
       const siteExists =
         siteId !== undefined && context.world.sites.has(siteId) && context.inventory.exists("sites", siteId);
       if (siteId !== undefined && !siteExists) query.reject("site_id", "The selected site id is invalid.");
-      const page = readListPage(call);
-      if (siteExists && query.invalid.length === 0 && !maySeeSite(token, siteId))
+      const page = readPageOfSiteLists(call);
+      if (siteExists && query.invalid.length === 0 && !tokenSeesSite(token, siteId))
         return forbiddenReply(context.options.forbidden);
       const { rows, record } = filter(call, siteId ?? 0);
-      return pageReply(call, page, rows, record);
+      return buildPageReply(call, page, rows, record);
     },
   };
 }
 
-export const tags = createSiteList<Tag>("tags", undefined, ({ context, query, token }, siteId) => {
+export const tags = createSiteListEndpoint<Tag>("tags", undefined, ({ context, query, token }, siteId) => {
   const { world, inventory } = context;
   const systemId = query.integer("system_id");
-  const search = query.text("search");
+  const searchText = query.text("search");
   return {
-    record: (tag) => tagRecord(context, tag),
+    record: (tag) => buildTagRecord(context, tag),
     rows: () =>
       [...world.tags.values()].filter((tag) => {
         if (tag.site.id !== siteId || !inventory.exists("tags", tag.id)) return false;
         if (systemId !== undefined && tag.systemId !== systemId) return false;
         if (token.visibleTags?.has(tag.id) === false) return false;
-        if (search === undefined) return true;
-        const { display_name, description, unit } = tagRecord(context, tag).attributes;
+        if (searchText === undefined) return true;
+        const { display_name, description, unit } = buildTagRecord(context, tag).attributes;
         const host = world.hosts.get(tag.hostId);
-        return containsText(search, display_name, description, unit, host?.display_name ?? "", host?.type ?? "");
+        return containsText(searchText, display_name, description, unit, host?.display_name ?? "", host?.type ?? "");
       }),
   };
 });
 
-export const gateways = createSiteList("gateways", "gateways", ({ context, query, nowMs }, siteId) => {
-  const search = query.text("search");
+export const gateways = createSiteListEndpoint("gateways", "gateways", ({ context, query, nowMs }, siteId) => {
+  const searchText = query.text("search");
   return {
     record: (gateway) => gateway,
     rows: () =>
       [...context.world.gateways.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("gateways", id))
-        .map((gateway) => gatewayRecord(context, gateway, nowMs))
-        .filter(({ attributes }) => containsText(search, attributes.display_name)),
+        .map((gateway) => buildGatewayRecord(context, gateway, nowMs))
+        .filter(({ attributes }) => containsText(searchText, attributes.display_name)),
   };
 });
 
-export const hosts = createSiteList("hosts", "hosts", ({ context, query }, siteId) => {
+export const hosts = createSiteListEndpoint("hosts", "hosts", ({ context, query }, siteId) => {
   const gatewayId = query.integer("gateway_id");
-  const search = query.text("search");
+  const searchText = query.text("search");
   return {
     record: (host) => host,
     rows: () =>
       [...context.world.hosts.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("hosts", id))
         .filter((host) => gatewayId === undefined || host.gateway_id === gatewayId)
-        .map((host) => hostRecord(context, host))
-        .filter(({ attributes }) => containsText(search, attributes.display_name)),
+        .map((host) => buildHostRecord(context, host))
+        .filter(({ attributes }) => containsText(searchText, attributes.display_name)),
   };
 });
 
-export const systems = createSiteList("systems", "documents", ({ context, query }, siteId) => {
-  const search = query.text("search");
+export const systems = createSiteListEndpoint("systems", "documents", ({ context, query }, siteId) => {
+  const searchText = query.text("search");
   return {
     record: (system) => system,
     rows: () =>
       [...context.world.systems.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("systems", id))
-        .map((system) => systemRecord(context, system))
-        .filter(({ attributes }) => containsText(search, attributes.code, attributes.display_name)),
+        .map((system) => buildSystemRecord(context, system))
+        .filter(({ attributes }) => containsText(searchText, attributes.code, attributes.display_name)),
   };
 });
 
@@ -173,34 +173,34 @@ export const alarms: Endpoint = {
     const status = query.oneOf("status", ["active", "resolved", "all"]) ?? "active";
     const priority = query.oneOf("priority", ["A", "B", "C", "a", "b", "c"])?.toUpperCase();
     const acknowledgedFilter = query.boolean("acknowledged");
-    const search = query.text("search");
-    if (search !== undefined && search.length > MAX_SEARCH_TEXT_LENGTH)
+    const searchText = query.text("search");
+    if (searchText !== undefined && searchText.length > MAX_SEARCH_TEXT_LENGTH)
       query.reject("search", `The search field must not be greater than ${MAX_SEARCH_TEXT_LENGTH} characters.`);
-    const page = readPage(call, MAX_ALARMS_PER_PAGE, "refuse");
+    const page = readPageParameters(call, MAX_ALARMS_PER_PAGE, "refuse");
 
-    const isSiteOutOfScope = siteId !== undefined && siteExists && !maySeeSite(token, siteId);
+    const isSiteOutOfScope = siteId !== undefined && siteExists && !tokenSeesSite(token, siteId);
     if (query.invalid.length === 0 && isSiteOutOfScope && options.alarms.out_of_scope_site === "403")
       return forbiddenReply(options.forbidden);
-    const filter = { ...(siteId === undefined ? {} : { siteId }), ...(status === "all" ? {} : { status }) };
-    const rows = () => {
-      const matchingAlarms = context.alarms.list(nowMs, filter).filter((alarm) => {
-        if (!maySeeSite(token, alarm.siteId) || !inventory.exists("sites", alarm.siteId)) return false;
+    const alarmFilter = { ...(siteId === undefined ? {} : { siteId }), ...(status === "all" ? {} : { status }) };
+    const listRows = () => {
+      const matchingAlarms = context.alarms.list(nowMs, alarmFilter).filter((alarm) => {
+        if (!tokenSeesSite(token, alarm.siteId) || !inventory.exists("sites", alarm.siteId)) return false;
         if (acknowledgedFilter !== undefined && acknowledgedFilter !== (alarm.acknowledged !== null)) return false;
-        if (priority !== undefined && triggerRecord(context, alarm.triggerId).priority !== priority) return false;
-        return search === undefined || matchesSearch(call, alarm, search);
+        if (priority !== undefined && buildTriggerRecord(context, alarm.triggerId).priority !== priority) return false;
+        return searchText === undefined || alarmMatchesSearch(call, alarm, searchText);
       });
-      return orderAlarms(call, matchingAlarms);
+      return sortAlarms(call, matchingAlarms);
     };
-    return pageReply(call, page, rows, (alarm) => alarmRecord(context, alarm));
+    return buildPageReply(call, page, listRows, (alarm) => buildAlarmRecord(context, alarm));
   },
 };
 
-function matchesSearch({ context }: ApiCall, alarm: Alarm, search: string): boolean {
-  const { source, description, trigger, site } = alarmRecord(context, alarm).attributes;
+function alarmMatchesSearch({ context }: ApiCall, alarm: Alarm, search: string): boolean {
+  const { source, description, trigger, site } = buildAlarmRecord(context, alarm).attributes;
   return containsText(search, source, description, trigger.display_name, site.display_name);
 }
 
-function orderAlarms({ context }: ApiCall, found: Alarm[]): readonly Alarm[] {
+function sortAlarms({ context }: ApiCall, found: Alarm[]): readonly Alarm[] {
   const { order } = context.options.alarms;
   if (order === "shuffled") return context.random.shuffled(found);
   if (order === "id") return found;

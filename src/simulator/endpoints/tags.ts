@@ -1,46 +1,46 @@
-import { maySeeSite } from "../access-tokens.ts";
-import { fromRawValue, toRawValue, type Value } from "../devices.ts";
+import { tokenSeesSite } from "../access-tokens.ts";
+import { fromRawTagValue, toRawTagValue } from "../devices.ts";
 import {
   errorReply,
   forbiddenReply,
-  type InvalidField,
-  invalidReply,
+  type InvalidRequestField,
+  invalidFieldsReply,
   jsonReply,
   notFoundReply,
-  type SimReply,
-  UNEXPECTED_ERROR,
+  type ServiceReply,
+  UNEXPECTED_ERROR_MESSAGE,
 } from "../reply-bodies.ts";
-import type { WrittenValue } from "../request-log.ts";
-import { tagRecord, utc } from "../response-records.ts";
+import type { LoggedTagWrite } from "../request-log.ts";
+import { buildTagRecord, utc } from "../response-records.ts";
 import type { Tag } from "../simulated-sites.ts";
-import { LOG_RESOLUTIONS, type Period } from "../tag-history.ts";
-import { type ApiCall, type Endpoint, MAX_TAGS, requiredMessage } from "./endpoint.ts";
+import { HISTORY_RESOLUTIONS, type HistoryPeriod } from "../tag-history.ts";
+import { type ApiCall, type Endpoint, MAX_TAGS, requiredFieldMessage } from "./endpoint.ts";
 
 // The rate-limited endpoints: read, write and history of up to 20 tags.
 
-function findTags(call: ApiCall, ids: readonly string[]): readonly Tag[] | { readonly refusal: SimReply } {
+function findPermittedTags(call: ApiCall, ids: readonly string[]): readonly Tag[] | { readonly refusal: ServiceReply } {
   const { world, inventory, options } = call.context;
   const { unknown_tag, out_of_scope_tag, order } = options.reads;
   const tags: Tag[] = [];
   for (const id of ids) {
     const tag = world.tags.get(id);
     const tagExists = tag !== undefined && inventory.exists("tags", id) && inventory.exists("sites", tag.site.id);
-    const isVisible = tagExists && maySeeSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
+    const isVisible = tagExists && tokenSeesSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
     if (isVisible) {
       tags.push(tag);
       continue;
     }
     const status = tagExists ? out_of_scope_tag : unknown_tag;
-    if (status !== "omit") return { refusal: refuseTag(call, status, id) };
+    if (status !== "omit") return { refusal: buildTagRefusal(call, status, id) };
   }
   if (order === "id") tags.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
   return tags;
 }
 
-function refuseTag({ context }: ApiCall, status: "404" | "422" | "403", id: string): SimReply {
+function buildTagRefusal({ context }: ApiCall, status: "404" | "422" | "403", id: string): ServiceReply {
   if (status === "404") return notFoundReply();
   if (status === "403") return forbiddenReply(context.options.forbidden);
-  return invalidReply([{ source: "tags", message: `The selected tags is invalid: ${id}.` }]);
+  return invalidFieldsReply([{ source: "tags", message: `The selected tags is invalid: ${id}.` }]);
 }
 
 export const read: Endpoint = {
@@ -52,21 +52,21 @@ export const read: Endpoint = {
   respond(call) {
     const { context, nowMs, query } = call;
     const ids = query.tagIds();
-    if (query.invalid.length > 0) return invalidReply(query.invalid);
-    const tags = findTags(call, ids);
+    if (query.invalid.length > 0) return invalidFieldsReply(query.invalid);
+    const tags = findPermittedTags(call, ids);
     if ("refusal" in tags) return tags.refusal;
     const data = tags.map((tag) => ({
-      ...tagRecord(context, tag),
-      value: fromRawValue(tag, context.devices.valueAt(tag, nowMs)),
+      ...buildTagRecord(context, tag),
+      value: fromRawTagValue(tag, context.devices.valueAt(tag, nowMs)),
     }));
-    const delayMs = readDurationMs(call, tags);
+    const readDelayMs = computeReadDurationMs(call, tags);
     const reply = jsonReply(200, { data });
-    return delayMs > 0 ? { ...reply, transport: { delayMs } } : reply;
+    return readDelayMs > 0 ? { ...reply, transport: { delayMs: readDelayMs } } : reply;
   },
 };
 
 /** The slowest gateway decides: one slow device delays the other nineteen. */
-function readDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]): number {
+function computeReadDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]): number {
   const { latency_ms, jitter_ms, offline_delay_ms, gateway_delay_ms } = context.options.reads;
   const gatewayDelaysMs = [...new Set(tags.map((tag) => tag.gatewayId))].flatMap((gatewayId) => [
     gateway_delay_ms[String(gatewayId)] ?? 0,
@@ -76,12 +76,12 @@ function readDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]): numb
   return Math.round(latency_ms + randomDelayMs + Math.max(0, ...gatewayDelaysMs));
 }
 
-interface WriteRequest {
+interface TagWriteRequest {
   readonly tagId: string;
   readonly value: number | boolean;
 }
 
-type WriteOutcome = WrittenValue["outcome"] | "refused";
+type TagWriteOutcome = LoggedTagWrite["outcome"] | "refused";
 
 export const write: Endpoint = {
   name: "write",
@@ -92,30 +92,30 @@ export const write: Endpoint = {
   respond(call) {
     const { context } = call;
     const { answer, partial } = context.options.writes;
-    const { requests, invalid } = readWrites(call.request.body);
-    if (invalid.length > 0) return invalidReply(invalid);
-    const tags = findTags(call, [...new Set(requests.map(({ tagId }) => tagId))]);
+    const { requests, invalid } = parseTagWrites(call.request.body);
+    if (invalid.length > 0) return invalidFieldsReply(invalid);
+    const tags = findPermittedTags(call, [...new Set(requests.map(({ tagId }) => tagId))]);
     if ("refusal" in tags) return tags.refusal;
 
-    const plans = tags.map((tag) => {
+    const writePlans = tags.map((tag) => {
       const value = requests.findLast(({ tagId }) => tagId === tag.id)?.value ?? 0;
-      return { tag, value, outcome: decideOutcome(call, tag) };
+      return { tag, value, outcome: decideTagWriteOutcome(call, tag) };
     });
-    const isAnyWriteRefused = plans.some(({ outcome }) => outcome === "refused");
-    if (isAnyWriteRefused && partial === "none") return errorReply(500, UNEXPECTED_ERROR);
-    for (const { tag, value, outcome } of plans) if (outcome !== "refused") applyWrite(call, tag, value, outcome);
-    if (isAnyWriteRefused) return errorReply(500, UNEXPECTED_ERROR);
+    const isAnyWriteRefused = writePlans.some(({ outcome }) => outcome === "refused");
+    if (isAnyWriteRefused && partial === "none") return errorReply(500, UNEXPECTED_ERROR_MESSAGE);
+    for (const { tag, value, outcome } of writePlans) if (outcome !== "refused") applyWrite(call, tag, value, outcome);
+    if (isAnyWriteRefused) return errorReply(500, UNEXPECTED_ERROR_MESSAGE);
 
-    const acceptedWrites = plans.filter(({ outcome }) => answer !== "accepted_only" || outcome === "held");
-    const data = acceptedWrites.map(({ tag, value, outcome }) => ({
-      ...tagRecord(context, tag),
-      value: answer === "held" ? valueAfterWrite(call, tag, value, outcome) : value,
+    const reportedTagWrites = writePlans.filter(({ outcome }) => answer !== "accepted_only" || outcome === "held");
+    const data = reportedTagWrites.map(({ tag, value, outcome }) => ({
+      ...buildTagRecord(context, tag),
+      value: answer === "held" ? tagValueAfterWrite(call, tag, value, outcome) : value,
     }));
     return jsonReply(200, { data });
   },
 };
 
-function decideOutcome({ context, nowMs }: ApiCall, tag: Tag): WriteOutcome {
+function decideTagWriteOutcome({ context, nowMs }: ApiCall, tag: Tag): TagWriteOutcome {
   const { rejected_tags, ignored_tags, when_offline } = context.options.writes;
   if (rejected_tags.includes(tag.id)) return "refused";
   if (!context.devices.online(tag.gatewayId, nowMs))
@@ -127,60 +127,60 @@ function applyWrite(
   { context, nowMs, number }: ApiCall,
   tag: Tag,
   value: number | boolean,
-  outcome: WrittenValue["outcome"],
+  outcome: LoggedTagWrite["outcome"],
 ): void {
   const { clamp, settle_ms } = context.options.writes;
   // A value that waits for its gateway is applied now: clients cannot read it before the gateway is online.
   if (outcome === "held" || outcome === "waiting") {
-    const limit = clamp[tag.id];
-    const appliedValue =
-      limit === undefined || typeof value === "boolean" ? value : Math.min(limit[1], Math.max(limit[0], value));
-    context.devices.override(tag, nowMs + settle_ms, toRawValue(tag, appliedValue));
+    const bounds = clamp[tag.id];
+    const appliedTagValue =
+      bounds === undefined || typeof value === "boolean" ? value : Math.min(bounds[1], Math.max(bounds[0], value));
+    context.devices.override(tag, nowMs + settle_ms, toRawTagValue(tag, appliedTagValue));
   }
   context.log.addWrite({ atMs: nowMs, requestNumber: number, tagId: tag.id, value, outcome });
 }
 
-function valueAfterWrite({ context, nowMs }: ApiCall, tag: Tag, value: number | boolean, outcome: WriteOutcome): Value {
+function tagValueAfterWrite({ context, nowMs }: ApiCall, tag: Tag, value: number | boolean, outcome: TagWriteOutcome) {
   const { devices, options } = context;
-  const valueOfDevice = fromRawValue(tag, devices.valueAt(tag, nowMs + options.writes.settle_ms));
-  return outcome === "held" ? valueOfDevice : (valueOfDevice ?? value);
+  const deviceTagValue = fromRawTagValue(tag, devices.valueAt(tag, nowMs + options.writes.settle_ms));
+  return outcome === "held" ? deviceTagValue : (deviceTagValue ?? value);
 }
 
-function readWrites(body: string | undefined): { requests: WriteRequest[]; invalid: InvalidField[] } {
-  const requests: WriteRequest[] = [];
-  const invalid: InvalidField[] = [];
-  const entries = parseEntries(body);
-  if (entries.length === 0) invalid.push({ source: "tags", message: requiredMessage("tags") });
-  if (entries.length > MAX_TAGS) {
+function parseTagWrites(body: string | undefined): { requests: TagWriteRequest[]; invalid: InvalidRequestField[] } {
+  const requests: TagWriteRequest[] = [];
+  const invalid: InvalidRequestField[] = [];
+  const tagWriteEntries = parseTagWriteEntries(body);
+  if (tagWriteEntries.length === 0) invalid.push({ source: "tags", message: requiredFieldMessage("tags") });
+  if (tagWriteEntries.length > MAX_TAGS) {
     const message = `The tags field must not have more than ${MAX_TAGS} items.`;
     return { requests, invalid: [{ source: "tags", message }] };
   }
-  entries.forEach((entry, index) => {
-    const { tag_id, value } = isObject(entry) ? entry : {};
-    const reject = (field: string, isMissing: boolean, expected: string) => {
+  tagWriteEntries.forEach((entry, index) => {
+    const { tag_id, value } = isJsonObject(entry) ? entry : {};
+    const rejectField = (field: string, isMissing: boolean, expected: string) => {
       const source = `tags.${index}.${field}`;
-      const message = isMissing ? requiredMessage(source) : `The ${source} field must be ${expected}.`;
+      const message = isMissing ? requiredFieldMessage(source) : `The ${source} field must be ${expected}.`;
       invalid.push({ source, message });
     };
-    const isTagId = typeof tag_id === "string" && tag_id !== "";
-    const isTagValue = typeof value === "number" || typeof value === "boolean";
-    if (!isTagId) reject("tag_id", tag_id === undefined || tag_id === null || tag_id === "", "a string");
-    if (!isTagValue) reject("value", value === undefined || value === null, "a number or a boolean");
-    if (isTagId && isTagValue) requests.push({ tagId: tag_id, value });
+    const isValidTagId = typeof tag_id === "string" && tag_id !== "";
+    const isValidTagValue = typeof value === "number" || typeof value === "boolean";
+    if (!isValidTagId) rejectField("tag_id", tag_id === undefined || tag_id === null || tag_id === "", "a string");
+    if (!isValidTagValue) rejectField("value", value === undefined || value === null, "a number or a boolean");
+    if (isValidTagId && isValidTagValue) requests.push({ tagId: tag_id, value });
   });
   return { requests, invalid };
 }
 
-function parseEntries(body: string | undefined): readonly unknown[] {
+function parseTagWriteEntries(body: string | undefined): readonly unknown[] {
   try {
-    const parsed: unknown = JSON.parse(body ?? "");
-    return isObject(parsed) && Array.isArray(parsed.tags) ? parsed.tags : [];
+    const parsedBody: unknown = JSON.parse(body ?? "");
+    return isJsonObject(parsedBody) && Array.isArray(parsedBody.tags) ? parsedBody.tags : [];
   } catch {
     return [];
   }
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
+function isJsonObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
@@ -196,51 +196,51 @@ export const history: Endpoint = {
     const ids = query.tagIds();
     const fromMs = query.utc("from");
     const toMs = query.utc("to");
-    const hasResolution = query.required("resolution") !== undefined;
-    const resolution = hasResolution ? query.oneOf("resolution", LOG_RESOLUTIONS) : undefined;
+    const hasResolutionParameter = query.required("resolution") !== undefined;
+    const resolution = hasResolutionParameter ? query.oneOf("resolution", HISTORY_RESOLUTIONS) : undefined;
     const timeZone = query.zone("tz");
-    const isScalar = query.boolean("scalar") ?? false;
+    const isScalarRequest = query.boolean("scalar") ?? false;
     if (fromMs !== undefined && toMs !== undefined && toMs < fromMs)
       query.reject("to", "The to field must be a time after or equal to from.");
     const isComplete = fromMs !== undefined && toMs !== undefined && resolution !== undefined && timeZone !== undefined;
-    if (query.invalid.length > 0 || !isComplete) return invalidReply(query.invalid);
+    if (query.invalid.length > 0 || !isComplete) return invalidFieldsReply(query.invalid);
 
-    const tags = findTags(call, ids);
+    const tags = findPermittedTags(call, ids);
     if ("refusal" in tags) return tags.refusal;
     if (tags.some((tag) => !context.history.hasLog(tag)))
       return notFoundReply("No log was found for one or more tags. Make sure that all tags have logs.");
-    const period = { fromMs, toMs, nowMs: call.nowMs };
-    const series = tags.map((tag) => {
-      const record = { ...tagRecord(context, tag), type: "logs" };
-      if (isScalar) return { ...record, ...buildScalarFields(call, tag, period) };
-      const points = context.history.points(tag, period, resolution, timeZone);
-      return { ...record, measurements: points.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })) };
+    const historyPeriod = { fromMs, toMs, nowMs: call.nowMs };
+    const tagHistories = tags.map((tag) => {
+      const record = { ...buildTagRecord(context, tag), type: "logs" };
+      if (isScalarRequest) return { ...record, ...buildHistoryScalarFields(call, tag, historyPeriod) };
+      const logPoints = context.history.points(tag, historyPeriod, resolution, timeZone);
+      return { ...record, measurements: logPoints.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })) };
     });
-    return refuseLargeReply(call, series) ?? jsonReply(200, { data: series });
+    return refuseLargeHistoryReply(call, tagHistories) ?? jsonReply(200, { data: tagHistories });
   },
 };
 
-function buildScalarFields({ context }: ApiCall, tag: Tag, range: Period): object {
+function buildHistoryScalarFields({ context }: ApiCall, tag: Tag, range: HistoryPeriod): object {
   const value = context.history.scalar(tag, range);
-  const list = value === null ? [] : [value];
-  const valuesByForm = {
-    measurements: { measurements: list },
+  const scalarValues = value === null ? [] : [value];
+  const scalarFieldsByForm = {
+    measurements: { measurements: scalarValues },
     value: { value },
     number: { measurements: value },
     object: { measurements: { value } },
-    point: { measurements: list.map((total) => ({ timestamp: utc(range.fromMs), value: total })) },
-    both: { measurements: list, value },
+    point: { measurements: scalarValues.map((total) => ({ timestamp: utc(range.fromMs), value: total })) },
+    both: { measurements: scalarValues, value },
   };
-  return valuesByForm[context.options.history.scalar_form];
+  return scalarFieldsByForm[context.options.history.scalar_form];
 }
 
-function refuseLargeReply({ context }: ApiCall, series: readonly object[]): SimReply | undefined {
+function refuseLargeHistoryReply({ context }: ApiCall, series: readonly object[]): ServiceReply | undefined {
   const { max_values, over_max_values: status } = context.options.history;
-  const valueCounts = series.map((log) =>
+  const historyValueCounts = series.map((log) =>
     "measurements" in log && Array.isArray(log.measurements) ? log.measurements.length : 1,
   );
-  const valueCount = valueCounts.reduce((sum, size) => sum + size, 0);
-  if (max_values === undefined || valueCount <= max_values) return undefined;
-  if (status === 422) return invalidReply([{ source: "from", message: "The range holds too many values." }]);
-  return errorReply(status, status === 504 ? "Historical data could not be retrieved." : UNEXPECTED_ERROR);
+  const historyValueCount = historyValueCounts.reduce((sum, size) => sum + size, 0);
+  if (max_values === undefined || historyValueCount <= max_values) return undefined;
+  if (status === 422) return invalidFieldsReply([{ source: "from", message: "The range holds too many values." }]);
+  return errorReply(status, status === 504 ? "Historical data could not be retrieved." : UNEXPECTED_ERROR_MESSAGE);
 }

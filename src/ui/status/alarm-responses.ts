@@ -10,7 +10,7 @@ import {
 import type { Silence } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
-import { findSinksBehind, readTickets, type Ticket, ticketKey } from "../../engine/views/alarm-tickets.ts";
+import { alarmTicketKey, findPendingSinks, readAlarmTickets, type Ticket } from "../../engine/views/alarm-tickets.ts";
 import { findTag } from "../../engine/views/alarm-time-series.ts";
 import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { AlarmQuery, AlarmsQuery } from "./query-parameters.ts";
@@ -53,14 +53,14 @@ export async function activeAlarmRows(
   sinks: readonly string[],
   silences: readonly Silence[],
 ): Promise<readonly AlarmRow[]> {
-  const tickets = await readTickets((set) => cache.documents(set, WATCHED_DATA_AGE_MS), sinks);
+  const tickets = await readAlarmTickets((set) => cache.documents(set, WATCHED_DATA_AGE_MS), sinks);
   const rows: AlarmRow[] = [];
   for (const source of sources) {
     const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS);
     for (const { alarm, episode, state } of alarms.values()) {
       if (!mayAlarmBeActive({ state })) continue;
       const silenced = longestSilenceFor(silences, source, alarm);
-      rows.push({ source, alarm, state, tickets: tickets.get(ticketKey(source, episode)) ?? [], silenced });
+      rows.push({ source, alarm, state, tickets: tickets.get(alarmTicketKey(source, episode)) ?? [], silenced });
     }
   }
   return rows.sort(compareAlarmUrgency);
@@ -125,7 +125,7 @@ export async function alarmResponse(context: ResponseContext, query: AlarmQuery)
     alarm,
     life: alarmTimeline(alarm, episodeEvents),
     tag: await tagNamedByAlarm(context, source, alarm),
-    sinks: await alarmDeliveryBySink(context, ticketKey(source, episode), episodeEvents),
+    sinks: await alarmDeliveryBySink(context, alarmTicketKey(source, episode), episodeEvents),
     episodes: listEpisodes(source, events, latestSummary),
   };
 }
@@ -227,8 +227,8 @@ async function alarmDeliveryBySink(
   const { sinks, filterBySink } = sinksAndFilters();
   const sinkLags = await cache.computed("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
   const cachedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
-  const tickets = (await readTickets(cachedSet, sinks)).get(episode);
-  const sinksBehind = await findSinksBehind(cachedSet, sinks, episode);
+  const tickets = (await readAlarmTickets(cachedSet, sinks)).get(episode);
+  const sinksBehind = await findPendingSinks(cachedSet, sinks, episode);
   return Promise.all(
     sinks.map(async (sink) => {
       const deadLetters = await cache.computed(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>

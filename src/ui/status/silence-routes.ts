@@ -8,11 +8,11 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { printableLine } from "../../core/values/printable-text.ts";
 import {
   addSilence,
-  alarmText,
-  isSilenced,
-  MAX_REASON_LENGTH,
+  buildSilence,
+  isAlarmSilenced,
+  MAX_SILENCE_REASON_LENGTH,
   type Silence,
-  toSilence,
+  silencedAlarms,
 } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "../../engine/sync/snapshot.ts";
@@ -36,7 +36,7 @@ export function isSilenceActive({ from, to }: Silence, at: string): boolean {
 
 /** The longest silence that covers the alarm; null without one. */
 export function longestSilenceFor(silences: readonly Silence[], source: string, alarm: Alarm): AppliedSilence | null {
-  const coveringSilences = silences.filter((silence) => isSilenced(silence, source, alarm));
+  const coveringSilences = silences.filter((silence) => isAlarmSilenced(silence, source, alarm));
   const [longest] = coveringSilences.sort((a, b) => b.to.localeCompare(a.to));
   return longest === undefined ? null : { to: longest.to, reason: longest.reason, madeBy: longest.madeBy };
 }
@@ -54,7 +54,7 @@ export async function silenceRows(
     // The worker removes it within seconds.
     if (silence.to <= at || !(await maySilenceConcernSite(cache, sources, silence, scope))) continue;
     const { id, from, to, reason, madeBy } = silence;
-    const alarms = alarmText(silence, await silenceTargetNames(cache, sources, silence));
+    const alarms = silencedAlarms(silence, await silenceTargetNames(cache, sources, silence));
     rows.push({ id, from, to, reason, madeBy, alarms, isActive: isSilenceActive(silence, at) });
   }
   return rows;
@@ -115,7 +115,7 @@ const NewSilenceRequest = z
         .string({ error: "Say why." })
         .trim()
         .min(1, "Say why.")
-        .max(MAX_REASON_LENGTH, `Say why in ${MAX_REASON_LENGTH} characters at most.`),
+        .max(MAX_SILENCE_REASON_LENGTH, `Say why in ${MAX_SILENCE_REASON_LENGTH} characters at most.`),
     },
     {
       error: ({ code }) =>
@@ -143,7 +143,10 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
     const fromMs = clock.now();
     const toMs = fromMs + minutes * MINUTE_MS;
     const silenceTarget = { source, site, alarm, priorities: null, name: null };
-    const silence = toSilence({ ...silenceTarget, reason, fromMs, toMs, madeBy: visitorName(context, config) }, fromMs);
+    const silence = buildSilence(
+      { ...silenceTarget, reason, fromMs, toMs, madeBy: visitorName(context, config) },
+      fromMs,
+    );
     try {
       await runOneAtATime(() => addSilence(store, silence));
     } catch (error) {

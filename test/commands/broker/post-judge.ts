@@ -4,7 +4,7 @@ import { DatabaseSync } from "node:sqlite";
 import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit-log.ts";
 import { sameValue } from "#src/engine/commands/gate.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
-import type { SimReply, SimRequest } from "#src/simulator/reply-bodies.ts";
+import type { ServiceReply, ServiceRequest } from "#src/simulator/reply-bodies.ts";
 import type { Simulator } from "#src/simulator/simulator.ts";
 import { type Arrival, kindOf, type Ledger } from "./ledger.ts";
 import { RANGE } from "./messages.ts";
@@ -119,7 +119,7 @@ export function createPostJudge(options: {
     get posts() {
       return posts;
     },
-    handle(request: SimRequest): SimReply {
+    handle(request: ServiceRequest): ServiceReply {
       if (request.method !== "POST") return simulator.handle(request);
       posts += 1;
       const { tags = [] } = JSON.parse(request.body ?? "{}") as {

@@ -1,6 +1,6 @@
 import type { Resolution } from "#src/core/model/building.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
-import { createBuckets } from "#src/simulator/tag-history.ts";
+import { createHistoryBuckets } from "#src/simulator/tag-history.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 
@@ -15,7 +15,7 @@ export interface PromisedRange {
 }
 
 /** The simulator's own buckets, so that a mistake of the worker is not repeated here. */
-const buckets = createBuckets();
+const buckets = createHistoryBuckets();
 
 export function bucketAt(resolution: Resolution, zone: string, atMs: number) {
   return buckets.at(resolution, zone, atMs);

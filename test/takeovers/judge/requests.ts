@@ -1,4 +1,4 @@
-import { busiestMinute, type LoggedRequest } from "#src/simulator/request-log.ts";
+import { countBusiestMinuteRequests, type LoggedRequest } from "#src/simulator/request-log.ts";
 import { type Evidence, type FaultRecord, type ServiceRecord, some, spread, type Verdict } from "../evidence.ts";
 
 const QUOTA = 20;
@@ -12,7 +12,7 @@ export function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
     requests += seen.length;
     const refused = seen.filter(({ limit }) => limit === "refused");
     if (refused.length > 0) problems.push(`${source} refused ${refused.length} requests for the quota`);
-    const most = busiestMinute(seen);
+    const most = countBusiestMinuteRequests(seen);
     if (most > QUOTA) problems.push(`${source} saw ${most} requests of the quota within 60 s`);
     busiest = Math.max(busiest, most);
   }
