@@ -8,7 +8,7 @@ import { type Log, setLogLevel } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import type { RuleSet } from "../engine/commands/approval/check-approval.ts";
-import { type Commands, createCommands } from "../engine/commands/commands.ts";
+import { createWriteCommandService, type WriteCommandService } from "../engine/commands/commands.ts";
 import type { CommandsConfig } from "../engine/commands/config.ts";
 import type { WritingGuards } from "../engine/commands/writing-guards.ts";
 import { type BackPressure, createBackPressure, createLogSpaceMonitor } from "../engine/delivery/back-pressure.ts";
@@ -157,7 +157,7 @@ export async function buildPipeline(options: PipelineOptions) {
   const silenceKeeper = createSilenceKeeper({ store, clock, log });
   const logSpaceMonitor = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
   const pruning = createEventLogPruning({ ...deliveryContext, bounds: retentionBounds(state), space: logSpaceMonitor });
-  const commands = await createCommands({
+  const commands = await createWriteCommandService({
     ...{ ...commonContext, config: config.commands, guards: options.guards, around: options.around },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
@@ -257,7 +257,7 @@ export type Pipeline = Awaited<ReturnType<typeof buildPipeline>>;
 interface RunningPipelineParts extends Pick<PipelineOptions, "config" | "environment" | "log" | "page"> {
   readonly backPressure: BackPressure;
   readonly pruning: EventLogPruningService;
-  readonly commands: Commands;
+  readonly commands: WriteCommandService;
   readonly dispatcher: EventDispatcher;
   readonly listening: CommandListeners;
   readonly sinks: { built: BuiltSinksByName };

@@ -6,7 +6,7 @@ import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
-import { folderGuards } from "../engine/commands/writing-guards.ts";
+import { createFolderWritingGuards } from "../engine/commands/writing-guards.ts";
 import { endSilence } from "../engine/silence/alarm-silences.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import { openStore } from "../engine/store/open.ts";
@@ -73,7 +73,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     ...{ ...commonContext, config, environment, transport, standIn, startedAtMs },
     ...{ page: pageSettings, store: openedStore },
     ticker: createCronTicker(clock, clockCheck),
-    guards: folderGuards(config.state.folder),
+    guards: createFolderWritingGuards(config.state.folder),
     around: settingsAffectingTagWrites(config),
     armWriting: options.armWriting ?? false,
     processStatus: {

@@ -15,7 +15,7 @@ import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { endsWithin } from "../core/runtime/waiting.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
-import { approvalsPath } from "../engine/commands/approval/approval-guard.ts";
+import { approvalsFilePath } from "../engine/commands/approval/approval-guard.ts";
 import type { Source } from "../engine/source/source.ts";
 import { canReachService } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/state-config.ts";
@@ -115,7 +115,7 @@ async function buildMember(
   const guards = await openFleetGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,
-    approvals: approvalsPath(config.commands.approval ?? null, null),
+    approvals: approvalsFilePath(config.commands.approval ?? null, null),
   });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
   const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { readSourceStores, readState } from "#src/cli/shell/state-access.ts";
-import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
+import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
@@ -357,7 +357,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     }
     expect((await otherMachine.one("writes resume")).code).toBe(0);
     await expect.poll(areWritesStopped).toEqual([false, false]);
-    writeFileSync(join(local.folder, "state", KILL_FILE), "");
+    writeFileSync(join(local.folder, "state", KILL_SWITCH_FILE), "");
     await expect.poll(areWritesStopped).toEqual([true, false]);
     expect(json(await write(local, own, 43))).toMatchObject({ reason: "killed" });
     expect((await local.one("writes resume")).code).toBe(0);

@@ -3,10 +3,10 @@ import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { readPin } from "#src/engine/commands/approval/approval-files.ts";
-import { approvedRules } from "#src/engine/commands/approval/check-approval.ts";
-import { approvalState, signRules } from "#src/engine/commands/approval/sign-rules.ts";
+import { collectWriteRules } from "#src/engine/commands/approval/check-approval.ts";
+import { readApprovalState, signWriteRules } from "#src/engine/commands/approval/sign-rules.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
-import { ApprovalConfig, CommandsConfig } from "#src/engine/commands/config.ts";
+import { CommandsConfig, WriteApprovalConfig } from "#src/engine/commands/config.ts";
 import type { ConfigInput } from "./rig.ts";
 import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 
@@ -33,14 +33,14 @@ async function start(options: { readonly needed?: number } = {}) {
   function question(input: ConfigInput) {
     const parsed = CommandsConfig.parse({ enabled: true, ...input });
     const { approval: rule = null } = parsed;
-    return { config: rule, rules: approvedRules(parsed, {}), pinned: readPin(rig.folder), nowMs: rig.clock.now() };
+    return { config: rule, rules: collectWriteRules(parsed, {}), pinned: readPin(rig.folder), nowMs: rig.clock.now() };
   }
 
   return {
     rig,
     ...{ file, entry, approval, config, question },
     sign: (input: ConfigInput, name: string, { pem }: { readonly pem: string }) =>
-      signRules(question(input), name, pem, "key.pem"),
+      signWriteRules(question(input), name, pem, "key.pem"),
     attempt: async () => {
       count += 1;
       return rig.outcomeOf({ id: `attempt-${count}`, tag: TAG, value: 20 + (count % 4) + 0.5 });
@@ -127,7 +127,7 @@ describe("a rule with two required approvers", () => {
   test("is rejected when two spellings of one key, or two names with one key, are configured", () => {
     const key = anna.publicKey;
     const refused = (approvers: Record<string, string>, needed = 1) =>
-      ApprovalConfig.safeParse({ approvers, needed }).error?.issues[0]?.message;
+      WriteApprovalConfig.safeParse({ approvers, needed }).error?.issues[0]?.message;
     expect(refused({ a: key, b: key })).toContain("same key");
     expect(refused({ a: ` ${key}` })).toContain("Ed25519 public key");
     expect(refused({ a: key.replace("=", "") })).toContain("Ed25519 public key");
@@ -226,7 +226,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
 
   test("cannot approve for a future time before that time", async () => {
     const { rig, config, attempt, question } = await start();
-    signRules({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
+    signWriteRules({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
     await rig.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
     await rig.clock.advance(300_000);
@@ -262,14 +262,14 @@ describe("the stored approval", () => {
 describe("an approver", () => {
   test("sees the changes since the last valid approval, or all rules when no approval is valid", async () => {
     const { config, entry, question, sign, file } = await start();
-    expect(approvalState(question(config)).changes.every((line) => line.startsWith("+ "))).toBe(true);
+    expect(readApprovalState(question(config)).changes.every((line) => line.startsWith("+ "))).toBe(true);
     sign(config, "anna", anna);
-    expect(approvalState(question(config))).toMatchObject({ changes: [], approvedBy: ["anna"], refusing: null });
+    expect(readApprovalState(question(config))).toMatchObject({ changes: [], approvedBy: ["anna"], refusing: null });
     const wider = { ...config, allow: [{ ...entry, max: 30 }] };
     const path = `commands.allow./${entry.tag_id}.max`;
-    expect(approvalState(question(wider)).changes).toEqual([`- ${path} = 25`, `+ ${path} = 30`]);
+    expect(readApprovalState(question(wider)).changes).toEqual([`- ${path} = 25`, `+ ${path} = 30`]);
     writeFileSync(file, readFileSync(file, "utf8").replace('"max": 25', '"max": 30'));
-    expect(approvalState(question(wider)).changes.length).toBeGreaterThan(10);
+    expect(readApprovalState(question(wider)).changes.length).toBeGreaterThan(10);
   });
 
   test("can sign only with their own key", async () => {

@@ -2,7 +2,7 @@ import { existsSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { ARM_FILE, requestArming } from "#src/engine/commands/write-arming.ts";
+import { ARM_WRITING_FILE, requestWriteArming } from "#src/engine/commands/write-arming.ts";
 import type { Rig } from "./rig.ts";
 import { TAG as tag, testRig } from "./test-rig.ts";
 
@@ -15,11 +15,11 @@ test("writing is armed within 2 s after the worker's user creates the request fi
   const rig = await testRig({ isArmed: false });
   expect(await attempt(rig, "a")).toBe(NOT_ARMED);
   expect(rig.commands.notices()).toEqual([expect.stringContaining("run plenum writes arm once")]);
-  requestArming(rig.folder);
+  requestWriteArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
   expect(await attempt(rig, "b")).toBe("confirmed");
   expect(rig.commands.notices()).toEqual([]);
-  expect(existsSync(join(rig.folder, ARM_FILE))).toBe(false);
+  expect(existsSync(join(rig.folder, ARM_WRITING_FILE))).toBe(false);
   expect((await rig.audit()).filter(({ step }) => step === "writing-armed")).toHaveLength(1);
   await rig.restart();
   expect(await attempt(rig, "c")).toBe("confirmed");
@@ -30,7 +30,7 @@ test.each([
   ["under another name", (file: string) => writeFileSync(`${file}.txt`, "")],
 ])("writing stays unarmed when the request file is %s", async (_, request) => {
   const rig = await testRig({ isArmed: false });
-  const file = join(rig.folder, ARM_FILE);
+  const file = join(rig.folder, ARM_WRITING_FILE);
   writeFileSync(`${file}.target`, "");
   request(file);
   await rig.clock.advance(LOOK_MS);
@@ -48,7 +48,7 @@ test("writing is closed after a write count is damaged, until writing is armed a
   const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
   expect(await attempt(rig, "a")).toBe(NOT_ARMED);
   expect(rig.commands.notices()[0]).toContain("was damaged in the state");
-  requestArming(rig.folder);
+  requestWriteArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
   expect(await attempt(rig, "b")).toBe("confirmed");
   await rig.restart();
@@ -68,11 +68,11 @@ test("the kill switch is audited while the store cannot record the arming reques
       },
     }),
   });
-  requestArming(rig.folder);
+  requestWriteArming(rig.folder);
   rig.killSwitch.throwIt("a test", "2026-11-20T12:00:00Z");
   await rig.clock.advance(10_000);
   expect((await rig.audit()).map(({ step }) => step)).toContain("writing-stopped");
-  expect(existsSync(join(rig.folder, ARM_FILE))).toBe(true);
+  expect(existsSync(join(rig.folder, ARM_WRITING_FILE))).toBe(true);
   await rig.restart();
   await rig.clock.advance(10_000);
   expect(rig.commands.status()).toMatchObject({ enabled: true, stopped: true });

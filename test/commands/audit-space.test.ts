@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { AUDIT_LOG, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
-import { createAuditSpace } from "#src/engine/commands/audit/audit-log-space.ts";
+import { createAuditLogSpace } from "#src/engine/commands/audit/audit-log-space.ts";
 import { smallDisk } from "../small-disk.ts";
 import { createRig, type Rig } from "./rig.ts";
 import { TAG as tag, testRig } from "./test-rig.ts";
@@ -16,7 +16,7 @@ function spaceOf(bytes: () => number, free: number | null, maxBytes = 100 * MEBI
   const metrics = createMetrics();
   const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
   const size = { bytes, records: () => 0, add: () => undefined, remember: () => Promise.resolve() };
-  return { ...createAuditSpace({ size, maxBytes, freeBytes: () => free, metrics, log }), lines, metrics };
+  return { ...createAuditLogSpace({ size, maxBytes, freeBytes: () => free, metrics, log }), lines, metrics };
 }
 
 describe("the space limit of the audit log", () => {

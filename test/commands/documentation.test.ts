@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { COMMAND_OUTCOMES } from "#src/core/model/command-event-data.ts";
-import { COMMAND_ENDINGS, COMMAND_REFUSALS } from "#src/engine/commands/command.ts";
+import { COMMAND_ENDING_REASONS, COMMAND_REFUSAL_REASONS } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { allowed, testRig } from "./test-rig.ts";
 
@@ -17,7 +17,7 @@ function rowsBelow(heading: string): readonly string[] {
 describe("docs/commands.md", () => {
   test("explains every outcome and every reason, with the reasons in the order of the checks", () => {
     expect(rowsBelow("The answer").toSorted()).toEqual([...COMMAND_OUTCOMES].toSorted());
-    expect(rowsBelow("Reasons")).toEqual([...COMMAND_REFUSALS, ...COMMAND_ENDINGS]);
+    expect(rowsBelow("Reasons")).toEqual([...COMMAND_REFUSAL_REASONS, ...COMMAND_ENDING_REASONS]);
   });
 
   test.each([

@@ -3,15 +3,15 @@ import type { Gateway, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { AllowedTag } from "#src/engine/commands/config.ts";
 import {
   type ArrivalInput,
-  checkArrival,
+  checkCommandArrival,
   checkDispatch,
   type DispatchInput,
-  type FreshValue,
-  freshValue,
-  isSetAlready,
+  isValueSetAlready,
   needsFreshValue,
-  type PastWrites,
+  type PastTagWrites,
   sameValue,
+  type TimedTagValue,
+  tagValueIfFresh,
 } from "#src/engine/commands/gate.ts";
 import type { StoredObject } from "#src/engine/sync/snapshot.ts";
 
@@ -41,7 +41,7 @@ const token: TokenInfo = {
   sites: [{ id: 1, displayName: "" }],
 };
 
-const past = (ofTag: readonly number[], lastHour = 0): PastWrites => ({ ofTag, lastHour });
+const past = (ofTag: readonly number[], lastHour = 0): PastTagWrites => ({ ofTag, lastHour });
 const many = (count: number) => Array.from({ length: count }, (_, i) => NOW - 3_500_000 + i * 30_000);
 const plainRequest = {
   id: "a",
@@ -75,7 +75,7 @@ function arrival(changes: Partial<ArrivalInput> & { value?: number | boolean } =
   };
 }
 
-function reading(value: number | boolean | null, ageMs = 1000): FreshValue {
+function reading(value: number | boolean | null, ageMs = 1000): TimedTagValue {
   const time = new Date(NOW - ageMs).toISOString();
   return { value, quality: value === null ? "bad" : "good", time };
 }
@@ -102,13 +102,13 @@ function dispatch(changes: Partial<DispatchInput> = {}): DispatchInput {
 }
 
 function arrivalReason(facts: ArrivalInput): string | null {
-  const verdict = checkArrival(facts);
+  const verdict = checkCommandArrival(facts);
   return "refused" in verdict ? verdict.refused.reason : null;
 }
 
 describe("the check of a command on arrival", () => {
   test("accepts a valid command and returns its expiry", () => {
-    expect(checkArrival(arrival())).toEqual({ expiresAtMs: NOW + 30_000 });
+    expect(checkCommandArrival(arrival())).toEqual({ expiresAtMs: NOW + 30_000 });
   });
 
   test.each<[string, Partial<ArrivalInput> & { value?: number | boolean }]>([
@@ -144,7 +144,7 @@ describe("the check of a command on arrival", () => {
 
   test("rejects for_s below one second or min_interval", () => {
     const forMs = (ms: number, entry = restorable) =>
-      checkArrival(arrival({ entry, request: { ...plainRequest, value: 21, forMs: ms } }));
+      checkCommandArrival(arrival({ entry, request: { ...plainRequest, value: 21, forMs: ms } }));
     const quick = { ...restorable, min_interval: 500 };
     expect(forMs(1_000, quick)).toHaveProperty("expiresAtMs");
     expect(forMs(999, quick)).toMatchObject({ refused: { message: "for_s must be between 1 and 7200." } });
@@ -155,7 +155,7 @@ describe("the check of a command on arrival", () => {
 
   test("states the numbers in the message of a rejection", () => {
     const message = (changes: Partial<ArrivalInput>) => {
-      const verdict = checkArrival(arrival(changes));
+      const verdict = checkCommandArrival(arrival(changes));
       return "refused" in verdict ? verdict.refused.message : "";
     };
     expect(message({ clockSkewMs: -40_600 })).toContain("differ by 41 s");
@@ -183,8 +183,8 @@ describe("the check of a command on arrival", () => {
 
   test("uses the shortest time to live of the message, the broker and the configuration", () => {
     const request = { ...plainRequest, value: 21, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
-    expect(checkArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });
-    expect(checkArrival(arrival({ request, expirySeconds: 5 }))).toEqual({ expiresAtMs: NOW + 5_000 });
+    expect(checkCommandArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });
+    expect(checkCommandArrival(arrival({ request, expirySeconds: 5 }))).toEqual({ expiresAtMs: NOW + 5_000 });
     expect(arrivalReason(arrival({ request: { ...request, issuedAtMs: NOW - 300_000 } }))).toBe("expired");
     expect(arrivalReason(arrival({ request: { ...request, issuedAtMs: NOW + 31_000 } }))).toBe("clock-skew");
   });
@@ -244,14 +244,14 @@ describe("the check of a command before sending", () => {
   });
 
   test("treats a value as not fresh when the value is more than 1 s in the future", () => {
-    expect(freshValue(reading(20, -1_000), NOW)).toBe(20);
-    expect(freshValue(reading(20, -1_001), NOW)).toBeNull();
-    expect(freshValue(reading(20, 60_000), NOW)).toBe(20);
-    expect(freshValue({ ...reading(20), quality: "bad" }, NOW)).toBeNull();
+    expect(tagValueIfFresh(reading(20, -1_000), NOW)).toBe(20);
+    expect(tagValueIfFresh(reading(20, -1_001), NOW)).toBeNull();
+    expect(tagValueIfFresh(reading(20, 60_000), NOW)).toBe(20);
+    expect(tagValueIfFresh({ ...reading(20), quality: "bad" }, NOW)).toBeNull();
   });
 
   test("compares values up to the seventh digit, and treats true and 1 as equal", () => {
-    const same: readonly (readonly [FreshValue["value"], FreshValue["value"], boolean])[] = [
+    const same: readonly (readonly [TimedTagValue["value"], TimedTagValue["value"], boolean])[] = [
       [20, 20.000_004, true],
       [20, 20.000_005, false],
       [22.1, Math.fround(22.1), true],
@@ -274,7 +274,7 @@ describe("the check of a command before sending", () => {
   });
 
   test("treats a value as already set only when the numbers are equal, or equal in single precision", () => {
-    const set: readonly (readonly [FreshValue["value"], number | boolean, boolean])[] = [
+    const set: readonly (readonly [TimedTagValue["value"], number | boolean, boolean])[] = [
       [20, 20, true],
       [20, 20.000_001, false],
       [Math.fround(22.1), 22.1, true],
@@ -285,7 +285,7 @@ describe("the check of a command before sending", () => {
       [null, 20, false],
     ];
     for (const [present, value, expected] of set)
-      expect(isSetAlready(present, value), `${present} and ${value}`).toBe(expected);
+      expect(isValueSetAlready(present, value), `${present} and ${value}`).toBe(expected);
   });
 
   test("applies `hours` in the time zone of the building, also over midnight", () => {

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
-import { parsePayload } from "#src/engine/commands/command-payload.ts";
+import { parseCommandPayload } from "#src/engine/commands/command-payload.ts";
 import { seed } from "../seed.ts";
 import { arrivalOf } from "./rig.ts";
 
@@ -10,20 +10,20 @@ function arrival(payload: string | Uint8Array, changes: Partial<CommandMessage> 
 }
 
 function reasonOf(payload: string | Uint8Array, changes: Partial<CommandMessage> = {}): string | null {
-  const parsed = parsePayload(arrival(payload, changes), true);
+  const parsed = parseCommandPayload(arrival(payload, changes), true);
   return "refused" in parsed ? parsed.refused.reason : null;
 }
 
 describe("parsePayload with a valid payload", () => {
   test("accepts a bare value on the topic of its tag", () => {
-    const parsed = parsePayload(arrival("21.5"), true);
+    const parsed = parseCommandPayload(arrival("21.5"), true);
     expect(parsed).toMatchObject({ requests: [{ tagId: "10001", source: "main", value: 21.5, ttlMs: null }] });
-    expect(parsePayload(arrival(" true\n"), true)).toMatchObject({ requests: [{ value: true }] });
+    expect(parseCommandPayload(arrival(" true\n"), true)).toMatchObject({ requests: [{ value: true }] });
   });
 
   test("gives a bare value an id from the time, the correlation or the property `id`", () => {
     const idOf = (changes: Partial<CommandMessage>) => {
-      const parsed = parsePayload(arrival("1", changes), true);
+      const parsed = parseCommandPayload(arrival("1", changes), true);
       return "requests" in parsed ? parsed.requests[0]?.id : null;
     };
     expect(idOf({ receivedAtMs: 1 })).not.toBe(idOf({ receivedAtMs: 2 }));
@@ -33,7 +33,7 @@ describe("parsePayload with a valid payload", () => {
 
   test("accepts JSON with id, ttl_s and expect", () => {
     const text = '{"id":"x1","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}';
-    expect(parsePayload(arrival(text), true)).toEqual({
+    expect(parseCommandPayload(arrival(text), true)).toEqual({
       requests: [
         {
           id: "x1",
@@ -51,7 +51,7 @@ describe("parsePayload with a valid payload", () => {
 
   test("accepts several tags in one message, and gives each tag its own id", () => {
     const text = '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}';
-    const parsed = parsePayload(arrival(text, { tagId: null }), true);
+    const parsed = parseCommandPayload(arrival(text, { tagId: null }), true);
     expect(parsed).toMatchObject({
       requests: [
         { id: "g/1", tagId: "1", value: 1 },
@@ -62,8 +62,8 @@ describe("parsePayload with a valid payload", () => {
 });
 
 test('parsePayload accepts the payload {"stop":true} for the kill switch', () => {
-  expect(parsePayload(arrival('{"stop":true}', { tagId: null }), true)).toMatchObject({ stop: {} });
-  expect(parsePayload(arrival('{"id":"x","stop":true}'), true)).toEqual({ stop: { id: "x" } });
+  expect(parseCommandPayload(arrival('{"stop":true}', { tagId: null }), true)).toMatchObject({ stop: {} });
+  expect(parseCommandPayload(arrival('{"id":"x","stop":true}'), true)).toEqual({ stop: { id: "x" } });
 });
 
 describe("parsePayload with an invalid payload", () => {
@@ -96,12 +96,12 @@ describe("parsePayload with an invalid payload", () => {
   });
 
   test("rejects the number 1e999", () => {
-    const parsed = parsePayload(arrival('{"id":"x","value":1e999}'), true);
+    const parsed = parseCommandPayload(arrival('{"id":"x","value":1e999}'), true);
     expect("refused" in parsed).toBe(true);
   });
 
   test("rejects a bare value when bare values are disabled", () => {
-    expect(parsePayload(arrival("1"), false)).toMatchObject({ refused: { reason: "invalid" } });
+    expect(parseCommandPayload(arrival("1"), false)).toMatchObject({ refused: { reason: "invalid" } });
   });
 });
 
@@ -116,7 +116,7 @@ test("parsePayload rejects 10,000 randomly damaged commands or returns a number 
     fc.property(fc.constantFrom(...lawful), fc.array(change, { minLength: 1, maxLength: 3 }), (text, changes) => {
       const bytes = [...new TextEncoder().encode(text)];
       for (const { at, take, put } of changes) bytes.splice(at % (bytes.length + 1), take, ...put);
-      const parsed = parsePayload(arrival(Uint8Array.from(bytes), { tagId: null }), true);
+      const parsed = parseCommandPayload(arrival(Uint8Array.from(bytes), { tagId: null }), true);
       if (!("requests" in parsed)) return;
       for (const { value, id, tagId } of parsed.requests) {
         expect(typeof value === "boolean" || Number.isFinite(value)).toBe(true);

@@ -9,11 +9,11 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import type { Log } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
-import { createCommands } from "#src/engine/commands/commands.ts";
+import { createWriteCommandService } from "#src/engine/commands/commands.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { createKillSwitch } from "#src/engine/commands/kill-switch.ts";
 import { armedDocument } from "#src/engine/commands/write-arming.ts";
-import { folderGuards } from "#src/engine/commands/writing-guards.ts";
+import { createFolderWritingGuards } from "#src/engine/commands/writing-guards.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
@@ -156,11 +156,11 @@ export async function createRig(options: RigOptions = {}) {
       ...options.config,
       ...input,
     });
-    const made = createCommands({
+    const made = createWriteCommandService({
       config,
       sources: [{ source, timeZone: "Europe/Oslo" }],
       store: options.around?.(guarded) ?? guarded,
-      guards: folderGuards(folder),
+      guards: createFolderWritingGuards(folder),
       clock,
       clockDoubt,
       log,

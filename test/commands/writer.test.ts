@@ -4,8 +4,8 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Command } from "#src/engine/commands/command.ts";
 import { createWriter } from "#src/engine/commands/command-writer.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
-import type { FreshValues } from "#src/engine/commands/fresh-values.ts";
-import { openJournal, type SentCommand } from "#src/engine/commands/journal.ts";
+import type { FreshTagValues } from "#src/engine/commands/fresh-values.ts";
+import { openCommandJournal, type SentCommand } from "#src/engine/commands/journal.ts";
 import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
 
 test("a timed write is not sent without a fresh value that can be restored", async () => {
@@ -32,11 +32,11 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     replyTo: null,
     correlation: null,
   };
-  const journal = await openJournal({ store, clock, rehearsal: false, expectedWaitMs: () => 0 });
+  const journal = await openCommandJournal({ store, clock, rehearsal: false, expectedWaitMs: () => 0 });
   await journal.accept([{ command, entry }]);
 
   let looks = 0;
-  const values: FreshValues = {
+  const values: FreshTagValues = {
     loadLiveValue: async () => undefined,
     async findLatestValue() {
       looks += 1;

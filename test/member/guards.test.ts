@@ -2,8 +2,8 @@ import { readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
-import { openArming } from "#src/engine/commands/write-arming.ts";
+import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
+import { openWriteArming } from "#src/engine/commands/write-arming.ts";
 import { armFleetHere, DATABASE_ID_KEY, openFleetGuards } from "#src/scale/member-writing-guards.ts";
 import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -51,7 +51,7 @@ describe("a machine of a fleet", () => {
     const { database, guards } = await guardsOf(documents);
     await armFleetHere(database, newFolder(), { by: "another machine", at: AT });
     const armed = { at: AT, by: "another machine", damaged: 0 };
-    const arming = await openArming({
+    const arming = await openWriteArming({
       store: { damagedKeys: async () => [], document: async () => armed as never, describe: async () => ({}) as never },
       guards,
       atStart: false,
@@ -113,10 +113,10 @@ test("the kill switch is active when it is set in the fleet or in the state fold
   const { guards, fleet } = await guardsOf(createMemoryTables());
   const { killSwitch } = guards;
   expect(killSwitch.isThrown()).toBe(false);
-  writeFileSync(join(folder, KILL_FILE), "");
+  writeFileSync(join(folder, KILL_SWITCH_FILE), "");
   expect(killSwitch.isThrown()).toBe(true);
-  expect(killSwitch.remedy).toBe(`remove ${join(folder, KILL_FILE)}`);
-  rmSync(join(folder, KILL_FILE));
+  expect(killSwitch.remedy).toBe(`remove ${join(folder, KILL_SWITCH_FILE)}`);
+  rmSync(join(folder, KILL_SWITCH_FILE));
   expect(killSwitch.isThrown()).toBe(false);
   await killSwitch.throwIt("a message", AT);
   expect([killSwitch.isThrown(), fleet.isThrown, killSwitch.remedy]).toEqual([true, true, fleet.remedy]);

@@ -18,7 +18,7 @@ import { Hono } from "hono";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { ConfigError } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createKillSwitch, KILL_FILE } from "#src/engine/commands/kill-switch.ts";
+import { createKillSwitch, KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { preparePrivateFile } from "#src/engine/store/state-folder.ts";
 import {
@@ -227,7 +227,7 @@ describe("createKillSwitch", () => {
       const state = privateFolder();
       const victim = join(privateFolder(), "victim");
       if (to === "to a file") writeFileSync(victim, "untouched");
-      symlinkSync(victim, join(state, KILL_FILE));
+      symlinkSync(victim, join(state, KILL_SWITCH_FILE));
       const killSwitch = createKillSwitch(state);
       expect(killSwitch.isThrown()).toBe(true);
       killSwitch.throwIt("a test", "2026-11-22T10:00:00Z");

@@ -2,7 +2,7 @@ import { rmSync } from "node:fs";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Log } from "#src/core/runtime/log.ts";
-import { openJournal } from "#src/engine/commands/journal.ts";
+import { openCommandJournal } from "#src/engine/commands/journal.ts";
 import { DAMAGED_EVENT_REASON } from "#src/engine/store/event-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
@@ -112,7 +112,7 @@ describe("a damaged document", () => {
     const entry = { state: "confirmed", changedAt: "2026-11-02T07:00:00Z" };
     await store.commit({ documents: [{ set: "command", put: [["c1", entry]] }] });
     await damage("update document set body = replace(body, 'confirmed', 'confirmee')");
-    const journal = await openJournal({ store, clock: CLOCK, rehearsal: false, expectedWaitMs: () => 0 });
+    const journal = await openCommandJournal({ store, clock: CLOCK, rehearsal: false, expectedWaitMs: () => 0 });
     expect([journal.knows("c1"), journal.knows("c2")]).toEqual([true, false]);
   });
 });

@@ -2,14 +2,14 @@ import { describe, expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   acceptCounts,
-  bucketsPerTag,
-  INITIAL_SAFE_COUNTS,
+  INITIAL_SAFE_POINT_COUNTS,
   INITIAL_SIZE,
   learnPointLimit,
+  maxBucketsPerTag,
   planValues,
   sizeAfterFailure,
   sizeAfterReply,
-  valuesBelowLimit,
+  valuesBelowPointLimit,
 } from "#src/engine/sync/history/request-size.ts";
 import {
   computeMean,
@@ -71,7 +71,7 @@ const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
 test("a round number of points is no response limit after two complete responses, any other number after one", () => {
-  const first = acceptCounts(INITIAL_SAFE_COUNTS, { series: 1_000, answer: 4_108 });
+  const first = acceptCounts(INITIAL_SAFE_POINT_COUNTS, { series: 1_000, answer: 4_108 });
   expect(first.safe).toEqual({ series: 99, answer: 4_108 });
   expect(acceptCounts(first, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
   const single = acceptCounts(acceptCounts(first, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
@@ -80,7 +80,7 @@ test("a round number of points is no response limit after two complete responses
 
 test("a learned limit of points per response expires after 30 days, and always allows one bucket per tag", () => {
   const cut = learnPointLimit(null, { series: 100, answer: 0 }, AT);
-  expect(valuesBelowLimit(cut, NOW + 30 * DAY_MS)).toBe(20 * 97);
-  expect(valuesBelowLimit(cut, NOW + 30 * DAY_MS + 1)).toBe(Number.POSITIVE_INFINITY);
-  expect(bucketsPerTag(learnPointLimit(null, { series: 0, answer: 30 }, AT), 20, NOW)).toBe(1);
+  expect(valuesBelowPointLimit(cut, NOW + 30 * DAY_MS)).toBe(20 * 97);
+  expect(valuesBelowPointLimit(cut, NOW + 30 * DAY_MS + 1)).toBe(Number.POSITIVE_INFINITY);
+  expect(maxBucketsPerTag(learnPointLimit(null, { series: 0, answer: 30 }, AT), 20, NOW)).toBe(1);
 });

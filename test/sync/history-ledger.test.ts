@@ -6,7 +6,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   bucketBefore,
   bucketStart,
-  mergeRanges,
+  mergeTimeRanges,
   parseTime,
   subtractRanges,
   type TimeRange,
@@ -18,20 +18,20 @@ import {
   closedUntilMs,
   createLedger,
   isBackingOff,
-  listGapParts,
+  listLedgerGapParts,
   rangeToFollow,
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
-  retractNoLog,
+  retractNoLogAnswers,
   type SeriesRules,
-  type SettledPoints,
+  type SettledHistoryPoints,
   settleFollowing,
-  settlePast,
+  settlePastRange,
   targetPastRange,
 } from "#src/engine/sync/history/ledger.ts";
-import { fetchedRanges, isFetched, mergeLearnedRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import { type LegacyLedger, prepareLedger, upgradeLedger } from "#src/engine/sync/history/series.ts";
+import { fetchedRanges, isFetched, mergeIntoLedgerRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
+import { type LegacyHistoryLedger, prepareLedger, upgradeLegacyLedger } from "#src/engine/sync/history/series.ts";
 import { isSeriesComplete, type StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./trial-history.ts";
 
@@ -77,7 +77,7 @@ describe("a ledger after random responses and refusals", () => {
             nowMs += waitMs;
             if (kind === "asleep") continue;
             if (kind === "scope-lost") {
-              ledger = retractNoLog(ledger, isoUtc(nowMs - HOUR_MS), false);
+              ledger = retractNoLogAnswers(ledger, isoUtc(nowMs - HOUR_MS), false);
               ledger = { ...ledger, state: "following" };
               continue;
             }
@@ -97,15 +97,15 @@ describe("a ledger after random responses and refusals", () => {
                 answeredRanges.push(part);
               }
             } else {
-              const openGap = listGapParts(ledger, targetPastRange(ledger), nowMs).at(-1);
+              const openGap = listLedgerGapParts(ledger, targetPastRange(ledger), nowMs).at(-1);
               if (openGap === undefined) continue;
               const part = { fromMs: Math.max(openGap.fromMs, openGap.toMs - size * FIVE_MS), toMs: openGap.toMs };
               if (kind === "no-log") {
                 const statement = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
-                ledger = { ...ledger, spans: mergeLearnedRanges(ledger.spans, [{ ...part, ...statement }], "5m") };
+                ledger = { ...ledger, spans: mergeIntoLedgerRanges(ledger.spans, [{ ...part, ...statement }], "5m") };
               } else if (kind === "refused") ledger = recordPastRefusal(ledger, part, "403", nowMs);
               else {
-                const settled = settlePast(ledger, points(part, value), part);
+                const settled = settlePastRange(ledger, points(part, value), part);
                 ledger = settled.ledger;
                 for (const fresh of settled.fresh) {
                   expect(emitted.has(parseTime(fresh.time))).toBe(false);
@@ -123,7 +123,7 @@ describe("a ledger after random responses and refusals", () => {
             const values = ledgerRanges.filter(({ why }) => why === "points" || why === "null");
             expect(values.flatMap((span) => subtractRanges(span, answeredRanges))).toEqual([]);
             const targetRange = targetPastRange(ledger);
-            const holes = listGapParts(ledger, targetRange, Number.MAX_SAFE_INTEGER);
+            const holes = listLedgerGapParts(ledger, targetRange, Number.MAX_SAFE_INTEGER);
             const hadInside = subtractRanges(targetRange, subtractRanges(targetRange, fetchedRanges(ledger.spans)));
             expect(totalLengthMs(holes) + totalLengthMs(hadInside)).toBe(targetRange.toMs - targetRange.fromMs);
             expect(isSeriesComplete(ledger)).toBe(
@@ -135,8 +135,8 @@ describe("a ledger after random responses and refusals", () => {
               ({ from, to }) => ({ fromMs: parseTime(from ?? ""), toMs: parseTime(to ?? "") }),
             );
             const valueRanges = ledgerRanges.filter(({ why }) => why === "points");
-            expect(mergeRanges([...reportedGaps, ...valueRanges]).length).toBe(1);
-            expect(totalLengthMs(reportedGaps)).toBe(totalLengthMs(mergeRanges(reportedGaps)));
+            expect(mergeTimeRanges([...reportedGaps, ...valueRanges]).length).toBe(1);
+            expect(totalLengthMs(reportedGaps)).toBe(totalLengthMs(mergeTimeRanges(reportedGaps)));
           }
         },
       ),
@@ -213,8 +213,8 @@ describe("retries of refused history", () => {
       ledger = recordPastRefusal(ledger, hours(-20, 0), "403", nowMs);
       const againMs = parseTime(ledger.spans[0]?.againAt ?? "");
       waitsInMinutes.push((againMs - nowMs) / MINUTE_MS);
-      expect(listGapParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
-      expect(listGapParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
+      expect(listLedgerGapParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
+      expect(listLedgerGapParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
       nowMs = againMs;
     }
     expect(waitsInMinutes).toEqual([10, 60, 360, 1_440, 1_440]);
@@ -231,7 +231,7 @@ describe("retries of refused history", () => {
     const newLedger = createLedger(RULES, START);
     expect(listWaits(newLedger)).toEqual([24, 48, 96, 192, 384, 768, 768]);
     const value = points(hours(-1, 0), () => 1);
-    expect(listWaits(settlePast(newLedger, value, hours(-1, 0)).ledger)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
+    expect(listWaits(settlePastRange(newLedger, value, hours(-1, 0)).ledger)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
   });
 });
 
@@ -246,7 +246,7 @@ describe("the gaps of a series", () => {
   };
   const followed: StoredLedger = { ...createLedger(RULES, START), state: "following" };
   const nullsFirst = points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1));
-  const nullLedger = settlePast(followed, nullsFirst, hours(-30, 0)).ledger;
+  const nullLedger = settlePastRange(followed, nullsFirst, hours(-30, 0)).ledger;
 
   test("the list of gaps contains each gap with its reason and the service's message, and ranges of nulls on request", () => {
     const ledger = recordPastRefusal(nullLedger, hours(-40, -30), "403, Forbidden.", START);
@@ -269,25 +269,25 @@ describe("the gaps of a series", () => {
 });
 
 describe("a history ledger stored by an older version", () => {
-  const writtenBefore = (state: StoredLedger["state"]): LegacyLedger =>
+  const writtenBefore = (state: StoredLedger["state"]): LegacyHistoryLedger =>
     ({
       ...{ resolution: "5m", timeZone: "UTC", state, rereadFrom: null, askAgainAt: null, refusals: 0 },
       ...{ since: isoUtc(START), watermark: isoUtc(at(5)), reached: isoUtc(at(-48)), target: isoUtc(at(-48)) },
       ...{ wished: isoUtc(at(-72)), islands: [{ from: isoUtc(at(-70)), to: isoUtc(at(-60)) }] },
       ...{ dailyAt: isoUtc(at(4)), weeklyAt: isoUtc(at(4)), rememberedFrom: isoUtc(at(-20)) },
-    }) as unknown as LegacyLedger;
+    }) as unknown as LegacyHistoryLedger;
 
   test("the upgrade keeps the followed range and requests the past again", () => {
-    const ledger = upgradeLedger(writtenBefore("following"), false);
+    const ledger = upgradeLegacyLedger(writtenBefore("following"), false);
     expect(ledger).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
-    expect(listGapParts(ledger, targetPastRange(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
-    expect(upgradeLedger(ledger, false)).toBe(ledger);
+    expect(listLedgerGapParts(ledger, targetPastRange(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
+    expect(upgradeLegacyLedger(ledger, false)).toBe(ledger);
     expect(closedUntilMs(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
   test("the upgrade keeps the complete fetched range of a series of totals", () => {
-    const ledger = upgradeLedger(writtenBefore("following"), true);
+    const ledger = upgradeLegacyLedger(writtenBefore("following"), true);
     expect(ledger.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });
 });
@@ -315,7 +315,7 @@ test.each([
     const bucketRules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };
     let ledger: StoredLedger = { ...createLedger(bucketRules, START), state: "following" };
     const emitted = new Map<number, number>();
-    const settle = (settled: SettledPoints) => {
+    const settle = (settled: SettledHistoryPoints) => {
       expect(settled.revised.length).toBe(0);
       for (const { time, value } of settled.fresh) {
         expect(emitted.has(parseTime(time))).toBe(false);
@@ -333,7 +333,7 @@ test.each([
     cuts.push(bucketStart(toMs - 25 * lengthMs, { resolution, timeZone }), fromMs);
     for (let n = 1; n < cuts.length; n += 1) {
       const range = { fromMs: cuts[n] ?? 0, toMs: cuts[n - 1] ?? 0 };
-      settle(settlePast(ledger, fetchPoints(range), range));
+      settle(settlePastRange(ledger, fetchPoints(range), range));
     }
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;

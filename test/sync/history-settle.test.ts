@@ -4,7 +4,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
-import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
+import { createHistoryReplySettlement } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
 import { DAY_MS, seriesWith } from "./trial-history.ts";
@@ -31,7 +31,7 @@ test("a long history response is committed in several transactions, with each po
   const series = ["101", "102"].map((id) => seriesWith(createLedger(SERIES_RULES, NOW), SERIES_RULES, id));
   const ranges = new Map(series.map(({ key }) => [key, RANGE]));
   const request = { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 } as const;
-  await createHistorySettle({ ...context, days }).logs(request, [logOf("101"), logOf("102")], []);
+  await createHistoryReplySettlement({ ...context, days }).logs(request, [logOf("101"), logOf("102")], []);
   expect(store.commits()).toBeGreaterThan(4);
   const historyEvents = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
   for (const each of series) {

@@ -4,22 +4,22 @@ import type { Measurement } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   adaptLedger,
-  addRanges,
+  addLedgerRanges,
   createLedger,
-  hasNoLog,
+  hasSeriesNoLog,
   rangeToFollow,
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
-  retractNoLog,
+  retractNoLogAnswers,
   type SeriesRules,
   settleFollowing,
 } from "#src/engine/sync/history/ledger.ts";
 import {
   fetchedRanges,
-  LEDGER_RANGES_MAX,
+  HISTORY_LEDGER_RANGES_MAX,
   type LedgerRange,
-  mergeLearnedRanges,
+  mergeIntoLedgerRanges,
   rangesFromPoints,
   toStoredRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
@@ -40,12 +40,12 @@ const span = (from: number, to: number, why: LedgerRange["why"], more: Partial<L
 });
 const point = (hours: number, value: number | null = 1): Measurement => ({ time: isoUtc(at(hours)), value });
 const hours = (time: string) => (Date.parse(time) - START) / HOUR_MS;
-const summarize = (spans: ReturnType<typeof mergeLearnedRanges>) =>
+const summarize = (spans: ReturnType<typeof mergeIntoLedgerRanges>) =>
   spans.map(({ from, to, why }) => `${hours(from)} ${hours(to)} ${why}`);
 const minutes = ({ fromMs, toMs, why }: LedgerRange) =>
   `${(fromMs - START) / MINUTE_MS} ${(toMs - START) / MINUTE_MS} ${why}`;
 const mergeLearned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
-  mergeLearnedRanges(toStoredRanges(before), spans, "5m");
+  mergeIntoLedgerRanges(toStoredRanges(before), spans, "5m");
 
 describe("a new response about a recorded range of history", () => {
   test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
@@ -119,8 +119,8 @@ describe("the limit of 48 ranges per history ledger", () => {
   }
 
   test("merges the shortest range of nulls with the values on both sides when there are 49 ranges", () => {
-    const spans = silences(LEDGER_RANGES_MAX + 1);
-    const stored = mergeLearnedRanges([], spans, "5m");
+    const spans = silences(HISTORY_LEDGER_RANGES_MAX + 1);
+    const stored = mergeIntoLedgerRanges([], spans, "5m");
     const mergedRange: LedgerRange = { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" };
     expect(stored).toEqual(toStoredRanges([...spans.slice(0, 24), mergedRange, ...spans.slice(27)]));
     expect(fetchedRanges(stored)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
@@ -130,20 +130,20 @@ describe("the limit of 48 ranges per history ledger", () => {
     ["before", span(9_000, 9_001, "points"), span(9_001, 9_004, "null")],
     ["after", span(9_000, 9_003, "null"), span(9_003, 9_004, "points")],
   ])("merges a range of nulls %s a value, and no range of nulls between gaps", (_, one, other) => {
-    const apart = Array.from({ length: LEDGER_RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
+    const apart = Array.from({ length: HISTORY_LEDGER_RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     const shorter = span(8_000, 8_001, "null");
-    const stored = mergeLearnedRanges([], [...apart, shorter, one, other], "5m");
+    const stored = mergeIntoLedgerRanges([], [...apart, shorter, one, other], "5m");
     expect(stored).toEqual(
       toStoredRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]),
     );
   });
 
   test("drops the shortest refusal when no range of nulls touches values", () => {
-    const apart = Array.from({ length: LEDGER_RANGES_MAX }, (_, n) =>
+    const apart = Array.from({ length: HISTORY_LEDGER_RANGES_MAX }, (_, n) =>
       n % 2 === 0 ? span(100 * n, 100 * n + 1, "null") : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
     );
-    const stored = mergeLearnedRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
-    expect(stored).toHaveLength(LEDGER_RANGES_MAX);
+    const stored = mergeIntoLedgerRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
+    expect(stored).toHaveLength(HISTORY_LEDGER_RANGES_MAX);
     expect(summarize(stored).find((text) => text.endsWith("refused"))).toBe("300 305 refused");
   });
 
@@ -153,8 +153,8 @@ describe("the limit of 48 ranges per history ledger", () => {
     ["joins unreadable ranges", unreadable],
     ["drops isolated fetched ranges", (from: number, to: number) => span(from, to, "points")],
   ])("never %s across gaps, even above the limit", (_what, rangeOf) => {
-    const apart = Array.from({ length: LEDGER_RANGES_MAX + 3 }, (_, n) => rangeOf(2 * n, 2 * n + 1));
-    expect(mergeLearnedRanges([], apart, "5m")).toHaveLength(LEDGER_RANGES_MAX + 3);
+    const apart = Array.from({ length: HISTORY_LEDGER_RANGES_MAX + 3 }, (_, n) => rangeOf(2 * n, 2 * n + 1));
+    expect(mergeIntoLedgerRanges([], apart, "5m")).toHaveLength(HISTORY_LEDGER_RANGES_MAX + 3);
   });
 });
 
@@ -214,14 +214,14 @@ describe("responses for the past of a series", () => {
   const ledger: StoredLedger = { ...createLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
   test("a fetched range that touches the watermark moves the watermark to its end", () => {
-    expect(addRanges(ledger, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
-    expect(addRanges(ledger, [span(11, 12, "points")]).watermark).toBe(ledger.watermark);
+    expect(addLedgerRanges(ledger, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
+    expect(addLedgerRanges(ledger, [span(11, 12, "points")]).watermark).toBe(ledger.watermark);
     const statement = { said: "none", at: isoUtc(START) };
-    expect(addRanges(ledger, [span(8, 11, "no-log", statement)])).toMatchObject({
+    expect(addLedgerRanges(ledger, [span(8, 11, "no-log", statement)])).toMatchObject({
       watermark: isoUtc(at(11)),
       spans: [{ why: "no-log", said: "none", at: isoUtc(START) }],
     });
-    expect(addRanges(ledger, [span(8, 10, "no-log", statement)]).watermark).toBe(ledger.watermark);
+    expect(addLedgerRanges(ledger, [span(8, 10, "no-log", statement)]).watermark).toBe(ledger.watermark);
   });
 });
 
@@ -237,7 +237,7 @@ test.each([
   ["after two missing-log replies when the tag had points", true, noLog(noLog(withPoints))],
   ["when the number of missing-log replies is unknown", false, { ...noLog(withPoints), refusal: null }],
 ])("a tag counts as a tag without a log %s: %s", (_case, expected, ledger) => {
-  expect(hasNoLog(ledger)).toBe(expected);
+  expect(hasSeriesNoLog(ledger)).toBe(expected);
 });
 
 test("a refused request for a tag without a log keeps the number of missing-log replies and is retried after ten minutes", () => {
@@ -255,6 +255,6 @@ test("a refusal stored without a count is followed by the first counted refusal"
 test("retracting a missing-log reply moves the watermark of a total back to its range, and not of a point series", () => {
   const spans = toStoredRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
   const ledger: StoredLedger = { ...LEDGER, watermark: isoUtc(START), spans };
-  expect(retractNoLog(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));
-  expect(retractNoLog(ledger, isoUtc(START), false).watermark).toBe(isoUtc(START));
+  expect(retractNoLogAnswers(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));
+  expect(retractNoLogAnswers(ledger, isoUtc(START), false).watermark).toBe(isoUtc(START));
 });

@@ -5,7 +5,7 @@ import type { DaySealedFact } from "#src/core/model/history-event-data.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { LEDGER_RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
+import { HISTORY_LEDGER_RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -144,7 +144,7 @@ test("more unreadable ranges than a ledger can store are neither lost nor reques
   unreadable("1", isBad);
   const { follow } = await pull(["1", "2"]);
   await follow(6 * HOUR_MS);
-  expect((await ledger("1")).spans.length).toBeLessThanOrEqual(LEDGER_RANGES_MAX);
+  expect((await ledger("1")).spans.length).toBeLessThanOrEqual(HISTORY_LEDGER_RANGES_MAX);
   expect(listMissing("1").every((time) => isBad(at(time)))).toBe(true);
   expect(listMissing("2")).toEqual([]);
   expect(service.asked.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);

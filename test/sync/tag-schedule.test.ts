@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { PlannedTags } from "#src/engine/sync/plan/group.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import { createTagSchedule, type ScheduleContext, type TagSchedule } from "#src/engine/sync/read/tag-schedule.ts";
+import { createTagSchedule, type TagSchedule, type TagScheduleContext } from "#src/engine/sync/read/tag-schedule.ts";
 import type { WatchedTag } from "#src/engine/sync/read/value-event.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
@@ -76,7 +76,7 @@ test(`the tag schedule after small updates equals the tag schedule rebuilt from 
   for (let round = 0; round < 40; round += 1) {
     const random = seededRandom(seed + round);
     const around: Surroundings = { offline: new Set(), unseen: new Set(), isolated: new Map() };
-    const contextOf = (writesAll: boolean): ScheduleContext => ({
+    const contextOf = (writesAll: boolean): TagScheduleContext => ({
       gatewayOffline: (site) => around.offline.has(site),
       sees: (site) => !around.unseen.has(site),
       anyIsolated: () => writesAll || around.isolated.size > 0,

@@ -4,7 +4,7 @@ import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts
 import type { TokenInfo } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
-import { checkClock } from "../../engine/commands/gate.ts";
+import { checkClocksForWriting } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { countActiveAlarms, factsFromState, planFactsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
@@ -46,7 +46,7 @@ export async function checkSource(check: SourceToCheck) {
       sites = token.sites;
       lines.push(...checkToken(checkName, name, entry, config, token, systemClock.now()));
       // The worker refuses every command while the clocks differ too much.
-      const refusal = config.commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
+      const refusal = config.commands.enabled ? checkClocksForWriting(source.clockSkewMs(), null) : null;
       if (refusal !== null) lines.push(wrongLine(checkName, refusal.message));
       if (!check.lists || token.sites.length === 0) return;
       const comparison = await compareBuilding(check, source, token);

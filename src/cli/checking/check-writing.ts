@@ -2,12 +2,12 @@ import { acceptsCommands, type Config, canSinkAcceptCommands } from "../../app/c
 import { findSinkConnector } from "../../app/config/config-sections.ts";
 import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { openAuditSize } from "../../engine/commands/audit/audit-log.ts";
-import { createBuildingReader } from "../../engine/commands/building-reader.ts";
+import { openAuditLogSize } from "../../engine/commands/audit/audit-log.ts";
+import { createStoredBuildingReader } from "../../engine/commands/building-reader.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
-import { armingRefusal, readArmRequest } from "../../engine/commands/write-arming.ts";
+import { readArmingRefusal, readArmWritingRequest } from "../../engine/commands/write-arming.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
@@ -100,7 +100,7 @@ async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const stoppedLines = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
   // A rehearsal needs no arming; a pending arming request takes effect within 1 s.
-  const needsArming = !config.commands.rehearsal && !readArmRequest(folder).isThere();
+  const needsArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
   const stateLines = await readStateIfAny({ config }, (store) =>
     storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
   );
@@ -137,9 +137,9 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
 /** `place` names the state in the arming message; null needs no arming. */
 async function storeBlockers(config: Config, store: Store, unarmedPlace: string | null): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
-  const armingProblem = unarmedPlace === null ? null : await armingRefusal(store, unarmedPlace);
-  const isFull = (await openAuditSize(store)).bytes() >= auditBytes;
-  const buildingReader = createBuildingReader(store);
+  const armingProblem = unarmedPlace === null ? null : await readArmingRefusal(store, unarmedPlace);
+  const isFull = (await openAuditLogSize(store)).bytes() >= auditBytes;
+  const buildingReader = createStoredBuildingReader(store);
   const offlineGatewayLines = await Promise.all(
     allow.map(async (entry) => {
       const gateways = await buildingReader.gateways(sourceNameOf(entry, config.sources), entry.site_id);

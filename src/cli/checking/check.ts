@@ -9,7 +9,7 @@ import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { type Event, sourceUri } from "../../core/model/event.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
-import { approvalState } from "../../engine/commands/approval/sign-rules.ts";
+import { readApprovalState } from "../../engine/commands/approval/sign-rules.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { matchesFilter } from "../../engine/delivery/filter.ts";
 import type { VisibleBuilding } from "../../engine/sync/selection-mismatches.ts";
@@ -129,7 +129,7 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   try {
     const question = await approvalQuestion(config);
     if (question.config === null && question.pinned === null) return [];
-    const { approvedBy, refusing } = approvalState(question);
+    const { approvedBy, refusing } = readApprovalState(question);
     if (refusing !== null) return [wrongLine("approval of writing", refusing)];
     return [passedCheck("approval of writing", `approved by ${approvedBy.join(", ")}`)];
   } catch (error) {

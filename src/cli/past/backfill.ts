@@ -10,7 +10,7 @@ import { areSinksBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { factsFromState, historyProgressFromStore, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
-import { hasEnded } from "../../engine/sync/history/series.ts";
+import { hasBackfillEnded } from "../../engine/sync/history/series.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
@@ -198,7 +198,7 @@ export async function listBackfills(
   });
   const endedRequests = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
-    if (!hasEnded(order)) return [];
+    if (!hasBackfillEnded(order)) return [];
     const endedFields = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
     return [{ id, from, to, resolution, doneAt, withoutLog, ...endedFields }];
   });

@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay, dayDate, isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
 import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
-import { historyKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
+import { historySeriesKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/context.ts";
 import { EXIT_CODE } from "../shell/exit.ts";
@@ -100,7 +100,7 @@ async function buildRows(
         notCounted++;
         continue;
       }
-      const key = historyKey(located.tag.id, { resolution: rules.resolution, total });
+      const key = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
       const seriesDay = siteDay.add(seriesLedger, await loadCount(store, source, key, ledger, day), nowMs);
       if (seriesDay.pending + seriesDay.refused > 0) openSeries.push(worstSeries(seriesLedger, seriesDay));
     }

@@ -18,8 +18,8 @@ import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../e
 import {
   type BackfillRequest,
   backfillRange,
-  historyKey,
-  parseBackfill,
+  historySeriesKey,
+  parseStoredBackfill,
   type SeriesLedger,
 } from "../../engine/sync/history/series.ts";
 import { type StoredBackfill, type StoredObject, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
@@ -88,7 +88,7 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
   const backfillSet = syncSet("backfill", run.source);
   if ((await store.document(backfillSet, EXPORT_BACKFILL_ID)) === undefined)
     await store.commit({ documents: [{ set: backfillSet, put: [[EXPORT_BACKFILL_ID, storedRequest]] }] });
-  const request = parseBackfill(EXPORT_BACKFILL_ID, storedRequest);
+  const request = parseStoredBackfill(EXPORT_BACKFILL_ID, storedRequest);
   if (request === null) throw new Error("an order that was just made cannot be read");
   if ((await readLedgers(run, store, request)).length === 0)
     return new ConfigError("No tag fits this selection.", {
@@ -282,7 +282,7 @@ async function finalizeDays(
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
       const countedDay = createSiteDay(day);
       for (const { series: each } of requestedSeries) {
-        const key = historyKey(each.located.tag.id, { resolution: request.resolution, total: false });
+        const key = historySeriesKey(each.located.tag.id, { resolution: request.resolution, total: false });
         countedDay.add(each, await loadCount(store, source, key, each.ledger, day), nowMs);
       }
       await yieldToEventLoop();

@@ -12,7 +12,7 @@ import { cronMatcher } from "../../engine/sync/cron-schedule.ts";
 import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
 import { listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
-import { historyKey } from "../../engine/sync/history/series.ts";
+import { historySeriesKey } from "../../engine/sync/history/series.ts";
 import {
   type StoredAlarm,
   type StoredLeftOut,
@@ -89,7 +89,7 @@ async function explainTag(state: SourceState, stored: StoredObject<Tag>, worker:
     work: worker.kind === "open" ? await requestTagActivity(worker.socket, source, id, signal) : null,
     worker: worker.kind,
     history: tagLedgers.map(({ rules, total, ledger }) => ({
-      key: historyKey(id, { resolution: rules.resolution, total }),
+      key: historySeriesKey(id, { resolution: rules.resolution, total }),
       held: ledger,
       /** Start of the fetched range, which ends at the watermark. */
       hadSince: isoUtc(fetchedSinceMs(ledger)),

@@ -6,22 +6,22 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { readPin } from "../../engine/commands/approval/approval-files.ts";
-import { approvedRules, type PinnedApprovers } from "../../engine/commands/approval/check-approval.ts";
+import { collectWriteRules, type PinnedApprovers } from "../../engine/commands/approval/check-approval.ts";
 import {
-  type ApprovalInputs,
-  type ApprovalState,
-  approvalState,
-  signRules,
+  readApprovalState,
+  signWriteRules,
+  type WriteApprovalInputs,
+  type WriteApprovalState,
 } from "../../engine/commands/approval/sign-rules.ts";
 import {
+  formatUnrestoredValue,
   RESTORE_SET,
   type Restore,
-  restoreId,
+  restoreCommandId,
   UNRESTORED_SET,
   type UnrestoredValue,
-  unrestoredLine,
 } from "../../engine/commands/timed-writes.ts";
-import { requestArming } from "../../engine/commands/write-arming.ts";
+import { requestWriteArming } from "../../engine/commands/write-arming.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { APPROVERS_KEY, armFleetHere } from "../../scale/member-writing-guards.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -57,7 +57,7 @@ export function define(writes: Command, context: CliContext): void {
       const terminal = context.terminal();
       if (postgres === undefined) {
         mkdirSync(folder, { recursive: true, mode: 0o700 });
-        requestArming(folder);
+        requestWriteArming(folder);
         const line = `The worker of ${folder} arms writing within a second, or when it starts.`;
         return terminal.object({ asked: true }, [line]);
       }
@@ -77,7 +77,7 @@ function addApprovalCommand(writes: Command, context: CliContext): void {
   writes
     .command("approval")
     .description("show whether writing is approved, and what has changed since")
-    .action(async () => showApproval(context, approvalState(await approvalQuestion(context.config()))));
+    .action(async () => showApproval(context, readApprovalState(await approvalQuestion(context.config()))));
   writes
     .command("approve")
     .description("approve what may be written, as the configuration says it now")
@@ -86,24 +86,24 @@ function addApprovalCommand(writes: Command, context: CliContext): void {
     .addHelpText("after", "\nExample:\n  plenum writes approve anna --key /media/usb/anna.pem")
     .action(async (name: string, options: { readonly key: string }) => {
       const question = await approvalQuestion(context.config());
-      const { changes } = approvalState(question);
-      signRules(question, name, readConfirmationKey(options.key), options.key);
-      showApproval(context, { ...approvalState(question), changes });
+      const { changes } = readApprovalState(question);
+      signWriteRules(question, name, readConfirmationKey(options.key), options.key);
+      showApproval(context, { ...readApprovalState(question), changes });
     });
 }
 
-export async function approvalQuestion(config: Config): Promise<ApprovalInputs> {
+export async function approvalQuestion(config: Config): Promise<WriteApprovalInputs> {
   const { folder, postgres } = config.state;
   const approvers = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
   return {
     config: config.commands.approval ?? null,
-    rules: approvedRules(config.commands, settingsAffectingTagWrites(config)),
+    rules: collectWriteRules(config.commands, settingsAffectingTagWrites(config)),
     pinned: postgres === undefined ? readPin(folder) : approvers ? (JSON.parse(approvers) as PinnedApprovers) : null,
     nowMs: systemClock.now(),
   };
 }
 
-function showApproval(context: CliContext, state: ApprovalState): void {
+function showApproval(context: CliContext, state: WriteApprovalState): void {
   const approverNames = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
   const approvalText = state.refusing ?? "What may be written is approved as it stands.";
   context.terminal().object(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);
@@ -126,12 +126,12 @@ function addRestoresCommand(writes: Command, context: CliContext): void {
         const waiting = [...(await store.documents<Restore>(RESTORE_SET)).values()].map(
           ({ command, before, dueAt }) => {
             const { id, siteId, source, tagId, value } = command;
-            return { id: restoreId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
+            return { id: restoreCommandId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
           },
         );
         const lost = [...(await store.documents<UnrestoredValue>(UNRESTORED_SET)).values()];
         const lines = [
-          ...lost.map((each) => `! ${unrestoredLine(each)}`),
+          ...lost.map((each) => `! ${formatUnrestoredValue(each)}`),
           ...waiting.map(
             ({ dueAt, id, inForce, tagId, wanted }) =>
               `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,

@@ -2,9 +2,9 @@ import type { Gateway, Tag, TokenInfo } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { StoredObject, StoredToken, StoredValue } from "../sync/snapshot.ts";
 
-export type BuildingReader = ReturnType<typeof createBuildingReader>;
+export type StoredBuildingReader = ReturnType<typeof createStoredBuildingReader>;
 
-export function createBuildingReader(store: Store) {
+export function createStoredBuildingReader(store: Store) {
   return {
     tag: (source: string, tagId: string) => store.document<StoredObject<Tag>>(documentSet("tag", source), tagId),
     value: (source: string, tagId: string) => store.document<StoredValue>(documentSet("value", source), tagId),

@@ -4,21 +4,21 @@ import { retryUntilDone } from "../../core/runtime/waiting.ts";
 import type { Command, CommandEnd } from "./command.ts";
 import type { Journal } from "./journal.ts";
 
-/** Records the ends of commands. Failures (a full disk) are retried; the next start reads open commands back. */
-export type CommandEndings = ReturnType<typeof createEndings>;
+/** Records how commands ended, and retries when the store fails, e.g. because the disk is full. */
+export type CommandEndings = ReturnType<typeof createCommandEndingRecorder>;
 
-const RECORD_BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
+const ENDING_RECORD_BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
 
-export function createEndings(options: {
+export function createCommandEndingRecorder(options: {
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
-  /** True when the command is retried instead of ending; see `createRestores`. */
+  /** True if the command puts an old value back and is retried later instead of ending now. */
   readonly putsOff: (command: Command, finish: CommandEnd) => boolean;
   readonly count: (outcome: string, reason: string | null) => void;
 }) {
   const { journal, clock, log } = options;
-  const listeners: (() => void)[] = [];
+  const commandEndingListeners: (() => void)[] = [];
   return {
     async end(command: Command, finish: CommandEnd, signal: AbortSignal): Promise<void> {
       if (options.putsOff(command, finish)) return;
@@ -26,15 +26,15 @@ export function createEndings(options: {
         clock,
         signal,
         work: () => journal.finish(command, finish),
-        backoff: RECORD_BACKOFF,
+        backoff: ENDING_RECORD_BACKOFF,
         fault(error, inMs) {
           log.error({ err: error, command: command.id, inMs }, "a command result could not be recorded");
         },
       });
       if (!isRecorded) return;
       options.count(finish.outcome, finish.reason);
-      for (const listener of listeners) listener();
+      for (const commandEndingListener of commandEndingListeners) commandEndingListener();
     },
-    onEnd: (listener: () => void): void => void listeners.push(listener),
+    onEnd: (listener: () => void): void => void commandEndingListeners.push(listener),
   };
 }

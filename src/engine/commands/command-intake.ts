@@ -2,47 +2,47 @@ import type { AcceptCommand, CommandMessage } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { AllowList } from "./allow-list.ts";
-import type { BuildingReader } from "./building-reader.ts";
-import { type Command, type CommandReason, tagKey } from "./command.ts";
-import { parsePayload, type Request, type SecondApproval } from "./command-payload.ts";
+import type { TagAllowList } from "./allow-list.ts";
+import type { StoredBuildingReader } from "./building-reader.ts";
+import { type Command, type CommandEndingReason, tagKey } from "./command.ts";
+import { parseCommandPayload, type SecondPersonApproval, type TagWriteRequest } from "./command-payload.ts";
 import type { CommandsConfig } from "./config.ts";
-import { checkArrival, type WriteRefusal } from "./gate.ts";
+import { checkCommandArrival, type WriteRefusal } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import type { RefusalReporter } from "./refusal-reporter.ts";
+import type { CommandRefusalReporter } from "./refusal-reporter.ts";
 import type { MessageResult } from "./result-event.ts";
-import { isRestoreId } from "./timed-writes.ts";
+import { isRestoreCommandId } from "./timed-writes.ts";
 
-type CommandSubject = Pick<Request, "source" | "tagId" | "value">;
+type CommandSubject = Pick<TagWriteRequest, "source" | "tagId" | "value">;
 
 interface Refusal {
-  readonly reason: CommandReason;
+  readonly reason: CommandEndingReason;
   readonly message: string;
   readonly outcome?: MessageResult["outcome"];
 }
 
-const DUPLICATE_ID_REFUSAL: Refusal = { reason: "duplicate", message: "This id was used before." };
-const RESERVED_ID_REFUSAL: Refusal = {
+const DUPLICATE_COMMAND_ID_REFUSAL: Refusal = { reason: "duplicate", message: "This id was used before." };
+const RESERVED_COMMAND_ID_REFUSAL: Refusal = {
   reason: "invalid",
   message: "An id that ends in /restore stands for putting an old value back; choose another.",
 };
 
-/** More accepted commands for one tag are a flood; a person or a sound program corrects itself less often. */
+/** Accepted commands for one tag from which further commands are refused. */
 const FLOOD_RATES = [
   { count: 20, withinMs: 60_000, period: "a minute" },
   { count: 120, withinMs: 3_600_000, period: "an hour" },
 ] as const;
-const LONGEST_PERIOD_MS = 3_600_000;
+const LONGEST_FLOOD_PERIOD_MS = 3_600_000;
 const OPERATOR_TOPIC = "operator";
 
-/** Ends each message with a rejection or a journaled command. The broker waits for this, so send no request here. */
-export function createIntake(options: {
+/** Rejects or journals each command message. Sends no HTTP request, because the MQTT broker waits for the result. */
+export function createCommandIntake(options: {
   readonly config: () => CommandsConfig;
-  readonly allowList: AllowList;
-  readonly view: BuildingReader;
+  readonly allowList: TagAllowList;
+  readonly view: StoredBuildingReader;
   readonly journal: Journal;
-  readonly refusals: RefusalReporter;
+  readonly refusals: CommandRefusalReporter;
   readonly killSwitch: KillSwitch;
   readonly closed: () => WriteRefusal | null;
   readonly clock: Clock;
@@ -53,7 +53,7 @@ export function createIntake(options: {
   readonly count: (outcome: string, reason: string | null) => void;
 }): AcceptCommand {
   const { allowList, clock, config, journal, killSwitch } = options;
-  const acceptedAtMs = new Map<string, readonly number[]>();
+  const acceptTimesByTag = new Map<string, readonly number[]>();
 
   function toResult(arrival: CommandMessage, id: string, subject: CommandSubject | null, why: Refusal): MessageResult {
     const source = allowList.sourceOf(subject?.source ?? arrival.source);
@@ -68,7 +68,7 @@ export function createIntake(options: {
       outcome: why.outcome ?? (reason === "duplicate" || reason === "expired" ? reason : "rejected"),
       reason,
       message,
-      by: describeSender(arrival),
+      by: describeCommandSender(arrival),
       replyTo: arrival.replyTo,
       correlation: arrival.correlation,
       receivedAtMs: arrival.receivedAtMs,
@@ -80,26 +80,26 @@ export function createIntake(options: {
     await options.refusals.report(results);
   }
 
-  function checkFlood(source: string, tagId: string): WriteRefusal | null {
+  function checkCommandFlood(source: string, tagId: string): WriteRefusal | null {
     const now = clock.monotonic();
     const key = tagKey({ source, tagId });
-    const timesMs = (acceptedAtMs.get(key) ?? []).filter((at) => at > now - LONGEST_PERIOD_MS);
+    const timesMs = (acceptTimesByTag.get(key) ?? []).filter((at) => at > now - LONGEST_FLOOD_PERIOD_MS);
     const rate = FLOOD_RATES.find(({ count, withinMs }) => timesMs.filter((at) => at > now - withinMs).length >= count);
-    acceptedAtMs.set(key, rate === undefined ? [...timesMs, now] : timesMs);
+    acceptTimesByTag.set(key, rate === undefined ? [...timesMs, now] : timesMs);
     if (rate === undefined) return null;
     return { reason: "flood", message: `More than ${rate.count} commands for tag ${tagId} within ${rate.period}.` };
   }
 
-  async function judgeRequest(
+  async function checkTagWriteRequest(
     arrival: CommandMessage,
-    request: Request,
+    request: TagWriteRequest,
   ): Promise<AcceptedCommand | { readonly refused: Refusal }> {
-    if (journal.knows(request.id)) return { refused: DUPLICATE_ID_REFUSAL };
-    if (isRestoreId(request.id)) return { refused: RESERVED_ID_REFUSAL };
+    if (journal.knows(request.id)) return { refused: DUPLICATE_COMMAND_ID_REFUSAL };
+    if (isRestoreCommandId(request.id)) return { refused: RESERVED_COMMAND_ID_REFUSAL };
     const source = allowList.sourceOf(request.source);
-    const entry = source === null ? undefined : allowList.entry(source, request.tagId);
-    const isListed = source !== null && entry !== undefined;
-    const arrivalVerdict = checkArrival({
+    const allowedTag = source === null ? undefined : allowList.entry(source, request.tagId);
+    const isTagAllowed = source !== null && allowedTag !== undefined;
+    const arrivalVerdict = checkCommandArrival({
       ...arrival,
       request,
       defaultTtlMs: config().default_ttl,
@@ -108,34 +108,34 @@ export function createIntake(options: {
       maxRestoreAfterMs: config().max_restore_after,
       clockSkewMs: source === null ? null : options.clockSkewMs(source),
       clockStep: options.clockDoubt.stepped(),
-      entry,
-      listed: isListed ? await options.view.tag(source, request.tagId) : undefined,
-      token: isListed ? await options.view.token(source) : undefined,
+      entry: allowedTag,
+      listed: isTagAllowed ? await options.view.tag(source, request.tagId) : undefined,
+      token: isTagAllowed ? await options.view.token(source) : undefined,
       past: {
-        ofTag: isListed ? journal.writeCounts.ofTag(source, request.tagId) : [],
-        lastHour: isListed ? journal.writeCounts.lastHour(source) : 0,
+        ofTag: isTagAllowed ? journal.writeCounts.ofTag(source, request.tagId) : [],
+        lastHour: isTagAllowed ? journal.writeCounts.lastHour(source) : 0,
       },
     });
     if ("refused" in arrivalVerdict) return arrivalVerdict;
-    if (!isListed) throw new Error("The gate accepted a tag that is not on the allow-list.");
-    const floodRefusal = checkFlood(source, request.tagId);
+    if (!isTagAllowed) throw new Error("The gate accepted a tag that is not on the allow-list.");
+    const floodRefusal = checkCommandFlood(source, request.tagId);
     if (floodRefusal !== null) return { refused: floodRefusal };
     const { id, tagId, value, expect, forMs } = request;
     const { via, receivedAtMs, replyTo, correlation } = arrival;
     const command: Command = {
-      ...{ id, source, siteId: entry.site_id, tagId, value, expect, forMs },
-      needsSecond: entry.second_person,
+      ...{ id, source, siteId: allowedTag.site_id, tagId, value, expect, forMs },
+      needsSecond: allowedTag.second_person,
       via,
-      by: describeSender(arrival),
+      by: describeCommandSender(arrival),
       receivedAt: isoUtc(receivedAtMs),
       expiresAt: isoUtc(arrivalVerdict.expiresAtMs),
       replyTo,
       correlation,
     };
-    return { command, entry };
+    return { command, entry: allowedTag };
   }
 
-  function checkSecondApproval(arrival: CommandMessage, { id, value }: SecondApproval): Refusal | null {
+  function checkSecondApproval(arrival: CommandMessage, { id, value }: SecondPersonApproval): Refusal | null {
     const command = journal.unseconded(id);
     let message: string | null = null;
     if (command === undefined || (arrival.source !== null && arrival.source !== command.source)) {
@@ -149,19 +149,22 @@ export function createIntake(options: {
     return { reason: "retained", message: "A second person's word must not be retained." };
   }
 
-  async function acceptSecond(arrival: CommandMessage, second: SecondApproval): Promise<void> {
+  async function acceptSecondApproval(arrival: CommandMessage, second: SecondPersonApproval): Promise<void> {
     const command = journal.unseconded(second.id) ?? null;
     const refusal = options.closed() ?? checkSecondApproval(arrival, second);
-    if (refusal === null && (await journal.second(second.id, describeSender(arrival)))) {
+    if (refusal === null && (await journal.second(second.id, describeCommandSender(arrival)))) {
       if (command !== null) options.onSecond(command.source);
       return;
     }
-    const lateRefusal: Refusal = { reason: "wrong-second", message: `Command ${second.id} has ended meanwhile.` };
-    await reportResults(toResult(arrival, `${second.id}/second`, command, refusal ?? lateRefusal));
+    const commandEndedRefusal: Refusal = {
+      reason: "wrong-second",
+      message: `Command ${second.id} has ended meanwhile.`,
+    };
+    await reportResults(toResult(arrival, `${second.id}/second`, command, refusal ?? commandEndedRefusal));
   }
 
   async function stopWriting(arrival: CommandMessage, id: string): Promise<void> {
-    await killSwitch.throwIt(describeSender(arrival), isoUtc(clock.now()));
+    await killSwitch.throwIt(describeCommandSender(arrival), isoUtc(clock.now()));
     const message = `Writing is stopped; ${killSwitch.remedy} to go on.`;
     await reportResults(toResult(arrival, id, null, { outcome: "confirmed", reason: "stop", message }));
   }
@@ -169,45 +172,45 @@ export function createIntake(options: {
   return async (arrival) => {
     if (arrival.payload.byteLength > config().max_payload_bytes) {
       const message = `The message is larger than ${config().max_payload_bytes} bytes.`;
-      return reportResults(toResult(arrival, substituteId(arrival), null, { reason: "too-large", message }));
+      return reportResults(toResult(arrival, substituteCommandId(arrival), null, { reason: "too-large", message }));
     }
-    const parsed = parsePayload(arrival, config().bare_values);
+    const parsed = parseCommandPayload(arrival, config().bare_values);
     if ("stop" in parsed) return stopWriting(arrival, parsed.stop.id);
     if ("refused" in parsed)
-      return reportResults(toResult(arrival, parsed.refused.id ?? substituteId(arrival), null, parsed.refused));
-    if ("second" in parsed) return acceptSecond(arrival, parsed.second);
+      return reportResults(toResult(arrival, parsed.refused.id ?? substituteCommandId(arrival), null, parsed.refused));
+    if ("second" in parsed) return acceptSecondApproval(arrival, parsed.second);
     const { requests } = parsed;
     const closed = options.closed();
     if (closed !== null) {
-      // A known id is a duplicate: its sender gets the known result.
-      const findRefusal = ({ id }: Request) => (journal.knows(id) ? DUPLICATE_ID_REFUSAL : closed);
+      // Report a repeated id as a duplicate even while writing is closed.
+      const findRefusal = ({ id }: TagWriteRequest) => (journal.knows(id) ? DUPLICATE_COMMAND_ID_REFUSAL : closed);
       return reportResults(...requests.map((request) => toResult(arrival, request.id, request, findRefusal(request))));
     }
     const acceptedCommands: AcceptedCommand[] = [];
     const refusals: MessageResult[] = [];
     for (const request of requests) {
-      const requestVerdict = await judgeRequest(arrival, request);
+      const requestVerdict = await checkTagWriteRequest(arrival, request);
       if ("refused" in requestVerdict) refusals.push(toResult(arrival, request.id, request, requestVerdict.refused));
       else acceptedCommands.push(requestVerdict);
     }
     const newCommands = new Set(await journal.accept(acceptedCommands));
-    for (const accepted of newCommands) options.dispatch(accepted);
+    for (const acceptedCommand of newCommands) options.dispatch(acceptedCommand);
     for (const request of requests) {
-      const accepted = acceptedCommands.find(({ command }) => command.id === request.id);
-      if (accepted !== undefined && !newCommands.has(accepted))
-        refusals.push(toResult(arrival, request.id, request, DUPLICATE_ID_REFUSAL));
+      const acceptedCommand = acceptedCommands.find(({ command }) => command.id === request.id);
+      if (acceptedCommand !== undefined && !newCommands.has(acceptedCommand))
+        refusals.push(toResult(arrival, request.id, request, DUPLICATE_COMMAND_ID_REFUSAL));
     }
     await reportResults(...refusals);
   };
 }
 
 /** Connector, topic and the name that the sender states: the broker does not say who it was. */
-function describeSender({ properties, topic, via }: CommandMessage): string {
+function describeCommandSender({ properties, topic, via }: CommandMessage): string {
   const senderPath = `${via} ${topic}`.slice(0, 300);
   const userName = properties.user?.replace(/\p{Cc}/gu, " ").slice(0, 64);
   return userName === undefined || userName === "" ? senderPath : `${senderPath}, says ${userName.toWellFormed()}`;
 }
 
-function substituteId(arrival: CommandMessage): string {
+function substituteCommandId(arrival: CommandMessage): string {
   return arrival.correlation?.slice(0, 128) ?? `unnamed-${arrival.receivedAtMs}`;
 }

@@ -8,24 +8,23 @@ export interface Command {
   readonly tagId: string;
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
-  /** After this time the old value is put back; null for a write that stays. */
+  /** Time after which the old value is put back; null for a permanent write. */
   readonly forMs: number | null;
   readonly needsSecond: boolean;
   readonly via: string;
-  /** Connector instance and topic, or the operator on the command line. */
+  /** Sender: connector instance and topic, or the operator on the command line. */
   readonly by: string;
   readonly receivedAt: string;
-  /** The command is not sent after this time, UTC. */
   readonly expiresAt: string;
   readonly replyTo: string | null;
   readonly correlation: string | null;
 }
 
-/** After a crash, a command in state `sending` may have been written: it is read back and never sent again. */
-export type CommandState = "accepted" | "sending" | CommandOutcome;
+/** After a crash, the tag of a command in state `sending` is read back; the command is not sent again. */
+export type WriteCommandState = "accepted" | "sending" | CommandOutcome;
 
-/** Reasons of rejections in the order of the checks. From `value-unknown` on they are checked again before sending. */
-export const COMMAND_REFUSALS = [
+/** Reasons for refusing a command, in the order of the checks. Checks from `value-unknown` on run before sending. */
+export const COMMAND_REFUSAL_REASONS = [
   "too-large",
   "unreadable",
   "loop",
@@ -55,9 +54,9 @@ export const COMMAND_REFUSALS = [
   "outside-hours",
   "gateway-offline",
 ] as const;
-export type CommandRefusal = (typeof COMMAND_REFUSALS)[number];
+export type CommandRefusal = (typeof COMMAND_REFUSAL_REASONS)[number];
 
-export const COMMAND_ENDINGS = [
+export const COMMAND_ENDING_REASONS = [
   "not-seconded",
   "wrong-second",
   "already-set",
@@ -72,11 +71,11 @@ export const COMMAND_ENDINGS = [
   "stopped",
   "stop",
 ] as const;
-export type CommandReason = CommandRefusal | (typeof COMMAND_ENDINGS)[number];
+export type CommandEndingReason = CommandRefusal | (typeof COMMAND_ENDING_REASONS)[number];
 
 export interface CommandEnd {
   readonly outcome: CommandOutcome;
-  readonly reason: CommandReason | null;
+  readonly reason: CommandEndingReason | null;
   readonly message: string;
   readonly before?: TagValue;
   readonly readBack?: TagValue;

@@ -6,7 +6,7 @@ import { parsePublicKey } from "./approval/signature.ts";
 /** Hours of the day in the source's time zone, e.g. `06:00-18:00`; may run over midnight. */
 const WriteHours = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$/, "Write hours as 06:00-18:00.");
 
-const CommonOptions = {
+const CommonAllowedTagOptions = {
   source: z.string().optional().meta({ description: "Name of the source; may be left out when there is only one." }),
   site_id: z.int().meta({ description: "Id of the site that the tag has to belong to." }),
   tag_id: z
@@ -38,7 +38,7 @@ const CommonOptions = {
     .meta({ description: "Only from these sinks' command topics, or `operator` for the command line." }),
 };
 
-const NumberEntry = z.strictObject({
+const AllowedNumberTag = z.strictObject({
   type: z.literal("number").meta({ description: "The tag takes a number." }),
   min: z.number().meta({ description: "Smallest value that may be written." }),
   max: z.number().meta({ description: "Largest value that may be written." }),
@@ -47,44 +47,44 @@ const NumberEntry = z.strictObject({
     .positive()
     .optional()
     .meta({ description: "Largest change against a value read within the last 60 seconds." }),
-  ...CommonOptions,
+  ...CommonAllowedTagOptions,
 });
 
-const BooleanEntry = z.strictObject({
+const AllowedBooleanTag = z.strictObject({
   type: z.literal("boolean").meta({ description: "The tag takes true or false." }),
-  ...CommonOptions,
+  ...CommonAllowedTagOptions,
 });
 
 export const AllowedTag = z
-  .discriminatedUnion("type", [NumberEntry, BooleanEntry])
+  .discriminatedUnion("type", [AllowedNumberTag, AllowedBooleanTag])
   .refine((entry) => entry.type === "boolean" || entry.min <= entry.max, {
     error: "min must not be larger than max.",
     path: ["min"],
   });
 export type AllowedTag = z.output<typeof AllowedTag>;
 
-const AllowList = z.array(AllowedTag).superRefine((entries, context) => {
-  const seenKeys = new Set<string>();
+const AllowedTagList = z.array(AllowedTag).superRefine((entries, context) => {
+  const seenTagKeys = new Set<string>();
   for (const [index, { source, tag_id }] of entries.entries()) {
     const key = `${source ?? ""}/${tag_id}`;
-    if (seenKeys.has(key)) {
+    if (seenTagKeys.has(key)) {
       const message = `Tag ${tag_id} has two entries; keep one.`;
       context.addIssue({ code: "custom", path: [index, "tag_id"], message });
     }
-    seenKeys.add(key);
+    seenTagKeys.add(key);
   }
 });
 
-const ApproverKey = z.string().superRefine((text, context) => {
+const ApproverPublicKey = z.string().superRefine((text, context) => {
   if (parsePublicKey(text) !== null) return;
   const message = "Write an Ed25519 public key: the middle line of `openssl pkey -in key.pem -pubout`.";
   context.addIssue({ code: "custom", message });
 });
 
-export const ApprovalConfig = z
+export const WriteApprovalConfig = z
   .strictObject({
     approvers: z
-      .record(z.string().regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use a-z, 0-9, _ and -."), ApproverKey)
+      .record(z.string().regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use a-z, 0-9, _ and -."), ApproverPublicKey)
       .refine((approvers) => Object.keys(approvers).length > 0, "Name at least one person.")
       .meta({ description: "Who may approve, by a name of your own, each with an Ed25519 public key." }),
     needed: z.int().min(1).default(1).meta({
@@ -107,7 +107,7 @@ export const ApprovalConfig = z
       context.addIssue({ code: "custom", path: ["needed"], message });
     }
   });
-export type ApprovalConfig = z.output<typeof ApprovalConfig>;
+export type WriteApprovalConfig = z.output<typeof WriteApprovalConfig>;
 
 /** Rules of writing to the building. Writing is closed unless this section opens it, tag by tag. */
 export const CommandsConfig = z.strictObject({
@@ -137,7 +137,7 @@ export const CommandsConfig = z.strictObject({
   max_restore_after: Duration.prefault("24h").meta({
     description: "Longest time after which a write with `for_s` is put back.",
   }),
-  approval: ApprovalConfig.optional().meta({
+  approval: WriteApprovalConfig.optional().meta({
     description: "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
   }),
   audit_max_bytes: byteSizeSchema({ min: 1024 ** 2 })
@@ -146,6 +146,6 @@ export const CommandsConfig = z.strictObject({
       description:
         "Bytes that the audit log may take. From 80 % on there is a warning; beyond, nothing is written to the building.",
     }),
-  allow: AllowList.prefault([]).meta({ description: "The tags that may be written, one entry each." }),
+  allow: AllowedTagList.prefault([]).meta({ description: "The tags that may be written, one entry each." }),
 });
 export type CommandsConfig = z.output<typeof CommandsConfig>;

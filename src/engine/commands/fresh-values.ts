@@ -3,33 +3,32 @@ import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
-import type { BuildingReader } from "./building-reader.ts";
+import type { StoredBuildingReader } from "./building-reader.ts";
 import type { Command } from "./command.ts";
-import { type FreshValue, freshValue, isFromFuture, MAX_VALUE_AGE_MS, needsFreshValue } from "./gate.ts";
+import { isFromFuture, MAX_TAG_VALUE_AGE_MS, needsFreshValue, type TimedTagValue, tagValueIfFresh } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 
-/** Current values of tags: from live reads when they are recent, otherwise from a request. */
-export type FreshValues = ReturnType<typeof createFreshValues>;
+/** Provides tag values of at most one minute: from live reads or, if those are older, by a request. */
+export type FreshTagValues = ReturnType<typeof createFreshTagValues>;
 
-/** Stop waiting for a slow reading, because other commands may be ready. */
+/** Limit of waiting for a slow reading, because other commands may be ready to be sent. */
 const READING_LIMIT_MS = 3_000;
 
-export interface SourceParts {
+export interface CommandSourceContext {
   readonly source: Source;
-  readonly view: BuildingReader;
+  readonly view: StoredBuildingReader;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-export function createFreshValues(options: SourceParts) {
+export function createFreshTagValues(options: CommandSourceContext) {
   const { clock, journal, log, source } = options;
-  const lastReadings = new Map<string, FreshValue>();
+  const lastReadings = new Map<string, TimedTagValue>();
   const tagsBeingRead = new Set<string>();
-  const triedAtMs = new WeakMap<AcceptedCommand, number>();
+  const lastReadAttemptMs = new WeakMap<AcceptedCommand, number>();
 
-  /** Last live value; undefined when it cannot be loaded, which must not delay other commands. */
-  async function loadLiveValue(tagId: string): Promise<FreshValue | undefined> {
+  async function loadLiveTagValue(tagId: string): Promise<TimedTagValue | undefined> {
     try {
       return await options.view.value(source.name, tagId);
     } catch (error) {
@@ -38,8 +37,8 @@ export function createFreshValues(options: SourceParts) {
     }
   }
 
-  async function findLatestValue({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
-    const polled = await loadLiveValue(tagId);
+  async function findLatestTagValue({ tagId }: Pick<Command, "tagId">): Promise<TimedTagValue | undefined> {
+    const polled = await loadLiveTagValue(tagId);
     const ownRead = lastReadings.get(tagId);
     const isOwnLater = polled === undefined || isFromFuture(polled, clock.now()) || (ownRead?.time ?? "") > polled.time;
     const latestReading = ownRead !== undefined && isOwnLater ? ownRead : polled;
@@ -47,18 +46,18 @@ export function createFreshValues(options: SourceParts) {
     return latestReading === undefined || Date.parse(latestReading.time) <= writtenAtMs ? undefined : latestReading;
   }
 
-  /** True when a command needs a reading that was not attempted within the last minute. */
+  /** True if a command needs a tag value and no reading was attempted within the last minute. */
   async function isMissing(accepted: AcceptedCommand): Promise<boolean> {
     const { command, entry } = accepted;
-    if (!needsFreshValue(entry, command) || freshValue(await findLatestValue(command), clock.now()) !== null)
+    if (!needsFreshValue(entry, command) || tagValueIfFresh(await findLatestTagValue(command), clock.now()) !== null)
       return false;
-    return clock.monotonic() - (triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > MAX_VALUE_AGE_MS;
+    return clock.monotonic() - (lastReadAttemptMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > MAX_TAG_VALUE_AGE_MS;
   }
 
   function recordReadings(reply: ReadReply): void {
-    const time = isoUtc(reply.receivedAtMs);
+    const readingTime = isoUtc(reply.receivedAtMs);
     for (const { id, value } of reply.readings)
-      lastReadings.set(id, { value, quality: value === null ? "bad" : "good", time });
+      lastReadings.set(id, { value, quality: value === null ? "bad" : "good", time: readingTime });
   }
 
   async function requestValues(missing: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
@@ -70,13 +69,13 @@ export function createFreshValues(options: SourceParts) {
       if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
     } finally {
       for (const id of ids) tagsBeingRead.delete(id);
-      for (const accepted of missing) triedAtMs.set(accepted, clock.monotonic());
+      for (const accepted of missing) lastReadAttemptMs.set(accepted, clock.monotonic());
     }
   }
 
   return {
-    loadLiveValue,
-    findLatestValue,
+    loadLiveValue: loadLiveTagValue,
+    findLatestValue: findLatestTagValue,
     recordReadings,
     isMissing,
     async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {

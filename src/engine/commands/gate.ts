@@ -4,23 +4,23 @@ import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/mo
 import { type ClockDifference, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import type { StoredObject, StoredValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
-import type { Request } from "./command-payload.ts";
+import type { TagWriteRequest } from "./command-payload.ts";
 import type { AllowedTag } from "./config.ts";
 
-/** Pure checks in the order of `REFUSALS`; the first failure determines the reason. `checkArrival` sends no request. */
+/** Reason why a command is refused: the first check that fails, in the order of `COMMAND_REFUSAL_REASONS`. */
 export interface WriteRefusal {
   readonly reason: CommandRefusal;
   readonly message: string;
 }
 
-export type FreshValue = Pick<StoredValue, "value" | "quality" | "time">;
+export type TimedTagValue = Pick<StoredValue, "value" | "quality" | "time">;
 
-export const MAX_VALUE_AGE_MS = 60_000;
-/** A reading further in the future was made before a clock step, so its age is unknown. */
-const MAX_VALUE_AHEAD_MS = 1_000;
+export const MAX_TAG_VALUE_AGE_MS = 60_000;
+/** A reading with a later time was stored before the clock was set back, so its age is unknown. */
+const MAX_TAG_VALUE_LEAD_MS = 1_000;
 const DAY_MS = 86_400_000;
 
-export interface PastWrites {
+export interface PastTagWrites {
   readonly ofTag: readonly number[];
   readonly lastHour: number;
 }
@@ -28,56 +28,56 @@ export interface PastWrites {
 export interface WriteRateInput {
   readonly entry: AllowedTag;
   readonly forMs: number | null;
-  readonly past: PastWrites;
+  readonly past: PastTagWrites;
   readonly maxPerHour: number;
   readonly nowMs: number;
 }
 
 export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expirySeconds" | "via" | "receivedAtMs"> {
-  readonly request: Request;
+  readonly request: TagWriteRequest;
   readonly defaultTtlMs: number;
   readonly maxTtlMs: number;
   readonly maxPerHour: number;
   readonly maxRestoreAfterMs: number;
-  /** Clock of this connector minus clock of the service; null when unknown. */
+  /** Our clock minus the clock of the monitoring service; null if unknown. */
   readonly clockSkewMs: number | null;
   readonly clockStep: ClockDifference | null;
   readonly entry: AllowedTag | undefined;
   readonly listed: StoredObject<Tag> | undefined;
   readonly token: TokenInfo | undefined;
-  readonly past: PastWrites;
+  readonly past: PastTagWrites;
 }
 
-export type ArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: WriteRefusal };
+export type CommandArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: WriteRefusal };
 
-export function checkArrival(facts: ArrivalInput): ArrivalVerdict {
-  const expiresAtMs = expiryTime(facts);
-  const refusal = checkTime(facts, expiresAtMs) ?? checkRequest(facts);
+export function checkCommandArrival(facts: ArrivalInput): CommandArrivalVerdict {
+  const expiresAtMs = commandExpiryTimeMs(facts);
+  const refusal = checkCommandTimes(facts, expiresAtMs) ?? checkWriteRequest(facts);
   return refusal === null ? { expiresAtMs } : { refused: refusal };
 }
 
-function issueTime({ request, receivedAtMs }: ArrivalInput): number {
+function commandIssueTimeMs({ request, receivedAtMs }: ArrivalInput): number {
   return request.issuedAtMs ?? receivedAtMs;
 }
 
-function expiryTime(facts: ArrivalInput): number {
+function commandExpiryTimeMs(facts: ArrivalInput): number {
   const { expirySeconds, receivedAtMs, request } = facts;
   const ttlMs = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
   const brokerExpiryMs = expirySeconds === null ? Infinity : receivedAtMs + expirySeconds * 1000;
-  return Math.min(Math.min(issueTime(facts), receivedAtMs) + ttlMs, brokerExpiryMs);
+  return Math.min(Math.min(commandIssueTimeMs(facts), receivedAtMs) + ttlMs, brokerExpiryMs);
 }
 
-function checkTime(facts: ArrivalInput, expiresAtMs: number): WriteRefusal | null {
+function checkCommandTimes(facts: ArrivalInput, expiresAtMs: number): WriteRefusal | null {
   const { receivedAtMs } = facts;
-  if (issueTime(facts) > receivedAtMs + MAX_CLOCK_DIFFERENCE_MS)
+  if (commandIssueTimeMs(facts) > receivedAtMs + MAX_CLOCK_DIFFERENCE_MS)
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
-  const clockRefusal = checkClock(facts.clockSkewMs, facts.clockStep);
+  const clockRefusal = checkClocksForWriting(facts.clockSkewMs, facts.clockStep);
   if (clockRefusal !== null || expiresAtMs > receivedAtMs) return clockRefusal;
   return refuse("expired", "The command is older than its time to live.");
 }
 
-/** Refuses while the wall clock is unverified: after a step back, a command from an hour ago looks fresh. */
-export function checkClock(skewMs: number | null, step: ClockDifference | null): WriteRefusal | null {
+/** Refuses commands while the wall clock may be wrong: after it was set back, an old command looks new. */
+export function checkClocksForWriting(skewMs: number | null, step: ClockDifference | null): WriteRefusal | null {
   if (step !== null) return refuse("clock-skew", step.message);
   if (skewMs === null || Math.abs(skewMs) <= MAX_CLOCK_DIFFERENCE_MS) return null;
   const seconds = Math.round(Math.abs(skewMs) / 1000);
@@ -87,7 +87,7 @@ export function checkClock(skewMs: number | null, step: ClockDifference | null):
   );
 }
 
-function checkRequest(facts: ArrivalInput): WriteRefusal | null {
+function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
   const { entry, listed, request, token } = facts;
   const { forMs, tagId, value } = request;
   if (facts.retained)
@@ -99,26 +99,26 @@ function checkRequest(facts: ArrivalInput): WriteRefusal | null {
     return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
   if (entry.unit !== undefined && listed.value.unit !== entry.unit)
     return refuse("wrong-unit", `Tag ${tagId} has the unit ${listed.value.unit ?? "none"}, not ${entry.unit}.`);
-  // Before the token information was read once, the service itself decides.
+  // While the abilities of the token are unknown, the service decides.
   if (token?.abilities.includes("write:tags") === false)
     return refuse("no-ability", "The token lacks the ability write:tags; use one that has it.");
   if (token?.sites.some((site) => site.id === entry.site_id) === false)
     return refuse("no-ability", `The token does not reach site ${entry.site_id}.`);
-  if (!isOfType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
+  if (!isValueOfTagType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
   if (entry.type === "number" && !isWithinLimits(value, entry))
     return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
   return (
     checkRestoreTime(forMs, entry, facts.maxRestoreAfterMs) ??
-    checkRate({ ...facts, entry, forMs, nowMs: facts.receivedAtMs })
+    checkWriteRate({ ...facts, entry, forMs, nowMs: facts.receivedAtMs })
   );
 }
 
-function isOfType(value: TagScalar, entry: AllowedTag): boolean {
+function isValueOfTagType(value: TagScalar, entry: AllowedTag): boolean {
   return typeof value === entry.type && (typeof value === "boolean" || Number.isFinite(value));
 }
 
 export function isWithinLimits(value: TagScalar, entry: AllowedTag): boolean {
-  if (!isOfType(value, entry)) return false;
+  if (!isValueOfTagType(value, entry)) return false;
   return entry.type === "boolean" || (Number(value) >= entry.min && Number(value) <= entry.max);
 }
 
@@ -134,13 +134,13 @@ function checkRestoreTime(forMs: number | null, entry: AllowedTag, longestMs: nu
 export interface DispatchInput extends WriteRateInput {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
-  readonly current: FreshValue | undefined;
+  readonly current: TimedTagValue | undefined;
   readonly gateways: readonly StoredObject<Gateway>[];
   readonly timeZone: string;
 }
 
 export function checkDispatch(facts: DispatchInput): WriteRefusal | null {
-  return checkStep(facts) ?? checkRate(facts) ?? checkHours(facts) ?? checkGateway(facts);
+  return checkValueStep(facts) ?? checkWriteRate(facts) ?? checkHours(facts) ?? checkGateway(facts);
 }
 
 export function needsFreshValue(
@@ -150,39 +150,39 @@ export function needsFreshValue(
   return expect !== null || forMs !== null || (entry.type === "number" && entry.max_step !== undefined);
 }
 
-export function freshValue(current: FreshValue | undefined, nowMs: number): TagValue {
+export function tagValueIfFresh(current: TimedTagValue | undefined, nowMs: number): TagValue {
   if (current === undefined || current.quality !== "good" || isFromFuture(current, nowMs)) return null;
-  return nowMs - Date.parse(current.time) <= MAX_VALUE_AGE_MS ? current.value : null;
+  return nowMs - Date.parse(current.time) <= MAX_TAG_VALUE_AGE_MS ? current.value : null;
 }
 
-export function isFromFuture({ time }: FreshValue, nowMs: number): boolean {
-  return Date.parse(time) > nowMs + MAX_VALUE_AHEAD_MS;
+export function isFromFuture({ time }: TimedTagValue, nowMs: number): boolean {
+  return Date.parse(time) > nowMs + MAX_TAG_VALUE_LEAD_MS;
 }
 
-/** Two steps of a number in single precision, relative to it: 22.1 is stored as 22.100000381. */
-const SINGLE_PRECISION = 2 ** -22;
+/** Relative error of a number that a device stores in single precision, e.g. 22.1 as 22.100000381. */
+const SINGLE_PRECISION_TOLERANCE = 2 ** -22;
 /** Rounding error of a unit conversion around 0, e.g. 4e-15 for 32 °F. */
 const NEAR_ZERO = 1e-9;
 
-/** True when a device may store two values alike: it may use single precision (about seven digits), and 1 for true. */
+/** True if a device may store both values alike, because it stores numbers in single precision and true as 1. */
 export function sameValue(a: TagValue, b: TagValue): boolean {
   if (a === null || b === null || (typeof a === "boolean") === (typeof b === "boolean")) {
     if (typeof a !== "number" || typeof b !== "number") return a === b;
-    return Math.abs(a - b) <= Math.max(NEAR_ZERO, SINGLE_PRECISION * Math.max(Math.abs(a), Math.abs(b)));
+    return Math.abs(a - b) <= Math.max(NEAR_ZERO, SINGLE_PRECISION_TOLERANCE * Math.max(Math.abs(a), Math.abs(b)));
   }
   return Number(a) === Number(b);
 }
 
-/** True when writing changes nothing. Stricter than `sameValue`: 1,000,000.2 may be written over 1,000,000. */
-export function isSetAlready(present: TagValue, value: TagScalar): boolean {
+/** True if writing the value would change nothing. Stricter than `sameValue`: 1,000,000.2 may replace 1,000,000. */
+export function isValueSetAlready(present: TagValue, value: TagScalar): boolean {
   if (typeof present !== "number" || typeof value !== "number") return sameValue(present, value);
   return present === value || present === Math.fround(value);
 }
 
-function checkStep(facts: DispatchInput): WriteRefusal | null {
+function checkValueStep(facts: DispatchInput): WriteRefusal | null {
   const { entry, expect, value } = facts;
   if (!needsFreshValue(entry, facts)) return null;
-  const tagValue = freshValue(facts.current, facts.nowMs);
+  const tagValue = tagValueIfFresh(facts.current, facts.nowMs);
   if (tagValue === null)
     return refuse("value-unknown", "The present value could not be read, so the change cannot be judged.");
   if (expect !== null && !sameValue(tagValue, expect))
@@ -190,21 +190,21 @@ function checkStep(facts: DispatchInput): WriteRefusal | null {
   if (facts.forMs !== null && !isWithinLimits(tagValue, entry))
     return refuse("not-restorable", `The tag holds ${tagValue}, which may not be written back.`);
   if (entry.type !== "number" || entry.max_step === undefined) return null;
-  const isSmall =
+  const isStepSmall =
     typeof tagValue === "number" && typeof value === "number" && !differsByMoreThan(tagValue, value, entry.max_step);
-  return isSmall ? null : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${entry.max_step}.`);
+  return isStepSmall ? null : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${entry.max_step}.`);
 }
 
-function checkRate({ entry, forMs, past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
+function checkWriteRate({ entry, forMs, past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
   const lastWriteMs = past.ofTag.at(-1);
   if (lastWriteMs !== undefined && nowMs - lastWriteMs < entry.min_interval) {
     const seconds = Math.ceil((entry.min_interval - (nowMs - lastWriteMs)) / 1000);
     return refuse("too-soon", `The tag was written a moment ago; try again in ${seconds} s.`);
   }
-  const neededWrites = forMs === null ? 1 : 2;
-  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + neededWrites > entry.max_per_day)
+  const neededWriteCount = forMs === null ? 1 : 2;
+  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + neededWriteCount > entry.max_per_day)
     return refuse("too-many", `No more than ${entry.max_per_day} writes of this tag in 24 hours.`);
-  if (past.lastHour + neededWrites <= maxPerHour) return null;
+  if (past.lastHour + neededWriteCount <= maxPerHour) return null;
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }
 
@@ -212,17 +212,17 @@ export function checkHours(facts: Pick<DispatchInput, "entry" | "forMs" | "nowMs
   const { hours } = facts.entry;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
-  const isWithinHours = (atMs: number) => {
+  const isWithinWriteHours = (atMs: number) => {
     const at = DateTime.fromMillis(atMs, { zone: facts.timeZone }).toFormat("HH:mm");
     return from <= to ? at >= from && at < to : at >= from || at < to;
   };
   const message = `The tag may be written from ${from} to ${to} only`;
-  if (!isWithinHours(facts.nowMs)) return refuse("outside-hours", `${message}.`);
-  if (facts.forMs === null || isWithinHours(facts.nowMs + facts.forMs)) return null;
+  if (!isWithinWriteHours(facts.nowMs)) return refuse("outside-hours", `${message}.`);
+  if (facts.forMs === null || isWithinWriteHours(facts.nowMs + facts.forMs)) return null;
   return refuse("outside-hours", `${message}, and so has it to be put back.`);
 }
 
-/** Without a gateway in the entry, refuses only when all gateways of the site are offline. */
+/** If the allowed tag names no gateway, refuses only when all gateways of the site are offline. */
 export function checkGateway({ entry, gateways }: Pick<DispatchInput, "entry" | "gateways">): WriteRefusal | null {
   const id = entry.gateway_id;
   const relevant = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);
@@ -237,7 +237,7 @@ function refuse(reason: CommandRefusal, message: string): WriteRefusal {
   return { reason, message };
 }
 
-/** Compares decimals exactly: from 0.6 to 1.1 is 0.5, although the binary difference is 0.5000000000000001. */
+/** Compares as decimals: 1.1 and 0.6 differ by 0.5, although their binary difference is 0.5000000000000001. */
 export function differsByMoreThan(from: number, to: number, maxDifference: number): boolean {
   const decimals = [from, to, maxDifference].map(parseDecimal);
   const scale = Math.min(...decimals.map(({ exponent }) => exponent));

@@ -19,17 +19,17 @@ export function operatorArrival(
   },
 ): CommandMessage {
   const { expect = null, forSeconds, id, tagId, ttlSeconds, value } = fields;
-  const command = {
+  const commandBody = {
     id,
     value,
     ...(expect === null ? {} : { expect }),
     ...(forSeconds === null ? {} : { for_s: forSeconds }),
     ...(ttlSeconds === null ? {} : { ttl_s: ttlSeconds }),
   };
-  return { ...toArrival(fields, command), tagId };
+  return { ...toArrival(fields, commandBody), tagId };
 }
 
-export function operatorSecond(fields: OperatorCall): CommandMessage {
+export function buildOperatorSecondMessage(fields: OperatorCall): CommandMessage {
   return { ...toArrival(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }
 

@@ -5,15 +5,15 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Journal } from "./journal.ts";
 import type { MessageResult } from "./result-event.ts";
 
-/** Reports rejections. In a flood, one record per reason and minute counts them, so the audit log cannot fill up. */
-export type RefusalReporter = ReturnType<typeof createRefusals>;
+/** Reports refused commands. If there are many, one report per reason and minute counts them. */
+export type CommandRefusalReporter = ReturnType<typeof createRefusals>;
 
-/** Token bucket of each reason: 30 reports at once, 10 a minute for ever, which is 14,400 a day. */
+/** Limits of reports for one reason: 30 at once, then 10 a minute. */
 const MAX_BURST = 30;
 const PER_MINUTE = 10;
 const MINUTE_MS = 60_000;
 
-interface CountedRefusals {
+interface CountedCommandRefusals {
   count: number;
   readonly sinceMs: number;
   readonly dueMs: number;
@@ -22,38 +22,38 @@ interface CountedRefusals {
 
 export function createRefusals(options: { readonly journal: Journal; readonly clock: Clock; readonly log: Log }) {
   const { journal, clock, log } = options;
-  const buckets = new Map<string, { tokens: number; atMs: number }>();
-  const counted = new Map<string, CountedRefusals>();
-  const countingBegan = createWakeup();
+  const tokenBucketsByReason = new Map<string, { tokens: number; atMs: number }>();
+  const counted = new Map<string, CountedCommandRefusals>();
+  const refusalCountingBegan = createWakeup();
 
-  function takeToken(reason: string): boolean {
+  function takeReportToken(reason: string): boolean {
     const now = clock.monotonic();
-    const bucket = buckets.get(reason) ?? { tokens: MAX_BURST, atMs: now };
-    const tokens = Math.min(MAX_BURST, bucket.tokens + ((now - bucket.atMs) / MINUTE_MS) * PER_MINUTE);
-    buckets.set(reason, { tokens: tokens < 1 ? tokens : tokens - 1, atMs: now });
+    const tokenBucket = tokenBucketsByReason.get(reason) ?? { tokens: MAX_BURST, atMs: now };
+    const tokens = Math.min(MAX_BURST, tokenBucket.tokens + ((now - tokenBucket.atMs) / MINUTE_MS) * PER_MINUTE);
+    tokenBucketsByReason.set(reason, { tokens: tokens < 1 ? tokens : tokens - 1, atMs: now });
     return tokens >= 1;
   }
 
   function count(latest: MessageResult): void {
-    const countedRefusal = counted.get(latest.reason);
-    if (countedRefusal !== undefined) {
-      countedRefusal.count += 1;
-      countedRefusal.latest = latest;
+    const countedRefusals = counted.get(latest.reason);
+    if (countedRefusals !== undefined) {
+      countedRefusals.count += 1;
+      countedRefusals.latest = latest;
       return;
     }
     const dueMs = clock.monotonic() + MINUTE_MS;
     counted.set(latest.reason, { count: 1, sinceMs: clock.now(), dueMs, latest });
-    countingBegan.wakeUp();
+    refusalCountingBegan.wakeUp();
   }
 
-  async function flush(): Promise<void> {
-    const countedEntries = [...counted];
+  async function reportCountedRefusals(): Promise<void> {
+    const flushedRefusals = [...counted];
     counted.clear();
-    if (countedEntries.length === 0) return;
+    if (flushedRefusals.length === 0) return;
     try {
-      await journal.report(countedEntries.map(([, each]) => summarizeRefusals(each)));
+      await journal.report(flushedRefusals.map(([, each]) => summarizeRefusals(each)));
     } catch (error) {
-      for (const [reason, each] of countedEntries)
+      for (const [reason, each] of flushedRefusals)
         counted.set(reason, { ...each, count: each.count + (counted.get(reason)?.count ?? 0) });
       throw error;
     }
@@ -61,23 +61,23 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
 
   return {
     async report(results: readonly MessageResult[]): Promise<void> {
-      const singleResults: MessageResult[] = [];
+      const singlyReportedResults: MessageResult[] = [];
       for (const result of results) {
-        if (takeToken(result.reason)) singleResults.push(result);
+        if (takeReportToken(result.reason)) singlyReportedResults.push(result);
         else count(result);
       }
-      if (singleResults.length > 0) await journal.report(singleResults);
+      if (singlyReportedResults.length > 0) await journal.report(singlyReportedResults);
     },
-    flush,
+    flush: reportCountedRefusals,
     run: (signal: AbortSignal): Promise<void> =>
       runLoop({
         clock,
         signal,
-        wakeup: countingBegan,
+        wakeup: refusalCountingBegan,
         async turn() {
           const dueMs = Math.min(...[...counted.values()].map((each) => each.dueMs));
           if (dueMs > clock.monotonic()) return dueMs - clock.monotonic();
-          await flush();
+          await reportCountedRefusals();
           return Number.POSITIVE_INFINITY;
         },
         fault: (error) => log.error({ err: error }, "refusals could not be recorded"),
@@ -85,7 +85,7 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
   };
 }
 
-function summarizeRefusals({ count, sinceMs, latest }: CountedRefusals): MessageResult {
+function summarizeRefusals({ count, sinceMs, latest }: CountedCommandRefusals): MessageResult {
   const startTime = isoUtc(sinceMs);
   return {
     ...latest,

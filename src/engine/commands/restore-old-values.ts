@@ -3,75 +3,72 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { AllowList } from "./allow-list.ts";
-import type { BuildingReader } from "./building-reader.ts";
+import type { TagAllowList } from "./allow-list.ts";
+import type { StoredBuildingReader } from "./building-reader.ts";
 import { type Command, type CommandEnd, tagKey } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
 import { isWithinLimits, sameValue } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
 import {
+  buildRestoreCommand,
+  formatUnrestoredValue,
+  listRestoreChain,
   MAX_RESTORE_DELAY_MS,
-  mayRetry,
+  mayRetryRestore,
   type Restore,
-  restoreChain,
-  restoreId,
-  restoringCommand,
+  restoreCommandId,
   type UnrestoredValue,
-  unrestoredLine,
 } from "./timed-writes.ts";
 
-/** Minimum and maximum wait between two attempts. Each may cost a request to read the present value. */
-const RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
-/** A wall clock that is set forward, and a value that is over by itself, are noticed within this time. */
+/** Wait between two attempts to put an old value back; each attempt may cost a request. */
+const VALUE_RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
 const RESTORE_CHECK_INTERVAL_MS = 30_000;
 
-interface RestoreAttempt {
-  /** When the time of the value is over, on the monotonic clock: a wall clock that is set back prolongs nothing. */
+interface ValueRestoreAttempt {
+  /** When the old value is due, on the monotonic clock, which a change of the wall clock does not postpone. */
   dueMs?: number;
   tries: number;
   againAtMs: number | null;
   why: string | null;
-  /** True while a final end is recorded, which must not be postponed. */
   isEnding: boolean;
 }
 
-/** Puts the old value of a timed write back with an ordinary command, which expects that the tag still holds ours. */
-export function createRestores(options: {
+/** Puts the old values of timed writes back with ordinary commands, if the tags still hold the written values. */
+export function createValueRestores(options: {
   readonly journal: Journal;
-  readonly allowList: AllowList;
-  readonly view: BuildingReader;
+  readonly allowList: TagAllowList;
+  readonly view: StoredBuildingReader;
   readonly clock: Clock;
-  /** True when the local clock agrees with the clock of the source and was not changed since. */
   readonly isClockTrusted: (source: string) => boolean;
   readonly log: Log;
   readonly dispatch: (accepted: AcceptedCommand) => void;
 }) {
   const { allowList, clock, dispatch, isClockTrusted, journal, log, view } = options;
-  const attemptsById = new Map<string, RestoreAttempt>();
+  const attemptsById = new Map<string, ValueRestoreAttempt>();
   const findAttempt = (id: string) => attemptsById.get(id) ?? { tries: 0, againAtMs: 0, why: null, isEnding: false };
-  const retry = createWakeup();
+  const restoreRetryWakeup = createWakeup();
 
-  /** Starts a due restore. Returns the milliseconds until its next check; null when a wake-up follows. */
+  /** Returns the milliseconds until the restore is checked again; null if a wake-up starts the next check. */
   async function startIfDue(restore: Restore, endings: CommandEndings, signal: AbortSignal): Promise<number | null> {
-    const id = restoreId(restore.command.id);
+    const id = restoreCommandId(restore.command.id);
     const attempt = findAttempt(id);
     attemptsById.set(id, attempt);
     const { source } = restore.command;
-    const dueInMs = msUntilDue(attempt, restore);
-    if (dueInMs > 0) return dueInMs;
-    const entry = journal.entry(id);
-    if (entry?.state === "sending" || isTagTaken(restore) || attempt.againAtMs === null) return null;
+    const restoreDueInMs = msUntilRestoreDue(attempt, restore);
+    if (restoreDueInMs > 0) return restoreDueInMs;
+    const openEntry = journal.entry(id);
+    if (openEntry?.state === "sending" || isTagUsedByOtherCommand(restore) || attempt.againAtMs === null) return null;
     const isRestoreLate = clock.now() >= Date.parse(restore.dueAt) + MAX_RESTORE_DELAY_MS;
-    // A clock that is ten days ahead must not end a promise for good.
+    // Do not give up because of a wrong clock, which may be ten days ahead.
     if (isRestoreLate && !isClockTrusted(source)) return RESTORE_CHECK_INTERVAL_MS;
     if (!isRestoreLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
-    const command = entry?.command ?? restoringCommand(restore, clock.now());
-    const allowed = allowList.entry(command.source, command.tagId);
-    const end = isRestoreLate ? buildTooLateEnd(restore, attempt.why) : findRefusal(restore);
-    if (end !== null || allowed === undefined) {
+    const command = openEntry?.command ?? buildRestoreCommand(restore, clock.now());
+    const allowedTag = allowList.entry(command.source, command.tagId);
+    const end = isRestoreLate ? buildTooLateEnding(restore, attempt.why) : findRestoreRefusal(restore);
+    if (end !== null || allowedTag === undefined) {
       attempt.isEnding = true;
       try {
-        await endings.end(command, end ?? buildNotAllowedEnd(restore), signal);
+        await endings.end(command, end ?? buildNotAllowedEnding(restore), signal);
         attemptsById.delete(id);
       } finally {
         attempt.isEnding = false;
@@ -81,8 +78,8 @@ export function createRestores(options: {
     const { againAtMs } = attempt;
     attempt.againAtMs = null;
     try {
-      const accepted = { command, entry: allowed };
-      for (const newCommand of entry === undefined ? await journal.accept([accepted]) : [accepted])
+      const acceptedCommand = { command, entry: allowedTag };
+      for (const newCommand of openEntry === undefined ? await journal.accept([acceptedCommand]) : [acceptedCommand])
         dispatch(newCommand);
     } catch (error) {
       attempt.againAtMs = againAtMs;
@@ -91,86 +88,86 @@ export function createRestores(options: {
     return null;
   }
 
-  /** Uses the earlier of wall clock and monotonic clock, and only the monotonic clock while the wall clock is in doubt. */
-  function msUntilDue(attempt: RestoreAttempt, { command, dueAt }: Restore): number {
+  /** Uses wall clock and monotonic clock, but only the monotonic clock while the wall clock may be wrong. */
+  function msUntilRestoreDue(attempt: ValueRestoreAttempt, { command, dueAt }: Restore): number {
     const wallWaitMs = Date.parse(dueAt) - clock.now();
-    const isTrusted = isClockTrusted(command.source);
+    const isWallClockTrusted = isClockTrusted(command.source);
     const dueMs = attempt.dueMs ?? clock.monotonic() + wallWaitMs;
-    if (isTrusted) attempt.dueMs = dueMs;
+    if (isWallClockTrusted) attempt.dueMs = dueMs;
     const monotonicWaitMs = dueMs - clock.monotonic();
-    return isTrusted ? Math.min(wallWaitMs, monotonicWaitMs) : monotonicWaitMs;
+    return isWallClockTrusted ? Math.min(wallWaitMs, monotonicWaitMs) : monotonicWaitMs;
   }
 
-  function isTagTaken(restore: Restore): boolean {
-    const ownCommandIds = new Set(restoreChain(restore).map(({ command }) => restoreId(command.id)));
+  function isTagUsedByOtherCommand(restore: Restore): boolean {
+    const restoreCommandIds = new Set(listRestoreChain(restore).map(({ command }) => restoreCommandId(command.id)));
     const key = tagKey(restore.command);
-    return journal.open().some(({ command }) => tagKey(command) === key && !ownCommandIds.has(command.id));
+    return journal.open().some(({ command }) => tagKey(command) === key && !restoreCommandIds.has(command.id));
   }
 
-  function findRefusal(restore: Restore): CommandEnd | null {
+  function findRestoreRefusal(restore: Restore): CommandEnd | null {
     const { command, before } = restore;
-    const id = restoreId(command.id);
+    const id = restoreCommandId(command.id);
     if (journal.knows(id) && journal.entry(id) === undefined) {
       const message = `The id ${id} was used before, so ${before} is not put back by it.`;
       return { outcome: "rejected", reason: "duplicate", message };
     }
-    const allowed = allowList.entry(command.source, command.tagId);
-    return allowed?.restore === true && isWithinLimits(before, allowed) ? null : buildNotAllowedEnd(restore);
+    const allowedTag = allowList.entry(command.source, command.tagId);
+    return allowedTag?.restore === true && isWithinLimits(before, allowedTag) ? null : buildNotAllowedEnding(restore);
   }
 
-  async function isNoLongerInForce({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
+  async function isValueNoLongerInForce({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
     const liveValue = await view.value(source, tagId);
     if (liveValue === undefined || liveValue.quality !== "good" || liveValue.time <= toldAt) return false;
     return inForce !== null && !sameValue(liveValue.value, inForce);
   }
 
   async function checkRestores(endings: CommandEndings, signal: AbortSignal): Promise<number> {
-    let nextMs = RESTORE_CHECK_INTERVAL_MS;
+    let nextCheckInMs = RESTORE_CHECK_INTERVAL_MS;
     for (const restore of journal.restores())
-      nextMs = Math.min(nextMs, (await startIfDue(restore, endings, signal)) ?? nextMs);
-    for (const missed of journal.unrestored())
-      if (await isNoLongerInForce(missed)) await journal.forgetUnrestored(missed);
-    const openRestores = journal.restores().flatMap(restoreChain);
-    const ids = new Set(openRestores.map(({ command }) => restoreId(command.id)));
+      nextCheckInMs = Math.min(nextCheckInMs, (await startIfDue(restore, endings, signal)) ?? nextCheckInMs);
+    for (const unrestoredValue of journal.unrestored())
+      if (await isValueNoLongerInForce(unrestoredValue)) await journal.forgetUnrestored(unrestoredValue);
+    const openRestores = journal.restores().flatMap(listRestoreChain);
+    const ids = new Set(openRestores.map(({ command }) => restoreCommandId(command.id)));
     for (const id of attemptsById.keys()) if (!ids.has(id)) attemptsById.delete(id);
-    return Math.max(1, nextMs);
+    return Math.max(1, nextCheckInMs);
   }
 
   return {
-    /** True when this end of a restore may pass by itself: the command stays accepted and is tried again. */
+    /** True if the failure is temporary, so that the command stays accepted and is tried again. */
     putsOff(command: Command, finish: CommandEnd): boolean {
       const { id, tagId, value } = command;
       if (journal.restoreBy(id) === undefined || journal.entry(id)?.state !== "accepted") return false;
       const attempt = findAttempt(id);
-      if (attempt.isEnding || !mayRetry(finish)) return false;
+      if (attempt.isEnding || !mayRetryRestore(finish)) return false;
       attemptsById.set(id, attempt);
       attempt.tries += 1;
-      attempt.againAtMs = clock.monotonic() + backoffMs(RESTORE_BACKOFF, attempt.tries);
-      const isReasonVague = finish.reason === "expired" || finish.reason === "clock-skew";
-      attempt.why = (isReasonVague ? attempt.why : null) ?? finish.message;
+      attempt.againAtMs = clock.monotonic() + backoffMs(VALUE_RESTORE_BACKOFF, attempt.tries);
+      const isEndingReasonVague = finish.reason === "expired" || finish.reason === "clock-skew";
+      attempt.why = (isEndingReasonVague ? attempt.why : null) ?? finish.message;
       if (attempt.tries === 1)
         log.warn({ command: id, tagId, value, why: finish.reason }, "an old value cannot be put back yet");
-      retry.wakeUp();
+      restoreRetryWakeup.wakeUp();
       return true;
     },
     notices(): readonly string[] {
-      const waitingNotices = journal.restores().flatMap(({ command, before, dueAt }) => {
-        const why = attemptsById.get(restoreId(command.id))?.why ?? null;
+      const waitingRestoreNotices = journal.restores().flatMap(({ command, before, dueAt }) => {
+        const why = attemptsById.get(restoreCommandId(command.id))?.why ?? null;
         if (why === null) return [];
-        const lastAttemptTime = isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS);
+        const lastRestoreAttemptTime = isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS);
         return [
           `Tag ${command.tagId} still holds ${command.value}, written by ${command.id}: ${before} should hold again ` +
-            `since ${dueAt}. ${why} It is tried until ${lastAttemptTime}.`,
+            `since ${dueAt}. ${why} It is tried until ${lastRestoreAttemptTime}.`,
         ];
       });
-      return [...journal.unrestored().map(unrestoredLine), ...waitingNotices];
+      return [...journal.unrestored().map(formatUnrestoredValue), ...waitingRestoreNotices];
     },
     run(endings: CommandEndings, signal: AbortSignal): Promise<void> {
-      endings.onEnd(retry.wakeUp);
+      endings.onEnd(restoreRetryWakeup.wakeUp);
       return runLoop({
         clock,
         signal,
-        wakeup: retry,
+        wakeup: restoreRetryWakeup,
         turn: () => checkRestores(endings, signal),
         fault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
       });
@@ -178,12 +175,12 @@ export function createRestores(options: {
   };
 }
 
-function buildTooLateEnd({ before }: Restore, why: string | null): CommandEnd {
+function buildTooLateEnding({ before }: Restore, why: string | null): CommandEnd {
   const message = `It was too late to put ${before} back; nothing was written.`;
   return { outcome: "expired", reason: "expired", message: why === null ? message : `${message} ${why}` };
 }
 
-function buildNotAllowedEnd({ before, command }: Restore): CommandEnd {
+function buildNotAllowedEnding({ before, command }: Restore): CommandEnd {
   const message = `${before} is not put back: tag ${command.tagId} is not open for it any more.`;
   return { outcome: "rejected", reason: "not-restorable", message };
 }

@@ -1,7 +1,7 @@
 import type { TagValue } from "../../core/model/building.ts";
 import type { CommandOutcome } from "../../core/model/command-event-data.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
-import type { Command, CommandEnd, CommandReason } from "./command.ts";
+import type { Command, CommandEnd, CommandEndingReason } from "./command.ts";
 
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
   const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, tagId, value } = command;
@@ -10,7 +10,7 @@ export function acceptedEvent(command: Command, waitMs: number, time: string): E
   return makeEvent({ type: "command-accepted", ...resultSubject(command), time, facts: [commandId], data });
 }
 
-export function resultEvent(command: Command, finish: CommandEnd, time: string): Event<"command-result"> {
+export function buildCommandResultEvent(command: Command, finish: CommandEnd, time: string): Event<"command-result"> {
   const { correlation, id: commandId, replyTo, tagId, value: requested } = command;
   const { before = null, message, outcome, readBack = null, reason, rehearsal = false } = finish;
   const result = { commandId, tagId, outcome, reason, message, requested, before, readBack, rehearsal };
@@ -25,7 +25,7 @@ export interface MessageResult {
   readonly tagId: string | null;
   readonly requested: TagValue;
   readonly outcome: CommandOutcome;
-  readonly reason: CommandReason;
+  readonly reason: CommandEndingReason;
   readonly message: string;
   readonly by: string;
   readonly replyTo: string | null;
@@ -33,7 +33,7 @@ export interface MessageResult {
   readonly receivedAtMs: number;
 }
 
-/** `auditHash` makes the event's id unique, because one command id may be refused several times. */
+/** Refused messages may repeat a command id; `auditHash` makes the ids of their events unique. */
 export function messageEvent(result: MessageResult, time: string, auditHash: string): Event<"command-result"> {
   const { commandId, correlation, message, outcome, reason, replyTo, requested, tagId } = result;
   const values = { requested, before: null, readBack: null, rehearsal: false };

@@ -1,7 +1,7 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { Command, CommandEnd, CommandReason } from "./command.ts";
+import type { Command, CommandEnd, CommandEndingReason } from "./command.ts";
 import { sameValue } from "./gate.ts";
 
 export const RESTORE_SET = "command-restore";
@@ -17,77 +17,76 @@ export interface Restore {
   readonly command: Command;
   readonly before: TagScalar;
   readonly dueAt: string;
-  /** The promise that this promise replaces once its own write is verified. */
+  /** Restore of an earlier timed write, replaced once the later write is verified. */
   readonly older?: Restore;
 }
 
-/** Returns the promise of a timed write. If the tag holds another timed value, the value before that is put back. */
+/** If the tag holds the value of another timed write, the value before that write is put back. */
 export function createPromise(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
   const dueAt = isoUtc(nowMs + (command.forMs ?? 0));
   if (older === undefined) return { command, before, dueAt };
   return { command, before: sameValue(older.command.value, before) ? older.before : before, dueAt, older };
 }
 
-/** Returns the tag's promise after a command ended, and the promises that are over. */
-export function restoresAfter(
+/** Returns which restores of a tag stay and which end after a command for the tag has ended. */
+export function restoresAfterCommand(
   command: Command,
   finish: CommandEnd,
   stored: Restore | undefined,
   nowMs: number,
 ): { readonly current: Restore | null; readonly over: readonly Restore[] } {
   if (stored === undefined) return { current: null, over: [] };
-  const olderRestores = stored.older === undefined ? [] : restoreChain(stored.older);
-  if (command.id === restoreId(stored.command.id)) {
-    const isOlderPromiseKept = finish.reason === "unexpected-value" && stored.older !== undefined;
-    return isOlderPromiseKept ? { current: stored.older, over: [] } : { current: null, over: olderRestores };
+  const olderRestores = stored.older === undefined ? [] : listRestoreChain(stored.older);
+  if (command.id === restoreCommandId(stored.command.id)) {
+    const isOlderRestoreKept = finish.reason === "unexpected-value" && stored.older !== undefined;
+    return isOlderRestoreKept ? { current: stored.older, over: [] } : { current: null, over: olderRestores };
   }
-  const isOwnPromise = command.id === stored.command.id;
-  if (isWritten(finish)) {
+  const isOwnRestore = command.id === stored.command.id;
+  if (isCommandWritten(finish)) {
     const { older: _older, ...ownRestore } = stored;
-    if (isOwnPromise) return { current: ownRestore, over: olderRestores };
+    if (isOwnRestore) return { current: ownRestore, over: olderRestores };
     const extendedRestore = extendTime(command, finish, stored, nowMs);
     if (extendedRestore === null && command.forMs !== null && finish.reason === "already-set")
       return { current: stored, over: [] };
-    return { current: extendedRestore, over: restoreChain(stored) };
+    return { current: extendedRestore, over: listRestoreChain(stored) };
   }
-  // The value may be in force although it was not read back: readings lag by up to 14 s, and an offline gateway writes later.
-  const mayHold = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
-  return { current: !isOwnPromise || mayHold ? stored : (stored.older ?? null), over: [] };
+  // The tag may hold a value that was not read back: readings lag by up to 14 s, an offline gateway writes later.
+  const mayValueHold = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
+  return { current: !isOwnRestore || mayValueHold ? stored : (stored.older ?? null), over: [] };
 }
 
-/** For a repeated timed write of the value that the tag holds, nothing is written and the time starts again. */
+/** If a timed write repeats the value that the tag holds, nothing is written and the time starts again. */
 function extendTime(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number): Restore | null {
-  const isSame = before !== undefined && before !== null && sameValue(before, stored.command.value);
-  if (command.forMs === null || reason !== "already-set" || !isSame) return null;
+  const isValueUnchanged = before !== undefined && before !== null && sameValue(before, stored.command.value);
+  if (command.forMs === null || reason !== "already-set" || !isValueUnchanged) return null;
   return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };
 }
 
-export function isWritten({ outcome, rehearsal }: CommandEnd): boolean {
+export function isCommandWritten({ outcome, rehearsal }: CommandEnd): boolean {
   return (outcome === "confirmed" || outcome === "accepted-unverified") && rehearsal !== true;
 }
 
-export function restoreChain(restore: Restore): readonly Restore[] {
-  return restore.older === undefined ? [restore] : [restore, ...restoreChain(restore.older)];
+export function listRestoreChain(restore: Restore): readonly Restore[] {
+  return restore.older === undefined ? [restore] : [restore, ...listRestoreChain(restore.older)];
 }
 
-/** Later, a sudden change of the value does more harm than the report that the value was not restored. */
+/** A value is not put back later than this, because nobody expects the change any more. */
 export const MAX_RESTORE_DELAY_MS = 86_400_000;
 
-const RESTORE_ID_SUFFIX = "/restore";
+const RESTORE_COMMAND_ID_SUFFIX = "/restore";
 
-/** Id of the command that puts back the value before another command. No other id may end like this. */
-export function restoreId(id: string): string {
-  return `${id}${RESTORE_ID_SUFFIX}`;
+export function restoreCommandId(id: string): string {
+  return `${id}${RESTORE_COMMAND_ID_SUFFIX}`;
 }
 
-export function isRestoreId(id: string): boolean {
-  return id.endsWith(RESTORE_ID_SUFFIX);
+export function isRestoreCommandId(id: string): boolean {
+  return id.endsWith(RESTORE_COMMAND_ID_SUFFIX);
 }
 
-export function restoringCommand({ command, before, dueAt }: Restore, nowMs: number): Command {
+export function buildRestoreCommand({ command, before, dueAt }: Restore, nowMs: number): Command {
   return {
     ...command,
-    id: restoreId(command.id),
+    id: restoreCommandId(command.id),
     value: before,
     expect: command.value,
     forMs: null,
@@ -98,8 +97,8 @@ export function restoringCommand({ command, before, dueAt }: Restore, nowMs: num
   };
 }
 
-/** Reasons that may pass by themselves or by a person, e.g. `expired` after a clock was set forward by mistake. */
-const TEMPORARY_REASONS: ReadonlySet<CommandReason | null> = new Set<CommandReason>([
+/** Reasons of failed restores that may not apply later, so that the restore is tried again. */
+const TEMPORARY_ENDING_REASONS: ReadonlySet<CommandEndingReason | null> = new Set<CommandEndingReason>([
   "disabled",
   "killed",
   "not-armed",
@@ -119,11 +118,11 @@ const TEMPORARY_REASONS: ReadonlySet<CommandReason | null> = new Set<CommandReas
   "expired",
 ]);
 
-export function mayRetry({ reason }: CommandEnd): boolean {
-  return TEMPORARY_REASONS.has(reason);
+export function mayRetryRestore({ reason }: CommandEnd): boolean {
+  return TEMPORARY_ENDING_REASONS.has(reason);
 }
 
-/** True when a restore ended although the timed value may still be in force. */
+/** True if a restore ended although the tag may still hold the value of the timed write. */
 export function isUnrestored({ outcome, reason }: CommandEnd): boolean {
   if (reason === "unexpected-value") return false;
   return outcome === "rejected" || outcome === "expired" || outcome === "mismatch" || outcome === "unknown";
@@ -138,7 +137,7 @@ export interface UnrestoredValue {
   readonly since: string;
   readonly wanted: TagScalar;
   readonly dueAt: string;
-  readonly reason: CommandReason;
+  readonly reason: CommandEndingReason;
   readonly message: string;
   readonly toldAt: string;
 }
@@ -157,7 +156,7 @@ export function toUnrestored({ command, before, dueAt }: Restore, finish: Comman
   };
 }
 
-export function notRestoredEvent(lost: UnrestoredValue): Event<"command-not-restored"> {
+export function buildNotRestoredEvent(lost: UnrestoredValue): Event<"command-not-restored"> {
   const { commandId, source, siteId, tagId, toldAt, ...data } = lost;
   return makeEvent({
     type: "command-not-restored",
@@ -173,12 +172,12 @@ export function notRestoredEvent(lost: UnrestoredValue): Event<"command-not-rest
 export function endTakenOver({ command, before }: Restore): { readonly command: Command; readonly finish: CommandEnd } {
   const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {
-    command: { ...command, id: restoreId(command.id), value: before },
+    command: { ...command, id: restoreCommandId(command.id), value: before },
     finish: { outcome: "superseded", reason: "superseded", message },
   };
 }
 
-export function unrestoredLine(lost: UnrestoredValue): string {
+export function formatUnrestoredValue(lost: UnrestoredValue): string {
   const { commandId, dueAt, inForce, message, since, tagId, wanted } = lost;
   const tagStateText = inForce === null ? "holds nobody knows what" : `still holds ${inForce}`;
   return (

@@ -9,49 +9,49 @@ import type { Journal } from "./journal.ts";
 import { RESTORE_SET, UNRESTORED_SET } from "./timed-writes.ts";
 import { WRITE_COUNT_SET } from "./write-count-limit.ts";
 
-/** Only an armed state folder may write, so that a new or copied folder bypasses no kill switch, limit or approval. */
-export type WriteArming = Awaited<ReturnType<typeof openArming>>;
+/** Only an armed state folder may write: a new or copied folder has no kill switch, counts and approvals. */
+export type WriteArming = Awaited<ReturnType<typeof openWriteArming>>;
 
-export interface ArmRequest {
+export interface ArmWritingRequest {
   readonly by: string;
   isThere(): boolean;
   taken(): void;
 }
 
-export const ARM_FILE = "ARM-WRITES";
+export const ARM_WRITING_FILE = "ARM-WRITES";
 
-const ARMING_DOCUMENT_SET = "command-armed";
-const ARMING_DOCUMENT_KEY = "writing";
+const WRITE_ARMING_SET = "command-armed";
+const WRITE_ARMING_KEY = "writing";
 
-const WRITE_LIMIT_SETS = [ARMING_DOCUMENT_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
+const WRITE_LIMIT_SETS = [WRITE_ARMING_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
 
-interface ArmedState {
+interface ArmedWritingState {
   readonly at: string;
   readonly by: string;
-  /** Number of damaged documents when it was armed; with more, a person must arm it again. */
+  /** Damaged documents when writing was armed; if there are more later, a person must arm it again. */
   readonly damaged: number;
-  /** Identity of the state when it was armed as a copy. */
+  /** Identity of the state folder, if it was a copy when writing was armed. */
   readonly copy?: string;
 }
 
-type ArmingStore = Pick<Store, "describe" | "document" | "damagedKeys">;
+type WriteArmingStore = Pick<Store, "describe" | "document" | "damagedKeys">;
 
-export async function openArming(options: {
-  readonly store: ArmingStore;
-  readonly guards: { readonly place: string; readonly armRequest: ArmRequest; unarmedHere(): string | null };
+export async function openWriteArming(options: {
+  readonly store: WriteArmingStore;
+  readonly guards: { readonly place: string; readonly armRequest: ArmWritingRequest; unarmedHere(): string | null };
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;
   readonly clock: Clock;
   readonly log: Log;
 }) {
   const { store, guards, atStart, journal, clock, log } = options;
-  const armingState = await readArming(store);
+  const armingState = await readWriteArming(store);
   const { copy, damaged } = armingState;
   let { armed } = armingState;
 
   async function arm(by: string): Promise<void> {
-    const copyMark = copy === undefined ? {} : { copy: copy.identity };
-    const armedState = { at: isoUtc(clock.now()), by, damaged, ...copyMark };
+    const copiedStateMark = copy === undefined ? {} : { copy: copy.identity };
+    const armedState = { at: isoUtc(clock.now()), by, damaged, ...copiedStateMark };
     await journal.note("writing-armed", { seenAt: armedState.at, by }, [armedDocument(armedState)]);
     armed = armedState;
     log.info({ by }, "writing is armed in this state");
@@ -65,7 +65,6 @@ export async function openArming(options: {
       const message = guards.unarmedHere();
       return message === null ? null : { reason: "not-armed", message };
     },
-    /** Executes a waiting request to arm. It is audited before it counts. */
     async look(): Promise<void> {
       const { armRequest } = guards;
       if (armed !== null || !armRequest.isThere()) return;
@@ -75,22 +74,22 @@ export async function openArming(options: {
   };
 }
 
-export async function armingRefusal(store: ArmingStore, place: string): Promise<WriteRefusal | null> {
-  const armingState = await readArming(store);
+export async function readArmingRefusal(store: WriteArmingStore, place: string): Promise<WriteRefusal | null> {
+  const armingState = await readWriteArming(store);
   return armingState.armed === null ? buildNotArmedRefusal(place, armingState) : null;
 }
 
-async function readArming(store: ArmingStore) {
-  const keys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
-  const damagedCount = keys.flat().length;
-  const storedState = (await store.document<ArmedState>(ARMING_DOCUMENT_SET, ARMING_DOCUMENT_KEY)) ?? null;
+async function readWriteArming(store: WriteArmingStore) {
+  const damagedKeysBySet = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
+  const damagedCount = damagedKeysBySet.flat().length;
+  const storedArming = (await store.document<ArmedWritingState>(WRITE_ARMING_SET, WRITE_ARMING_KEY)) ?? null;
   const { copy } = await store.describe();
-  const isArmedElsewhere = storedState !== null && storedState.copy !== copy?.identity;
-  const isArmed = storedState !== null && !isArmedElsewhere && storedState.damaged >= damagedCount;
-  return { armed: isArmed ? storedState : null, damaged: damagedCount, isAnothers: isArmedElsewhere, copy };
+  const isArmedElsewhere = storedArming !== null && storedArming.copy !== copy?.identity;
+  const isWritingArmed = storedArming !== null && !isArmedElsewhere && storedArming.damaged >= damagedCount;
+  return { armed: isWritingArmed ? storedArming : null, damaged: damagedCount, isAnothers: isArmedElsewhere, copy };
 }
 
-function buildNotArmedRefusal(place: string, found: Awaited<ReturnType<typeof readArming>>): WriteRefusal {
+function buildNotArmedRefusal(place: string, found: Awaited<ReturnType<typeof readWriteArming>>): WriteRefusal {
   const { copy, damaged, isAnothers } = found;
   return {
     reason: "not-armed",
@@ -102,26 +101,26 @@ function buildNotArmedRefusal(place: string, found: Awaited<ReturnType<typeof re
   };
 }
 
-export function armedDocument(armed: ArmedState): DocumentChange {
-  return { set: ARMING_DOCUMENT_SET, put: [[ARMING_DOCUMENT_KEY, armed]] };
+export function armedDocument(armed: ArmedWritingState): DocumentChange {
+  return { set: WRITE_ARMING_SET, put: [[WRITE_ARMING_KEY, armed]] };
 }
 
-export function requestArming(stateFolder: string): void {
-  const file = join(stateFolder, ARM_FILE);
-  // Replace a file or link of another user instead of writing into it.
-  rmSync(file, { force: true });
-  writeFileSync(file, "", { mode: 0o600, flag: "wx" });
+export function requestWriteArming(stateFolder: string): void {
+  const armWritingFile = join(stateFolder, ARM_WRITING_FILE);
+  // Do not write into a file or link of another user.
+  rmSync(armWritingFile, { force: true });
+  writeFileSync(armWritingFile, "", { mode: 0o600, flag: "wx" });
 }
 
-export function readArmRequest(stateFolder: string): ArmRequest {
+export function readArmWritingRequest(stateFolder: string): ArmWritingRequest {
   return {
     by: "a file in the state folder",
     /** Accepts only a file of the worker's user or of root, and no link. */
     isThere() {
-      const stats = lstatSync(join(stateFolder, ARM_FILE), { throwIfNoEntry: false });
+      const fileStats = lstatSync(join(stateFolder, ARM_WRITING_FILE), { throwIfNoEntry: false });
       const userId = process.geteuid?.();
-      return stats?.isFile() === true && (userId === undefined || stats.uid === userId || stats.uid === 0);
+      return fileStats?.isFile() === true && (userId === undefined || fileStats.uid === userId || fileStats.uid === 0);
     },
-    taken: () => rmSync(join(stateFolder, ARM_FILE), { force: true }),
+    taken: () => rmSync(join(stateFolder, ARM_WRITING_FILE), { force: true }),
   };
 }

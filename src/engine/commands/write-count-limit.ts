@@ -1,7 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { tagKey } from "./command.ts";
 
-/** Write times of each tag, in milliseconds since 1970, ascending. */
 export interface WriteCount {
   readonly sentAtMs: readonly number[];
 }
@@ -11,20 +10,20 @@ export const WRITE_COUNT_SET = "command-wear";
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** Counts writes per tag and source: frequent writes wear out a controller's memory, and a loop writes without end. */
+/** Counts writes per tag and source, because frequent writes wear out the memory of a controller. */
 export function createWriteCountLimit(byTag: Map<string, WriteCount>, clock: Clock) {
-  function timesWithin(times: readonly number[] = [], periodMs: number): readonly number[] {
+  function writeTimesWithin(times: readonly number[] = [], periodMs: number): readonly number[] {
     return times.filter((at) => at > clock.now() - periodMs);
   }
-  const timesOf = (key: string) => timesWithin(byTag.get(key)?.sentAtMs, DAY_MS);
+  const timesOf = (key: string) => writeTimesWithin(byTag.get(key)?.sentAtMs, DAY_MS);
 
   return {
     ofTag: (source: string, tagId: string) => timesOf(tagKey({ source, tagId })),
     lastHour(source: string): number {
-      const counts = [...byTag].filter(([key]) => key.startsWith(`${source}/`));
-      return counts.reduce((sum, [, { sentAtMs }]) => sum + timesWithin(sentAtMs, HOUR_MS).length, 0);
+      const writeTimesOfSource = [...byTag].filter(([key]) => key.startsWith(`${source}/`));
+      return writeTimesOfSource.reduce((sum, [, { sentAtMs }]) => sum + writeTimesWithin(sentAtMs, HOUR_MS).length, 0);
     },
-    /** Documents to store when these tags are written now; call `remember` after the commit. */
+    /** Returns the documents to store when these tags are written; call `remember` after the commit. */
     writing: (tags: readonly { readonly source: string; readonly tagId: string }[]) =>
       tags.map(tagKey).map((key): readonly [string, WriteCount] => [key, { sentAtMs: [...timesOf(key), clock.now()] }]),
     remember(counts: readonly (readonly [string, WriteCount])[]): void {

@@ -4,11 +4,11 @@ import { documentSet, type Store } from "../store/store.ts";
 import { cronIntervalMs } from "./cron-schedule.ts";
 import type { HistoryConfig } from "./history/config.ts";
 import { computeProgress } from "./history/history-progress.ts";
-import { INITIAL_SIZE, planValues, valuesBelowLimit } from "./history/request-size.ts";
+import { INITIAL_SIZE, planValues, valuesBelowPointLimit } from "./history/request-size.ts";
 import {
   type BackfillRequest,
   createSeriesSelector,
-  type LegacyLedger,
+  type LegacyHistoryLedger,
   loadBackfills,
   prepareLedger,
   type SeriesLedger,
@@ -16,7 +16,7 @@ import {
 import { loadRequestableTags, loadVisibleSites, type SiteTag } from "./inventory/requestable-tags.ts";
 import type { HistoryClassFacts, PollingPlanFacts, QuotaFacts, ReadClassFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";
-import type { ClassFreshness } from "./read/tag-schedule.ts";
+import type { ReadClassFreshness } from "./read/tag-schedule.ts";
 import {
   type StoredAlarm,
   type StoredLedger,
@@ -45,7 +45,7 @@ export interface PlanSettings {
 
 export interface LivePlanFacts {
   readonly quota: Pick<QuotaFacts, "polls" | "shared">;
-  readonly freshness: readonly ClassFreshness[];
+  readonly freshness: readonly ReadClassFreshness[];
 }
 
 const NULLS_UNTIL_TAG_SILENT = 6;
@@ -56,7 +56,7 @@ type StoredHistoryState = Awaited<ReturnType<typeof loadHistoryState>>;
 async function loadHistoryState(store: Store, source: string) {
   const [tags, ledgers, orders, window, cut] = await Promise.all([
     loadRequestableTags(store, source),
-    store.documents<StoredLedger | LegacyLedger>(documentSet("history", source)),
+    store.documents<StoredLedger | LegacyHistoryLedger>(documentSet("history", source)),
     loadBackfills(store, source),
     store.document<StoredRequestSize>(syncSet("history-window", source), "values"),
     store.document<StoredLimit>(syncSet("history-window", source), "cut"),
@@ -179,7 +179,7 @@ function buildReadClassFacts(
   read: ReadConfig,
   tags: readonly SiteTag[],
   silent: ReadonlySet<string>,
-  freshness: readonly ClassFreshness[],
+  freshness: readonly ReadClassFreshness[],
 ): readonly ReadClassFacts[] {
   const tagsByClass = Map.groupBy(tags, createClassFinder(read));
   return read.map((readClass) => {
@@ -221,7 +221,7 @@ function countUnprovenTags(ledgers: readonly SeriesLedger[]): number {
 }
 
 function limitValues({ valuesMax }: PlanSettings, { cut }: StoredHistoryState, nowMs: number): number {
-  return Math.min(valuesMax, valuesBelowLimit(cut, nowMs));
+  return Math.min(valuesMax, valuesBelowPointLimit(cut, nowMs));
 }
 
 function buildQuotaFacts(quota: PlanSettings["quota"], live: LivePlanFacts | null): QuotaFacts {

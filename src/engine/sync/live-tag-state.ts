@@ -7,7 +7,7 @@ import type { LiveReads } from "./read/live-reads.ts";
 
 export type { FirstInventoryReport } from "./first-inventory.ts";
 export type { PollTime } from "./job.ts";
-export type { SuddenChange } from "./read/unusual-replies.ts";
+export type { SuddenValueChange as SuddenChange } from "./read/unusual-replies.ts";
 
 export interface SourceCounts {
   readonly activeAlarms: ActiveAlarmCounts;

@@ -6,7 +6,7 @@ import { asFailure, type ConfigReason, errorText, type Failure } from "../../cor
 import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
-import { operatorArrival, operatorSecond } from "../../engine/commands/operator-message.ts";
+import { buildOperatorSecondMessage, operatorArrival } from "../../engine/commands/operator-message.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
 import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./source-plan-routes.ts";
@@ -138,7 +138,7 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
     return context.json({ result: { waitMs: options.expectedWaitMs(command.source) } });
   });
   addPostRoute("/seconds", SecondApprovalRequest, "Not a second's word.", async (second, context) => {
-    await options.accept(operatorSecond({ ...second, receivedAtMs: options.clock.now() }));
+    await options.accept(buildOperatorSecondMessage({ ...second, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
   });
   addPostRoute("/reload", ReloadRequest, "Not a reload.", async ({ dryRun }, context) => {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit-log.ts";
 import { sameValue } from "#src/engine/commands/gate.ts";
-import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
+import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { ServiceReply, ServiceRequest } from "#src/simulator/reply-bodies.ts";
 import type { Simulator } from "#src/simulator/simulator.ts";
 import { type Arrival, kindOf, type Ledger } from "./ledger.ts";
@@ -63,7 +63,7 @@ export function createPostJudge(options: {
   }
 
   function isStopped(): boolean {
-    const stat = statSync(join(stateFolder, KILL_FILE), { throwIfNoEntry: false });
+    const stat = statSync(join(stateFolder, KILL_SWITCH_FILE), { throwIfNoEntry: false });
     return stat !== undefined && Date.now() - stat.mtimeMs > SWITCH_MS;
   }
 

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
+import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { freePort, type RealServer } from "../../real-servers.ts";
@@ -141,7 +141,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
     clock: { now },
     folder,
     stateFolder,
-    switchFile: join(stateFolder, KILL_FILE),
+    switchFile: join(stateFolder, KILL_SWITCH_FILE),
     simulator,
     judge,
     ledger,

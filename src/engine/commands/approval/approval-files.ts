@@ -4,23 +4,23 @@ import { z } from "zod";
 import { ConfigError } from "../../../core/errors/errors.ts";
 import type { Approvals, PinnedApprovers } from "./check-approval.ts";
 
-const PIN_FILE = "approvers.json";
+const PINNED_APPROVERS_FILE = "approvers.json";
 
-const ApprovalTime = z.iso.datetime();
-const ApprovalsFile = z.strictObject({
-  at: ApprovalTime,
+const ApprovalTimeSchema = z.iso.datetime();
+const ApprovalsFileSchema = z.strictObject({
+  at: ApprovalTimeSchema,
   rules: z.record(z.string(), z.unknown()),
   signatures: z.record(z.string(), z.string()),
 });
-const PinFile = z.strictObject({
+const PinnedApproversSchema = z.strictObject({
   approvers: z.record(z.string(), z.string()),
   needed: z.int().min(1),
-  at: ApprovalTime,
+  at: ApprovalTimeSchema,
   file: z.string(),
 });
 
 export function readApprovals(file: string): Approvals | null {
-  return readJsonFile(file, ApprovalsFile);
+  return readJsonFile(file, ApprovalsFileSchema);
 }
 
 export function writeApprovals(file: string, approvals: Approvals): void {
@@ -28,13 +28,13 @@ export function writeApprovals(file: string, approvals: Approvals): void {
 }
 
 export function readPin(stateFolder: string): PinnedApprovers | null {
-  return readJsonFile(join(stateFolder, PIN_FILE), PinFile);
+  return readJsonFile(join(stateFolder, PINNED_APPROVERS_FILE), PinnedApproversSchema);
 }
 
-export function writePin(stateFolder: string, pinned: PinnedApprovers | null): void {
-  const file = join(stateFolder, PIN_FILE);
-  if (pinned === null) rmSync(file, { force: true });
-  else writeJsonFile(file, pinned, 0o600);
+export function writePinnedApprovers(stateFolder: string, pinned: PinnedApprovers | null): void {
+  const pinnedApproversFile = join(stateFolder, PINNED_APPROVERS_FILE);
+  if (pinned === null) rmSync(pinnedApproversFile, { force: true });
+  else writeJsonFile(pinnedApproversFile, pinned, 0o600);
 }
 
 function readJsonFile<T>(file: string, schema: z.ZodType<T>): T | null {
@@ -49,12 +49,12 @@ function readJsonFile<T>(file: string, schema: z.ZodType<T>): T | null {
 function writeJsonFile(file: string, content: unknown, mode: number): void {
   const temporaryFile = `${file}.new`;
   rmSync(temporaryFile, { force: true });
-  const descriptor = openSync(temporaryFile, "wx", mode);
+  const fileDescriptor = openSync(temporaryFile, "wx", mode);
   try {
-    writeSync(descriptor, `${JSON.stringify(content, null, 2)}\n`);
-    fsyncSync(descriptor);
+    writeSync(fileDescriptor, `${JSON.stringify(content, null, 2)}\n`);
+    fsyncSync(fileDescriptor);
   } finally {
-    closeSync(descriptor);
+    closeSync(fileDescriptor);
   }
   renameSync(temporaryFile, file);
 }

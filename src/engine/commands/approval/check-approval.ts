@@ -1,15 +1,15 @@
-import { sortKeys } from "../audit/audit-log.ts";
-import type { ApprovalConfig, CommandsConfig } from "../config.ts";
+import { sortKeysDeeply } from "../audit/audit-log.ts";
+import type { CommandsConfig, WriteApprovalConfig } from "../config.ts";
 import type { WriteRefusal } from "../gate.ts";
 import { isSignedBy } from "./signature.ts";
 
-/** Two-person rule: signed rules only. New or fewer approvers need the agreement of the last approval's approvers. */
+/** Rules of tag writing that approvers sign. New approvers also need signatures of the previous approvers. */
 export type RuleSet = Readonly<Record<string, unknown>>;
 
-export type Approvers = Pick<ApprovalConfig, "approvers" | "needed">;
+export type Approvers = Pick<WriteApprovalConfig, "approvers" | "needed">;
 
 export interface Approvals {
-  /** UTC; the same for all signatures, and part of what is signed. */
+  /** Time of the approval in UTC; part of the signed text. */
   readonly at: string;
   readonly rules: RuleSet;
   readonly signatures: Readonly<Record<string, string>>;
@@ -17,31 +17,31 @@ export interface Approvals {
 
 export interface PinnedApprovers extends Approvers {
   readonly at: string;
-  /** Path of the approvals file, so that removing `approval` from the configuration needs an approval there. */
+  /** Path of the approvals file; needed to approve that `approval` is removed from the configuration. */
   readonly file: string;
 }
 
 export interface Pin {
   read(): PinnedApprovers | null;
   write(pinned: PinnedApprovers | null): Promise<void> | void;
-  /** Returns another text after another process has written. */
+  /** Text that changes when another process changes the approvers. */
   version(): string;
 }
 
 const MAX_CLOCK_LEAD_MS = 300_000;
 
-export function approvedRules(config: CommandsConfig, around: RuleSet): RuleSet {
+export function collectWriteRules(config: CommandsConfig, around: RuleSet): RuleSet {
   const { approval, allow, ...rest } = config;
-  const entries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
+  const allowedTagEntries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
   return {
     ...around,
-    commands: { ...rest, allow: Object.fromEntries(entries) },
+    commands: { ...rest, allow: Object.fromEntries(allowedTagEntries) },
     approval: approval === undefined ? null : { approvers: approval.approvers, needed: approval.needed },
   };
 }
 
 export function textToSign(rules: RuleSet, at: string): string {
-  return JSON.stringify(["plenum approval 1", at, sortKeys(rules)]);
+  return JSON.stringify(["plenum approval 1", at, sortKeysDeeply(rules)]);
 }
 
 export function findSigners(text: string, { signatures }: Approvals, { approvers }: Approvers): readonly string[] {
@@ -50,7 +50,7 @@ export function findSigners(text: string, { signatures }: Approvals, { approvers
     .map(([name]) => name);
 }
 
-export function checkApproval(facts: {
+export function checkRuleApproval(facts: {
   readonly rules: RuleSet;
   readonly approvals: Approvals | null;
   readonly configured: Approvers | null;
@@ -79,11 +79,11 @@ function buildRefusal(because: string): WriteRefusal {
   return { reason: "unapproved", message };
 }
 
-export function settingLines(value: unknown, path = ""): readonly string[] {
+export function formatSettingLines(value: unknown, path = ""): readonly string[] {
   if (typeof value !== "object" || value === null) return [`${path} = ${JSON.stringify(value)}`];
-  const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);
-  if (entries.length === 0 || Array.isArray(value)) return [`${path} = ${JSON.stringify(value)}`];
-  return entries
+  const allowedTagEntries = Object.entries(value).filter(([, inner]) => inner !== undefined);
+  if (allowedTagEntries.length === 0 || Array.isArray(value)) return [`${path} = ${JSON.stringify(value)}`];
+  return allowedTagEntries
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
-    .flatMap(([key, inner]) => settingLines(inner, path === "" ? key : `${path}.${key}`));
+    .flatMap(([key, inner]) => formatSettingLines(inner, path === "" ? key : `${path}.${key}`));
 }

@@ -1,80 +1,79 @@
 import { ConfigError, Rejected } from "../../../core/errors/errors.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { ApprovalConfig } from "../config.ts";
+import type { WriteApprovalConfig } from "../config.ts";
 import { readApprovals, writeApprovals } from "./approval-files.ts";
-import { approvalsPath } from "./approval-guard.ts";
+import { approvalsFilePath } from "./approval-guard.ts";
 import {
   type Approvals,
   type Approvers,
-  checkApproval,
+  checkRuleApproval,
   findSigners,
+  formatSettingLines,
   type PinnedApprovers,
   type RuleSet,
-  settingLines,
   textToSign,
 } from "./check-approval.ts";
 import { parsePrivateKey, publicKeyText, signText } from "./signature.ts";
 
-export interface ApprovalInputs {
-  readonly config: ApprovalConfig | null;
+export interface WriteApprovalInputs {
+  readonly config: WriteApprovalConfig | null;
   readonly rules: RuleSet;
   readonly pinned: PinnedApprovers | null;
   readonly nowMs: number;
 }
 
-export interface ApprovalState {
+export interface WriteApprovalState {
   readonly file: string;
   readonly refusing: string | null;
   readonly approvedBy: readonly string[];
   readonly changes: readonly string[];
 }
 
-export function approvalState(question: ApprovalInputs): ApprovalState {
+export function readApprovalState(question: WriteApprovalInputs): WriteApprovalState {
   const { config, nowMs, pinned, rules } = question;
-  const file = approvalsFile(question);
+  const file = requireApprovalsFile(question);
   const approvals = readApprovals(file);
-  const refusal = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
+  const refusal = checkRuleApproval({ rules, approvals, configured: config, pinned, nowMs });
   const groups = [config, pinned].filter((group) => group !== null);
-  const signers =
+  const approvalSigners =
     approvals === null ? [] : groups.flatMap((group) => findSigners(textToSign(rules, approvals.at), approvals, group));
   return {
     file,
     refusing: refusal?.message ?? null,
-    approvedBy: [...new Set(signers)],
+    approvedBy: [...new Set(approvalSigners)],
     changes: listRuleChanges(approvals, groups, rules),
   };
 }
 
-/** Signs the current rules, in addition to existing signatures of the same rules. */
-export function signRules(question: ApprovalInputs, name: string, pem: string, keyFile: string): void {
+export function signWriteRules(question: WriteApprovalInputs, name: string, pem: string, keyFile: string): void {
   const { config, pinned, rules } = question;
   const key = parsePrivateKey(pem, keyFile);
   const approverKeys = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
   if (approverKeys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
   if (!approverKeys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
-  const file = approvalsFile(question);
+  const file = requireApprovalsFile(question);
   const signed = readApprovals(file);
-  const isSame = signed !== null && textToSign(signed.rules, signed.at) === textToSign(rules, signed.at);
+  const areRulesSame = signed !== null && textToSign(signed.rules, signed.at) === textToSign(rules, signed.at);
   const isNew = signed !== null && (pinned === null || Date.parse(signed.at) >= Date.parse(pinned.at));
-  const approvalsToSign = isSame && isNew ? signed : { at: isoUtc(question.nowMs), rules, signatures: {} };
+  const approvalsToSign = areRulesSame && isNew ? signed : { at: isoUtc(question.nowMs), rules, signatures: {} };
   const signature = signText(textToSign(rules, approvalsToSign.at), key);
   writeApprovals(file, { ...approvalsToSign, signatures: { ...approvalsToSign.signatures, [name]: signature } });
 }
 
-function approvalsFile({ config, pinned }: ApprovalInputs): string {
-  const file = approvalsPath(config, pinned);
+function requireApprovalsFile({ config, pinned }: WriteApprovalInputs): string {
+  const file = approvalsFilePath(config, pinned);
   if (file !== null) return file;
   throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
 }
 
 function listRuleChanges(approvals: Approvals | null, groups: readonly Approvers[], rules: RuleSet): readonly string[] {
   const approvedText = approvals === null ? "" : textToSign(approvals.rules, approvals.at);
-  const isValid =
+  const isApprovalValid =
     approvals !== null && groups.some((group) => findSigners(approvedText, approvals, group).length >= group.needed);
-  const approvedLines = isValid ? settingLines(approvals.rules) : [];
-  const currentLines = settingLines(rules);
+  const approvedRuleLines = isApprovalValid ? formatSettingLines(approvals.rules) : [];
+  const currentRuleLines = formatSettingLines(rules);
   return [
-    ...approvedLines.filter((line) => !currentLines.includes(line)).map((line) => `- ${line}`),
-    ...currentLines.filter((line) => !approvedLines.includes(line)).map((line) => `+ ${line}`),
+    ...approvedRuleLines.filter((line) => !currentRuleLines.includes(line)).map((line) => `- ${line}`),
+    ...currentRuleLines.filter((line) => !approvedRuleLines.includes(line)).map((line) => `+ ${line}`),
   ];
 }

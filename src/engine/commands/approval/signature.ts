@@ -3,13 +3,13 @@ import { ConfigError } from "../../../core/errors/errors.ts";
 
 const SIGNATURE_KEY_TYPE = "ed25519";
 
-/** Parses the base64 of a SubjectPublicKeyInfo, the middle line of a PEM; null for anything else. */
+/** Parses the base64 line of a public key in PEM; returns null for anything else. */
 export function parsePublicKey(text: string): KeyObject | null {
   try {
     const key = createPublicKey({ key: Buffer.from(text, "base64"), format: "der", type: "spki" });
-    // With another spelling of the key (spaces, no padding) one person would count as two.
-    const canonicalText = key.export({ format: "der", type: "spki" }).toString("base64");
-    return key.asymmetricKeyType === SIGNATURE_KEY_TYPE && canonicalText === text ? key : null;
+    // Reject other spellings of the key (spaces, no padding), so that one person cannot count as two approvers.
+    const canonicalKeyText = key.export({ format: "der", type: "spki" }).toString("base64");
+    return key.asymmetricKeyType === SIGNATURE_KEY_TYPE && canonicalKeyText === text ? key : null;
   } catch {
     return null;
   }

@@ -2,16 +2,16 @@ import { statfsSync } from "node:fs";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import type { WriteRefusal } from "../gate.ts";
-import type { AuditSize } from "./audit-log.ts";
+import type { AuditLogSize } from "./audit-log.ts";
 
-/** Limits the audit log to the configured bytes or the free disk. When the log is full, writing closes. */
-export type AuditSpace = ReturnType<typeof createAuditSpace>;
+/** Limits the size of the audit log. When the audit log is full, no tag is written any more. */
+export type AuditLogSpace = ReturnType<typeof createAuditLogSpace>;
 
-const WARNING_RATIO = 0.8;
+const AUDIT_LOG_WARNING_RATIO = 0.8;
 const MEBIBYTE_BYTES = 1024 ** 2;
 
-export function createAuditSpace(options: {
-  readonly size: AuditSize;
+export function createAuditLogSpace(options: {
+  readonly size: AuditLogSize;
   readonly maxBytes: number;
   readonly freeBytes: () => number | null;
   readonly metrics: Metrics;
@@ -19,17 +19,17 @@ export function createAuditSpace(options: {
 }) {
   const { size, metrics, log } = options;
   let { maxBytes } = options;
-  let wasScarce = false;
+  let wasSpaceScarce = false;
 
-  function effectiveLimit(): number {
-    const freeBytes = options.freeBytes();
-    return freeBytes === null ? maxBytes : Math.min(maxBytes, size.bytes() + freeBytes);
+  function auditLogLimitBytes(): number {
+    const freeDiskBytes = options.freeBytes();
+    return freeDiskBytes === null ? maxBytes : Math.min(maxBytes, size.bytes() + freeDiskBytes);
   }
 
-  function formatSpaceNotice(limitBytes = effectiveLimit()): string | null {
+  function formatSpaceNotice(limitBytes = auditLogLimitBytes()): string | null {
     const auditSizeBytes = size.bytes();
-    if (auditSizeBytes < WARNING_RATIO * limitBytes) return null;
-    const usageText = `The audit log of commands has ${inMebibytes(auditSizeBytes)} of the ${inMebibytes(limitBytes)} MiB that are there for it`;
+    if (auditSizeBytes < AUDIT_LOG_WARNING_RATIO * limitBytes) return null;
+    const usageText = `The audit log of commands has ${formatMebibytes(auditSizeBytes)} of the ${formatMebibytes(limitBytes)} MiB that are there for it`;
     const remedyText = limitBytes < maxBytes ? "free some space on its disk" : "raise commands.audit_max_bytes";
     return auditSizeBytes >= limitBytes
       ? `${usageText}; nothing is written to the building any more: ${remedyText}.`
@@ -43,13 +43,13 @@ export function createAuditSpace(options: {
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
     notice: () => formatSpaceNotice(),
     look(): void {
-      const limitBytes = effectiveLimit();
+      const limitBytes = auditLogLimitBytes();
       metrics.auditBytes.set(size.bytes());
       metrics.auditLimitBytes.set(limitBytes);
-      const isScarce = formatSpaceNotice(limitBytes) !== null;
-      if (isScarce && !wasScarce)
+      const isSpaceScarce = formatSpaceNotice(limitBytes) !== null;
+      if (isSpaceScarce && !wasSpaceScarce)
         log.warn({ bytes: size.bytes(), limit: limitBytes }, "the audit log of commands is nearly full");
-      wasScarce = isScarce;
+      wasSpaceScarce = isSpaceScarce;
     },
     change(nextMaxBytes: number): void {
       maxBytes = nextMaxBytes;
@@ -57,11 +57,11 @@ export function createAuditSpace(options: {
   };
 }
 
-function inMebibytes(bytes: number): string {
+function formatMebibytes(bytes: number): string {
   return (bytes / MEBIBYTE_BYTES).toFixed(bytes < 100 * MEBIBYTE_BYTES ? 1 : 0);
 }
 
-export function readFreeBytes(folder: string): number | null {
+export function readFreeDiskBytes(folder: string): number | null {
   try {
     const { bavail, bsize } = statfsSync(folder);
     return bavail * bsize;

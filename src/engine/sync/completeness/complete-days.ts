@@ -7,8 +7,8 @@ import {
   bucketStart,
   bucketStartFinder,
   DAY_MS,
-  memoize,
-  mergeRanges,
+  memoizeByKey,
+  mergeTimeRanges,
   parseTime,
   subtractRanges,
   type TimeRange,
@@ -27,8 +27,8 @@ export const utcDay = (atMs: number): number => Math.floor(atMs / DAY_MS);
 export const dayDate = (day: number): string => isoUtc(day * DAY_MS).slice(0, 10);
 export const dateToDay = (date: string): number => utcDay(Date.parse(`${date}T00:00:00Z`));
 
-const lastStartBefore = memoize((resolution: BucketRules["resolution"]) =>
-  memoize((timeZone: string) => memoize((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
+const lastStartBefore = memoizeByKey((resolution: BucketRules["resolution"]) =>
+  memoizeByKey((timeZone: string) => memoizeByKey((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
 /** Returns the days whose buckets all begin within a range; the day of `opensAt` counts from `opensAt` on. */
@@ -198,7 +198,7 @@ function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boo
   const fetchedDays = completeDaysAtWatermark(fetchedTimeRanges);
   const isRefusalFinal = ({ times = 0 }) => times >= REFUSALS_UNTIL_FINAL;
   const finalRefusedRanges = toRanges(ledger.spans).filter((span) => span.why === "refused" && isRefusalFinal(span));
-  const finalDays = completeDaysAtWatermark(mergeRanges([...fetchedTimeRanges, ...finalRefusedRanges]));
+  const finalDays = completeDaysAtWatermark(mergeTimeRanges([...fetchedTimeRanges, ...finalRefusedRanges]));
   const isRefused = ledger.refusal !== null && isRefusalFinal(ledger.refusal);
   // Refused series are not read again: the clock alone decides when the look-back has passed.
   const lateDataUntilDay = isRefused || total ? MAX_DAY : findLateDataUntilDay(ledger, rules);

@@ -1,7 +1,6 @@
 import { DateTime, IANAZone } from "luxon";
 import type { Resolution } from "../../../core/model/building.ts";
 
-/** Range of time in milliseconds since 1970; the end is exclusive. */
 export interface TimeRange {
   readonly fromMs: number;
   readonly toMs: number;
@@ -16,7 +15,7 @@ export function clipRange(range: TimeRange, within: TimeRange): readonly TimeRan
 export function subtractRanges(range: TimeRange, takenRanges: readonly TimeRange[]): readonly TimeRange[] {
   const remainingRanges: TimeRange[] = [];
   let fromMs = range.fromMs;
-  for (const takenRange of mergeRanges(takenRanges)) {
+  for (const takenRange of mergeTimeRanges(takenRanges)) {
     if (takenRange.toMs <= fromMs) continue;
     if (takenRange.fromMs >= range.toMs) break;
     if (takenRange.fromMs > fromMs) remainingRanges.push({ fromMs, toMs: takenRange.fromMs });
@@ -25,7 +24,7 @@ export function subtractRanges(range: TimeRange, takenRanges: readonly TimeRange
   return fromMs < range.toMs ? [...remainingRanges, { fromMs, toMs: range.toMs }] : remainingRanges;
 }
 
-export function mergeRanges(ranges: readonly TimeRange[]): readonly TimeRange[] {
+export function mergeTimeRanges(ranges: readonly TimeRange[]): readonly TimeRange[] {
   const result: TimeRange[] = [];
   for (const nextRange of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
     const lastRange = result.at(-1);
@@ -39,21 +38,21 @@ export function totalLengthMs(ranges: readonly TimeRange[]): number {
   return ranges.reduce((sum, { fromMs, toMs }) => sum + toMs - fromMs, 0);
 }
 
-/** Caches the results of a pure function; clears the cache when full. Thousands of series share few results. */
-export function memoize<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => V {
-  const results = new Map<K, V>();
+/** Caches results of a pure function, and clears the cache when it is full. */
+export function memoizeByKey<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => V {
+  const resultsByKey = new Map<K, V>();
   return (key) => {
-    let result = results.get(key);
+    let result = resultsByKey.get(key);
     if (result === undefined) {
-      if (results.size >= max) results.clear();
+      if (resultsByKey.size >= max) resultsByKey.clear();
       result = compute(key);
-      results.set(key, result);
+      resultsByKey.set(key, result);
     }
     return result;
   };
 }
 
-export const parseTime = memoize((time: string) => Date.parse(time));
+export const parseTime = memoizeByKey((time: string) => Date.parse(time));
 
 export interface BucketRules {
   readonly resolution: Resolution;
@@ -73,20 +72,21 @@ export function bucketStart(atMs: number, { resolution, timeZone }: BucketRules)
   return localDayStart(DateTime.utc(year, month, day).minus({ days: weekday - 1 }), timeZone);
 }
 
-/** End of a bucket with the service's start: an hour from 18:00 UTC (23:45 in Kathmandu) ends at 19:00 UTC. */
+/** End of the bucket that the service starts at `startMs`, which need not be a full hour of the local time zone. */
 export function bucketEnd(startMs: number, rules: BucketRules): number {
   const { resolution, timeZone } = rules;
   if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
   if (resolution === "1h")
     return localHourStart(startMs, timeZone) === startMs ? nextLocalHourStart(startMs, timeZone) : startMs + HOUR_MS;
-  const localTime = DateTime.fromMillis(startMs, { zone: timeZone });
-  const date = DateTime.utc(localTime.year, localTime.month, localTime.day);
-  const nextDate = date.plus(resolution === "1mo" ? { months: 1 } : { days: resolution === "1w" ? 7 : 1 });
-  const endMs = localDayStart(nextDate, timeZone);
-  const intoDayMs = startMs - localDayStart(date, timeZone);
-  // A bucket that starts at midnight of another zone has 24 hours even if the local day has 23.
-  if (intoDayMs > 0) return Math.max(endMs + intoDayMs, startMs + nextDate.toMillis() - date.toMillis());
-  // A date that the zone skips has no end of its own: take the end of the next date.
+  const localDateTime = DateTime.fromMillis(startMs, { zone: timeZone });
+  const localDate = DateTime.utc(localDateTime.year, localDateTime.month, localDateTime.day);
+  const nextLocalDate = localDate.plus(resolution === "1mo" ? { months: 1 } : { days: resolution === "1w" ? 7 : 1 });
+  const endMs = localDayStart(nextLocalDate, timeZone);
+  const timeIntoDayMs = startMs - localDayStart(localDate, timeZone);
+  // A day that starts at midnight of another time zone has 24 hours even if the local day has 23.
+  if (timeIntoDayMs > 0)
+    return Math.max(endMs + timeIntoDayMs, startMs + nextLocalDate.toMillis() - localDate.toMillis());
+  // If the time zone skips the date, take the end of the next date.
   return endMs > startMs ? endMs : bucketEnd(startMs + DAY_MS, rules);
 }
 
@@ -114,9 +114,9 @@ export function countBuckets(
   return bucketStartsOfDay(resolution)(timeZone)(day).reduce((sum, at) => sum + (at >= fromMs && at < toMs ? 1 : 0), 0);
 }
 
-const bucketStartsOfDay = memoize((resolution: Resolution) =>
-  memoize((timeZone: string) =>
-    memoize((day: number) => {
+const bucketStartsOfDay = memoizeByKey((resolution: Resolution) =>
+  memoizeByKey((timeZone: string) =>
+    memoizeByKey((day: number) => {
       const bucketRules = { resolution, timeZone };
       const firstStartMs = bucketStart(day * DAY_MS, bucketRules);
       const bucketStarts: number[] = [];
@@ -129,7 +129,7 @@ const bucketStartsOfDay = memoize((resolution: Resolution) =>
 
 export const localDayNumber = (atMs: number, zone: string) => Math.floor((atMs + zoneOffsetMs(atMs, zone)) / DAY_MS);
 
-/** Subtracts complete days by the calendar: a day before Monday 00:30 is Sunday 00:30, even if Sunday had 23 hours. */
+/** Subtracts days by the calendar: one day before Monday 00:30 is Sunday 00:30, even if Sunday has 23 hours. */
 export function subtractCalendarTime(atMs: number, lengthMs: number, zone: string): number {
   const earlierMs = atMs - lengthMs;
   if (!Number.isFinite(earlierMs) || zoneOffsetMs(earlierMs, zone) === zoneOffsetMs(atMs, zone)) return earlierMs;
@@ -137,39 +137,41 @@ export function subtractCalendarTime(atMs: number, lengthMs: number, zone: strin
   return DateTime.fromMillis(atMs, { zone }).minus({ days }).toMillis() - (lengthMs - days * DAY_MS);
 }
 
-const zoneOffsetAtHour = memoize((zone: string) => memoize((hour: number) => computeOffsetMs(hour * HOUR_MS, zone)));
+const zoneOffsetAtHour = memoizeByKey((zone: string) =>
+  memoizeByKey((hour: number) => computeZoneOffsetMs(hour * HOUR_MS, zone)),
+);
 
-const computeOffsetMs = (atMs: number, zone: string): number => IANAZone.create(zone).offset(atMs) * 60_000;
+const computeZoneOffsetMs = (atMs: number, zone: string): number => IANAZone.create(zone).offset(atMs) * 60_000;
 
-/** Offset of a zone from UTC. No zone changes twice within an hour, so equal offsets at both ends are exact. */
+/** Offset of a time zone from UTC. If it is equal at both ends of an hour, it is valid for the complete hour. */
 function zoneOffsetMs(atMs: number, zone: string): number {
-  const hour = Math.floor(atMs / HOUR_MS);
-  const offset = zoneOffsetAtHour(zone)(hour);
-  return offset === zoneOffsetAtHour(zone)(hour + 1) ? offset : computeOffsetMs(atMs, zone);
+  const hourNumber = Math.floor(atMs / HOUR_MS);
+  const zoneOffset = zoneOffsetAtHour(zone)(hourNumber);
+  return zoneOffset === zoneOffsetAtHour(zone)(hourNumber + 1) ? zoneOffset : computeZoneOffsetMs(atMs, zone);
 }
 
-/** Start of a local hour, cut where the clocks change within the hour (Lord Howe moves by 30 minutes). */
+/** Start of a local hour, or the time within the hour at which the local clock changes. */
 function localHourStart(atMs: number, zone: string): number {
-  const offset = zoneOffsetMs(atMs, zone);
-  const start = Math.floor((atMs + offset) / HOUR_MS) * HOUR_MS - offset;
-  if (zoneOffsetMs(start, zone) === offset) return start;
-  return findFirstMinute(start, atMs, (ms) => zoneOffsetMs(ms, zone) === offset);
+  const zoneOffset = zoneOffsetMs(atMs, zone);
+  const hourStartMs = Math.floor((atMs + zoneOffset) / HOUR_MS) * HOUR_MS - zoneOffset;
+  if (zoneOffsetMs(hourStartMs, zone) === zoneOffset) return hourStartMs;
+  return findFirstMinute(hourStartMs, atMs, (ms) => zoneOffsetMs(ms, zone) === zoneOffset);
 }
 
 function nextLocalHourStart(startMs: number, zone: string): number {
-  const offset = zoneOffsetMs(startMs, zone);
-  const endMs = (Math.floor((startMs + offset) / HOUR_MS) + 1) * HOUR_MS - offset;
-  if (zoneOffsetMs(endMs - 1, zone) === offset) return endMs;
-  return findFirstMinute(startMs, endMs, (ms) => zoneOffsetMs(ms, zone) !== offset);
+  const zoneOffset = zoneOffsetMs(startMs, zone);
+  const endMs = (Math.floor((startMs + zoneOffset) / HOUR_MS) + 1) * HOUR_MS - zoneOffset;
+  if (zoneOffsetMs(endMs - 1, zone) === zoneOffset) return endMs;
+  return findFirstMinute(startMs, endMs, (ms) => zoneOffsetMs(ms, zone) !== zoneOffset);
 }
 
-/** Start of a local day: midnight, or later if the zone skips midnight or the day. */
+/** Start of a local day: midnight, or later if the time zone skips midnight. */
 function localDayStart(date: DateTime, zone: string): number {
   const midnight = date.toMillis();
   const guessedStartMs = midnight - zoneOffsetMs(midnight - zoneOffsetMs(midnight + 12 * HOUR_MS, zone), zone);
-  const hasBegun = (ms: number) => ms + zoneOffsetMs(ms, zone) >= midnight;
-  if (hasBegun(guessedStartMs) && !hasBegun(guessedStartMs - 1)) return guessedStartMs;
-  return findFirstMinute(guessedStartMs - 30 * HOUR_MS, guessedStartMs + 30 * HOUR_MS, hasBegun);
+  const hasDayBegun = (ms: number) => ms + zoneOffsetMs(ms, zone) >= midnight;
+  if (hasDayBegun(guessedStartMs) && !hasDayBegun(guessedStartMs - 1)) return guessedStartMs;
+  return findFirstMinute(guessedStartMs - 30 * HOUR_MS, guessedStartMs + 30 * HOUR_MS, hasDayBegun);
 }
 
 function findFirstMinute(fromMs: number, toMs: number, isTrueAt: (ms: number) => boolean): number {

@@ -1,10 +1,10 @@
 import { BUCKET_MS } from "../../../core/model/building.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
-import { bucketBefore, bucketEnd, bucketStart, clipRange, formatUtc, memoize, type TimeRange } from "./buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, clipRange, formatUtc, memoizeByKey, type TimeRange } from "./buckets.ts";
 import {
   closedUntilMs,
   isBackingOff,
-  listGapParts,
+  listLedgerGapParts,
   rangeToFollow,
   type SeriesRules,
   targetPastRange,
@@ -12,24 +12,24 @@ import {
 import { type BackfillRequest, coversSeries, pastBackfillRange, type Series } from "./series.ts";
 
 export interface HistoryRequest {
-  /** `following`: recently closed buckets. `backfill`: the configured past. `ordered`: `plenum backfill`. */
+  /** `following`: recent buckets. `backfill`: the configured past. `ordered`: requested by `plenum backfill`. */
   readonly kind: "following" | "backfill" | "ordered" | "total";
   readonly series: readonly Series[];
   readonly range: TimeRange;
   readonly ranges: ReadonlyMap<string, TimeRange>;
-  /** A refused series, requested alone so that the requests of others succeed. */
+  /** True if the request is for one series that was refused before. */
   readonly isSingle: boolean;
   readonly values: number;
   readonly isRepeat?: true;
 }
 
-export interface Candidate {
+export interface SeriesCandidate {
   readonly series: Series;
   readonly range: TimeRange;
   readonly isSingle: boolean;
 }
 
-export type CandidateGroup = readonly [Candidate, ...Candidate[]];
+export type SeriesCandidateGroup = readonly [SeriesCandidate, ...SeriesCandidate[]];
 
 export interface RequestLimits {
   readonly values: number;
@@ -38,10 +38,10 @@ export interface RequestLimits {
 }
 
 export function chooseFollowing(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
-  const closedUntil = memoize((rules: SeriesRules) => closedUntilMs(rules, nowMs));
-  const dueCandidates = all.flatMap((series): readonly Candidate[] => {
+  const closedUntilByRules = memoizeByKey((rules: SeriesRules) => closedUntilMs(rules, nowMs));
+  const dueCandidates = all.flatMap((series): readonly SeriesCandidate[] => {
     if (series.total || isBackingOff(series.ledger, nowMs)) return [];
-    const range = rangeToFollow(series.ledger, series.rules, nowMs, closedUntil(series.rules));
+    const range = rangeToFollow(series.ledger, series.rules, nowMs, closedUntilByRules(series.rules));
     return range === null ? [] : [{ series, range, isSingle: needsSingleRequest(series) }];
   });
   const group = selectSimilarSeries(dueCandidates, (a, b) => a.range.fromMs - b.range.fromMs, limits);
@@ -54,17 +54,17 @@ export function chooseFollowing(all: readonly Series[], nowMs: number, limits: R
 }
 
 export function chooseBackfill(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
-  const closedUntil = memoize((rules: SeriesRules) => closedUntilMs(rules, nowMs));
+  const closedUntilByRules = memoizeByKey((rules: SeriesRules) => closedUntilMs(rules, nowMs));
   const gapCandidates = all.flatMap((series) => {
     if (series.total) return [];
     const { fromMs, toMs } = targetPastRange(series.ledger);
-    // If the clock was ahead when the series was first seen, the past of the series ends in the future.
-    return findLatestGap(series, { fromMs, toMs: Math.min(toMs, closedUntil(series.rules)) }, nowMs);
+    // Request no future buckets: the stored end is in the future if the clock was ahead at that time.
+    return findLatestGap(series, { fromMs, toMs: Math.min(toMs, closedUntilByRules(series.rules)) }, nowMs);
   });
-  return buildPastRequest("backfill", gapCandidates, limits);
+  return buildGapRequest("backfill", gapCandidates, limits);
 }
 
-/** Serves `plenum backfill`, before the configured backfill because a person waits. */
+/** Chooses a request for `plenum backfill`. */
 export function chooseUserBackfill(
   all: readonly Series[],
   backfills: readonly BackfillRequest[],
@@ -75,19 +75,19 @@ export function chooseUserBackfill(
     const gapCandidates = all.flatMap((series) =>
       coversSeries(backfill, series) ? findLatestGap(series, pastBackfillRange(backfill, series, nowMs), nowMs) : [],
     );
-    const request = buildPastRequest("ordered", gapCandidates, limits);
+    const request = buildGapRequest("ordered", gapCandidates, limits);
     if (request !== null) return request;
   }
   return null;
 }
 
-/** Requests the totals of one period, because a reply has one number per tag. */
+/** Requests totals for one period only, because a reply contains one number per tag. */
 export function chooseTotal(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
-  const dueCandidates = all.flatMap((series): readonly Candidate[] => {
+  const dueCandidates = all.flatMap((series): readonly SeriesCandidate[] => {
     const { ledger, rules } = series;
     if (!series.total || isBackingOff(ledger, nowMs)) return [];
     const fromMs = Date.parse(ledger.watermark);
-    // Skip the slow zone rules for a period of which not even half has passed.
+    // Skip the slow calculation of the period's end if less than half of the period has passed.
     if (fromMs + BUCKET_MS[rules.resolution] / 2 > nowMs) return [];
     const toMs = bucketEnd(fromMs, rules);
     if (toMs + rules.graceMs > nowMs) return [];
@@ -96,15 +96,15 @@ export function chooseTotal(all: readonly Series[], nowMs: number, limits: Reque
   const group = selectSimilarSeries(dueCandidates, (a, b) => b.range.fromMs - a.range.fromMs, limits);
   if (group === null) return null;
   const [firstCandidate, ...otherCandidates] = group;
-  const samePeriod = otherCandidates.filter(({ range }) => range.fromMs === firstCandidate.range.fromMs);
-  return buildHistoryRequest("total", [firstCandidate, ...samePeriod], firstCandidate.range);
+  const samePeriodCandidates = otherCandidates.filter(({ range }) => range.fromMs === firstCandidate.range.fromMs);
+  return buildHistoryRequest("total", [firstCandidate, ...samePeriodCandidates], firstCandidate.range);
 }
 
 const needsSingleRequest = ({ ledger, isSuspect }: Series): boolean => isSuspect || ledger.refusal !== null;
 
-/** Requests unreadable parts of the latest gap together, because 100 single requests take 5 minutes. */
-function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonly Candidate[] {
-  const gapParts = listGapParts(series.ledger, range, nowMs);
+/** Joins the unreadable parts of the latest gap into one request. */
+function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonly SeriesCandidate[] {
+  const gapParts = listLedgerGapParts(series.ledger, range, nowMs);
   const gap = gapParts.findLast(({ isSingle }) => !isSingle) ?? gapParts.at(-1);
   if (gap === undefined) return [];
   const firstGap = (gap.unreadable && gapParts.find(({ unreadable }) => unreadable)) ?? gap;
@@ -112,10 +112,10 @@ function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonl
 }
 
 function selectSimilarSeries(
-  candidates: readonly Candidate[],
-  order: (a: Candidate, b: Candidate) => number,
+  candidates: readonly SeriesCandidate[],
+  order: (a: SeriesCandidate, b: SeriesCandidate) => number,
   { singleFirst }: RequestLimits,
-): CandidateGroup | null {
+): SeriesCandidateGroup | null {
   const sortedCandidates = candidates.toSorted(order);
   const singleCandidate = sortedCandidates.find(({ isSingle }) => isSingle);
   const [leader, ...others] = sortedCandidates.filter(({ isSingle }) => !isSingle);
@@ -124,29 +124,29 @@ function selectSimilarSeries(
   return [leader, ...others.filter((other) => hasSameBuckets(leader, other)).slice(0, TAGS_PER_REQUEST - 1)];
 }
 
-export function hasSameBuckets({ series: { rules } }: Candidate, { series }: Candidate): boolean {
+export function hasSameBuckets({ series: { rules } }: SeriesCandidate, { series }: SeriesCandidate): boolean {
   return series.rules.resolution === rules.resolution && series.rules.timeZone === rules.timeZone;
 }
 
-function maxRequestLengthMs(group: CandidateGroup, { values, bucketsPerTag }: RequestLimits): number {
+function maxRequestLengthMs(group: SeriesCandidateGroup, { values, bucketsPerTag }: RequestLimits): number {
   const valuesPerTag = Math.floor(values / group.length);
   const requestedBuckets = Math.max(1, Math.min(valuesPerTag, bucketsPerTag?.(group.length) ?? valuesPerTag));
   return requestedBuckets * BUCKET_MS[group[0].series.rules.resolution];
 }
 
-/** Requests the latest part of a group's gaps that the limits allow, at least one bucket. */
-function buildPastRequest(kind: "backfill" | "ordered", gaps: readonly Candidate[], limits: RequestLimits) {
+/** Requests the latest part of the gaps that the request limits allow, at least one bucket. */
+function buildGapRequest(kind: "backfill" | "ordered", gaps: readonly SeriesCandidate[], limits: RequestLimits) {
   const group = selectSimilarSeries(gaps, (a, b) => b.range.toMs - a.range.toMs, limits);
   if (group === null) return null;
   const { rules } = group[0].series;
   const { toMs } = group[0].range;
-  const startMs = bucketStart(toMs - maxRequestLengthMs(group, limits), rules);
+  const earliestStartMs = bucketStart(toMs - maxRequestLengthMs(group, limits), rules);
   const earliestGapMs = Math.min(...group.map(({ range }) => range.fromMs));
-  const fromMs = Math.max(earliestGapMs, startMs < toMs ? startMs : bucketBefore(toMs - 1, rules));
+  const fromMs = Math.max(earliestGapMs, earliestStartMs < toMs ? earliestStartMs : bucketBefore(toMs - 1, rules));
   return buildHistoryRequest(kind, group, { fromMs, toMs });
 }
 
-export function buildHistoryRequest(kind: HistoryRequest["kind"], group: CandidateGroup, range: TimeRange) {
+export function buildHistoryRequest(kind: HistoryRequest["kind"], group: SeriesCandidateGroup, range: TimeRange) {
   const clipped = group.flatMap(({ series, range: own }) => clipRange(own, range).map((part) => ({ series, part })));
   const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[group[0].series.rules.resolution]));
   return {
@@ -159,7 +159,7 @@ export function buildHistoryRequest(kind: HistoryRequest["kind"], group: Candida
   };
 }
 
-/** Starts the query one bucket early, because the interface does not say whether the start is included. */
+/** Starts the query one bucket early, because the service does not document whether the start is included. */
 export function buildSeriesQuery({ kind, range }: HistoryRequest, series: readonly Series[]): HistoryQuery {
   const [firstSeries] = series;
   if (firstSeries === undefined) throw new Error("A history request is for at least one series.");
@@ -169,7 +169,7 @@ export function buildSeriesQuery({ kind, range }: HistoryRequest, series: readon
   return { tagIds, from: formatUtc(fromMs), to: formatUtc(range.toMs), resolution, timeZone };
 }
 
-export function describeRequest(request: HistoryRequest): string {
+export function describeHistoryRequest(request: HistoryRequest): string {
   const { tagIds, from, to, resolution, timeZone } = buildSeriesQuery(request, request.series);
   return `${request.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
 }

@@ -3,8 +3,8 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { isSeriesComplete, type StoredLedger } from "../snapshot.ts";
-import { clipRange, mergeRanges, parseTime, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
-import { closedUntilMs, findGaps, hasNoLog, targetPastRange } from "./ledger.ts";
+import { clipRange, mergeTimeRanges, parseTime, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
+import { closedUntilMs, findGaps, hasSeriesNoLog, targetPastRange } from "./ledger.ts";
 import { fetchedRanges, type LedgerRange, toRanges } from "./ledger-ranges.ts";
 import {
   type BackfillRequest,
@@ -21,7 +21,7 @@ export interface HistoryProgress {
   readonly requestsLeft: number;
   readonly paused: boolean;
   readonly orders: readonly BackfillProgress[];
-  /** Time since which following or log discovery waits for a request, far longer than planned. */
+  /** Time since which due requests for recent history have waited much longer than planned; null if they have not. */
   readonly starving: { readonly since: string } | null;
 }
 
@@ -59,12 +59,12 @@ export function computeProgress(
 ): HistoryProgress {
   const groups = Map.groupBy(series, ({ rules, total }) => `${rules.resolution} ${total}`);
   const resolutions = [...groups.values()].flatMap((members) => computeGroupProgress(members, valuesPerRequest, nowMs));
-  const orders = open.map((request) => computeBackfillProgress(request, series, valuesPerRequest, nowMs));
-  const requestsLeft = [...resolutions, ...orders].reduce((sum, each) => sum + each.requestsLeft, 0);
-  return { resolutions, unproven, requestsLeft, paused, orders, starving: null };
+  const backfillsProgress = open.map((request) => computeBackfillProgress(request, series, valuesPerRequest, nowMs));
+  const requestsLeft = [...resolutions, ...backfillsProgress].reduce((sum, each) => sum + each.requestsLeft, 0);
+  return { resolutions, unproven, requestsLeft, paused, orders: backfillsProgress, starving: null };
 }
 
-function estimateRequests(values: number, ranges: number, valuesPerRequest: number): number {
+function estimateRequestCount(values: number, ranges: number, valuesPerRequest: number): number {
   return Math.max(Math.ceil(values / Math.max(1, valuesPerRequest)), Math.ceil(ranges / TAGS_PER_REQUEST));
 }
 
@@ -78,16 +78,16 @@ function computeBackfillProgress(
 ): BackfillProgress {
   const { id, resolution, stored } = request;
   const members = series.filter((each) => coversSeries(request, each));
-  const logged = members.filter(({ ledger }) => !hasNoLog(ledger));
-  const openRanges = logged.flatMap((each) => pendingRanges(request, each, nowMs));
-  const openMs = totalLengthMs(openRanges);
-  const targetRanges = logged.map(({ rules }) => backfillRange(request, rules, nowMs));
+  const loggedSeries = members.filter(({ ledger }) => !hasSeriesNoLog(ledger));
+  const unfetchedRanges = loggedSeries.flatMap((each) => pendingRanges(request, each, nowMs));
+  const unfetchedMs = totalLengthMs(unfetchedRanges);
+  const wholeBackfillRanges = loggedSeries.map(({ rules }) => backfillRange(request, rules, nowMs));
   return {
     ...{ id, from: stored.from, to: stored.to, resolution },
     tags: members.length,
     unproven: members.filter(({ ledger }) => ledger.state === "unproven").length,
-    requestsLeft: estimateRequests(openMs / BUCKET_MS[resolution], openRanges.length, valuesPerRequest),
-    done: fetchedShare(openMs, totalLengthMs(targetRanges.filter(({ fromMs, toMs }) => fromMs < toMs))),
+    requestsLeft: estimateRequestCount(unfetchedMs / BUCKET_MS[resolution], unfetchedRanges.length, valuesPerRequest),
+    done: fetchedShare(unfetchedMs, totalLengthMs(wholeBackfillRanges.filter(({ fromMs, toMs }) => fromMs < toMs))),
   };
 }
 
@@ -96,59 +96,59 @@ function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest
   if (firstSeries === undefined) return [];
   const { total } = firstSeries;
   const { resolution } = firstSeries.rules;
-  const logged = members.filter(({ ledger }) => ledger.state !== "no-log");
-  const pendingRangesOfSeries = logged.map(({ ledger, rules }) =>
+  const loggedSeries = members.filter(({ ledger }) => ledger.state !== "no-log");
+  const pendingMsOfSeries = loggedSeries.map(({ ledger, rules }) =>
     total
       ? Math.max(0, closedUntilMs(rules, nowMs) - parseTime(ledger.watermark))
       : totalLengthMs(findGaps(ledger, targetPastRange(ledger))),
   );
-  const pendingMs = pendingRangesOfSeries.reduce((sum, each) => sum + each, 0);
-  const targetMs = logged.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
-  const followedSeries = logged.filter(({ ledger }) => ledger.state === "following");
-  const pendingRanges = pendingRangesOfSeries.filter((each) => each > 0).length;
+  const pendingMs = pendingMsOfSeries.reduce((sum, each) => sum + each, 0);
+  const targetMs = loggedSeries.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
+  const followedSeries = loggedSeries.filter(({ ledger }) => ledger.state === "following");
+  const pendingRanges = pendingMsOfSeries.filter((each) => each > 0).length;
   const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
   return [
     {
-      ...{ resolution, total, tags: members.length, withoutLog: members.length - logged.length },
-      refused: members.filter(({ ledger }) => hasRefusal(ledger)).length,
-      complete: logged.filter(
-        ({ ledger }, i) => pendingRangesOfSeries[i] === 0 && ledger.state === "following" && ledger.refusal === null,
+      ...{ resolution, total, tags: members.length, withoutLog: members.length - loggedSeries.length },
+      refused: members.filter(({ ledger }) => hasLedgerRefusal(ledger)).length,
+      complete: loggedSeries.filter(
+        ({ ledger }, i) => pendingMsOfSeries[i] === 0 && ledger.state === "following" && ledger.refusal === null,
       ).length,
       oldestWatermark: followedSeries.map(({ ledger }) => ledger.watermark).toSorted()[0] ?? null,
       ...{ pendingRanges, pendingValues },
       requestsLeft: total
         ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
-        : estimateRequests(pendingValues, pendingRanges, valuesPerRequest),
+        : estimateRequestCount(pendingValues, pendingRanges, valuesPerRequest),
       done: fetchedShare(pendingMs, targetMs),
     },
   ];
 }
 
-function hasRefusal({ state, refusal, spans }: StoredLedger): boolean {
+function hasLedgerRefusal({ state, refusal, spans }: StoredLedger): boolean {
   return (state !== "no-log" && refusal !== null) || spans.some(({ why }) => why === "refused");
 }
 
-export function setSeriesGauge(
+export function setHistorySeriesGauge(
   { historySeries }: Pick<Metrics, "historySeries">,
   source: string,
   all: readonly SeriesLedger[],
 ): void {
-  const counts = { whole: 0, holes: 0, refused: 0, "no-log": 0, unproven: 0 };
+  const seriesCountsByState = { whole: 0, holes: 0, refused: 0, "no-log": 0, unproven: 0 };
   for (const { ledger } of all) {
-    if (ledger.state !== "no-log" && hasRefusal(ledger)) counts.refused++;
-    else if (ledger.state !== "following") counts[ledger.state]++;
-    else counts[isSeriesComplete(ledger) ? "whole" : "holes"]++;
+    if (ledger.state !== "no-log" && hasLedgerRefusal(ledger)) seriesCountsByState.refused++;
+    else if (ledger.state !== "following") seriesCountsByState[ledger.state]++;
+    else seriesCountsByState[isSeriesComplete(ledger) ? "whole" : "holes"]++;
   }
-  for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);
+  for (const [state, count] of Object.entries(seriesCountsByState)) historySeries.set({ source, state }, count);
 }
 
-/** Range without emitted values. Times are UTC; the end is not included. */
+/** Range of time without emitted history values, in UTC; the end is exclusive. */
 export interface HistoryGap {
   readonly tagId: string;
   readonly tagName: string;
   readonly resolution: Resolution;
   readonly total: boolean;
-  /** Null if no bucket of an unfollowed series has closed yet. */
+  /** Null if no bucket of the series has closed yet. */
   readonly from: string | null;
   readonly to: string | null;
   readonly why: HistoryGapReason;
@@ -157,14 +157,14 @@ export interface HistoryGap {
   readonly againAt: string | null;
 }
 
-/** `behind`: overdue. `between`: never requested, between emitted values. `no-log` and `null` are responses. */
-export type HistoryGapReason = NotRequestedReason | RefusedReason | "no-log" | "null";
-type NotRequestedReason = "ordered" | "backfill" | "behind" | "between" | "unproven";
-type RefusedReason = "refused" | "unreadable" | "out-of-scope" | "not-listed";
+/** `behind`: overdue. `between`: not requested, between emitted values. `no-log`, `null`: answered without values. */
+export type HistoryGapReason = NotRequestedGapReason | RefusedGapReason | "no-log" | "null";
+type NotRequestedGapReason = "ordered" | "backfill" | "behind" | "between" | "unproven";
+type RefusedGapReason = "refused" | "unreadable" | "out-of-scope" | "not-listed";
 
-type GapStatement = Pick<LedgerRange, "said" | "at" | "againAt">;
+type GapResponseDetails = Pick<LedgerRange, "said" | "at" | "againAt">;
 
-/** Returns all known gaps by tag, oldest first; with `silences`, also responses without a value. */
+/** Returns the gaps of each series, oldest first; with `silences`, also ranges that were answered without values. */
 export function listHistoryGaps(
   ledgers: readonly SeriesLedger[],
   { open }: BackfillRequests,
@@ -178,7 +178,7 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   const { located, rules, total, ledger } = series;
   const { state, refusal } = ledger;
   const historyGaps: HistoryGap[] = [];
-  const add = (why: HistoryGapReason, range: TimeRange | null, statement: GapStatement = {}) =>
+  const add = (why: HistoryGapReason, range: TimeRange | null, statement: GapResponseDetails = {}) =>
     historyGaps.push({
       ...{ tagId: located.tag.id, tagName: located.tag.displayName, resolution: rules.resolution, total, why },
       from: range && isoUtc(range.fromMs),
@@ -186,14 +186,14 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
       ...{ said: statement.said ?? null, at: statement.at ?? null, againAt: statement.againAt ?? null },
     });
 
-  const requested = mergeRanges(
+  const requestedRanges = mergeTimeRanges(
     backfills.filter((each) => coversSeries(each, series)).flatMap((each) => pendingRanges(each, series, nowMs)),
   );
   const overdueRange = findOverdueRange(series, nowMs);
   const pastRanges = total ? [] : [targetPastRange(ledger)];
-  const dueRanges = mergeRanges([...fetchedRanges(ledger.spans), ...requested, overdueRange, ...pastRanges]);
+  const dueRanges = mergeTimeRanges([...fetchedRanges(ledger.spans), ...requestedRanges, overdueRange, ...pastRanges]);
   let openGaps = findGaps(ledger, { fromMs: dueRanges[0]?.fromMs ?? 0, toMs: dueRanges.at(-1)?.toMs ?? 0 });
-  const assign = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapStatement) => {
+  const assign = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
     for (const range of ranges) {
       for (const gapPart of openGaps.flatMap((gap) => clipRange(gap, range))) add(why, gapPart, statement);
       openGaps = openGaps.flatMap((gap) => subtractRanges(gap, [range]));
@@ -207,7 +207,7 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
     assign(why, openGaps, refusal ?? {});
   }
   assign(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
-  assign("ordered", requested);
+  assign("ordered", requestedRanges);
   assign("backfill", pastRanges);
   assign("between", openGaps);
   for (const span of toRanges(ledger.spans))
@@ -215,11 +215,11 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 
-/** Closed range that is overdue by more than one fetch; empty for a series that only backfill requests need. */
+/** Range of closed buckets that should have been fetched by now; empty if none is overdue. */
 function findOverdueRange({ ledger, rules, total }: SeriesLedger, nowMs: number): TimeRange {
   const fromMs = parseTime(ledger.watermark);
   const toMs = closedUntilMs(rules, nowMs);
-  const everyMs = total ? 0 : rules.everyMs;
-  const isOverdue = ledger.state !== "following" || toMs - fromMs > 2 * Math.max(everyMs, 60_000);
-  return { fromMs, toMs: isOverdue && Number.isFinite(everyMs) ? toMs : fromMs };
+  const fetchIntervalMs = total ? 0 : rules.everyMs;
+  const isRangeOverdue = ledger.state !== "following" || toMs - fromMs > 2 * Math.max(fetchIntervalMs, 60_000);
+  return { fromMs, toMs: isRangeOverdue && Number.isFinite(fetchIntervalMs) ? toMs : fromMs };
 }

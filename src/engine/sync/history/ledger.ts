@@ -18,22 +18,22 @@ import {
 import {
   fetchedOrUnreadableRanges,
   fetchedRanges,
+  HISTORY_REFUSAL_WAITS_MS,
   isFetched,
-  isUnreadable,
+  isUnreadableRange,
   type LedgerRange,
-  mergeLearnedRanges,
+  mergeIntoLedgerRanges,
   nextRefusal,
-  REFUSAL_WAITS_MS,
   rangesFromPoints,
   refusalWaitMs,
   toRanges,
   toStoredRanges,
 } from "./ledger-ranges.ts";
 
-export type EmittedValues = Map<number, TagValue>;
+export type EmittedValuesByTime = Map<number, TagValue>;
 
 export interface SeriesRules extends BucketRules {
-  /** Interval of following; infinite for a series that only backfill requests need. */
+  /** Interval of fetching closed buckets; infinite for a series that is only backfilled. */
   readonly everyMs: number;
   readonly backfillMs: number;
   readonly graceMs: number;
@@ -78,8 +78,8 @@ export function rangeToFollow(
   nowMs: number,
   toMs = closedUntilMs(rules, nowMs),
 ): TimeRange | null {
-  const isDue = subtractTimeByRules(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
-  if (ledger.rereadFrom === null && !isDue) return null;
+  const isFollowingDue = subtractTimeByRules(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
+  if (ledger.rereadFrom === null && !isFollowingDue) return null;
   const fromMs = ledger.rereadFrom === null ? lookBackStartMs(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
@@ -89,7 +89,7 @@ export function fetchedSinceMs(ledger: StoredLedger): number {
   return fetchedOrUnreadableRanges(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
 
-/** True if days follow the calendar: 24 fixed hours would skip a fetch half a second early, or after 23 hours. */
+/** True if intervals count calendar days instead of 24 hours, for daily and longer intervals or buckets. */
 function countsCalendarDays({ resolution, everyMs }: SeriesRules): boolean {
   return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
 }
@@ -98,26 +98,26 @@ export function subtractTimeByRules(atMs: number, lengthMs: number, rules: Serie
   return countsCalendarDays(rules) ? subtractCalendarTime(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
 }
 
-function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
+function isLookBackDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
   if (!countsCalendarDays(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
   return localDayNumber(nowMs, rules.timeZone) - localDayNumber(parseTime(at), rules.timeZone) >= days;
 }
 
-/** Start of a fetch: two buckets back each time, the last day once a day, the complete look-back once a week. */
+/** Looks two buckets back in each fetch, one day back once a day, and the complete look-back once a week. */
 function lookBackStartMs(ledger: StoredLedger, rules: SeriesRules, nowMs: number): number {
   const { dailyAt, weeklyAt } = ledger;
   const watermarkMs = parseTime(ledger.watermark);
   let fromMs = bucketBefore(bucketBefore(watermarkMs, rules), rules);
-  if (isRereadDue(dailyAt, 1, rules, nowMs))
+  if (isLookBackDue(dailyAt, 1, rules, nowMs))
     fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(dailyAt), Math.min(rules.lookBackMs, DAY_MS), rules));
-  if (isRereadDue(weeklyAt, 7, rules, nowMs))
+  if (isLookBackDue(weeklyAt, 7, rules, nowMs))
     fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(weeklyAt), rules.lookBackMs, rules));
   const earliestStartMs = Math.min(watermarkMs, Math.max(fetchedSinceMs(ledger), parseTime(ledger.rememberedFrom)));
   const firstCompleteBucket = bucketEnd(bucketStart(earliestStartMs - 1, rules), rules);
   return Math.max(bucketStart(fromMs, rules), firstCompleteBucket);
 }
 
-export interface SettledPoints {
+export interface SettledHistoryPoints {
   readonly ledger: StoredLedger;
   readonly fresh: TagPoints;
   readonly revised: TagPoints;
@@ -128,66 +128,65 @@ export function settleFollowing(
   rules: SeriesRules,
   points: TagPoints,
   range: TimeRange,
-  emitted: EmittedValues,
+  emitted: EmittedValuesByTime,
   nowMs: number,
   learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
-): SettledPoints {
+): SettledHistoryPoints {
   const { fromMs } = range;
   const fresh = new TagPoints();
   const revised = new TagPoints();
-  // If the clock was ahead at the request, only closed buckets of the range count.
+  // Settle only closed buckets, even if the clock was ahead when they were requested.
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
   const sorted = points.ascending();
-  // Points emitted before `rememberedFrom` are not stored.
-  const retainedIndex = sorted.firstIndexFrom(parseTime(ledger.rememberedFrom));
-  const start = Math.max(indexByBucketEnd(sorted, fromMs, ledger), retainedIndex);
+  const firstRetainedIndex = sorted.firstIndexFrom(parseTime(ledger.rememberedFrom));
+  const start = Math.max(pointIndexByBucketEnd(sorted, fromMs, ledger), firstRetainedIndex);
   const pointsInRange = sorted.part(Math.min(start, sorted.firstIndexFrom(fromMs)), sorted.firstIndexFrom(range.toMs));
   for (let index = 0; index < pointsInRange.length; index++) {
     const atMs = pointsInRange.timeMs(index);
-    const endMs = bucketEnd(atMs, rules);
-    // Skip a bucket that the service ends after the range; accept one at the start, so that the watermark advances.
-    if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
+    const bucketEndMs = bucketEnd(atMs, rules);
+    // Skip a bucket that ends after the range, unless it starts the range: the watermark must advance.
+    if (bucketEndMs + rules.graceMs > nowMs || (bucketEndMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
     else if (!emitted.has(atMs)) fresh.copy(pointsInRange, index);
     else if (emitted.get(atMs) !== pointsInRange.value(index)) revised.copy(pointsInRange, index);
   }
-  const isDone = range.toMs >= parseTime(ledger.watermark);
-  // A request sent before midnight and answered after it did not reach back for the new day.
-  const reachesBack = ledger.rereadFrom === null && fromMs <= lookBackStartMs(ledger, rules, nowMs);
-  const rereadTime = (at: string, days: number) =>
-    reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
+  const isRangeComplete = range.toMs >= parseTime(ledger.watermark);
+  // A request that was sent before midnight does not look back for the new day.
+  const coversLookBack = ledger.rereadFrom === null && fromMs <= lookBackStartMs(ledger, rules, nowMs);
+  const nextRereadTime = (at: string, days: number) =>
+    coversLookBack && isLookBackDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
   const nextLedger: StoredLedger = {
-    ...addRanges(ledger, learn(rangesFromPoints(points, { fromMs, toMs }, rules))),
-    rereadFrom: isDone ? null : isoUtc(toMs),
-    dailyAt: rereadTime(ledger.dailyAt, 1),
-    weeklyAt: rereadTime(ledger.weeklyAt, 7),
+    ...addLedgerRanges(ledger, learn(rangesFromPoints(points, { fromMs, toMs }, rules))),
+    rereadFrom: isRangeComplete ? null : isoUtc(toMs),
+    dailyAt: nextRereadTime(ledger.dailyAt, 1),
+    weeklyAt: nextRereadTime(ledger.weeklyAt, 7),
     state: "following",
     refusal: null,
   };
   return { ledger: { ...nextLedger, rememberedFrom: isoUtc(retainedFromMs(nextLedger, rules)) }, fresh, revised };
 }
 
-/** Settles the past: points of gaps are new. `learned`: ranges that the response states, possibly longer. */
-export function settlePast(
+/** Settles a response about the past: only points within gaps are new. `learned`: ranges stated by the response. */
+export function settlePastRange(
   ledger: StoredLedger,
   points: TagPoints,
   range: TimeRange,
   learned = rangesFromPoints(points, range, ledger),
-): SettledPoints {
+): SettledHistoryPoints {
   const sorted = points.ascending();
-  const index = (atMs: number) => indexByBucketEnd(sorted, atMs, ledger);
-  const newParts = findGaps(ledger, range).map(({ fromMs, toMs }) => sorted.part(index(fromMs), index(toMs)));
-  return { ledger: addRanges(ledger, learned), fresh: TagPoints.joined(newParts), revised: new TagPoints() };
+  const index = (atMs: number) => pointIndexByBucketEnd(sorted, atMs, ledger);
+  const newPointParts = findGaps(ledger, range).map(({ fromMs, toMs }) => sorted.part(index(fromMs), index(toMs)));
+  return { ledger: addLedgerRanges(ledger, learned), fresh: TagPoints.joined(newPointParts), revised: new TagPoints() };
 }
 
-/** Index of the first point whose bucket ends after a time: a bucket across two ranges belongs to the later range. */
-function indexByBucketEnd(all: TagPoints, atMs: number, rules: BucketRules): number {
+/** Index of the first point whose bucket ends after `atMs`. */
+function pointIndexByBucketEnd(all: TagPoints, atMs: number, rules: BucketRules): number {
   let index = all.firstIndexFrom(atMs);
   while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;
   return index;
 }
 
-export function addRanges(before: StoredLedger, learned: readonly LedgerRange[]): StoredLedger {
-  const ledger = { ...before, spans: mergeLearnedRanges(before.spans, learned, before.resolution) };
+export function addLedgerRanges(before: StoredLedger, learned: readonly LedgerRange[]): StoredLedger {
+  const ledger = { ...before, spans: mergeIntoLedgerRanges(before.spans, learned, before.resolution) };
   const watermarkMs = parseTime(ledger.watermark);
   const answeredRanges = fetchedOrUnreadableRanges(ledger.spans);
   const rangeAtWatermark = answeredRanges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
@@ -196,21 +195,21 @@ export function addRanges(before: StoredLedger, learned: readonly LedgerRange[])
 
 export const findGaps = (ledger: StoredLedger, range: TimeRange) => subtractRanges(range, fetchedRanges(ledger.spans));
 
-export interface GapPart extends TimeRange {
+export interface LedgerGapPart extends TimeRange {
   readonly isSingle: boolean;
   readonly unreadable?: true;
 }
 
-export function listGapParts(ledger: StoredLedger, range: TimeRange, nowMs: number): readonly GapPart[] {
-  const openGaps = findGaps(ledger, range);
+export function listLedgerGapParts(ledger: StoredLedger, range: TimeRange, nowMs: number): readonly LedgerGapPart[] {
+  const ledgerGaps = findGaps(ledger, range);
   const refusedRanges = toRanges(ledger.spans).filter((span) => !isFetched(span));
-  const dueRanges = refusedRanges.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
-  return openGaps
-    .flatMap((gap): readonly GapPart[] => [
+  const dueRefusedRanges = refusedRanges.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
+  return ledgerGaps
+    .flatMap((gap): readonly LedgerGapPart[] => [
       ...subtractRanges(gap, refusedRanges).map((part) => ({ ...part, isSingle: false })),
-      ...dueRanges.flatMap((span) => {
-        const unreadable = isUnreadable(span) ? { unreadable: true as const } : {};
-        return clipRange(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadable }));
+      ...dueRefusedRanges.flatMap((span) => {
+        const unreadableMark = isUnreadableRange(span) ? { unreadable: true as const } : {};
+        return clipRange(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadableMark }));
       }),
     ])
     .toSorted((a, b) => a.fromMs - b.fromMs);
@@ -223,24 +222,24 @@ export function targetPastRange(ledger: StoredLedger): TimeRange {
 function retainedFromMs(ledger: StoredLedger, rules: SeriesRules): number {
   let threeBucketsBackMs = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) threeBucketsBackMs = bucketBefore(threeBucketsBackMs, rules);
-  const rereadMs = Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt));
-  const lookedBackMs = subtractTimeByRules(rereadMs, rules.lookBackMs, rules);
+  const lastRereadMs = Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt));
+  const lookBackEndMs = subtractTimeByRules(lastRereadMs, rules.lookBackMs, rules);
   const rereadFromMs = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
-  return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBucketsBackMs, lookedBackMs, rereadFromMs));
+  return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBucketsBackMs, lookBackEndMs, rereadFromMs));
 }
 
-/** A tag that never had a log waits a day, then twice as long each time, up to 32 days. */
+/** A tag without a log is requested again after a day, then after twice as long each time, up to 32 days. */
 const NO_LOG_WAIT_DOUBLINGS_MAX = 5;
 
 function noLogWaitMs(times: number, wasEverAnswered: boolean): number {
-  // A tag that had a log may have a log again soon: long waits follow the short ones.
-  const longWaits = wasEverAnswered ? times - REFUSAL_WAITS_MS.length : times;
+  // A tag that had a log may soon have one again, so short waits come first.
+  const longWaits = wasEverAnswered ? times - HISTORY_REFUSAL_WAITS_MS.length : times;
   return longWaits < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, longWaits - 1);
 }
 
 export function recordNoLog(ledger: StoredLedger, said: string, nowMs: number): StoredLedger {
   const earlierRefusalCount = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
-  const waitMs = (times: number) => noLogWaitMs(times, wasEverAnswered(ledger));
+  const waitMs = (times: number) => noLogWaitMs(times, hadSeriesLog(ledger));
   return { ...ledger, state: "no-log", refusal: nextRefusal(earlierRefusalCount, said, nowMs, waitMs) };
 }
 
@@ -248,38 +247,38 @@ export function recordRefusal(ledger: StoredLedger, said: string, nowMs: number,
   const { state, refusal } = ledger;
   if (state === "no-log")
     return { ...ledger, refusal: refusal && { ...refusal, againAt: isoUtc(nowMs + refusalWaitMs(1)) } };
-  const newRefusal = nextRefusal(refusal?.times ?? 0, said, nowMs);
-  return { ...ledger, refusal: reason === undefined ? newRefusal : { ...newRefusal, reason } };
+  const nextSeriesRefusal = nextRefusal(refusal?.times ?? 0, said, nowMs);
+  return { ...ledger, refusal: reason === undefined ? nextSeriesRefusal : { ...nextSeriesRefusal, reason } };
 }
 
 export function recordPastRefusal(ledger: StoredLedger, range: TimeRange, said: string, nowMs: number): StoredLedger {
   const overlapping = toRanges(ledger.spans).filter((span) => !isFetched(span) && clipRange(span, range).length > 0);
   const refusalCount = Math.max(0, ...overlapping.map((span) => span.times ?? 0));
   const refusedRange: LedgerRange = { ...range, why: "refused", ...nextRefusal(refusalCount, said, nowMs) };
-  return { ...ledger, spans: mergeLearnedRanges(ledger.spans, [refusedRange], ledger.resolution) };
+  return { ...ledger, spans: mergeIntoLedgerRanges(ledger.spans, [refusedRange], ledger.resolution) };
 }
 
 export function isBackingOff({ refusal }: StoredLedger, nowMs: number): boolean {
   return refusal !== null && parseTime(refusal.againAt) > nowMs;
 }
 
-/** Requires two refusals "no log", ten minutes apart, for a tag that had a log. */
-export function hasNoLog(ledger: StoredLedger): boolean {
-  return ledger.state === "no-log" && (!wasEverAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
+/** A tag that had a log counts as without a log only after two such refusals, ten minutes apart. */
+export function hasSeriesNoLog(ledger: StoredLedger): boolean {
+  return ledger.state === "no-log" && (!hadSeriesLog(ledger) || (ledger.refusal?.times ?? 0) > 1);
 }
 
-function wasEverAnswered({ spans }: StoredLedger): boolean {
+function hadSeriesLog({ spans }: StoredLedger): boolean {
   return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
 }
 
-/** Turns responses "no log" into gaps: the service also sends them for tags that the token does not see. */
-export function retractNoLog(ledger: StoredLedger, after: string, total: boolean): StoredLedger {
+/** Turns "no log" responses into gaps, because the service also sends them for tags that the token cannot see. */
+export function retractNoLogAnswers(ledger: StoredLedger, after: string, total: boolean): StoredLedger {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
   const ledgerRanges = toRanges(ledger.spans);
   const firstRetracted = ledgerRanges.find(isDoubted);
   let result = ledger;
   if (firstRetracted !== undefined) {
-    // Totals only go forward, so totals restart at the first retracted range.
+    // Totals are fetched in order, so fetching restarts at the first retracted range.
     const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), firstRetracted.fromMs)) : ledger.watermark;
     result = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isDoubted(range))) };
   }

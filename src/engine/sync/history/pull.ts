@@ -12,12 +12,12 @@ import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } f
 import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { chooseBackfill, chooseFollowing, chooseTotal, chooseUserBackfill } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
-import { computeProgress, type HistoryProgress, setSeriesGauge } from "./history-progress.ts";
-import { createLogDiscovery } from "./log-discovery.ts";
-import { createHistoryRequests, type Task } from "./request.ts";
-import { createLearnedRequestSize, createShortResponses } from "./request-size.ts";
-import { countFollowedSeries, createSeriesRegistry, type HistoryScope, type Series } from "./series.ts";
-import { createHistorySettle, type OnLogged } from "./settle.ts";
+import { computeProgress, type HistoryProgress, setHistorySeriesGauge } from "./history-progress.ts";
+import { createTagLogDiscovery } from "./log-discovery.ts";
+import { createHistoryRequests, type HistoryTask } from "./request.ts";
+import { createLearnedRequestSize, createShortHistoryResponses } from "./request-size.ts";
+import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, type Series } from "./series.ts";
+import { createHistoryReplySettlement, type OnLoggedPoints } from "./settle.ts";
 
 /**
  * Pulls the history of one source: follows closed buckets, reads the latest again for late data, and backfills the
@@ -44,217 +44,217 @@ export interface HistoryPullOptions {
   readonly classes: HistoryConfig;
   readonly timeZone: string;
   readonly demand?: Pick<HistoryDemand, "setFollowing">;
-  /** False pauses the past and log discovery while the sinks lag behind. */
+  /** False while the sinks lag behind: pauses backfill and log discovery. */
   readonly mayFetchPast?: () => Promise<boolean>;
   readonly valuesMax: number;
-  readonly onLogged?: OnLogged;
-  /** False while some tags of a site may be unknown, so that no day of it is complete. */
+  readonly onLogged?: OnLoggedPoints;
+  /** False while some tags of a site may be unknown, so that no day of the site counts as complete. */
   readonly knowsTagsOf?: (siteId: number) => boolean;
 }
 
-const REFRESH_INTERVAL_MS = 60_000;
-const LOOKUP_INTERVAL_MS = 1_000;
-const IDLE_LOOKUP_INTERVAL_MS = 5_000;
-const DUE_CHECK_INTERVAL_MS = 5_000;
-const REQUESTS_IN_FLIGHT_MAX = 3;
-const FAILURES_IN_A_ROW_MAX = 2;
-/** A due request starves after three times its planned interval, within these bounds. */
-const STARVING_MIN_MS = 180_000;
+const SERIES_REFRESH_INTERVAL_MS = 60_000;
+const HISTORY_LOOKUP_INTERVAL_MS = 1_000;
+const IDLE_HISTORY_LOOKUP_MS = 5_000;
+const HISTORY_DUE_CHECK_MS = 5_000;
+const HISTORY_REQUESTS_MAX = 3;
+const HISTORY_FAILURES_IN_ROW_MAX = 2;
+/** Bounds of the wait after which a due history request counts as starving. */
+const HISTORY_STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
-const NEVER_MS = Number.NEGATIVE_INFINITY;
+const NEVER_HAPPENED_MS = Number.NEGATIVE_INFINITY;
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = createUnlimitedScope() } = options;
   let { classes } = options;
-  const limits = { valuesMax: options.valuesMax };
-  const learnedSize = createLearnedRequestSize(store, source.name, limits, clock);
-  const registry = createSeriesRegistry({ store, source: source.name, clock, log, scope, classes, timeZone });
-  const isVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
-  const discovery = createLogDiscovery(registry, isVisible);
+  const requestSizeLimits = { valuesMax: options.valuesMax };
+  const learnedSize = createLearnedRequestSize(store, source.name, requestSizeLimits, clock);
+  const registry = createHistorySeriesRegistry({ store, source: source.name, clock, log, scope, classes, timeZone });
+  const isSeriesVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
+  const discovery = createTagLogDiscovery(registry, isSeriesVisible);
   const { knowsTagsOf = () => true, onLogged } = options;
   const days = createFinalizedDays({ store, clock, source: source.name, series: registry.all, knowsTagsOf });
-  const settle = createHistorySettle({ store, clock, source: source.name, days, onLogged });
-  const isIdle = () => classes.length === 0 && registry.all().length === 0;
-  const lookupIntervalMs = () => (isIdle() ? IDLE_LOOKUP_INTERVAL_MS : LOOKUP_INTERVAL_MS);
-  const shortResponses = createShortResponses(clock, learnedSize, log);
-  const perform = createHistoryRequests({
-    ...{ source, clock, log, metrics, scope, registry, learnedSize, discovery, settle },
+  const replySettlement = createHistoryReplySettlement({ store, clock, source: source.name, days, onLogged });
+  const isHistoryIdle = () => classes.length === 0 && registry.all().length === 0;
+  const lookupIntervalMs = () => (isHistoryIdle() ? IDLE_HISTORY_LOOKUP_MS : HISTORY_LOOKUP_INTERVAL_MS);
+  const shortResponses = createShortHistoryResponses(clock, learnedSize, log);
+  const performHistoryRequest = createHistoryRequests({
+    ...{ source, clock, log, metrics, scope, registry, learnedSize, discovery, settle: replySettlement },
     ...{ shortResponses, lookupIntervalMs },
   });
   const seriesFound = createWakeup();
-  const classesChanged = createWakeup();
-  let isLoaded = false;
-  let refreshedAtMs = NEVER_MS;
+  const historyClassesChanged = createWakeup();
+  let isRequestSizeLoaded = false;
+  let seriesRefreshedAtMs = NEVER_HAPPENED_MS;
   let knownScopeChanges = 0;
   let dueSinceMs: number | null = null;
-  let notedDueMs = NEVER_MS;
-  let isDiscovering = false;
-  let discoveredAtMs = NEVER_MS;
-  let wasSingle = false;
-  let failures = 0;
+  let dueCheckedAtMs = NEVER_HAPPENED_MS;
+  let isDiscoveringLogs = false;
+  let lastDiscoveryMs = NEVER_HAPPENED_MS;
+  let wasSingleRequest = false;
+  let failuresInRow = 0;
   let isPastPaused = false;
 
-  async function refresh(): Promise<void> {
-    if (!isLoaded) await learnedSize.load();
-    isLoaded = true;
+  async function refreshSeries(): Promise<void> {
+    if (!isRequestSizeLoaded) await learnedSize.load();
+    isRequestSizeLoaded = true;
     const scopeChanges = scope.changes.wakeups();
     const retractedSeries = await registry.refresh();
     discovery.forget(retractedSeries.map(({ located }) => located.tag.id));
     discovery.refresh();
-    if (metrics !== undefined) setSeriesGauge(metrics, source.name, registry.all());
-    refreshedAtMs = clock.monotonic();
+    if (metrics !== undefined) setHistorySeriesGauge(metrics, source.name, registry.all());
+    seriesRefreshedAtMs = clock.monotonic();
     knownScopeChanges = scopeChanges;
-    options.demand?.setFollowing(plannedPerMinute());
+    options.demand?.setFollowing(plannedFollowingPerMinute());
     await registry.endBackfills();
   }
 
-  async function refreshIfStale(): Promise<void> {
+  async function refreshSeriesIfStale(): Promise<void> {
     const hasOpenBackfills = registry.backfills().open.length > 0;
-    const mayBegin = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
-    const isStale =
-      mayBegin ||
-      clock.monotonic() - refreshedAtMs >= REFRESH_INTERVAL_MS ||
+    const maySeriesAppear = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
+    const areSeriesStale =
+      maySeriesAppear ||
+      clock.monotonic() - seriesRefreshedAtMs >= SERIES_REFRESH_INTERVAL_MS ||
       scope.changes.wakeups() !== knownScopeChanges ||
       (await registry.haveBackfillsChanged());
-    if (isStale) await refresh();
+    if (areSeriesStale) await refreshSeries();
     else if (hasOpenBackfills) await registry.endBackfills();
     if (registry.all().length === 0) return;
     seriesFound.wakeUp();
     isPastPaused = !((await options.mayFetchPast?.()) ?? true);
-    if (clock.monotonic() - notedDueMs < DUE_CHECK_INTERVAL_MS) return;
-    notedDueMs = clock.monotonic();
-    // Without a slot offer, this call notes since when a request is due.
+    if (clock.monotonic() - dueCheckedAtMs < HISTORY_DUE_CHECK_MS) return;
+    dueCheckedAtMs = clock.monotonic();
+    // Notes since when a request is due, although no slot of the quota is free.
     chooseTask(false, false);
     await days.refreshIfStale();
   }
 
-  function listFreeSeries(): readonly Series[] {
+  function listIdleSeries(): readonly Series[] {
     return registry.all().filter((series) => {
       const { isBusy, notBeforeMs, ledger } = series;
-      return ledger.state === "following" && !isBusy && notBeforeMs <= clock.monotonic() && isVisible(series);
+      return ledger.state === "following" && !isBusy && notBeforeMs <= clock.monotonic() && isSeriesVisible(series);
     });
   }
 
   const requestLimits = () => ({
-    ...{ values: learnedSize.values(), singleFirst: !wasSingle, bucketsPerTag: learnedSize.bucketsPerTag },
+    ...{ values: learnedSize.values(), singleFirst: !wasSingleRequest, bucketsPerTag: learnedSize.bucketsPerTag },
   });
 
-  function chooseTotals(): Task | null {
-    const request = chooseTotal(listFreeSeries(), clock.now(), requestLimits());
+  function chooseTotalsTask(): HistoryTask | null {
+    const request = chooseTotal(listIdleSeries(), clock.now(), requestLimits());
     return request && { request };
   }
 
-  /** Order of tasks: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
-  function chooseTask(isPastAllowed: boolean, mayDiscover: boolean): Task | null {
+  /** Order: repeated short responses, recent buckets, log discovery, `plenum backfill`, configured backfill. */
+  function chooseTask(isPastAllowed: boolean, mayDiscover: boolean): HistoryTask | null {
     const nowMs = clock.now();
     const { open, paused } = registry.backfills();
-    const freeSeries = listFreeSeries();
-    const withoutLiveEnd = freeSeries.filter((series) => !shortResponses.has(series, true));
-    const repeatRequest = shortResponses.next(freeSeries, requestLimits(), isPastAllowed && !paused);
-    const firstRequest = repeatRequest ?? chooseFollowing(withoutLiveEnd, nowMs, requestLimits());
-    const nextDiscovery = isDiscovering || !mayDiscover ? null : discovery.next(nowMs);
-    if (firstRequest !== null || (!isDiscovering && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
-    else if (!isDiscovering && !registry.all().some(({ isBusy }) => isBusy)) dueSinceMs = null;
-    if (firstRequest !== null) return { request: firstRequest };
-    if (nextDiscovery !== null) return { discovery: nextDiscovery };
+    const idleSeries = listIdleSeries();
+    const seriesWithoutLiveRepeat = idleSeries.filter((series) => !shortResponses.has(series, true));
+    const repeatRequest = shortResponses.next(idleSeries, requestLimits(), isPastAllowed && !paused);
+    const urgentRequest = repeatRequest ?? chooseFollowing(seriesWithoutLiveRepeat, nowMs, requestLimits());
+    const nextDiscoveryRequest = isDiscoveringLogs || !mayDiscover ? null : discovery.next(nowMs);
+    if (urgentRequest !== null || (!isDiscoveringLogs && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
+    else if (!isDiscoveringLogs && !registry.all().some(({ isBusy }) => isBusy)) dueSinceMs = null;
+    if (urgentRequest !== null) return { request: urgentRequest };
+    if (nextDiscoveryRequest !== null) return { discovery: nextDiscoveryRequest };
     if (!isPastAllowed || paused) return null;
-    const verified = freeSeries.filter((series) => !shortResponses.has(series));
+    const verified = idleSeries.filter((series) => !shortResponses.has(series));
     const request =
       chooseUserBackfill(verified, open, nowMs, requestLimits()) ?? chooseBackfill(verified, nowMs, requestLimits());
     if (request === null) return null;
-    // Any request costs one slot: during discovery, a smaller one waits for more tags.
-    const isFull = request.isSingle || request.series.length === TAGS_PER_REQUEST;
-    return isDiscovering && !isFull ? null : { request };
+    // During log discovery, a request for few tags waits for more tags, because each request costs one slot.
+    const isRequestFull = request.isSingle || request.series.length === TAGS_PER_REQUEST;
+    return isDiscoveringLogs && !isRequestFull ? null : { request };
   }
 
-  const plannedPerMinute = () => historyRequestsPerMinute(countFollowedSeries(registry.all()), TAGS_PER_REQUEST);
+  const plannedFollowingPerMinute = () =>
+    historyRequestsPerMinute(countFollowedSeries(registry.all()), TAGS_PER_REQUEST);
   const discoveryRate = () =>
     logDiscoveryPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
-  const isDiscoveryDue = () => clock.monotonic() - discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
+  const isLogDiscoveryDue = () => clock.monotonic() - lastDiscoveryMs >= 60_000 / Math.max(0.01, discoveryRate());
 
-  function findStarvation(): HistoryProgress["starving"] {
+  function findHistoryStarvation(): HistoryProgress["starving"] {
     if (dueSinceMs === null) return null;
-    const perMinute = plannedPerMinute() + discoveryRate();
-    const starvationLimitMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
+    const perMinute = plannedFollowingPerMinute() + discoveryRate();
+    const starvationLimitMs = Math.max(HISTORY_STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
     const forMs = clock.monotonic() - dueSinceMs;
     return forMs <= Math.min(STARVING_MAX_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
-  async function pullOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {
-    while (isIdle() && !signal.aborted) await seriesFound.nextWakeup(signal);
+  async function pullHistoryOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {
+    while (isHistoryIdle() && !signal.aborted) await seriesFound.nextWakeup(signal);
     signal.throwIfAborted();
     let series: readonly Series[] = [];
-    let isDiscovery = false;
-    const chooseForSlot = ({ isOwnSlot }: SlotOffer): Task | null => {
-      // The past gets no slot that the live reads need.
-      const mayDiscover = !isPastPaused && (!isOwnSlot || isDiscoveryDue());
-      const task = isTotal ? chooseTotals() : chooseTask(!isOwnSlot && !isPastPaused, mayDiscover);
-      if (task === null) return null;
-      isDiscovery = "discovery" in task;
-      if ("request" in task) {
-        series = task.request.series;
-        wasSingle = task.request.isSingle;
+    let isDiscoveryTask = false;
+    const chooseTaskForSlot = ({ isOwnSlot }: SlotOffer): HistoryTask | null => {
+      const mayDiscoverLogs = !isPastPaused && (!isOwnSlot || isLogDiscoveryDue());
+      const historyTask = isTotal ? chooseTotalsTask() : chooseTask(!isOwnSlot && !isPastPaused, mayDiscoverLogs);
+      if (historyTask === null) return null;
+      isDiscoveryTask = "discovery" in historyTask;
+      if ("request" in historyTask) {
+        series = historyTask.request.series;
+        wasSingleRequest = historyTask.request.isSingle;
       } else {
-        isDiscovering = true;
-        discoveredAtMs = clock.monotonic();
+        isDiscoveringLogs = true;
+        lastDiscoveryMs = clock.monotonic();
       }
-      for (const requestedSeries of series) requestedSeries.isBusy = true;
+      for (const busySeries of series) busySeries.isBusy = true;
       begun();
-      return task;
+      return historyTask;
     };
     try {
-      await perform(isTotal, chooseForSlot, signal);
-      failures = 0;
+      await performHistoryRequest(isTotal, chooseTaskForSlot, signal);
+      failuresInRow = 0;
       well();
     } catch (error) {
       signal.throwIfAborted();
-      for (const singleSeries of series) singleSeries.isUnsure = true;
-      failures += 1;
-      refreshedAtMs = NEVER_MS;
+      for (const failedSeries of series) failedSeries.isUnsure = true;
+      failuresInRow += 1;
+      seriesRefreshedAtMs = NEVER_HAPPENED_MS;
       const failure = asFailure(error);
-      const concernsAll =
+      const concernsAllSeries =
         failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
-      if (concernsAll || failures >= FAILURES_IN_A_ROW_MAX) throw failure;
+      if (concernsAllSeries || failuresInRow >= HISTORY_FAILURES_IN_ROW_MAX) throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
-      for (const each of series) each.isBusy = false;
-      if (isDiscovery) isDiscovering = false;
+      for (const servedSeries of series) servedSeries.isBusy = false;
+      if (isDiscoveryTask) isDiscoveringLogs = false;
       dueSinceMs = null;
     }
   }
 
-  async function follow({ draining, forced, well }: FollowerRun): Promise<void> {
-    failures = 0;
-    await refreshIfStale();
+  async function followHistory({ draining, forced, well }: FollowerRun): Promise<void> {
+    failuresInRow = 0;
+    await refreshSeriesIfStale();
     const lanes = [false, true].map(
-      (isTotal) => (begun: () => void, signal: AbortSignal) => pullOnce(isTotal, begun, signal, well),
+      (isTotal) => (begun: () => void, signal: AbortSignal) => pullHistoryOnce(isTotal, begun, signal, well),
     );
     const lookups = {
-      ...{ clock, wakeup: classesChanged },
+      ...{ clock, wakeup: historyClassesChanged },
       async turn() {
-        await refreshIfStale();
+        await refreshSeriesIfStale();
         return lookupIntervalMs();
       },
       fault: (error: unknown) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
     };
-    await keepRequestsWaiting(lanes, { maxUnderWay: () => REQUESTS_IN_FLIGHT_MAX, draining, forced, lookups });
+    await keepRequestsWaiting(lanes, { maxUnderWay: () => HISTORY_REQUESTS_MAX, draining, forced, lookups });
   }
 
   return {
     name: "history",
     ability: "read:tags",
-    follow,
+    follow: followHistory,
     change(next) {
       classes = next.classes;
-      limits.valuesMax = next.valuesMax;
+      requestSizeLimits.valuesMax = next.valuesMax;
       registry.change(classes);
-      refreshedAtMs = NEVER_MS;
-      classesChanged.wakeUp();
+      seriesRefreshedAtMs = NEVER_HAPPENED_MS;
+      historyClassesChanged.wakeUp();
     },
     progress: () => ({
       ...computeProgress(registry.all(), registry.backfills(), learnedSize.values(), discovery.waiting(), clock.now()),
-      starving: findStarvation(),
+      starving: findHistoryStarvation(),
     }),
   };
 }

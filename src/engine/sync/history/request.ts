@@ -7,30 +7,29 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Chooser, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { StoredLedger } from "../snapshot.ts";
 import { parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
-import { buildSeriesQuery, describeRequest, type HistoryRequest } from "./choose-request.ts";
-import { addRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
+import { buildSeriesQuery, describeHistoryRequest, type HistoryRequest } from "./choose-request.ts";
+import { addLedgerRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedRanges, unreadableMessagesById } from "./ledger-ranges.ts";
-import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
-import type { LearnedRequestSize, ShortResponses } from "./request-size.ts";
-import type { HistoryScope, Series, SeriesRegistry } from "./series.ts";
-import type { HistorySettle } from "./settle.ts";
+import type { LogDiscoveryRequest, TagLogDiscovery } from "./log-discovery.ts";
+import type { LearnedRequestSize, ShortHistoryResponses } from "./request-size.ts";
+import type { HistoryScope, HistorySeriesRegistry, Series } from "./series.ts";
+import type { HistoryReplySettlement } from "./settle.ts";
 
-export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
+export type HistoryTask = { readonly request: HistoryRequest } | { readonly discovery: LogDiscoveryRequest };
 
-const NO_PROGRESS_PAUSE_MS = 300_000;
-/** Pause after a refusal without an explanation; `GET me` is requested once a minute then. */
-const UNEXPLAINED_PAUSE_MS = 60_000;
-const REFUSALS_IN_A_ROW_MAX = 4;
-const MESSAGE_LENGTH_MAX = 300;
-const READ_ABILITY = "read:tags";
-const LAST_OF_GROUP_MESSAGE =
+const SERIES_WITHOUT_PROGRESS_PAUSE = 300_000;
+const UNEXPLAINED_REFUSAL_PAUSE_MS = 60_000;
+const HISTORY_REFUSALS_IN_ROW_MAX = 4;
+const REFUSAL_MESSAGE_LENGTH_MAX = 300;
+const READ_TAGS_ABILITY = "read:tags";
+const LAST_TAG_OF_GROUP_MESSAGE =
   "A group with it was refused because a log is missing, and all others of the group have one.";
 
 interface Refusal {
-  /** `mistake`: the service calls the request wrong. `out-of-sight`: the token does not see the site of a tag. */
+  /** `mistake`: the service calls the request invalid. `out-of-sight`: the token cannot see the site of a tag. */
   readonly reason: "no-log" | "refused" | "mistake" | "out-of-sight";
   readonly message: string;
-  /** True after many refusals in a row: further requests are useless. */
+  /** True after many refusals in a row, so that the rest of the group is not requested. */
   readonly isLast: boolean;
   readonly atMs: number;
 }
@@ -55,35 +54,35 @@ export function createHistoryRequests(options: {
   readonly log: Pick<Log, "error" | "info" | "warn">;
   readonly metrics: Pick<Metrics, "historyRefusals"> | undefined;
   readonly scope: HistoryScope;
-  readonly registry: SeriesRegistry;
+  readonly registry: HistorySeriesRegistry;
   readonly learnedSize: LearnedRequestSize;
-  readonly discovery: LogDiscovery;
-  readonly settle: HistorySettle;
-  readonly shortResponses: ShortResponses;
+  readonly discovery: TagLogDiscovery;
+  readonly settle: HistoryReplySettlement;
+  readonly shortResponses: ShortHistoryResponses;
   readonly lookupIntervalMs: () => number;
 }) {
   const { source, clock, log, metrics, scope, registry, learnedSize, discovery, settle, shortResponses } = options;
-  const leftOut = new Set<string>();
+  const leftOutSeriesKeys = new Set<string>();
   const unreadable = new Set<string>();
-  const loggedMistakes = new Set<string>();
+  const loggedInvalidRequests = new Set<string>();
   let refusalsInRow = 0;
 
-  const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
+  const firstSeriesOfTags = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
-  /** `decide` returns null to pass the slot on. Throws failures that do not concern single tags. */
-  async function perform(isTotal: boolean, chooseTask: (offer: SlotOffer) => Task | null, signal: AbortSignal) {
-    const chosenTasks: Task[] = [];
-    const chooseQuery: Chooser<HistoryQuery> = (offer) => {
+  /** `chooseTask` returns null to leave the slot to others. Throws failures that do not concern single tags. */
+  async function perform(isTotal: boolean, chooseTask: (offer: SlotOffer) => HistoryTask | null, signal: AbortSignal) {
+    const chosenTasks: HistoryTask[] = [];
+    const chooseHistoryQuery: Chooser<HistoryQuery> = (offer) => {
       const task = chooseTask(offer);
       if (task === null) return { passMs: options.lookupIntervalMs() };
       chosenTasks.push(task);
       return { ask: "request" in task ? buildSeriesQuery(task.request, task.request.series) : task.discovery.query };
     };
-    const reply = await send(chooseQuery, isTotal, signal);
+    const reply = await send(chooseHistoryQuery, isTotal, signal);
     const [task] = chosenTasks;
     if (task === undefined)
       throw "error" in reply ? reply.error : new Error("A history request was sent without a task.");
-    if ("request" in task) await serveRequest(task.request, reply, signal);
+    if ("request" in task) await serveHistoryRequest(task.request, reply, signal);
     else await discover(task.discovery, reply, signal);
   }
 
@@ -98,7 +97,7 @@ export function createHistoryRequests(options: {
     }
   }
 
-  async function serveRequest(request: HistoryRequest, first: HistoryReply, signal: AbortSignal): Promise<void> {
+  async function serveHistoryRequest(request: HistoryRequest, first: HistoryReply, signal: AbortSignal): Promise<void> {
     let firstReply: HistoryReply | null = first;
     const fetch = async (part: readonly Series[]) => {
       const reply = firstReply ?? (await send(buildSeriesQuery(request, part), request.kind === "total", signal));
@@ -106,12 +105,11 @@ export function createHistoryRequests(options: {
       await settleReply(request, part, reply);
     };
     try {
-      const record = (refused: readonly SingleRefusal[]) => recordRefused(request, refused, signal);
-      await divideAndSettle(request.series, describeRequest(request), fetch, record, signal);
+      const record = (refused: readonly SingleSeriesRefusal[]) => recordRefused(request, refused, signal);
+      await divideAndSettle(request.series, describeHistoryRequest(request), fetch, record, signal);
     } catch (error) {
-      // Pause only the refused series, so that other series need not wait.
       if (error instanceof UnexplainedRefusal)
-        for (const refused of request.series) refused.notBeforeMs = clock.monotonic() + UNEXPLAINED_PAUSE_MS;
+        for (const refused of request.series) refused.notBeforeMs = clock.monotonic() + UNEXPLAINED_REFUSAL_PAUSE_MS;
       throw error;
     }
   }
@@ -121,37 +119,37 @@ export function createHistoryRequests(options: {
     const partRequest = { ...request, series, values };
     const ledgersBefore = new Map(series.map((each) => [each, each.ledger]));
     if ("error" in reply) {
-      if (request.kind !== "total") await learnSize(reply.error, values);
+      if (request.kind !== "total") await learnSizeFromFailure(reply.error, values);
       throw reply.error;
     }
     const records = "totals" in reply ? reply.totals : reply.logs;
     const settleLogs = async (logs: readonly TagLog[]) =>
       settle.logs(await shortResponses.verifiedPart(partRequest, logs), logs, learnedSize.answered(values));
-    const isTotals = "totals" in reply;
-    const settledSeries = isTotals ? await settle.totals(partRequest, reply.totals) : await settleLogs(reply.logs);
+    const isTotalsReply = "totals" in reply;
+    const settledSeries = isTotalsReply ? await settle.totals(partRequest, reply.totals) : await settleLogs(reply.logs);
     refusalsInRow = 0;
-    reportUnreadable(series, unreadableMessagesById(records));
+    reportUnreadableSeries(series, unreadableMessagesById(records));
     const advanced = new Set(settledSeries.filter((one) => hasLedgerAdvanced(ledgersBefore.get(one), one.ledger)));
-    const listedIds = new Set(records.map(({ id }) => id));
+    const listedTagIds = new Set(records.map(({ id }) => id));
     for (const requestedSeries of series) {
       requestedSeries.isSuspect = false;
-      const isListed = listedIds.has(requestedSeries.located.tag.id);
-      if (mayRetryAtOnce(requestedSeries, isListed) || advanced.has(requestedSeries)) continue;
-      requestedSeries.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
+      const isTagListed = listedTagIds.has(requestedSeries.located.tag.id);
+      if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advanced.has(requestedSeries)) continue;
+      requestedSeries.notBeforeMs = clock.monotonic() + SERIES_WITHOUT_PROGRESS_PAUSE;
     }
   }
 
-  function mayRetryAtOnce(series: Series, isListed: boolean): boolean {
+  function maySeriesRetryAtOnce(series: Series, isListed: boolean): boolean {
     if (isListed) {
-      leftOut.delete(series.key);
+      leftOutSeriesKeys.delete(series.key);
       return shortResponses.has(series);
     }
-    const isFirst = !leftOut.has(series.key);
-    leftOut.add(series.key);
-    return isFirst;
+    const isFirstOmission = !leftOutSeriesKeys.has(series.key);
+    leftOutSeriesKeys.add(series.key);
+    return isFirstOmission;
   }
 
-  async function learnSize(error: unknown, values: number): Promise<void> {
+  async function learnSizeFromFailure(error: unknown, values: number): Promise<void> {
     const failure = asFailure(error);
     if (failure instanceof LocalFailure) return;
     const isRequestInvalid = failure.kind === "config" && failure.reason === "validation";
@@ -159,12 +157,12 @@ export function createHistoryRequests(options: {
       await learnedSize.failed(values);
   }
 
-  function reportUnreadable(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
-    const unreadableNow = series.filter(({ located }) => messages.has(located.tag.id));
-    const { length } = unreadableNow;
+  function reportUnreadableSeries(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
+    const unreadableSeries = series.filter(({ located }) => messages.has(located.tag.id));
+    const { length } = unreadableSeries;
     if (length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, length);
-    const newlyUnreadable = unreadableNow.filter(({ key }) => !unreadable.has(key));
-    const readable = series.filter((each) => !unreadableNow.includes(each) && unreadable.delete(each.key));
+    const newlyUnreadable = unreadableSeries.filter(({ key }) => !unreadable.has(key));
+    const readable = series.filter((each) => !unreadableSeries.includes(each) && unreadable.delete(each.key));
     for (const { key } of newlyUnreadable) unreadable.add(key);
     if (newlyUnreadable.length > 0) {
       const byKey = Object.fromEntries(newlyUnreadable.map(({ key, located }) => [key, messages.get(located.tag.id)]));
@@ -174,7 +172,7 @@ export function createHistoryRequests(options: {
       log.info({ series: readable.map(({ key }) => key) }, "history of these was answered readably");
   }
 
-  /** Throws errors that are not about the series. `first`: explained refusal of a larger group, saves `GET me`. */
+  /** Throws errors that do not concern the series. `first`: refusal of the complete group, if explained already. */
   async function explainRefusal(
     error: unknown,
     series: readonly Series[],
@@ -185,25 +183,25 @@ export function createHistoryRequests(options: {
     signal.throwIfAborted();
     const atMs = first?.atMs ?? clock.monotonic();
     const failure = asFailure(error);
-    const message = failure.message.slice(0, MESSAGE_LENGTH_MAX);
+    const message = failure.message.slice(0, REFUSAL_MESSAGE_LENGTH_MAX);
     const refusal = (reason: Refusal["reason"]): Refusal => {
       metrics?.historyRefusals.inc({ source: source.name, reason });
-      return { reason, message, isLast: refusalsInRow > REFUSALS_IN_A_ROW_MAX, atMs };
+      return { reason, message, isLast: refusalsInRow > HISTORY_REFUSALS_IN_ROW_MAX, atMs };
     };
     if (failure instanceof NoLog) {
       refusalsInRow = 0;
       return refusal("no-log");
     }
     if (failure instanceof ConfigError && failure.reason === "validation") {
-      if (!loggedMistakes.has(message))
+      if (!loggedInvalidRequests.has(message))
         log.error({ err: failure, asked: query }, "the service calls a request for history wrong");
-      loggedMistakes.add(message);
+      loggedInvalidRequests.add(message);
       refusalsInRow++;
       return refusal("mistake");
     }
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
     if (!isForbidden && !(failure instanceof Rejected)) throw failure;
-    const why = await scope.explain({ siteIds: siteIdsOf(series), ability: READ_ABILITY, atMs }, signal);
+    const why = await scope.explain({ siteIds: siteIdsOf(series), ability: READ_TAGS_ABILITY, atMs }, signal);
     if (why === "ability") throw failure;
     if (why === "unknown") throw new UnexplainedRefusal(`${failure.message} Why is not known yet.`, { cause: failure });
     if (why === "site") return refusal("out-of-sight");
@@ -213,48 +211,47 @@ export function createHistoryRequests(options: {
 
   async function seriesWithVisibleSite(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
     if (series.length === 0) return [];
-    await scope.explain({ siteIds: siteIdsOf(series), ability: READ_ABILITY, atMs: clock.monotonic() }, signal);
+    await scope.explain({ siteIds: siteIdsOf(series), ability: READ_TAGS_ABILITY, atMs: clock.monotonic() }, signal);
     return series.filter(({ located }) => scope.sees(located.siteId));
   }
 
-  /** Requests halves of a refused group until each series is settled or refused singly. */
   async function divideAndSettle(
     series: readonly Series[],
     query: string,
     fetch: (part: readonly Series[]) => Promise<void>,
-    record: (refused: readonly SingleRefusal[]) => Promise<void>,
+    record: (refused: readonly SingleSeriesRefusal[]) => Promise<void>,
     signal: AbortSignal,
     known: Refusal | null = null,
   ): Promise<void> {
-    const refusals: Refusal[] = [];
-    const singleRefusals = await divideGroupUntilSingle(series, async (part) => {
-      let refusal = refusals.length === 0 ? known : null;
+    const historyRefusals: Refusal[] = [];
+    const singleRefusals = await divideRefusedGroup(series, async (part) => {
+      let refusal = historyRefusals.length === 0 ? known : null;
       try {
         if (refusal === null) {
           await fetch(part);
           return null;
         }
       } catch (error) {
-        refusal = await explainRefusal(error, part, query, signal, refusals[0]);
+        refusal = await explainRefusal(error, part, query, signal, historyRefusals[0]);
       }
-      refusals.push(refusal);
+      historyRefusals.push(refusal);
       return refusal.reason === "out-of-sight" ? "stop" : refusal;
     });
     await record(singleRefusals ?? []);
-    const lastRefusal = refusals.at(-1);
+    const lastRefusal = historyRefusals.at(-1);
     if (lastRefusal?.isLast) throw new UnexplainedRefusal(`Nothing of the history is answered: ${lastRefusal.message}`);
   }
 
-  async function recordRefused(request: HistoryRequest, refused: readonly SingleRefusal[], signal: AbortSignal) {
+  async function recordRefused(request: HistoryRequest, refused: readonly SingleSeriesRefusal[], signal: AbortSignal) {
     if (refused.length === 0) return;
-    const noLog = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
-    const visibleNoLog = new Set(await seriesWithVisibleSite(noLog, signal));
+    const noLogSeries = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
+    const visibleNoLogSeries = new Set(await seriesWithVisibleSite(noLogSeries, signal));
     const changed = new Map<Series, StoredLedger>();
     shortResponses.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.isSuspect = true;
-      // The service also answers "no log" for tags that the token does not see.
-      if (refusal.reason === "no-log" && !visibleNoLog.has(series)) continue;
+      // The service also answers "no log" for tags that the token cannot see.
+      if (refusal.reason === "no-log" && !visibleNoLogSeries.has(series)) continue;
       const range = request.ranges.get(series.key);
       if (range !== undefined) changed.set(series, ledgerAfterRefusal(request, series, range, refusal, clock.now()));
     }
@@ -264,53 +261,53 @@ export function createHistoryRequests(options: {
     log.info({ ...logFields, said: refused[0]?.refusal.message }, "history was refused of these, asked alone");
   }
 
-  async function discover(task: DiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
+  async function discover(task: LogDiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
     const { tagIds } = task.query;
     const logs = "logs" in reply ? reply.logs : null;
     let refusal: Refusal | null = null;
     if ("error" in reply)
-      refusal = await explainRefusal(reply.error, firstSeriesOf(tagIds), `whether ${tagIds} have a log`, signal);
+      refusal = await explainRefusal(reply.error, firstSeriesOfTags(tagIds), `whether ${tagIds} have a log`, signal);
     else refusalsInRow = 0;
     if (refusal?.reason === "out-of-sight") return;
     try {
       if (refusal !== null && refusal.reason !== "no-log") {
-        await discoverSingly(tagIds, refusal, signal);
+        await discoverLogsSingly(tagIds, refusal, signal);
         return;
       }
       const withoutLog = discovery.settle(task, logs && new Set(logs.map(({ id }) => id)));
-      if (logs !== null) await settleProven(tagIds, logs);
-      await recordUndiscovered(withoutLog, true, refusal?.message ?? LAST_OF_GROUP_MESSAGE, signal);
+      if (logs !== null) await settleProvenLogs(tagIds, logs);
+      await recordUndiscovered(withoutLog, true, refusal?.message ?? LAST_TAG_OF_GROUP_MESSAGE, signal);
     } catch (error) {
       discovery.forget(tagIds);
       throw error;
     }
   }
 
-  async function discoverSingly(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
+  async function discoverLogsSingly(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
     discovery.forget(tagIds);
     const fetch = async (part: readonly Series[]) => {
       const query = discovery.queryFor(tagIdsOf(part), clock.now());
       if (query === null) return;
       const logs = await source.history(query, "history", signal);
       refusalsInRow = 0;
-      await settleProven(query.tagIds, logs);
+      await settleProvenLogs(query.tagIds, logs);
     };
-    const record = async (refused: readonly SingleRefusal[]) => {
+    const record = async (refused: readonly SingleSeriesRefusal[]) => {
       for (const { member, refusal: own } of refused)
         await recordUndiscovered([member.located.tag.id], own.reason === "no-log", own.message, signal);
     };
-    await divideAndSettle(firstSeriesOf(tagIds), `whether ${tagIds} have a log`, fetch, record, signal, refusal);
+    await divideAndSettle(firstSeriesOfTags(tagIds), `whether ${tagIds} have a log`, fetch, record, signal, refusal);
   }
 
-  /** A response that may be cut proves a log, but not its first month. */
-  async function settleProven(tagIds: readonly string[], logs: readonly TagLog[]): Promise<void> {
+  /** A response that may be cut proves that a tag has a log, but not when the log begins. */
+  async function settleProvenLogs(tagIds: readonly string[], logs: readonly TagLog[]): Promise<void> {
     await settle.ledgers(discovery.proven(tagIds, shortResponses.isComplete(logs) ? logs : [], clock.now()));
   }
 
   async function recordUndiscovered(tagIds: readonly string[], isNoLog: boolean, message: string, signal: AbortSignal) {
-    const recorded = isNoLog ? tagIdsOf(await seriesWithVisibleSite(firstSeriesOf(tagIds), signal)) : tagIds;
-    discovery.forget(tagIds.filter((id) => !recorded.includes(id)));
-    await settle.ledgers(discovery.refused(recorded, isNoLog, message, clock.now()));
+    const recordedTagIds = isNoLog ? tagIdsOf(await seriesWithVisibleSite(firstSeriesOfTags(tagIds), signal)) : tagIds;
+    discovery.forget(tagIds.filter((id) => !recordedTagIds.includes(id)));
+    await settle.ledgers(discovery.refused(recordedTagIds, isNoLog, message, clock.now()));
   }
 
   return perform;
@@ -319,7 +316,7 @@ export function createHistoryRequests(options: {
 const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ located }) => located.tag.id);
 const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ located }) => located.siteId));
 
-/** A 404 about a log means no log of this range in the past, and no log of the tag at the front of following. */
+/** "No log" in reply to a request for the past concerns only the requested range, otherwise the complete tag. */
 function ledgerAfterRefusal(
   request: HistoryRequest,
   { ledger }: Series,
@@ -330,9 +327,9 @@ function ledgerAfterRefusal(
   const isBackfillKind = request.kind === "backfill" || request.kind === "ordered";
   if (reason !== "no-log")
     return isBackfillKind ? recordPastRefusal(ledger, range, message, nowMs) : recordRefusal(ledger, message, nowMs);
-  const isPastRequest = isBackfillKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
-  if (!isPastRequest) return recordNoLog(ledger, message, nowMs);
-  return addRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
+  const isRequestOfPast = isBackfillKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
+  if (!isRequestOfPast) return recordNoLog(ledger, message, nowMs);
+  return addLedgerRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
 }
 
 function hasLedgerAdvanced(before: StoredLedger | undefined, after: StoredLedger): boolean {
@@ -344,7 +341,7 @@ function hasLedgerAdvanced(before: StoredLedger | undefined, after: StoredLedger
   );
 }
 
-interface SingleRefusal<T = Series, R = Refusal> {
+interface SingleSeriesRefusal<T = Series, R = Refusal> {
   readonly member: T;
   readonly refusal: R;
 }
@@ -353,17 +350,17 @@ interface SingleRefusal<T = Series, R = Refusal> {
  * Requests halves of refused groups: nine requests for one bad tag of 20. `attempt` returns null for a served part;
  * `stop` leaves the group without a verdict (null).
  */
-async function divideGroupUntilSingle<T, R extends { readonly isLast: boolean }>(
+async function divideRefusedGroup<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
   attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
-): Promise<readonly SingleRefusal<T, R>[] | null> {
-  interface GroupPart {
+): Promise<readonly SingleSeriesRefusal<T, R>[] | null> {
+  interface RefusedGroupPart {
     readonly members: readonly T[];
-    readonly sibling?: GroupPart;
+    readonly sibling?: RefusedGroupPart;
     isKnownBad: boolean;
   }
-  const singleRefusals: SingleRefusal<T, R>[] = [];
-  const waitingParts: GroupPart[] = [{ members: group, isKnownBad: false }];
+  const singleRefusals: SingleSeriesRefusal<T, R>[] = [];
+  const waitingParts: RefusedGroupPart[] = [{ members: group, isKnownBad: false }];
   for (let groupPart = waitingParts.pop(); groupPart !== undefined; groupPart = waitingParts.pop()) {
     const { members, sibling } = groupPart;
     const [member] = members;
@@ -371,7 +368,7 @@ async function divideGroupUntilSingle<T, R extends { readonly isLast: boolean }>
       const refusal = await attempt(members);
       if (refusal === "stop") return null;
       if (refusal === null) {
-        // The first half is good, so the second is bad: divide the second half without requesting all of it.
+        // If the first half succeeds, the second half must fail: divide the second half without requesting all of it.
         if (sibling !== undefined) sibling.isKnownBad = sibling.members.length > 1;
         continue;
       }
@@ -380,7 +377,7 @@ async function divideGroupUntilSingle<T, R extends { readonly isLast: boolean }>
     }
     if (members.length <= 1) continue;
     const middleIndex = Math.floor(members.length / 2);
-    const secondHalf: GroupPart = { members: members.slice(middleIndex), isKnownBad: false };
+    const secondHalf: RefusedGroupPart = { members: members.slice(middleIndex), isKnownBad: false };
     waitingParts.push(secondHalf, { members: members.slice(0, middleIndex), sibling: secondHalf, isKnownBad: false });
   }
   return singleRefusals;

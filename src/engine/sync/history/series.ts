@@ -15,8 +15,8 @@ import {
   closedUntilMs,
   createLedger,
   findGaps,
-  hasNoLog,
-  retractNoLog,
+  hasSeriesNoLog,
+  retractNoLogAnswers,
   type SeriesRules,
 } from "./ledger.ts";
 import { toRanges } from "./ledger-ranges.ts";
@@ -28,7 +28,7 @@ export interface Series {
   readonly total: boolean;
   ledger: StoredLedger;
   isBusy: boolean;
-  /** True after a failed request, perhaps after its commit: the ledger must be read from the store. */
+  /** True after a failed request, which may have been committed: reload the ledger from the store. */
   isUnsure: boolean;
   notBeforeMs: number;
   isSuspect: boolean;
@@ -39,16 +39,16 @@ export type SeriesLedger = Pick<Series, "ledger" | "rules" | "total" | "located"
 export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
   Partial<Pick<TokenScope, "respondedWallMs">>;
 
-export type SeriesRegistry = ReturnType<typeof createSeriesRegistry>;
+export type HistorySeriesRegistry = ReturnType<typeof createHistorySeriesRegistry>;
 
-/** Slightly less than the 5 s between two lookups, so that an early timer does not skip a lookup. */
+/** Slightly less than 5 s, so that a timer that is early skips no lookup. */
 const BACKFILL_LOOKUP_INTERVAL_MS = 4_500;
 
-export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
+export function historySeriesKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
   return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
 }
 
-export function createSeriesRegistry(options: {
+export function createHistorySeriesRegistry(options: {
   readonly store: Store;
   readonly source: string;
   readonly clock: Clock;
@@ -58,20 +58,20 @@ export function createSeriesRegistry(options: {
   readonly timeZone: string;
 }) {
   const { store, source, clock, log, scope } = options;
-  const ledgerSet = documentSet("history", source);
-  const backfillSet = syncSet("backfill", source);
-  let selectSeries = createSeriesSelector(options.classes, options.timeZone);
+  const ledgerDocumentSet = documentSet("history", source);
+  const backfillDocumentSet = syncSet("backfill", source);
+  let selectSeriesOfTag = createSeriesSelector(options.classes, options.timeZone);
   let all: readonly Series[] = [];
   let seriesByTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
   let backfillsLoadedAtMs = Number.NEGATIVE_INFINITY;
-  /** Time at which the token last saw a site, by site id; null before the load. */
-  let siteSeenAt: Map<number, string> | null = null;
-  const unseenSites = new Set<number>();
+  /** Time at which the token last saw each site; null before the first load. */
+  let siteSeenTimes: Map<number, string> | null = null;
+  const unseenSiteIds = new Set<number>();
 
   async function refreshBackfills(): Promise<void> {
-    const remove = findExpiredBackfills(await store.documents<StoredBackfill>(backfillSet), clock.now());
-    if (remove.length > 0) await store.commit({ documents: [{ set: backfillSet, remove }] });
+    const remove = findExpiredBackfills(await store.documents<StoredBackfill>(backfillDocumentSet), clock.now());
+    if (remove.length > 0) await store.commit({ documents: [{ set: backfillDocumentSet, remove }] });
     backfills = await loadBackfills(store, source);
     backfillsLoadedAtMs = clock.monotonic();
   }
@@ -79,14 +79,14 @@ export function createSeriesRegistry(options: {
   async function refreshLedgers(nowMs: number): Promise<void> {
     const [tags, ledgers] = await Promise.all([
       loadRequestableTags(store, source),
-      store.documents<StoredLedger | LegacyLedger>(ledgerSet),
+      store.documents<StoredLedger | LegacyHistoryLedger>(ledgerDocumentSet),
     ]);
-    const oldByKey = new Map(all.map((series) => [series.key, series]));
+    const previousSeriesByKey = new Map(all.map((series) => [series.key, series]));
     const nextSeries: Series[] = [];
     const changedLedgers: (readonly [string, StoredLedger])[] = [];
     for (const located of tags) {
-      for (const { key, rules, total } of selectSeries(located, backfills.open)) {
-        const oldSeries = oldByKey.get(key);
+      for (const { key, rules, total } of selectSeriesOfTag(located, backfills.open)) {
+        const oldSeries = previousSeriesByKey.get(key);
         const lastLedger = oldSeries?.isUnsure === false ? oldSeries.ledger : (ledgers.get(key) ?? oldSeries?.ledger);
         const ledger = prepareLedger(lastLedger, rules, total, nowMs);
         if (ledger !== lastLedger) changedLedgers.push([key, ledger]);
@@ -100,54 +100,54 @@ export function createSeriesRegistry(options: {
     }
     all = nextSeries;
     seriesByTag = Map.groupBy(nextSeries, (series) => series.located.tag.id);
-    // Store new ledgers at once, so that a restart does not move the start of following.
-    if (changedLedgers.length > 0) await store.commit({ documents: [{ set: ledgerSet, put: changedLedgers }] });
+    // Store new ledgers at once, so that a restart does not move the start of the followed history.
+    if (changedLedgers.length > 0) await store.commit({ documents: [{ set: ledgerDocumentSet, put: changedLedgers }] });
   }
 
-  /** Retracts responses "no log" of invisible sites and reopens the backfill requests that used them. */
-  async function retractUnseenNoLogs(): Promise<readonly Series[]> {
-    if (siteSeenAt === null) {
-      const token = await store.document<StoredToken>(documentSet("token", source), "token");
-      siteSeenAt = new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
+  /** Retracts "no log" responses for sites that the token cannot see, and reopens backfills that relied on them. */
+  async function retractNoLogsOfUnseenSites(): Promise<readonly Series[]> {
+    if (siteSeenTimes === null) {
+      const storedToken = await store.document<StoredToken>(documentSet("token", source), "token");
+      siteSeenTimes = new Map((storedToken?.info.sites ?? []).map(({ id }) => [id, storedToken?.checkedAt ?? ""]));
     }
-    const confirmedAtMs = scope.respondedWallMs?.() ?? null;
-    const retractedSeries: Series[] = [];
+    const scopeConfirmedAtMs = scope.respondedWallMs?.() ?? null;
+    const seriesWithRetractedLogs: Series[] = [];
     let earliestSeenAt: string | null = null;
     for (const [siteId, members] of Map.groupBy(all, ({ located }) => located.siteId)) {
       if (scope.sees(siteId)) {
-        unseenSites.delete(siteId);
-        if (confirmedAtMs !== null) siteSeenAt.set(siteId, isoUtc(confirmedAtMs));
+        unseenSiteIds.delete(siteId);
+        if (scopeConfirmedAtMs !== null) siteSeenTimes.set(siteId, isoUtc(scopeConfirmedAtMs));
         continue;
       }
-      if (unseenSites.has(siteId)) continue;
-      unseenSites.add(siteId);
-      const lastSeenAt = siteSeenAt.get(siteId) ?? "";
-      if (earliestSeenAt === null || lastSeenAt < earliestSeenAt) earliestSeenAt = lastSeenAt;
+      if (unseenSiteIds.has(siteId)) continue;
+      unseenSiteIds.add(siteId);
+      const siteLastSeenAt = siteSeenTimes.get(siteId) ?? "";
+      if (earliestSeenAt === null || siteLastSeenAt < earliestSeenAt) earliestSeenAt = siteLastSeenAt;
       for (const series of members) {
-        const ledger = retractNoLog(series.ledger, lastSeenAt, series.total);
+        const ledger = retractNoLogAnswers(series.ledger, siteLastSeenAt, series.total);
         if (ledger === series.ledger) continue;
-        // Change the ledger before the commit, so that a reply in flight is settled on the new ledger.
+        // Change the ledger before the commit, so that a reply that arrives meanwhile uses the new ledger.
         series.ledger = ledger;
-        retractedSeries.push(series);
+        seriesWithRetractedLogs.push(series);
       }
     }
     if (earliestSeenAt === null) return [];
-    const retractedSinceAt = earliestSeenAt;
-    const reopenedBackfills = [...(await store.documents<StoredBackfill>(backfillSet))]
-      .filter(([, { doneAt, withoutLog }]) => (doneAt ?? "") >= retractedSinceAt && (withoutLog?.buckets ?? 0) > 0)
+    const retractedSinceTime = earliestSeenAt;
+    const reopenedBackfills = [...(await store.documents<StoredBackfill>(backfillDocumentSet))]
+      .filter(([, { doneAt, withoutLog }]) => (doneAt ?? "") >= retractedSinceTime && (withoutLog?.buckets ?? 0) > 0)
       .map(([id, { withoutLog: _retracted, ...request }]) => [id, { ...request, doneAt: null }] as const);
     await store.commit({
       documents: [
-        { set: ledgerSet, put: retractedSeries.map(({ key, ledger }) => [key, ledger] as const) },
-        { set: backfillSet, put: reopenedBackfills },
+        { set: ledgerDocumentSet, put: seriesWithRetractedLogs.map(({ key, ledger }) => [key, ledger] as const) },
+        { set: backfillDocumentSet, put: reopenedBackfills },
       ],
     });
-    return retractedSeries;
+    return seriesWithRetractedLogs;
   }
 
-  function countWithoutLog(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
+  function countBackfillWithoutLog(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
     const members = all.filter((series) => coversSeries(request, series));
-    // Before the first listing of tags there are no members, and the request is not done.
+    // Without any known tags, a backfill is not done.
     if (members.length === 0 || !members.every((series) => isBackfillDone(request, series, nowMs))) return null;
     const counts = members.map((series) => bucketsWithoutLog(request, series, nowMs)).filter((buckets) => buckets > 0);
     return { buckets: counts.reduce((sum, each) => sum + each, 0), tags: counts.length };
@@ -158,36 +158,36 @@ export function createSeriesRegistry(options: {
     ofTag: (tagId: string): readonly Series[] => seriesByTag.get(tagId) ?? [],
     backfills: () => backfills,
     change(classes: HistoryConfig): void {
-      selectSeries = createSeriesSelector(classes, options.timeZone);
+      selectSeriesOfTag = createSeriesSelector(classes, options.timeZone);
     },
     async refresh(): Promise<readonly Series[]> {
       await refreshBackfills();
       await refreshLedgers(clock.now());
-      const retractedSeries = await retractUnseenNoLogs();
-      if (retractedSeries.length > 0) await refreshBackfills();
-      return retractedSeries;
+      const seriesWithRetractedLogs = await retractNoLogsOfUnseenSites();
+      if (seriesWithRetractedLogs.length > 0) await refreshBackfills();
+      return seriesWithRetractedLogs;
     },
     async haveBackfillsChanged(): Promise<boolean> {
       const nowMs = clock.monotonic();
       if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOKUP_INTERVAL_MS) return false;
       backfillsLoadedAtMs = nowMs;
-      const formatState = ({ open, paused }: BackfillRequests) => [paused, ...open.map(({ id }) => id)].join();
-      return formatState(await loadBackfills(store, source)) !== formatState(backfills);
+      const formatBackfillState = ({ open, paused }: BackfillRequests) => [paused, ...open.map(({ id }) => id)].join();
+      return formatBackfillState(await loadBackfills(store, source)) !== formatBackfillState(backfills);
     },
     async endBackfills(): Promise<void> {
       const nowMs = clock.now();
-      const endedBackfills = new Map<string, StoredBackfill>();
+      const endedBackfillsById = new Map<string, StoredBackfill>();
       for (const request of backfills.open) {
-        const withoutLog = countWithoutLog(request, nowMs);
+        const withoutLog = countBackfillWithoutLog(request, nowMs);
         if (withoutLog != null)
-          endedBackfills.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
+          endedBackfillsById.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
       }
-      if (endedBackfills.size === 0) return;
-      const storedBackfills = await store.documents<StoredBackfill>(backfillSet);
-      const put = [...endedBackfills].filter(([id]) => storedBackfills.has(id));
-      await store.commit({ documents: [{ set: backfillSet, put }] });
-      for (const [order, { withoutLog }] of endedBackfills) log.info({ order, withoutLog }, "a backfill is done");
-      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !endedBackfills.has(id)) };
+      if (endedBackfillsById.size === 0) return;
+      const storedBackfillsById = await store.documents<StoredBackfill>(backfillDocumentSet);
+      const put = [...endedBackfillsById].filter(([id]) => storedBackfillsById.has(id));
+      await store.commit({ documents: [{ set: backfillDocumentSet, put }] });
+      for (const [order, { withoutLog }] of endedBackfillsById) log.info({ order, withoutLog }, "a backfill is done");
+      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !endedBackfillsById.has(id)) };
     },
     neededFrom: ({ ledger, located }: Series): number =>
       Math.min(
@@ -197,29 +197,29 @@ export function createSeriesRegistry(options: {
   };
 }
 
-export interface SelectedSeries extends Pick<Series, "key" | "rules" | "total"> {
+export interface SelectedHistorySeries extends Pick<Series, "key" | "rules" | "total"> {
   readonly className: string | null;
 }
 
 export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
-): (located: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedSeries[] {
-  const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(createClassFinder);
-  const rulesByClass = new Map(classes.map((entry) => [entry, seriesRules(entry, timeZone)]));
+): (located: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedHistorySeries[] {
+  const lists = [...Map.groupBy(classes, (entry) => historySeriesKey("", entry)).values()].map(createClassFinder);
+  const rulesByClass = new Map(classes.map((entry) => [entry, rulesOfHistoryClass(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {
-    const selectedSeries: SelectedSeries[] = [];
-    for (const findClass of lists) {
-      const entry = findClass(located);
-      const classRules = entry && rulesByClass.get(entry);
-      if (entry === undefined || classRules === undefined) continue;
-      const key = historyKey(located.tag.id, entry);
-      selectedSeries.push({ key, rules: classRules, total: entry.total, className: entry.name });
+    const selectedSeries: SelectedHistorySeries[] = [];
+    for (const findHistoryClass of lists) {
+      const entry = findHistoryClass(located);
+      const rulesOfClass = entry && rulesByClass.get(entry);
+      if (entry === undefined || rulesOfClass === undefined) continue;
+      const key = historySeriesKey(located.tag.id, entry);
+      selectedSeries.push({ key, rules: rulesOfClass, total: entry.total, className: entry.name });
     }
     for (const request of backfills) {
       const rules = rulesByResolution.get(request.resolution);
-      const key = historyKey(located.tag.id, { resolution: request.resolution, total: false });
+      const key = historySeriesKey(located.tag.id, { resolution: request.resolution, total: false });
       const isSelected = rules === undefined || selectedSeries.some((series) => series.key === key);
       if (!isSelected && request.matches(located)) selectedSeries.push({ key, rules, total: false, className: null });
     }
@@ -227,7 +227,7 @@ export function createSeriesSelector(
   };
 }
 
-function seriesRules(entry: HistoryClass, timeZone: string): SeriesRules {
+function rulesOfHistoryClass(entry: HistoryClass, timeZone: string): SeriesRules {
   const { resolution, every: everyMs, backfill: backfillMs, grace: graceMs, look_back: lookBackMs } = entry;
   return { resolution, timeZone: entry.time_zone ?? timeZone, everyMs, backfillMs, graceMs, lookBackMs };
 }
@@ -237,7 +237,7 @@ export function backfillRules(resolution: Resolution, timeZone: string): SeriesR
 }
 
 export function prepareLedger(
-  before: StoredLedger | LegacyLedger | undefined,
+  before: StoredLedger | LegacyHistoryLedger | undefined,
   rules: SeriesRules,
   total: boolean,
   nowMs: number,
@@ -245,16 +245,16 @@ export function prepareLedger(
   const created = createLedger(rules, nowMs);
   const newLedger = total && created.wished < created.since ? { ...created, watermark: created.wished } : created;
   if (before === undefined) return newLedger;
-  const ledger = upgradeLedger(before, total);
+  const ledger = upgradeLegacyLedger(before, total);
   const { since, spans, watermark, state, refusal } = ledger;
-  // The ledger was created while the clock was ahead: hours of the new series would never be fetched.
-  const isYetToCome = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
-  return isYetToCome ? { ...newLedger, state, refusal } : adaptLedger(ledger, rules, nowMs);
+  // The ledger starts in the future, because the clock was ahead when it was created: start again.
+  const isStartInFuture = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
+  return isStartInFuture ? { ...newLedger, state, refusal } : adaptLedger(ledger, rules, nowMs);
 }
 
 export function countFollowedSeries(all: readonly Series[]): readonly FollowedHistory[] {
-  const logged = all.filter(({ ledger }) => ledger.state !== "no-log");
-  const groups = Map.groupBy(logged, ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`);
+  const loggedSeries = all.filter(({ ledger }) => ledger.state !== "no-log");
+  const groups = Map.groupBy(loggedSeries, ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`);
   return [...groups.values()].flatMap((members) => {
     const [first] = members;
     if (first === undefined) return [];
@@ -263,24 +263,24 @@ export function countFollowedSeries(all: readonly Series[]): readonly FollowedHi
   });
 }
 
-export interface LegacyLedger extends Omit<StoredLedger, "version" | "spans" | "refusal"> {
+export interface LegacyHistoryLedger extends Omit<StoredLedger, "version" | "spans" | "refusal"> {
   readonly version?: undefined;
   readonly reached: string;
 }
 
-/** Requests the past and the log again, because the old format stored some refusals as responses. */
-export function upgradeLedger(stored: StoredLedger | LegacyLedger, total: boolean): StoredLedger {
+/** Fetches the past again, because the old format stored some refusals as responses. */
+export function upgradeLegacyLedger(stored: StoredLedger | LegacyHistoryLedger, total: boolean): StoredLedger {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
-  const retainedFields = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
-  const fetchedFrom = total ? stored.reached : since;
-  const isFollowed = stored.state === "following" && parseTime(watermark) > parseTime(fetchedFrom);
+  const keptLedgerFields = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
+  const fetchedFromTime = total ? stored.reached : since;
+  const isFollowedSeries = stored.state === "following" && parseTime(watermark) > parseTime(fetchedFromTime);
   return {
-    ...{ version: 2, ...retainedFields, refusal: null },
+    ...{ version: 2, ...keptLedgerFields, refusal: null },
     state: stored.state === "no-log" ? "unproven" : stored.state,
-    watermark: isFollowed || watermark < fetchedFrom ? watermark : fetchedFrom,
-    spans: isFollowed ? [{ from: fetchedFrom, to: watermark, why: "points" }] : [],
-    rereadFrom: isFollowed ? stored.rereadFrom : null,
+    watermark: isFollowedSeries || watermark < fetchedFromTime ? watermark : fetchedFromTime,
+    spans: isFollowedSeries ? [{ from: fetchedFromTime, to: watermark, why: "points" }] : [],
+    rereadFrom: isFollowedSeries ? stored.rereadFrom : null,
   };
 }
 
@@ -304,25 +304,25 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
     store.documents<StoredBackfill>(syncSet("backfill", source)),
     store.document<StoredPause>(syncSet("backfill-pause", source), "pause"),
   ]);
-  const unfinished = [...requests].filter(([, stored]) => !hasEnded(stored));
-  const openBackfills = unfinished.flatMap(([id, stored]) => parseBackfill(id, stored) ?? []);
+  const unfinishedBackfills = [...requests].filter(([, stored]) => !hasBackfillEnded(stored));
+  const openBackfills = unfinishedBackfills.flatMap(([id, stored]) => parseStoredBackfill(id, stored) ?? []);
   openBackfills.sort((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1));
   return { open: openBackfills, paused: pause?.pausedAt != null };
 }
 
-export function parseBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {
-  const select = TagSelection.safeParse(stored.select);
-  if (!select.success || !RESOLUTIONS.includes(stored.resolution)) return null;
-  return { id, stored, resolution: stored.resolution, matches: createTagFilter(select.data) };
+export function parseStoredBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {
+  const tagSelection = TagSelection.safeParse(stored.select);
+  if (!tagSelection.success || !RESOLUTIONS.includes(stored.resolution)) return null;
+  return { id, stored, resolution: stored.resolution, matches: createTagFilter(tagSelection.data) };
 }
 
-/** Requests that ended before `withoutLog` was recorded may have ended on refusals, so they count as open. */
-export const hasEnded = ({ doneAt, withoutLog }: StoredBackfill) => doneAt !== null && withoutLog !== undefined;
+/** Backfills of older versions, without `withoutLog`, may have ended because of refusals, so they count as open. */
+export const hasBackfillEnded = ({ doneAt, withoutLog }: StoredBackfill) => doneAt !== null && withoutLog !== undefined;
 
 function findExpiredBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: number): readonly string[] {
-  const endedBackfills = [...requests].filter(([, stored]) => hasEnded(stored));
+  const endedBackfillsById = [...requests].filter(([, stored]) => hasBackfillEnded(stored));
   const doneMs = ({ doneAt }: StoredBackfill) => parseTime(doneAt ?? "");
-  return endedBackfills
+  return endedBackfillsById
     .toSorted(([, a], [, b]) => doneMs(b) - doneMs(a))
     .filter(([, stored], index) => index >= DONE_BACKFILLS_MAX || nowMs - doneMs(stored) > DONE_BACKFILL_AGE_MAX_MS)
     .map(([id]) => id);
@@ -352,13 +352,13 @@ function isBackfillDone(request: BackfillRequest, series: SeriesLedger, nowMs: n
   const { ledger, rules } = series;
   const isClosed = closedUntilMs(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
   if (!isClosed || ledger.state === "unproven") return false;
-  return hasNoLog(ledger) || pendingRanges(request, series, nowMs).length === 0;
+  return hasSeriesNoLog(ledger) || pendingRanges(request, series, nowMs).length === 0;
 }
 
 function bucketsWithoutLog(request: BackfillRequest, series: SeriesLedger, nowMs: number): number {
   const range = pastBackfillRange(request, series, nowMs);
-  const noLog = toRanges(series.ledger.spans).filter(({ why }) => why === "no-log");
-  const gapsWithoutLog = hasNoLog(series.ledger) ? findGaps(series.ledger, range) : [];
-  const lengthMs = totalLengthMs([...noLog.flatMap((each) => clipRange(each, range)), ...gapsWithoutLog]);
-  return Math.round(lengthMs / BUCKET_MS[request.resolution]);
+  const noLogRanges = toRanges(series.ledger.spans).filter(({ why }) => why === "no-log");
+  const gapsWithoutLog = hasSeriesNoLog(series.ledger) ? findGaps(series.ledger, range) : [];
+  const noLogLengthMs = totalLengthMs([...noLogRanges.flatMap((each) => clipRange(each, range)), ...gapsWithoutLog]);
+  return Math.round(noLogLengthMs / BUCKET_MS[request.resolution]);
 }

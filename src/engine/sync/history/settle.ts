@@ -12,12 +12,12 @@ import { type EmittedPoints, type StoredLedger, syncSet } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type TimeRange } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
 import {
-  addRanges,
-  type EmittedValues,
+  addLedgerRanges,
+  type EmittedValuesByTime,
   recordRefusal,
-  type SettledPoints,
+  type SettledHistoryPoints,
   settleFollowing,
-  settlePast,
+  settlePastRange,
 } from "./ledger.ts";
 import {
   addUnreadableRanges,
@@ -29,16 +29,15 @@ import {
 } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
-/** A chunk has at most 400 buckets, but a service that samples may return more points. */
 const POINTS_PER_EVENT = 500;
 const POINTS_PER_COMMIT = 8_000;
-const POINTS_TO_COMMIT = POINTS_PER_COMMIT / 2;
+const POINTS_BEFORE_COMMIT = POINTS_PER_COMMIT / 2;
 const LIVE_POINT_AGE_MAX_MS = DAY_MS;
 
-/** Receives each response of following: ascending points, also those beyond the requested range. */
-export type OnLogged = (id: string, resolution: Resolution, points: TagPoints, nowMs: number) => void;
+/** Receives the points of each response about recent history, also points outside the requested range. */
+export type OnLoggedPoints = (id: string, resolution: Resolution, points: TagPoints, nowMs: number) => void;
 
-const NOTHING_EMITTED: EmittedHistoryPoints = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
+const NO_EMITTED_POINTS: EmittedHistoryPoints = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
 
 interface Batch {
   readonly ledgers: Map<Series, StoredLedger>;
@@ -50,75 +49,79 @@ interface Batch {
   points: number;
 }
 
-export type HistorySettle = ReturnType<typeof createHistorySettle>;
+export type HistoryReplySettlement = ReturnType<typeof createHistoryReplySettlement>;
 
-/** Commits ledgers, points and events of a reply in one transaction, or in one per 8,000 points. */
-export function createHistorySettle(options: {
+/** Commits ledgers, points and events of a history reply in one transaction per 8,000 points. */
+export function createHistoryReplySettlement(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly source: string;
   readonly days: Pick<FinalizedDays, "notes">;
-  readonly onLogged?: OnLogged | undefined;
+  readonly onLogged?: OnLoggedPoints | undefined;
 }) {
   const { store, clock, source, onLogged } = options;
-  const ledgerSet = documentSet("history", source);
-  const emittedSet = syncSet("history-told", source);
+  const ledgerDocumentSet = documentSet("history", source);
+  const emittedPointsSet = syncSet("history-told", source);
 
-  function newBatch(nowMs: number, extra: readonly DocumentChange[] = []): Batch {
+  function createCommitBatch(nowMs: number, extra: readonly DocumentChange[] = []): Batch {
     const days = options.days.notes(nowMs);
     return { ledgers: new Map(), putEmitted: [], removeEmitted: [], events: [], days, extra, points: 0 };
   }
 
-  async function commit({ ledgers, putEmitted, removeEmitted, events, days, extra }: Batch): Promise<void> {
+  async function commitBatch({ ledgers, putEmitted, removeEmitted, events, days, extra }: Batch): Promise<void> {
     await store.commit({
       documents: [
-        { set: ledgerSet, put: [...ledgers].map(([series, ledger]) => [series.key, ledger] as const) },
-        { set: emittedSet, put: putEmitted, remove: removeEmitted },
+        { set: ledgerDocumentSet, put: [...ledgers].map(([series, ledger]) => [series.key, ledger] as const) },
+        { set: emittedPointsSet, put: putEmitted, remove: removeEmitted },
         ...days.documents(),
         ...extra,
       ],
-      // The events about complete days follow the points that complete them.
       events: [...events, ...days.events],
     });
     for (const [series, ledger] of ledgers) series.ledger = ledger;
     days.committed();
   }
 
-  async function changeLedger(batch: Batch, series: Series, ledger: StoredLedger, emitted: EmittedHistoryPoints) {
+  async function changeLedgerInBatch(
+    batch: Batch,
+    series: Series,
+    ledger: StoredLedger,
+    emitted: EmittedHistoryPoints,
+  ) {
     const previousLedger = batch.ledgers.get(series) ?? series.ledger;
     batch.ledgers.set(series, await batch.days.count(series, previousLedger, ledger, emitted));
   }
 
-  async function addPoints(
+  async function addPointsToBatch(
     batch: Batch,
     series: Series,
     range: TimeRange,
     nowMs: number,
-    settle: (ledger: StoredLedger, emitted: EmittedValues) => SettledPoints,
+    settle: (ledger: StoredLedger, emitted: EmittedValuesByTime) => SettledHistoryPoints,
   ): Promise<void> {
     const { key, rules } = series;
     const { resolution } = rules;
     const previousLedger = batch.ledgers.get(series) ?? series.ledger;
     const oldestMs = parseTime(previousLedger.rememberedFrom);
-    const emittedValues: EmittedValues = new Map();
+    const emittedValuesByTime: EmittedValuesByTime = new Map();
     for (const chunk of listChunks(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
-      const storedChunk = await store.document<EmittedPoints>(emittedSet, `${key} ${chunk}`);
+      const storedChunk = await store.document<EmittedPoints>(emittedPointsSet, `${key} ${chunk}`);
       for (const [i, at] of (storedChunk?.at ?? []).entries())
-        emittedValues.set(chunkStartMs(chunk, resolution) + at * 1_000, storedChunk?.values[i] ?? null);
+        emittedValuesByTime.set(chunkStartMs(chunk, resolution) + at * 1_000, storedChunk?.values[i] ?? null);
     }
-    const { ledger, fresh, revised } = settle(previousLedger, emittedValues);
-    await changeLedger(batch, series, ledger, { fresh, revised, before: emittedValues });
-    const retainedMs = parseTime(ledger.rememberedFrom);
+    const { ledger, fresh, revised } = settle(previousLedger, emittedValuesByTime);
+    await changeLedgerInBatch(batch, series, ledger, { fresh, revised, before: emittedValuesByTime });
+    const retainedSinceMs = parseTime(ledger.rememberedFrom);
     const changedChunks = new Set<number>();
     for (const points of [fresh, revised]) {
-      for (let at = points.firstIndexFrom(retainedMs); at < points.length; at++) {
-        emittedValues.set(points.timeMs(at), points.value(at));
-        changedChunks.add(chunkNumber(points.timeMs(at), resolution));
+      for (let at = points.firstIndexFrom(retainedSinceMs); at < points.length; at++) {
+        emittedValuesByTime.set(points.timeMs(at), points.value(at));
+        changedChunks.add(chunkNumberAt(points.timeMs(at), resolution));
       }
     }
     for (const chunk of changedChunks)
-      batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValues)]);
-    for (let chunk = chunkNumber(oldestMs, resolution); chunk < chunkNumber(retainedMs, resolution); chunk++)
+      batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValuesByTime)]);
+    for (let chunk = chunkNumberAt(oldestMs, resolution); chunk < chunkNumberAt(retainedSinceMs, resolution); chunk++)
       batch.removeEmitted.push(`${key} ${chunk}`);
     batch.events.push(...toEvents(series, fresh, false, nowMs), ...toEvents(series, revised, true, nowMs));
     batch.points += fresh.length + revised.length;
@@ -133,16 +136,16 @@ export function createHistorySettle(options: {
     const { rules } = series;
     const { tag, siteId } = series.located;
     const { resolution, timeZone } = rules;
-    const liveMs = Math.max(LIVE_POINT_AGE_MAX_MS, 2 * rules.everyMs);
-    const sinceMs = parseTime(series.ledger.since);
-    const isLive = (atMs: number) => atMs >= sinceMs && nowMs - bucketEnd(atMs, rules) <= liveMs;
+    const livePointAgeMaxMs = Math.max(LIVE_POINT_AGE_MAX_MS, 2 * rules.everyMs);
+    const seriesSinceMs = parseTime(series.ledger.since);
+    const isLivePoint = (atMs: number) => atMs >= seriesSinceMs && nowMs - bucketEnd(atMs, rules) <= livePointAgeMaxMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
-      const isLiveEvent = isLive(points.timeMs(from));
-      const nextChunk = chunkStartMs(chunkNumber(points.timeMs(from), resolution) + 1, resolution);
-      let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunk));
-      // Points are ascending, so live ones follow late ones, never the reverse.
-      while (isLive(points.timeMs(to - 1)) !== isLiveEvent) to--;
+      const isLiveEvent = isLivePoint(points.timeMs(from));
+      const nextChunkStartMs = chunkStartMs(chunkNumberAt(points.timeMs(from), resolution) + 1, resolution);
+      let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunkStartMs));
+      // Points are ascending, so live points follow late points.
+      while (isLivePoint(points.timeMs(to - 1)) !== isLiveEvent) to--;
       events.push(
         makeHistoryEvent({
           ...{ source: sourceUri(source), siteId, tag, resolution, timeZone },
@@ -150,7 +153,7 @@ export function createHistorySettle(options: {
           time: isoUtc(points.timeMs(to - 1)),
           points: points.part(from, to),
           origin: isLiveEvent ? "live" : "backfill",
-          // The time makes each revision distinct, because a bucket may change back and forth.
+          // The time makes each revision distinct, because a value may change back and forth.
           revisedAt: revised ? isoUtc(nowMs) : null,
         }),
       );
@@ -176,71 +179,71 @@ export function createHistorySettle(options: {
     async logs(request: HistoryRequest, logs: readonly TagLog[], extra: readonly DocumentChange[]) {
       const nowMs = clock.now();
       const isFollowing = request.kind === "following";
-      const isRetry = request.isSingle && !isFollowing;
+      const isRetryOfRefusedRange = request.isSingle && !isFollowing;
       const listedSeries: Series[] = [];
-      let batch = newBatch(nowMs, extra);
+      let batch = createCommitBatch(nowMs, extra);
       for (const { series, record, range } of matchRecords(request, logs)) {
         listedSeries.push(series);
         const { ledger: previousLedger, rules } = series;
-        const unreadable = findUnreadableRanges(record, range, previousLedger, isRetry);
-        const allPoints = TagPoints.of(record.measurements);
-        const points = selectReadablePoints(allPoints.ascending(), unreadable);
+        const unreadableRanges = findUnreadableRanges(record, range, previousLedger, isRetryOfRefusedRange);
+        const allLogPoints = TagPoints.of(record.measurements);
+        const points = selectReadablePoints(allLogPoints.ascending(), unreadableRanges);
         const learnRanges = (answered: readonly LedgerRange[]) =>
-          addUnreadableRanges(previousLedger, answered, unreadable, isRetry, nowMs);
-        if (isFollowing && unreadable === null) onLogged?.(record.id, rules.resolution, points, nowMs);
-        const responsePoints = unreadable === null ? allPoints : points;
+          addUnreadableRanges(previousLedger, answered, unreadableRanges, isRetryOfRefusedRange, nowMs);
+        if (isFollowing && unreadableRanges === null) onLogged?.(record.id, rules.resolution, points, nowMs);
+        const responsePoints = unreadableRanges === null ? allLogPoints : points;
         const learnedRanges = isFollowing ? [] : learnRanges(rangesFromPoints(responsePoints, range, previousLedger));
         for (const rangePart of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {
-          await addPoints(batch, series, rangePart, nowMs, (ledger, emitted) =>
+          await addPointsToBatch(batch, series, rangePart, nowMs, (ledger, emitted) =>
             isFollowing
               ? settleFollowing(ledger, rules, points, range, emitted, nowMs, learnRanges)
-              : settlePast(ledger, points, rangePart, clipLedgerRanges(learnedRanges, rangePart)),
+              : settlePastRange(ledger, points, rangePart, clipLedgerRanges(learnedRanges, rangePart)),
           );
-          if (batch.points < POINTS_TO_COMMIT) continue;
-          await commit(batch);
-          batch = newBatch(nowMs);
+          if (batch.points < POINTS_BEFORE_COMMIT) continue;
+          await commitBatch(batch);
+          batch = createCommitBatch(nowMs);
           await yieldToEventLoop();
         }
       }
-      if (batch.ledgers.size > 0 || batch.extra.length > 0) await commit(batch);
+      if (batch.ledgers.size > 0 || batch.extra.length > 0) await commitBatch(batch);
       return listedSeries;
     },
 
     async totals(request: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]> {
       const nowMs = clock.now();
-      const batch = newBatch(nowMs);
+      const batch = createCommitBatch(nowMs);
       for (const { series, record, range } of matchRecords(request, totals)) {
         const { total, unreadable } = record;
         const { ledger } = series;
         if (unreadable !== undefined) {
           const refusedLedger = recordRefusal(ledger, formatUnreadableMessage(unreadable), nowMs, "unreadable");
-          await changeLedger(batch, series, refusedLedger, NOTHING_EMITTED);
+          await changeLedgerInBatch(batch, series, refusedLedger, NO_EMITTED_POINTS);
           continue;
         }
-        const extendedLedger = addRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
+        const extendedLedger = addLedgerRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
         const newPoints = new TagPoints();
         newPoints.push(range.fromMs, encodeTagValue(total));
         const settledLedger: StoredLedger = { ...extendedLedger, state: "following", refusal: null };
-        await changeLedger(batch, series, settledLedger, { ...NOTHING_EMITTED, fresh: newPoints });
+        await changeLedgerInBatch(batch, series, settledLedger, { ...NO_EMITTED_POINTS, fresh: newPoints });
         batch.events.push(buildTotalEvent(series, total, range));
       }
-      await commit(batch);
+      await commitBatch(batch);
       return [...batch.ledgers.keys()];
     },
 
     async ledgers(changed: ReadonlyMap<Series, StoredLedger>): Promise<void> {
       if (changed.size === 0) return;
-      const batch = newBatch(clock.now());
-      for (const [series, ledger] of changed) await changeLedger(batch, series, ledger, NOTHING_EMITTED);
-      await commit(batch);
+      const batch = createCommitBatch(clock.now());
+      for (const [series, ledger] of changed) await changeLedgerInBatch(batch, series, ledger, NO_EMITTED_POINTS);
+      await commitBatch(batch);
     },
   };
 }
 
 function matchRecords<R extends { readonly id: string }>({ series, ranges }: HistoryRequest, reply: readonly R[]) {
-  const byId = new Map(reply.map((record) => [record.id, record]));
+  const recordsByTagId = new Map(reply.map((record) => [record.id, record]));
   return series.flatMap((each) => {
-    const record = byId.get(each.located.tag.id);
+    const record = recordsByTagId.get(each.located.tag.id);
     const seriesRange = ranges.get(each.key);
     return record === undefined || seriesRange === undefined ? [] : [{ series: each, record, range: seriesRange }];
   });
@@ -256,11 +259,11 @@ function splitRangeByPoints(
   let at = points.firstIndexFrom(fromMs);
   const end = points.firstIndexFrom(toMs);
   while (end - at > POINTS_PER_COMMIT) {
-    const cutMs = chunkStartMs(chunkNumber(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
-    const nextIndex = points.firstIndexFrom(cutMs);
+    const partEndMs = chunkStartMs(chunkNumberAt(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const nextIndex = points.firstIndexFrom(partEndMs);
     if (nextIndex <= at) break;
-    rangeParts.push({ fromMs: beginMs, toMs: cutMs });
-    beginMs = cutMs;
+    rangeParts.push({ fromMs: beginMs, toMs: partEndMs });
+    beginMs = partEndMs;
     at = nextIndex;
   }
   return [...rangeParts, { fromMs: beginMs, toMs }];
@@ -270,8 +273,8 @@ function clipLedgerRanges(ranges: readonly LedgerRange[], within: TimeRange): re
   return ranges.flatMap((range) => clipRange(range, within).map((part) => ({ ...range, ...part })));
 }
 
-/** Length of a chunk, fixed so that the same points make the same events even after the state was lost. */
-const CHUNK_MS: Readonly<Record<Resolution, number>> = {
+/** Fixed lengths of a chunk, so that the same points make the same events even after the state was lost. */
+const CHUNK_LENGTH_MS: Readonly<Record<Resolution, number>> = {
   "5m": DAY_MS,
   "1h": 14 * DAY_MS,
   "1d": 400 * DAY_MS,
@@ -279,16 +282,16 @@ const CHUNK_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 400 * DAY_MS,
 };
 
-const chunkNumber = (atMs: number, resolution: Resolution): number => Math.floor(atMs / CHUNK_MS[resolution]);
-const chunkStartMs = (chunk: number, resolution: Resolution): number => chunk * CHUNK_MS[resolution];
+const chunkNumberAt = (atMs: number, resolution: Resolution): number => Math.floor(atMs / CHUNK_LENGTH_MS[resolution]);
+const chunkStartMs = (chunk: number, resolution: Resolution): number => chunk * CHUNK_LENGTH_MS[resolution];
 
 function listChunks(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
-  const [first, last] = [chunkNumber(fromMs, resolution), chunkNumber(toMs - 1, resolution)];
+  const [first, last] = [chunkNumberAt(fromMs, resolution), chunkNumberAt(toMs - 1, resolution)];
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
 }
 
-function packEmittedPoints(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
-  const start = chunkStartMs(chunk, resolution);
-  const points = [...emitted].filter(([atMs]) => chunkNumber(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
-  return { at: points.map(([atMs]) => (atMs - start) / 1_000), values: points.map(([, value]) => value) };
+function packEmittedPoints(chunk: number, resolution: Resolution, emitted: EmittedValuesByTime): EmittedPoints {
+  const chunkStart = chunkStartMs(chunk, resolution);
+  const points = [...emitted].filter(([atMs]) => chunkNumberAt(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
+  return { at: points.map(([atMs]) => (atMs - chunkStart) / 1_000), values: points.map(([, value]) => value) };
 }

@@ -7,9 +7,9 @@ export interface TagIsolation extends RequestIsolation {
   readonly notBeforeMs?: number;
 }
 
-interface RefusedRequest {
+interface RefusedReadRequest {
   readonly atMs: number;
-  /** Time of the last `GET me` before this request was refused, and of the last until now. */
+  /** Time of the last `GET me` before the refusal, and of the last `GET me` until now. */
   readonly scopeBeforeMs: number;
   readonly scopeAtMs: number;
   readonly namedTag: string | null;
@@ -22,12 +22,12 @@ interface TagSuspicion {
   readonly lastSingleMs: number | null;
 }
 
-/** Least time between two single requests for a refused tag: `GET me` is sent once a minute, so also between them. */
+/** Minimum time between two single requests for a refused tag, so that a `GET me` is sent in between. */
 const SECOND_REFUSAL_MIN_MS = 62_000;
-/** Failed requests in a row for tags of one site after which the site itself is the likely cause. */
-const SITE_FAILURES_MIN = 2;
-/** Groups of unproven suspects of a site when the cause is not one tag: one tag leaves three at most. */
-const SUSPECT_GROUPS_MAX = 4;
+/** Failed requests in a row for one site after which the complete site is suspected. */
+const SUSPECT_SITE_FAILURES_MIN = 2;
+/** Suspected groups of a site from which the cause is not a single tag, because a single tag leaves at most three. */
+const SUSPECT_TAG_GROUPS_MAX = 4;
 
 /**
  * Finds the tags that make complete requests fail. Times are monotonic.
@@ -39,11 +39,11 @@ const SUSPECT_GROUPS_MAX = 4;
 export function createBisection(siteOf: (id: string) => number | undefined) {
   const suspicions = new Map<string, TagSuspicion>();
   const sitesInDoubt = new Map<number | undefined, number>();
-  let groups = 0;
+  let suspectGroupCount = 0;
 
-  function nextLabel(): string {
-    groups += 1;
-    return `suspects ${groups}`;
+  function nextSuspectGroupLabel(): string {
+    suspectGroupCount += 1;
+    return `suspects ${suspectGroupCount}`;
   }
 
   function regroup(ids: readonly string[], label: string, sibling: string | null = null): void {
@@ -55,7 +55,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
   function divideSuspects(ids: readonly string[]): void {
     const middleIndex = Math.ceil(ids.length / 2);
-    const [firstLabel, secondLabel] = [nextLabel(), nextLabel()];
+    const [firstLabel, secondLabel] = [nextSuspectGroupLabel(), nextSuspectGroupLabel()];
     regroup(ids.slice(0, middleIndex), firstLabel, secondLabel);
     regroup(ids.slice(middleIndex), secondLabel, firstLabel);
   }
@@ -65,26 +65,26 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     return [...labels].map((label) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id));
   }
 
-  function relieveSiblings(ids: readonly string[]): void {
+  function markSiblingsLikelyClean(ids: readonly string[]): void {
     for (const siblings of findSiblingGroups(ids)) regroup(siblings, `likely clean, site ${siteOf(siblings[0] ?? "")}`);
   }
 
-  function joinGroups(site: number | undefined): void {
+  function joinSuspectGroups(site: number | undefined): void {
     const unprovenSuspects = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
-    if (new Set(unprovenSuspects.map(([, { label }]) => label)).size < SUSPECT_GROUPS_MAX) return;
+    if (new Set(unprovenSuspects.map(([, { label }]) => label)).size < SUSPECT_TAG_GROUPS_MAX) return;
     const ids = unprovenSuspects.map(([id]) => id);
     regroup(ids, `likely clean, site ${site}`);
   }
 
-  function narrowSuspects(ids: readonly string[], namedTag: string | null): void {
+  function narrowDownSuspects(ids: readonly string[], namedTag: string | null): void {
     const sites = new Set(ids.map(siteOf));
     for (const site of sites) sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
     if (sites.size > 1) return;
-    relieveSiblings(ids);
+    markSiblingsLikelyClean(ids);
     if (namedTag !== null && ids.includes(namedTag)) {
-      regroup([namedTag], nextLabel());
-      const otherIds = ids.filter((id) => id !== namedTag);
-      regroup(otherIds, nextLabel());
+      regroup([namedTag], nextSuspectGroupLabel());
+      const otherTagIds = ids.filter((id) => id !== namedTag);
+      regroup(otherTagIds, nextSuspectGroupLabel());
     } else divideSuspects(ids);
   }
 
@@ -92,17 +92,17 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
 
     isolationOf(id: string): TagIsolation | null {
-      const suspicion = suspicions.get(id);
-      if (suspicion !== undefined) {
-        const { label, lastSingleMs } = suspicion;
+      const tagSuspicion = suspicions.get(id);
+      if (tagSuspicion !== undefined) {
+        const { label, lastSingleMs } = tagSuspicion;
         const retryNotBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_REFUSAL_MIN_MS };
         return { label, timing: "patient", isSuspect: true, ...retryNotBefore };
       }
       if (sitesInDoubt.size === 0) return null;
       const site = siteOf(id);
-      const failures = sitesInDoubt.get(site);
-      if (failures === undefined) return null;
-      return { label: `site ${site}`, timing: failures < SITE_FAILURES_MIN ? "punctual" : "patient" };
+      const siteFailureCount = sitesInDoubt.get(site);
+      if (siteFailureCount === undefined) return null;
+      return { label: `site ${site}`, timing: siteFailureCount < SUSPECT_SITE_FAILURES_MIN ? "punctual" : "patient" };
     },
 
     cleared(ids: readonly string[]): void {
@@ -114,29 +114,29 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       }
       for (const siblings of siblingGroups.map((each) => each.filter((id) => suspicions.has(id))))
         if (siblings.length > 1) divideSuspects(siblings);
-      for (const site of new Set(ids.map(siteOf))) joinGroups(site);
+      for (const site of new Set(ids.map(siteOf))) joinSuspectGroups(site);
     },
 
     failed(ids: readonly string[]): void {
-      if (ids.length > 1) narrowSuspects(ids, null);
+      if (ids.length > 1) narrowDownSuspects(ids, null);
     },
 
-    refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, namedTag }: RefusedRequest): string | null {
+    refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, namedTag }: RefusedReadRequest): string | null {
       const [singleId] = ids;
       if (ids.length > 1 || singleId === undefined) {
-        narrowSuspects(ids, namedTag);
+        narrowDownSuspects(ids, namedTag);
         return null;
       }
-      const { label = nextLabel(), firstSingleMs: firstMs = null } = suspicions.get(singleId) ?? {};
+      const { label = nextSuspectGroupLabel(), firstSingleMs: firstMs = null } = suspicions.get(singleId) ?? {};
       const isSecondRefusal = firstMs !== null && atMs - firstMs >= SECOND_REFUSAL_MIN_MS;
-      const isScopeBetween = firstMs !== null && scopeBeforeMs >= firstMs;
-      if (isSecondRefusal && isScopeBetween && scopeAtMs >= atMs) {
+      const wasScopeReadBetween = firstMs !== null && scopeBeforeMs >= firstMs;
+      if (isSecondRefusal && wasScopeReadBetween && scopeAtMs >= atMs) {
         suspicions.delete(singleId);
         return singleId;
       }
-      relieveSiblings(ids);
-      // Without `GET me` after the first refusal, the first does not count and the second proves nothing yet.
-      const firstSingleMs = firstMs === null || (isSecondRefusal && !isScopeBetween) ? atMs : firstMs;
+      markSiblingsLikelyClean(ids);
+      // Without a `GET me` in between, the second refusal counts as the first one.
+      const firstSingleMs = firstMs === null || (isSecondRefusal && !wasScopeReadBetween) ? atMs : firstMs;
       suspicions.set(singleId, { label, sibling: null, firstSingleMs, lastSingleMs: atMs });
       return null;
     },
@@ -148,7 +148,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   };
 }
 
-/** `refused`: scope, view or log (403, 404). `invalid`: wrong request (422). Null: not about the tags. */
+/** `refused`: the token may not read a tag (403, 404). `invalid`: wrong request (422). Null: not about the tags. */
 export function classifyRefusal(failure: Failure): "refused" | "invalid" | null {
   if (failure instanceof NoLog || failure instanceof Rejected) return "refused";
   if (!(failure instanceof ConfigError)) return null;
@@ -156,55 +156,57 @@ export function classifyRefusal(failure: Failure): "refused" | "invalid" | null 
   return failure.reason === "forbidden" ? "refused" : null;
 }
 
-/** The tag that a validation error names by its index: `tags.3`, `tags[3]`, `tags.3.id`. */
+/** Finds the tag that a validation error names by its index, e.g. `tags.3` or `tags[3]`. */
 export function findNamedTag(ids: readonly string[], failure: Failure): string | null {
   if (!(failure instanceof ConfigError) || failure.field === undefined) return null;
-  const index = /^tags(?:\.|\[)(\d+)/.exec(failure.field)?.[1];
-  return index === undefined ? null : (ids[Number(index)] ?? null);
+  const namedTagIndex = /^tags(?:\.|\[)(\d+)/.exec(failure.field)?.[1];
+  return namedTagIndex === undefined ? null : (ids[Number(namedTagIndex)] ?? null);
 }
 
-const QUARANTINE_WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
+const TAG_QUARANTINE_WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
-export function quarantineMs(times: number): number {
-  return QUARANTINE_WAITS_MS[Math.min(times, QUARANTINE_WAITS_MS.length) - 1] ?? QUARANTINE_WAITS_MS[0];
+export function tagQuarantineMs(times: number): number {
+  return TAG_QUARANTINE_WAITS_MS[Math.min(times, TAG_QUARANTINE_WAITS_MS.length) - 1] ?? TAG_QUARANTINE_WAITS_MS[0];
 }
 
-/** A request is slow when it takes 4 times the typical time, and 3 s at least. */
-const SLOW_FACTOR = 4;
-const SLOW_MIN_MS = 3_000;
-const LATENCIES_MAX = 50;
-const LATENCIES_MIN = 5;
-const SLOW_LABEL = "slow";
+/** A read request is slow if it takes 4 times the typical time and at least 3 s. */
+const SLOW_REQUEST_FACTOR = 4;
+const SLOW_REQUEST_MIN_MS = 3_000;
+const REQUEST_LATENCIES_MAX = 50;
+const REQUEST_LATENCIES_MIN = 5;
+const SLOW_TAG_LABEL = "slow";
 
-/** Finds slow tags, which delay their request: divides a suspected group until a half is fast or one tag is left. */
+/** Finds tags that delay their read requests, by dividing slow requests until one tag is left. */
 export function createSlowTagSearch() {
   const labels = new Map<string, string>();
-  const latencies = createMovingMedian(LATENCIES_MAX);
-  let groups = 0;
+  const requestLatencies = createMovingMedian(REQUEST_LATENCIES_MAX);
+  let suspectGroupCount = 0;
 
-  const typicalMs = () => latencies.value() ?? 0;
-  function suspect(ids: readonly string[]): void {
-    groups += 1;
-    for (const id of ids) labels.set(id, `suspects ${groups}`);
+  const typicalLatencyMs = () => requestLatencies.value() ?? 0;
+  function suspectSlowTags(ids: readonly string[]): void {
+    suspectGroupCount += 1;
+    for (const id of ids) labels.set(id, `suspects ${suspectGroupCount}`);
   }
 
   return {
     any: () => labels.size > 0,
     labelOf: (id: string) => labels.get(id) ?? null,
-    typicalMs,
+    typicalMs: typicalLatencyMs,
     forget: () => labels.clear(),
 
     replied(ids: readonly string[], latencyMs: number): void {
-      const isSlow = latencyMs > Math.max(SLOW_MIN_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= LATENCIES_MIN;
-      // The typical time comes only from requests with a response and without suspected tags.
-      if (Number.isFinite(latencyMs) && !ids.some((id) => labels.has(id))) latencies.add(latencyMs);
+      const isSlowRequest =
+        latencyMs > Math.max(SLOW_REQUEST_MIN_MS, SLOW_REQUEST_FACTOR * typicalLatencyMs()) &&
+        requestLatencies.count() >= REQUEST_LATENCIES_MIN;
+      // The typical time excludes failed requests and requests with suspected tags.
+      if (Number.isFinite(latencyMs) && !ids.some((id) => labels.has(id))) requestLatencies.add(latencyMs);
       const [singleId] = ids;
-      if (!isSlow) for (const id of ids) labels.delete(id);
-      else if (ids.length === 1 && singleId !== undefined) labels.set(singleId, SLOW_LABEL);
-      else if (!ids.every((id) => labels.get(id) === SLOW_LABEL)) {
+      if (!isSlowRequest) for (const id of ids) labels.delete(id);
+      else if (ids.length === 1 && singleId !== undefined) labels.set(singleId, SLOW_TAG_LABEL);
+      else if (!ids.every((id) => labels.get(id) === SLOW_TAG_LABEL)) {
         const middleIndex = Math.ceil(ids.length / 2);
-        suspect(ids.slice(0, middleIndex));
-        suspect(ids.slice(middleIndex));
+        suspectSlowTags(ids.slice(0, middleIndex));
+        suspectSlowTags(ids.slice(middleIndex));
       }
     },
   };

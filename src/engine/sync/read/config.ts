@@ -2,15 +2,15 @@ import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
 import { rejectDuplicateNames, TagSelection } from "../tag-selection.ts";
 
-const className = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
-const classSelection = TagSelection.prefault({}).meta({
+const readClassName = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
+const readClassSelection = TagSelection.prefault({}).meta({
   description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
 });
 
 export const ReadClass = z
   .strictObject({
-    name: className,
-    select: classSelection,
+    name: readClassName,
+    select: readClassSelection,
     every: Duration.refine((ms) => ms >= 3_000, {
       message: "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
     }).meta({ description: "How old a value may become, at least 3s." }),
@@ -40,7 +40,7 @@ export const ReadClass = z
   });
 export type ReadClass = z.infer<typeof ReadClass>;
 
-/** A tag belongs to the first class that selects it; a tag that none selects is not read. */
+/** A tag belongs to the first read class that selects it. Other tags are not read. */
 export const ReadConfig = z.array(ReadClass).superRefine(rejectDuplicateNames).meta({
   description: "Live reads: classes of tags with the age that their values may reach, specific ones first.",
 });

@@ -1,13 +1,13 @@
 import { type Failure, Malformed, Retryable } from "../../../core/errors/errors.ts";
 
 const FAILURES_IN_A_ROW_MAX = 3;
-/** Refusals in a row after which control tags are read: in idle slots, and in the slots of bisection groups. */
-const REFUSALS_BEFORE_CONTROL = { idle: 3, search: 6 };
-const REFUSED_CONTROLS_MAX = 3;
-/** Refusals in a row that concern all tags if no tag was ever read, so that there is no control tag. */
-const REFUSALS_WITHOUT_CONTROL_MAX = 8;
+/** Refusals in a row after which a control tag is read: in an idle slot, and in a slot of the bisection. */
+const REFUSALS_BEFORE_CONTROL_READ = { idle: 3, search: 6 };
+const REFUSED_CONTROL_TAGS_MAX = 3;
+/** Refusals in a row after which all tags are concerned, if there is no control tag. */
+const REFUSALS_WITHOUT_CONTROL_TAG = 8;
 
-const WORKING_STATE = { isTrying: false, failures: 0, refusals: 0, controlsRefused: 0 };
+const WORKING_READ_STATE = { isTrying: false, failures: 0, refusals: 0, controlsRefused: 0 };
 
 /**
  * Detects that reads fail for a reason that concerns all tags: the service is down or refuses every request.
@@ -17,50 +17,50 @@ const WORKING_STATE = { isTrying: false, failures: 0, refusals: 0, controlsRefus
  * A control is a single tag that was read recently: a refused group of 20 proves nothing.
  */
 export function createControlReads(pickControl: (tried: readonly string[]) => string | undefined) {
-  let state = WORKING_STATE;
-  let triedControls: readonly string[] = [];
-  let underWay: readonly string[] | null = null;
+  let readState = WORKING_READ_STATE;
+  let triedControlTags: readonly string[] = [];
+  let controlTagsUnderWay: readonly string[] | null = null;
 
   return {
-    isTrying: () => state.isTrying,
-    /** True if a control tag may use the slot. Bisection often succeeds in between, so its slots wait longer. */
-    mayUse: (slot: "idle" | "search") => state.isTrying || state.refusals >= REFUSALS_BEFORE_CONTROL[slot],
-    isUnderWay: () => underWay !== null,
+    isTrying: () => readState.isTrying,
+    /** True if a control tag may be read in the slot. */
+    mayUse: (slot: "idle" | "search") => readState.isTrying || readState.refusals >= REFUSALS_BEFORE_CONTROL_READ[slot],
+    isUnderWay: () => controlTagsUnderWay !== null,
     next(): readonly string[] {
-      if (underWay !== null) return [];
-      const untriedControl = pickControl(triedControls);
-      const control = untriedControl ?? pickControl([]);
-      if (control === undefined) return [];
-      triedControls = [...(untriedControl === undefined ? [] : triedControls), control];
-      underWay = [control];
-      return underWay;
+      if (controlTagsUnderWay !== null) return [];
+      const untriedControlTag = pickControl(triedControlTags);
+      const controlTag = untriedControlTag ?? pickControl([]);
+      if (controlTag === undefined) return [];
+      triedControlTags = [...(untriedControlTag === undefined ? [] : triedControlTags), controlTag];
+      controlTagsUnderWay = [controlTag];
+      return controlTagsUnderWay;
     },
     succeeded(): void {
-      state = WORKING_STATE;
-      triedControls = [];
+      readState = WORKING_READ_STATE;
+      triedControlTags = [];
     },
-    isTrial: (group: readonly string[]) => state.isTrying && group === underWay,
+    isTrial: (group: readonly string[]) => readState.isTrying && group === controlTagsUnderWay,
     failed(failure: Failure): boolean {
-      const failures = state.failures + 1;
-      const isForAll = !mayConcernOneGateway(failure) || failures >= FAILURES_IN_A_ROW_MAX;
-      state = { ...state, failures, controlsRefused: 0, isTrying: isForAll || state.isTrying };
-      return state.isTrying;
+      const failures = readState.failures + 1;
+      const concernsAllTags = !mayConcernOneGateway(failure) || failures >= FAILURES_IN_A_ROW_MAX;
+      readState = { ...readState, failures, controlsRefused: 0, isTrying: concernsAllTags || readState.isTrying };
+      return readState.isTrying;
     },
     refused(group: readonly string[]): boolean {
-      const refusals = state.refusals + 1;
-      const controlsRefused = state.controlsRefused + (group === underWay ? 1 : 0);
-      const isWithoutControl = refusals >= REFUSALS_WITHOUT_CONTROL_MAX && pickControl([]) === undefined;
-      const isForAll = controlsRefused >= REFUSED_CONTROLS_MAX || isWithoutControl;
-      if (isForAll) state = { ...WORKING_STATE, failures: state.failures, isTrying: true };
-      else state = { ...state, refusals, controlsRefused };
-      return isForAll;
+      const refusalCount = readState.refusals + 1;
+      const refusedControlCount = readState.controlsRefused + (group === controlTagsUnderWay ? 1 : 0);
+      const isWithoutControlTag = refusalCount >= REFUSALS_WITHOUT_CONTROL_TAG && pickControl([]) === undefined;
+      const concernsAllTags = refusedControlCount >= REFUSED_CONTROL_TAGS_MAX || isWithoutControlTag;
+      if (concernsAllTags) readState = { ...WORKING_READ_STATE, failures: readState.failures, isTrying: true };
+      else readState = { ...readState, refusals: refusalCount, controlsRefused: refusedControlCount };
+      return concernsAllTags;
     },
     returned(group: readonly string[]): void {
-      if (group === underWay) underWay = null;
+      if (group === controlTagsUnderWay) controlTagsUnderWay = null;
     },
     restart(): void {
-      state = { ...WORKING_STATE, isTrying: state.isTrying };
-      underWay = null;
+      readState = { ...WORKING_READ_STATE, isTrying: readState.isTrying };
+      controlTagsUnderWay = null;
     },
   };
 }

@@ -4,13 +4,13 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { LeftOut, ReadReply } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { type StoredLeftOut, syncSet } from "../snapshot.ts";
-import { quarantineMs } from "./bisection.ts";
+import { tagQuarantineMs } from "./bisection.ts";
 
 const LOGGED_TAGS_MAX = 20;
-/** Unreadable tags that, with a third of the reply, mean that the format of all values has changed. */
-const UNREADABLE_TAGS_MAX = 5;
+/** Unreadable tags from which, if they are a third of a reply, no single tag is the cause. */
+const UNREADABLE_TAGS_MIN = 5;
 
-interface SinglyReadTag {
+interface SinglyReadTagState {
   times: number;
   untilMs: number;
 }
@@ -28,21 +28,21 @@ export function createLeftOutTags(options: {
   const { store, log, clock } = options;
   const set = syncSet("left-out", options.source);
   let all: Map<string, StoredLeftOut> | null = null;
-  const singlyReadTags = new Map<string, SinglyReadTag>();
+  const singlyReadTags = new Map<string, SinglyReadTagState>();
 
   function noteSingles(requested: readonly string[], unreadable: readonly string[], before: ReadonlySet<string>): void {
     const [singleId] = requested;
     if (requested.length === 1 && singleId !== undefined) {
-      const singleTag = singlyReadTags.get(singleId);
+      const singlyReadTag = singlyReadTags.get(singleId);
       if (unreadable.length > 0) singlyReadTags.delete(singleId);
-      else if (singleTag?.untilMs === Number.POSITIVE_INFINITY) {
-        singleTag.times += 1;
-        singleTag.untilMs = clock.monotonic() + quarantineMs(singleTag.times);
+      else if (singlyReadTag?.untilMs === Number.POSITIVE_INFINITY) {
+        singlyReadTag.times += 1;
+        singlyReadTag.untilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.times);
       }
       return;
     }
     for (const id of requested) if (!unreadable.includes(id)) singlyReadTags.delete(id);
-    if (unreadable.length >= UNREADABLE_TAGS_MAX && 3 * unreadable.length > requested.length) return;
+    if (unreadable.length >= UNREADABLE_TAGS_MIN && 3 * unreadable.length > requested.length) return;
     for (const id of unreadable.filter((one) => !before.has(one)))
       singlyReadTags.set(id, { times: singlyReadTags.get(id)?.times ?? 0, untilMs: Number.POSITIVE_INFINITY });
   }
@@ -55,19 +55,19 @@ export function createLeftOutTags(options: {
     ) {
       const storedLeftOut = all ?? new Map(await store.documents<StoredLeftOut>(set));
       all = storedLeftOut;
-      const reasons = new Map((reply.leftOut ?? []).map((one) => [one.id, one]));
+      const leftOutReasonsById = new Map((reply.leftOut ?? []).map((one) => [one.id, one]));
       const at = isoUtc(reply.receivedAtMs);
-      const missingIds = requested.filter((id) => !values.has(id));
-      const put = missingIds.flatMap((id): [string, StoredLeftOut][] => {
-        const { kind, reason } = reasons.get(id) ?? NOT_LISTED;
+      const missingTagIds = requested.filter((id) => !values.has(id));
+      const put = missingTagIds.flatMap((id): [string, StoredLeftOut][] => {
+        const { kind, reason } = leftOutReasonsById.get(id) ?? NOT_LISTED_IN_REPLY;
         const previousEntry = storedLeftOut.get(id);
         if (previousEntry?.kind === kind && previousEntry.reason === reason) return [];
         return [[id, { since: previousEntry?.since ?? at, kind, reason }]];
       });
       const remove = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
-      const committed = () => {
-        const unreadable = missingIds.filter((id) => reasons.get(id)?.kind === "unreadable");
-        noteSingles(requested, unreadable, new Set(storedLeftOut.keys()));
+      const onCommitted = () => {
+        const unreadableTagIds = missingTagIds.filter((id) => leftOutReasonsById.get(id)?.kind === "unreadable");
+        noteSingles(requested, unreadableTagIds, new Set(storedLeftOut.keys()));
         const newlyUnusableTags = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
         for (const [id, one] of put) storedLeftOut.set(id, one);
         for (const id of remove) storedLeftOut.delete(id);
@@ -78,7 +78,7 @@ export function createLeftOutTags(options: {
         }
         if (remove.length > 0) log.info({ tags: remove }, "tags that had no value in the replies have one again");
       };
-      return { documents: { set, put, remove }, committed };
+      return { documents: { set, put, remove }, committed: onCommitted };
     },
     of: (id: string): StoredLeftOut | undefined => all?.get(id),
     all: (): ReadonlyMap<string, StoredLeftOut> | null => all,
@@ -87,7 +87,10 @@ export function createLeftOutTags(options: {
   };
 }
 
-const NOT_LISTED: Pick<LeftOut, "kind" | "reason"> = { kind: "unanswered", reason: "The reply does not list it." };
+const NOT_LISTED_IN_REPLY: Pick<LeftOut, "kind" | "reason"> = {
+  kind: "unanswered",
+  reason: "The reply does not list it.",
+};
 
 export interface JudgedReading {
   readonly id: string;
@@ -99,46 +102,46 @@ export interface JudgedReading {
   readonly isTypeInDoubt: boolean;
 }
 
-export interface SuddenChange {
+export interface SuddenValueChange {
   readonly what: "types" | "nulls";
   readonly siteIds: readonly number[];
   readonly since: string;
   readonly tags: number;
 }
 
-/** Least tags of a sudden change: fewer tags change together every day, with one device. */
-const SUDDEN_TAGS_MIN = 5;
+/** Minimum number of tags of a sudden change; fewer tags often change together with one device. */
+const SUDDENLY_CHANGED_TAGS_MIN = 5;
 const LATEST_READINGS_MAX = 20;
 
-/** True if more than a third of the known types in a reply, and 5 at least, change: 7 of 20, 5 of 14. */
-export function manyTypesChanged(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
-  const knownTypes = readings.filter(({ wasKnown }) => wasKnown).length;
-  const changedTypes = readings.filter(({ isNewType }) => isNewType).length;
-  return changedTypes >= SUDDEN_TAGS_MIN && 3 * changedTypes > knownTypes;
+/** True if more than a third of the tags in a reply, and at least 5, changed between number and boolean. */
+export function haveManyTypesChanged(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
+  const knownTypeCount = readings.filter(({ wasKnown }) => wasKnown).length;
+  const changedTypeCount = readings.filter(({ isNewType }) => isNewType).length;
+  return changedTypeCount >= SUDDENLY_CHANGED_TAGS_MIN && 3 * changedTypeCount > knownTypeCount;
 }
 
 interface OpenChange {
-  readonly what: SuddenChange["what"];
+  readonly what: SuddenValueChange["what"];
   readonly sinceMs: number;
   readonly siteIds: Set<number>;
   readonly ids: Set<string>;
   most: number;
 }
 
-/** Logs when many values change at once; all are published: nulls as `bad`, changed types as `uncertain`. */
+/** Logs when many values turn null or change their type at once. */
 export function watchSuddenChanges(
   clock: Pick<Clock, "now">,
   log: Pick<Log, "info" | "warn">,
   isWatched: (id: string) => boolean,
 ) {
   const latestReadings = new Map<number, Map<string, boolean>>();
-  const nullChanges = new Map<number, OpenChange>();
+  const nullChangesBySite = new Map<number, OpenChange>();
   let typeChange: OpenChange | null = null;
 
-  const openChange = (what: SuddenChange["what"]): OpenChange => ({
+  const createSuddenChange = (what: SuddenValueChange["what"]): OpenChange => ({
     ...{ what, sinceMs: clock.now(), siteIds: new Set(), ids: new Set(), most: 0 },
   });
-  function addReading(change: OpenChange, siteId: number, id: string): void {
+  function addReadingToChange(change: OpenChange, siteId: number, id: string): void {
     change.siteIds.add(siteId);
     change.ids.add(id);
     change.most = Math.max(change.most, change.ids.size);
@@ -148,12 +151,12 @@ export function watchSuddenChanges(
     for (const id of ids) if (!isWatched(id)) ids.delete(id);
   }
 
-  function noteTypes(readings: readonly JudgedReading[]): void {
+  function noteTypeChanges(readings: readonly JudgedReading[]): void {
     if (typeChange !== null) settle(typeChange, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
-    if (manyTypesChanged(readings)) {
+    if (haveManyTypesChanged(readings)) {
       const changedReadings = readings.filter(({ isNewType }) => isNewType);
-      typeChange ??= openChange("types");
-      for (const { id, siteId } of changedReadings) addReading(typeChange, siteId, id);
+      typeChange ??= createSuddenChange("types");
+      for (const { id, siteId } of changedReadings) addReadingToChange(typeChange, siteId, id);
       log.warn(
         { tags: changedReadings.map(({ id }) => id), read: readings.length },
         "more than a third of the values of a reply changed between number and boolean: they are uncertain until a further reading confirms them",
@@ -164,8 +167,8 @@ export function watchSuddenChanges(
     }
   }
 
-  /** True if 5 of the site's last 20 readings turned null, or all if there are fewer. */
-  function noteNulls(siteId: number, readings: readonly JudgedReading[]): boolean {
+  /** Returns true if 5 of the last 20 readings of the site turned null, or all if there are fewer. */
+  function noteNullReadings(siteId: number, readings: readonly JudgedReading[]): boolean {
     const tags = latestReadings.get(siteId) ?? new Map<string, boolean>();
     latestReadings.set(siteId, tags);
     for (const { id, turnedNull } of readings) {
@@ -174,20 +177,20 @@ export function watchSuddenChanges(
     }
     for (const id of tags.keys()) if (tags.size > LATEST_READINGS_MAX) tags.delete(id);
     const nullReadings = readings.filter(({ turnedNull }) => turnedNull);
-    const leastNulls = Math.max(2, Math.min(SUDDEN_TAGS_MIN, tags.size));
-    const haveManyTurnedNull = nullReadings.length > 0 && [...tags.values()].filter(Boolean).length >= leastNulls;
-    const nullChange = nullChanges.get(siteId);
-    if (nullChange !== undefined) {
-      settle(nullChange, readings, ({ isNull }) => !isNull);
-      for (const { id } of nullReadings) addReading(nullChange, siteId, id);
-      if (2 * nullChange.ids.size >= nullChange.most) return haveManyTurnedNull;
-      nullChanges.delete(siteId);
+    const nullReadingsMin = Math.max(2, Math.min(SUDDENLY_CHANGED_TAGS_MIN, tags.size));
+    const haveManyTurnedNull = nullReadings.length > 0 && [...tags.values()].filter(Boolean).length >= nullReadingsMin;
+    const openNullChange = nullChangesBySite.get(siteId);
+    if (openNullChange !== undefined) {
+      settle(openNullChange, readings, ({ isNull }) => !isNull);
+      for (const { id } of nullReadings) addReadingToChange(openNullChange, siteId, id);
+      if (2 * openNullChange.ids.size >= openNullChange.most) return haveManyTurnedNull;
+      nullChangesBySite.delete(siteId);
       log.info({ site: siteId }, "most of the values that turned null at once can be read again");
     } else if (haveManyTurnedNull) {
-      const newChange = openChange("nulls");
-      for (const [id, isTurned] of tags) if (isTurned) addReading(newChange, siteId, id);
-      nullChanges.set(siteId, newChange);
-      const logFields = { site: siteId, tags: [...newChange.ids], read: tags.size };
+      const newNullChange = createSuddenChange("nulls");
+      for (const [id, isTurned] of tags) if (isTurned) addReadingToChange(newNullChange, siteId, id);
+      nullChangesBySite.set(siteId, newNullChange);
+      const logFields = { site: siteId, tags: [...newNullChange.ids], read: tags.size };
       log.warn(logFields, "many values of a site turned null at once: they are published as bad");
     }
     return haveManyTurnedNull;
@@ -195,12 +198,12 @@ export function watchSuddenChanges(
 
   return {
     committed(readings: readonly JudgedReading[]): ReadonlySet<number> {
-      noteTypes(readings);
-      const bySite = Map.groupBy(readings, ({ siteId }) => siteId);
-      return new Set([...bySite].flatMap(([siteId, own]) => (noteNulls(siteId, own) ? [siteId] : [])));
+      noteTypeChanges(readings);
+      const readingsBySite = Map.groupBy(readings, ({ siteId }) => siteId);
+      return new Set([...readingsBySite].flatMap(([siteId, own]) => (noteNullReadings(siteId, own) ? [siteId] : [])));
     },
-    current(): readonly SuddenChange[] {
-      const openChanges = [...(typeChange === null ? [] : [typeChange]), ...nullChanges.values()];
+    current(): readonly SuddenValueChange[] {
+      const openChanges = [...(typeChange === null ? [] : [typeChange]), ...nullChangesBySite.values()];
       return openChanges.flatMap(({ what, sinceMs, siteIds, ids }) => {
         const tags = [...ids].filter(isWatched).length;
         return tags === 0 ? [] : [{ what, siteIds: [...siteIds], since: isoUtc(sinceMs), tags }];

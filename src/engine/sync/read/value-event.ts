@@ -12,40 +12,40 @@ export interface WatchedTag extends SiteTag {
   readonly readClass: ReadClass;
 }
 
-/** Null is `bad`, with the last good value in the event; an unverified type or a reply `inDoubt` is `uncertain`. */
+/** Quality of a value: null is `bad`; an unverified type, or a reply that is `inDoubt`, is `uncertain`. */
 export function buildValueEvent(
   { tag, siteId, readClass }: WatchedTag,
   value: TagValue,
   before: StoredValue | undefined,
   reply: Pick<ReadReply, "receivedAtMs" | "latencyMs">,
-  type: Pick<TypeJudgement, "doubt" | "fact">,
+  type: Pick<ValueTypeJudgement, "doubt" | "fact">,
   { source, inDoubt, behindGateway }: { source: string; inDoubt: boolean; behindGateway: string | null },
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> | null } {
   const time = isoUtc(reply.receivedAtMs);
-  const goodBefore = before === undefined ? null : lastGoodOf(before);
+  const lastGoodBefore = before === undefined ? null : lastGoodOf(before);
   const quality: TagValueQuality = value === null ? "bad" : inDoubt || type.fact !== null ? "uncertain" : "good";
-  const lastGood = value === null ? goodBefore : { value, time };
-  const reading = {
+  const lastGood = value === null ? lastGoodBefore : { value, time };
+  const valueReading = {
     ...{ value, quality, time },
     ...(value === null && { lastGood, nulls: (before?.nulls ?? 0) + 1 }),
     ...(type.doubt !== null && { typeDoubt: type.doubt }),
     ...(value === null && behindGateway !== null && { behindGateway }),
   };
   const lastEmitted = before === undefined ? undefined : lastEmittedOf(before);
-  if (lastEmitted !== undefined && !isWorthEmitting(readClass, reading, lastEmitted))
-    return { stored: { ...reading, told: lastEmitted }, event: null };
+  if (lastEmitted !== undefined && !isValueWorthEmitting(readClass, valueReading, lastEmitted))
+    return { stored: { ...valueReading, told: lastEmitted }, event: null };
   const latencyMs = Math.round(reply.latencyMs);
-  const data: TagValueFact = {
+  const valueFact: TagValueFact = {
     ...{ tag, value, quality, time, latencyMs, lastGood, behindGateway },
     ...(type.fact === null ? {} : { type: type.fact }),
   };
   const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
-  const event = makeEvent({ type: "tag-value", ...eventFields, data, facts: [] });
-  return { stored: { ...reading, told: "this" }, event };
+  const event = makeEvent({ type: "tag-value", ...eventFields, data: valueFact, facts: [] });
+  return { stored: { ...valueReading, told: "this" }, event };
 }
 
-/** True for every sample by default, for data lakes; with `on_change`, for changes and reminders only. */
-function isWorthEmitting(
+/** True for every value by default; with `on_change`, only for changed values and after `max_silence`. */
+function isValueWorthEmitting(
   readClass: ReadClass,
   reading: Pick<StoredValue, "value" | "quality" | "time" | "behindGateway">,
   emitted: EmittedReading,
@@ -59,7 +59,7 @@ function isWorthEmitting(
   return reading.value !== emitted.value;
 }
 
-export function valuesById(requested: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
+export function tagValuesById(requested: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
   const requestedIds = new Set(requested);
   const values = new Map<string, TagValue>();
   for (const { id, value } of readings) {
@@ -71,35 +71,35 @@ export function valuesById(requested: readonly string[], readings: readonly TagR
   return values;
 }
 
-interface TypeJudgement {
+interface ValueTypeJudgement {
   readonly doubt: UnverifiedType | null;
   readonly fact: Required<TagValueFact>["type"] | null;
   readonly wasKnown: boolean;
   readonly isNew: boolean;
 }
 
-/** A boolean in °C is unverified; otherwise a new type is for one reading: 20, true, true is good, uncertain, good. */
-export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): TypeJudgement {
+/** A boolean in °C is unverified; another changed type is unverified for one reading. */
+export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): ValueTypeJudgement {
   const lastGood = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
-  const doubtBefore = before?.typeDoubt ?? null;
+  const typeDoubtBefore = before?.typeDoubt ?? null;
   const verified = { doubt: null, fact: null, wasKnown: lastGood !== null, isNew: false };
-  if (value === null) return { ...verified, doubt: doubtBefore };
+  if (value === null) return { ...verified, doubt: typeDoubtBefore };
   const now = valueTypeOf(value);
   if (isNumericUnit(unit)) {
     if (now === "number") return verified;
-    const fact = { before: "number", now } as const;
-    return { ...verified, doubt: "unit", fact, isNew: lastGood !== null && doubtBefore !== "unit" };
+    const typeChangeFact = { before: "number", now } as const;
+    return { ...verified, doubt: "unit", fact: typeChangeFact, isNew: lastGood !== null && typeDoubtBefore !== "unit" };
   }
-  const typeBefore = verifiedType(lastGood, doubtBefore);
-  if (typeBefore === null || typeBefore === now || doubtBefore === "changed") return verified;
-  return { ...verified, doubt: "changed", fact: { before: typeBefore, now }, isNew: true };
+  const verifiedTypeBefore = lastVerifiedType(lastGood, typeDoubtBefore);
+  if (verifiedTypeBefore === null || verifiedTypeBefore === now || typeDoubtBefore === "changed") return verified;
+  return { ...verified, doubt: "changed", fact: { before: verifiedTypeBefore, now }, isNew: true };
 }
 
-/** Type of the last good value; null without such a value, or if the unit contradicts the type. */
-function verifiedType(last: TagValue, doubt: UnverifiedType | null): TagValueType | null {
+/** Type of the last good value; null if there is none or its type contradicts the unit. */
+function lastVerifiedType(last: TagValue, doubt: UnverifiedType | null): TagValueType | null {
   if (last === null || doubt === "unit") return null;
-  const lastType = valueTypeOf(last);
-  return doubt === "changed" ? ({ number: "boolean", boolean: "number" } as const)[lastType] : lastType;
+  const lastValueType = valueTypeOf(last);
+  return doubt === "changed" ? ({ number: "boolean", boolean: "number" } as const)[lastValueType] : lastValueType;
 }
 
 const valueTypeOf = (value: TagScalar): TagValueType => (typeof value === "number" ? "number" : "boolean");
