@@ -23,7 +23,7 @@ import type { Metrics } from "./runtime/metrics.ts";
  *
  * How long the engine waits depends on the error's class (src/core/errors/errors.ts).
  */
-export interface Sink extends RequiredSinkMethods, SinkDelivery, SinkDiagnostics {}
+export interface Sink extends RequiredSinkMethods, SinkDeliveryMethods, SinkDiagnostics {}
 
 export interface RequiredSinkMethods {
   /** Most events per batch; the option `batch` when absent. Example: 1 for a webhook that takes one event per request. */
@@ -34,7 +34,7 @@ export interface RequiredSinkMethods {
   close(): Promise<void>;
 }
 
-export interface SinkDelivery {
+export interface SinkDeliveryMethods {
   /** A repeated event replaces the first one, e.g. a retained message. A crash may then repeat up to 100 events. */
   readonly toleratesRepeats?: true;
   /** All events stay in commit order, e.g. for a file. Other sinks get alarms and results of commands before values. */
@@ -209,7 +209,7 @@ export interface EventRejection {
 
 export const EVENTS_ACCEPTED: Receipt = { rejected: [] };
 
-/** Builds a receipt. Drops the refused of events that will be offered again. */
+/** Builds a receipt. Drops the rejections of events that the engine will offer again. */
 export function buildReceipt(reasonByIndex: ReadonlyMap<number, string>, retry?: Receipt["retry"]): Receipt {
   const refused = [...reasonByIndex].filter(([index]) => retry === undefined || index < retry.from);
   return { rejected: refused.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };

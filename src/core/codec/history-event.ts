@@ -66,9 +66,9 @@ export function parseHistoryEvent(text: string): Event<"tag-history"> | null {
   const dataMarkerIndex = text.indexOf(EVENT_DATA_MARKER);
   const kindMarkerIndex = text.indexOf(HISTORY_EVENT_MARKER);
   if (kindMarkerIndex < 0 || kindMarkerIndex > dataMarkerIndex || !text.endsWith("}}")) return null;
-  const event = JSON.parse(`${text.slice(0, dataMarkerIndex)}}`) as Event<"tag-history">;
+  const parsedEvent = JSON.parse(`${text.slice(0, dataMarkerIndex)}}`) as Event<"tag-history">;
   let data: Event<"tag-history">["data"] | undefined;
-  Object.defineProperty(event, "data", {
+  Object.defineProperty(parsedEvent, "data", {
     enumerable: true,
     configurable: true,
     get() {
@@ -76,8 +76,8 @@ export function parseHistoryEvent(text: string): Event<"tag-history"> | null {
       return data;
     },
   });
-  textByHistoryEvent.set(event, text);
-  return event;
+  textByHistoryEvent.set(parsedEvent, text);
+  return parsedEvent;
 }
 
 export function storedHistoryText(event: Event): string | undefined {

@@ -64,16 +64,16 @@ export class Throttled extends ClassifiedFailure {
   }
 }
 
-export type ConfigReason = "unauthenticated" | "forbidden" | "validation" | "settings" | "gone";
+export type ConfigErrorReason = "unauthenticated" | "forbidden" | "validation" | "settings" | "gone";
 
 export class ConfigError extends ClassifiedFailure {
   readonly kind = "config";
-  readonly reason: ConfigReason;
+  readonly reason: ConfigErrorReason;
   /** The invalid field, when the server or the schema names one. */
   readonly field: string | undefined;
   constructor(
     message: string,
-    options: FailureOptions & { readonly reason?: ConfigReason; readonly field?: string } = {},
+    options: FailureOptions & { readonly reason?: ConfigErrorReason; readonly field?: string } = {},
   ) {
     super(message, options);
     this.reason = options.reason ?? "settings";

@@ -91,7 +91,7 @@ export const SslModeOption = z
 /** Schema of a PostgreSQL URL without a password, with one server or with several of which one is the primary. */
 export function postgresUrl(servers: "one" | "several") {
   return z.string().superRefine((text, context) => {
-    const addIssue = (message: string | undefined) => {
+    const addUrlIssue = (message: string | undefined) => {
       if (message !== undefined) context.addIssue({ code: "custom", message });
     };
     const urls = urlPerServer(text).map((each) => URL.parse(each));
@@ -99,15 +99,15 @@ export function postgresUrl(servers: "one" | "several") {
     const isCompleteUrl = (each: URL | null) =>
       each !== null && /^postgres(ql)?:$/.test(each.protocol) && each.hostname !== "";
     if (url === undefined || url === null || !urls.every(isCompleteUrl) || (servers === "one" && urls.length > 1)) {
-      addIssue("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
+      addUrlIssue("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
       return;
     }
-    if (url.password !== "") addIssue("Leave the password out of the address; use the option password.");
-    if (url.username === "") addIssue("The address names no user: postgresql://plenum@….");
-    if (url.pathname.length < 2) addIssue("The address names no database: …/buildings.");
+    if (url.password !== "") addUrlIssue("Leave the password out of the address; use the option password.");
+    if (url.username === "") addUrlIssue("The address names no user: postgresql://plenum@….");
+    if (url.pathname.length < 2) addUrlIssue("The address names no database: …/buildings.");
     for (const [name, value] of url.searchParams) {
-      if (name !== "sslmode") addIssue(`Behind the address only sslmode may stand, not ${name}.`);
-      else addIssue(SslModeOption.safeParse(value).error?.issues[0]?.message);
+      if (name !== "sslmode") addUrlIssue(`Behind the address only sslmode may stand, not ${name}.`);
+      else addUrlIssue(SslModeOption.safeParse(value).error?.issues[0]?.message);
     }
   });
 }

@@ -104,9 +104,9 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
         ...(name && { name }),
         ...(values && { values: [...values] }),
       });
-      const lastResult = Array.isArray(queryResult) ? queryResult.at(-1) : queryResult;
-      const columns = lastResult.fields.map(({ name: column }: { readonly name: string }) => column);
-      return { command: lastResult.command, rows: lastResult.rows as ColumnValue[][], columns };
+      const lastSqlResult = Array.isArray(queryResult) ? queryResult.at(-1) : queryResult;
+      const columns = lastSqlResult.fields.map(({ name: column }: { readonly name: string }) => column);
+      return { command: lastSqlResult.command, rows: lastSqlResult.rows as ColumnValue[][], columns };
     } catch (error) {
       throw cutBecause ?? error;
     }

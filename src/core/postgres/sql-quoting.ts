@@ -21,7 +21,7 @@ export function textArray(texts: readonly string[]): Buffer {
   const textByteLengths = texts.map((text) => Buffer.byteLength(text));
   const bytes = Buffer.allocUnsafe(ARRAY_HEADER_BYTES + textByteLengths.reduce((sum, length) => sum + 4 + length, 0));
   let at = 0;
-  for (const arrayHeaderField of [1, 0, TEXT_TYPE_ID, texts.length, 1]) at = bytes.writeInt32BE(arrayHeaderField, at);
+  for (const headerField of [1, 0, TEXT_TYPE_ID, texts.length, 1]) at = bytes.writeInt32BE(headerField, at);
   for (const [n, text] of texts.entries()) {
     at = bytes.writeInt32BE(textByteLengths[n] ?? 0, at);
     at += bytes.write(text, at, "utf8");

@@ -45,7 +45,7 @@ export type ClockCheck = ReturnType<typeof createClockCheck>;
 export function createClockCheck(options: ClockCheckOptions) {
   const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
   const clockStepWakeup = createWakeup();
-  const differences = new Map<string, ClockDifference>();
+  const clockDifferences = new Map<string, ClockDifference>();
   /** Number of consecutive responses that agree with our clock, by service; negative if they differ. */
   const replyCountsByService = new Map<string, number>();
   let lastComparisonMs = clock.monotonic();
@@ -69,14 +69,14 @@ export function createClockCheck(options: ClockCheckOptions) {
     const previousClockStep = currentStep ?? { sinceMs: wallTimeMs, byMs: 0 };
     currentStep = describeClockStep(whose, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
     replyCountsByService.clear();
-    differences.clear();
+    clockDifferences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
     updateClockMetric();
     const seconds = Math.round(byMs / 1_000);
     log.warn({ seconds, before: isoUtc(wallTimeMs - byMs), now: isoUtc(wallTimeMs) }, CLOCK_STEP_MESSAGE);
     clockStepWakeup.wakeUp();
   }
-  const updateClockMetric = () => metrics?.clockInDoubt.set(currentStep !== null || differences.size > 0 ? 1 : 0);
+  const updateClockMetric = () => metrics?.clockInDoubt.set(currentStep !== null || clockDifferences.size > 0 ? 1 : 0);
   const behindStoredStateMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindStoredStateMs > MIN_CLOCK_STEP_MS) recordClockStep(-behindStoredStateMs);
   return {
@@ -91,21 +91,21 @@ export function createClockCheck(options: ClockCheckOptions) {
     /** A step of the clock, or a difference to a service's clock; null while the clock is trusted. */
     anywhere(): ClockDifference | null {
       compareClocks();
-      return currentStep ?? differences.values().next().value ?? null;
+      return currentStep ?? clockDifferences.values().next().value ?? null;
     },
     /** Records how far our clock is ahead of the `Date` header of a service's response. */
     compared(service: string, aheadMs: number): void {
       compareClocks();
-      const isDifferent = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
+      const clocksDiffer = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
       const previousReplyCount = replyCountsByService.get(service) ?? 0;
-      const agreeingReplies = isDifferent ? Math.min(previousReplyCount, 0) - 1 : Math.max(previousReplyCount, 0) + 1;
+      const agreeingReplies = clocksDiffer ? Math.min(previousReplyCount, 0) - 1 : Math.max(previousReplyCount, 0) + 1;
       replyCountsByService.set(service, agreeingReplies);
       if (Math.abs(agreeingReplies) < MIN_AGREEING_REPLIES) return;
-      if (isDifferent) {
-        const differentSinceMs = differences.get(service)?.sinceMs ?? clock.now();
-        differences.set(service, describeClockDifference(whose, service, differentSinceMs, aheadMs));
+      if (clocksDiffer) {
+        const differentSinceMs = clockDifferences.get(service)?.sinceMs ?? clock.now();
+        clockDifferences.set(service, describeClockDifference(whose, service, differentSinceMs, aheadMs));
       } else {
-        differences.delete(service);
+        clockDifferences.delete(service);
         if (currentStep !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
         currentStep = null;
       }

@@ -119,9 +119,9 @@ function distinctLogFields(fields: object, bound: Readonly<Record<string, unknow
   const lineFields = new Map<string, unknown>();
   const isTakenKey = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || lineFields.has(key);
   for (const [key, value] of Object.entries(fields)) {
-    const isBound = Object.hasOwn(bound, key);
+    const isBoundKey = Object.hasOwn(bound, key);
     // A masked field must keep its name, because the name marks the field as a secret.
-    if (isBound && (SECRET_FIELDS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
+    if (isBoundKey && (SECRET_FIELDS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
     let freeKey = key;
     while (isTakenKey(freeKey)) freeKey = `line_${freeKey}`;
     // pino serializes errors only in the fields `err` and `error`.

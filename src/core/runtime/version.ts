@@ -22,9 +22,10 @@ function shortenCommitId(id: string): string {
 }
 
 function readCheckedOutCommit(): string | null {
-  const head = readRepositoryFile(".git/HEAD")?.trim();
-  const gitRef = /^ref: (\S+)$/.exec(head ?? "")?.[1];
-  const commit = gitRef === undefined ? head : (readRepositoryFile(`.git/${gitRef}`)?.trim() ?? findPackedRef(gitRef));
+  const gitHead = readRepositoryFile(".git/HEAD")?.trim();
+  const gitRef = /^ref: (\S+)$/.exec(gitHead ?? "")?.[1];
+  const commit =
+    gitRef === undefined ? gitHead : (readRepositoryFile(`.git/${gitRef}`)?.trim() ?? findPackedRef(gitRef));
   return commit !== undefined && /^[0-9a-f]{40,64}$/.test(commit) ? commit : null;
 }
 

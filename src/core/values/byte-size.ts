@@ -41,13 +41,13 @@ export function byteSizeSchema({ min, max }: { readonly min: number; readonly ma
   const integer = z.int().min(min);
   const textSchema = z.string().transform((given, context) => {
     const bytes = parseByteSize(given);
-    const addIssue = (message: string) => {
+    const addSizeIssue = (message: string) => {
       context.addIssue({ code: "custom", message });
       return z.NEVER;
     };
-    if (bytes === null) return addIssue(describeByteSizeProblem(given));
-    if (bytes < min) return addIssue(`Write at least ${formatByteSize(min)}.`);
-    if (max !== undefined && bytes > max) return addIssue(`Write at most ${formatByteSize(max)}.`);
+    if (bytes === null) return addSizeIssue(describeByteSizeProblem(given));
+    if (bytes < min) return addSizeIssue(`Write at least ${formatByteSize(min)}.`);
+    if (max !== undefined && bytes > max) return addSizeIssue(`Write at most ${formatByteSize(max)}.`);
     return bytes;
   });
   return z.union([max === undefined ? integer : integer.max(max), textSchema]).meta({ examples: ["512MiB", "1GB"] });

@@ -115,8 +115,8 @@ export function maskSecrets(text: string): string {
 
 function findSecretPartLength(characters: string, at: number): number {
   let longestLength = 0;
-  for (const [length, partCounts] of secretParts) {
-    if (length > longestLength && partCounts.has(characters.slice(at, at + length))) longestLength = length;
+  for (const [length, counts] of secretParts) {
+    if (length > longestLength && counts.has(characters.slice(at, at + length))) longestLength = length;
   }
   return longestLength;
 }
@@ -139,8 +139,8 @@ function removeTextEscapes(text: string): UnescapedText {
   let characters = "";
   for (const escapeMatch of text.matchAll(ESCAPE_SEQUENCE)) {
     const [matchedText, unicode, percent] = escapeMatch;
-    const code = unicode ?? percent;
-    const plainCharacter = code === undefined ? matchedText : String.fromCharCode(Number.parseInt(code, 16));
+    const charCode = unicode ?? percent;
+    const plainCharacter = charCode === undefined ? matchedText : String.fromCharCode(Number.parseInt(charCode, 16));
     if (/^[\\\r\n\t]$/.test(plainCharacter)) continue;
     characters += toLowerCaseSameLength(plainCharacter);
     characterStartIndexes.push(escapeMatch.index);
@@ -156,10 +156,10 @@ function toLowerCaseSameLength(text: string): string {
 
 /** Spellings of a secret: plain, hex, base64 (also as part of `user:password`), and base64 of that. */
 function listSecretEncodings(secret: string): readonly string[] {
-  const bytes = Buffer.from(secret).toString("latin1");
-  const base64Texts = encodeBase64AtOffsets(bytes);
+  const secretBytes = Buffer.from(secret).toString("latin1");
+  const base64Texts = encodeBase64AtOffsets(secretBytes);
   const hex = Buffer.from(secret).toString("hex");
-  return [...new Set([secret, bytes, hex, ...base64Texts, ...base64Texts.flatMap(encodeBase64AtOffsets)])];
+  return [...new Set([secret, secretBytes, hex, ...base64Texts, ...base64Texts.flatMap(encodeBase64AtOffsets)])];
 }
 
 /** Base64 characters that depend only on `text`, for each of the three offsets at which it may begin. */

@@ -2,7 +2,7 @@ import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
 import type { AcceptCommand } from "../../core/connector.ts";
-import { asFailure, type ConfigReason, errorText, type Failure } from "../../core/errors/errors.ts";
+import { asFailure, type ConfigErrorReason, errorText, type Failure } from "../../core/errors/errors.ts";
 import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
@@ -47,7 +47,7 @@ export interface AcceptedConfiguration {
 export interface EncodedFailure {
   readonly failure: Failure["kind"];
   readonly message: string;
-  readonly reason?: ConfigReason | undefined;
+  readonly reason?: ConfigErrorReason | undefined;
   readonly field?: string | undefined;
 }
 
